@@ -1,0 +1,7 @@
+//! Types that more than one program of Firstlight speaks: the status value, the ramdisk's report, `site.yaml`, CRDs.
+//!
+//! Must not: talk to anything. No kube client, no async runtime, no files, no clock.
+//! To add a case: put it in the module named after the message it travels in.
+
+pub mod report;
+pub mod status;

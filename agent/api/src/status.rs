@@ -1,0 +1,146 @@
+//! The one status value. The page, `/api/v1/status`, `/readyz`, `/metrics`, the console banner and
+//! `firstlight boot --follow` all read it; nothing else is allowed to describe the box.
+//!
+//! Times are seconds since the box's kernel started (`uptime`), because the wall clock may still be wrong.
+
+use serde::{Deserialize, Serialize};
+
+/// Everything a person wants to know about a site.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SiteStatus {
+    pub site: String,
+    pub version: String,
+    /// Seconds since the box's kernel started, when this value was made.
+    pub uptime: f64,
+    /// Every step of `bring_up` is done.
+    pub ready: bool,
+    pub bring_up: Vec<Step>,
+    pub network: NetworkStatus,
+    pub hosts: Vec<HostStatus>,
+    /// What a person should look at that belongs to no step and no host, e.g. a bad `site.yaml`.
+    pub problems: Vec<Problem>,
+}
+
+/// One step of the box's bring-up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// Fixed name, e.g. `state`, `network`, `pki`, `etcd`, `apiserver`, `node`, `coredns`, `ironic`.
+    pub name: String,
+    /// What it is, for people.
+    pub title: String,
+    #[serde(flatten)]
+    pub state: StepState,
+}
+
+/// `started` and `ended` are uptime seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "camelCase")]
+pub enum StepState {
+    Waiting,
+    Running {
+        started: f64,
+    },
+    Done {
+        started: f64,
+        ended: f64,
+    },
+    Failed {
+        started: f64,
+        ended: f64,
+        problem: Problem,
+    },
+}
+
+/// A failure as a sentence with its cause, and what to do next.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    pub what: String,
+    pub next: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkStatus {
+    /// Kernel name of the provisioning NIC, empty until one is chosen.
+    pub interface: String,
+    pub mac: String,
+    /// Address with prefix length, e.g. `172.22.0.1/24`.
+    pub address: String,
+    pub dhcp: DhcpMode,
+    pub leases: usize,
+}
+
+/// What the agent's DHCP server does on the segment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "camelCase")]
+pub enum DhcpMode {
+    /// Not started.
+    #[default]
+    Off,
+    /// Asking whether somebody else leases addresses here.
+    Probing,
+    Serving,
+    /// `server` leases addresses here: the agent gives boot information only.
+    Proxy {
+        server: String,
+    },
+}
+
+/// One server other than the box.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostStatus {
+    pub name: String,
+    pub mac: String,
+    /// Address on the provisioning network, empty while unknown.
+    pub address: String,
+    pub state: HostState,
+    /// What is happening now, as a sentence, e.g. `writing node.raw.zst, 41 %`.
+    pub step: String,
+    /// Percent of the current step where it is known.
+    pub percent: Option<u8>,
+    /// Uptime seconds at which `state` began.
+    pub since: f64,
+    pub problem: Option<Problem>,
+    pub hardware: Option<HardwareSummary>,
+    /// Finished states with their times, oldest first.
+    pub history: Vec<HostEvent>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HostState {
+    /// Seen by DHCP or reported by its ramdisk, and left alone.
+    #[default]
+    Discovered,
+    Registering,
+    Inspecting,
+    Available,
+    Provisioning,
+    /// The image is on disk and the host was told to boot it.
+    Provisioned,
+    /// Its own operating system answers.
+    Running,
+    Failed,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostEvent {
+    pub state: HostState,
+    pub started: f64,
+    pub ended: f64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareSummary {
+    pub product: String,
+    pub cpus: u32,
+    pub memory_mib: u64,
+    pub disks: Vec<String>,
+    pub boot_mode: String,
+}
