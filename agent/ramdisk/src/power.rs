@@ -1,0 +1,25 @@
+//! The end of the machine's run: restart or power off. PID 1 must never just exit (the kernel would panic).
+
+use nix::sys::reboot::{RebootMode, reboot as restart};
+
+use crate::context::Outcome;
+
+/// Writes everything back and restarts the machine.
+pub fn reboot() -> ! {
+    end(Outcome::Reboot)
+}
+
+/// Writes everything back and ends as `outcome` says. Where the kernel refuses (not PID 1, no privilege), the thread
+/// stays parked: there is nothing better left to do.
+pub fn end(outcome: Outcome) -> ! {
+    nix::unistd::sync();
+    let mode = match outcome {
+        Outcome::Reboot => RebootMode::RB_AUTOBOOT,
+        Outcome::PowerOff => RebootMode::RB_POWER_OFF,
+    };
+    let Err(error) = restart(mode);
+    tracing::error!(%error, ?outcome, "the kernel refused; switch the machine off and on by hand");
+    loop {
+        std::thread::park();
+    }
+}
