@@ -4,4 +4,5 @@
 //! To add a case: put it in the module named after the message it travels in.
 
 pub mod report;
+pub mod site;
 pub mod status;

@@ -1,0 +1,143 @@
+//! `site.yaml`: the one file a person may edit.
+//!
+//! [`parse_site`] turns the bytes of the file into a [`SiteConfig`] that cannot be wrong, or into every problem it
+//! found, each with its line and column. `firstlight build`, `firstlight check` and the box call the same function.
+//!
+//! Must not: read files or the environment. The caller brings the bytes.
+//! To add a key: the `*Spec` type in [`schema`] (its doc comment is the operator's help), the walk in `parse`, a
+//! default in [`SiteConfig::default`], a case in `tests`; then renew `docs/site.schema.json` with `UPDATE_GOLDEN=1`.
+
+mod parse;
+pub mod schema;
+#[cfg(test)]
+mod tests;
+mod values;
+mod yaml;
+
+use std::net::Ipv4Addr;
+
+pub use parse::parse_site;
+pub use values::{AddressRange, HostName, Ipv4Cidr, MacAddr, SshKey, ValueError};
+
+/// A `site.yaml` after every check; [`SiteConfig::default`] is what an empty file means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteConfig {
+    pub name: HostName,
+    pub provisioning: ProvisioningConfig,
+    /// What happens to a host that has no `install` of its own.
+    pub install: InstallPolicy,
+    /// Keys of the person who runs the site: for `admin` on the box and on every installed host.
+    pub ssh_keys: Vec<SshKey>,
+    pub hosts: Vec<HostConfig>,
+}
+
+/// The network that hosts boot from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProvisioningConfig {
+    pub interface: InterfaceChoice,
+    /// The box's own address with the length of its network.
+    pub address: Ipv4Cidr,
+    /// Leased to hosts without an address of their own. Inside the network, and never holds the box's address.
+    pub range: AddressRange,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InterfaceChoice {
+    /// The first physical Ethernet NIC, by PCI path, that has a carrier.
+    Auto,
+    /// Kernel name, e.g. `enp1s0`.
+    Name(String),
+    Mac(MacAddr),
+}
+
+/// When a discovered host may be written to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InstallPolicy {
+    /// If none of its disks has a partition table or a file system signature.
+    #[default]
+    Blank,
+    /// Always: whatever is on its disks is lost.
+    Wipe,
+    /// Listed and left alone.
+    Never,
+}
+
+/// One entry of `hosts`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostConfig {
+    pub mac: MacAddr,
+    pub name: Option<HostName>,
+    /// Inside the provisioning network, not the box's, unique.
+    pub address: Option<Ipv4Addr>,
+    pub install: Option<InstallPolicy>,
+}
+
+impl Default for SiteConfig {
+    fn default() -> Self {
+        let address = Ipv4Cidr::new(Ipv4Addr::new(172, 22, 0, 1), 24)
+            .expect("172.22.0.1/24 is a host address");
+        Self {
+            name: HostName::parse("firstlight").expect("`firstlight` is a host name"),
+            provisioning: ProvisioningConfig {
+                interface: InterfaceChoice::Auto,
+                range: AddressRange::derived_from(&address),
+                address,
+            },
+            install: InstallPolicy::Blank,
+            ssh_keys: Vec::new(),
+            hosts: Vec::new(),
+        }
+    }
+}
+
+impl SiteConfig {
+    /// What the box runs with while its `site.yaml` is refused: the defaults, but nothing is installed.
+    #[must_use]
+    pub fn for_a_refused_file() -> Self {
+        Self {
+            install: InstallPolicy::Never,
+            ..Self::default()
+        }
+    }
+
+    pub fn host(&self, mac: MacAddr) -> Option<&HostConfig> {
+        self.hosts.iter().find(|host| host.mac == mac)
+    }
+
+    pub fn install_policy(&self, mac: MacAddr) -> InstallPolicy {
+        self.host(mac)
+            .and_then(|host| host.install)
+            .unwrap_or(self.install)
+    }
+
+    /// The name of a host: as the file says, otherwise `host-` and its MAC without colons.
+    pub fn host_name(&self, mac: MacAddr) -> HostName {
+        self.host(mac)
+            .and_then(|host| host.name.clone())
+            .unwrap_or_else(|| HostName::from_mac(mac))
+    }
+}
+
+/// Everything that is wrong with a file, in the order of its lines.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct SiteProblems(pub Vec<SiteProblem>);
+
+/// One thing that is wrong. Lines and columns count from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteProblem {
+    pub line: usize,
+    pub column: usize,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+impl std::fmt::Display for SiteProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "line {}, column {}: {}",
+            self.line, self.column, self.message
+        )
+    }
+}

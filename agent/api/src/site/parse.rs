@@ -1,0 +1,360 @@
+//! The tree of `site.yaml` to a [`SiteConfig`], collecting every problem on the way.
+
+use std::{collections::HashMap, net::Ipv4Addr};
+
+use super::{
+    AddressRange, HostConfig, HostName, InstallPolicy, InterfaceChoice, Ipv4Cidr, MacAddr,
+    ProvisioningConfig, SiteConfig, SiteProblem, SiteProblems, SshKey, ValueError, schema,
+    yaml::{Key, Node, Place, Value, parse_yaml},
+};
+
+/// Parses and checks the content of `site.yaml`.
+///
+/// # Errors
+/// Every problem of the file at once, in the order of its lines; only broken YAML stops at the first.
+pub fn parse_site(bytes: impl AsRef<[u8]>) -> Result<SiteConfig, SiteProblems> {
+    let text = text_of(bytes.as_ref()).map_err(|problem| SiteProblems(vec![problem]))?;
+    let root = parse_yaml(text).map_err(|problem| SiteProblems(vec![problem]))?;
+    let mut walk = Walk::default();
+    let site = walk.site(&root);
+    if walk.problems.is_empty() {
+        return Ok(site);
+    }
+    walk.problems
+        .sort_by_key(|problem| (problem.line, problem.column));
+    Err(SiteProblems(walk.problems))
+}
+
+/// Editors on Windows put a byte order mark in front, which is no problem, or write UTF-16, which is one.
+fn text_of(bytes: &[u8]) -> Result<&str, SiteProblem> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let before = &bytes[..error.valid_up_to()];
+        let line = before.split(|byte| *byte == b'\n').count();
+        let column = before
+            .iter()
+            .rev()
+            .take_while(|byte| **byte != b'\n')
+            .count()
+            + 1;
+        Place { line, column }
+            .problem("the file is not UTF-8 text; save it again with encoding UTF-8")
+    })?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
+}
+
+#[derive(Default)]
+struct Walk {
+    problems: Vec<SiteProblem>,
+}
+
+type Fields<'a> = HashMap<&'a str, &'a Node>;
+
+impl Walk {
+    fn report(&mut self, place: Place, message: impl Into<String>) {
+        self.problems.push(place.problem(message));
+    }
+
+    fn site(&mut self, root: &Node) -> SiteConfig {
+        let mut site = SiteConfig::default();
+        let fields = self.fields(root, schema::SITE_KEYS, "`site.yaml`");
+        if let Some(name) = self.value(&fields, "name", HostName::parse) {
+            site.name = name;
+        }
+        if let Some(node) = fields.get("provisioning") {
+            site.provisioning = self.provisioning(node);
+        }
+        if let Some(install) = self.value(&fields, "install", parse_install) {
+            site.install = install;
+        }
+        for node in self.items(&fields, "sshKeys") {
+            site.ssh_keys.extend(self.scalar(node, SshKey::parse));
+        }
+        let mut seen = Seen::default();
+        for node in self.items(&fields, "hosts") {
+            site.hosts
+                .extend(self.host(node, &site.provisioning, &mut seen));
+        }
+        site
+    }
+
+    fn provisioning(&mut self, node: &Node) -> ProvisioningConfig {
+        let mut config = SiteConfig::default().provisioning;
+        let fields = self.fields(node, schema::PROVISIONING_KEYS, "`provisioning`");
+        if let Some(interface) = self.value(&fields, "interface", parse_interface) {
+            config.interface = interface;
+        }
+        let before = self.problems.len();
+        if let Some(address) = self.value(&fields, "address", parse_box_address) {
+            config.address = address;
+            config.range = AddressRange::derived_from(&address);
+        }
+        let address_is_right = self.problems.len() == before;
+        if let Some(range) = self.value(&fields, "range", str::parse::<AddressRange>) {
+            let net = config.address;
+            let place = fields["range"].place;
+            if !address_is_right {
+                // A range can only be judged against a network that is known.
+            } else if !net.has_host(range.first) || !net.has_host(range.last) {
+                let own = AddressRange {
+                    first: net.first_host(),
+                    last: net.last_host(),
+                };
+                self.report(
+                    place,
+                    format!(
+                        "the range {range} is not inside the network of {net}, which has {own}"
+                    ),
+                );
+            } else if range.contains(net.address()) {
+                let better = AddressRange::derived_from(&net);
+                self.report(
+                    place,
+                    format!(
+                        "the range {range} holds the box's own address {}; for example use {better}",
+                        net.address()
+                    ),
+                );
+            } else {
+                config.range = range;
+            }
+        }
+        config
+    }
+
+    fn host(
+        &mut self,
+        node: &Node,
+        net: &ProvisioningConfig,
+        seen: &mut Seen,
+    ) -> Option<HostConfig> {
+        let fields = self.fields(node, schema::HOST_KEYS, "a host");
+        let name = self.value(&fields, "name", HostName::parse);
+        let install = self.value(&fields, "install", parse_install);
+        let address = self.value(&fields, "address", |text| {
+            let address: Ipv4Addr = text.parse().map_err(|_| {
+                ValueError(format!(
+                    "`{text}` is not an IPv4 address; write it like {}",
+                    net.range.first
+                ))
+            })?;
+            if !net.address.has_host(address) {
+                return Err(ValueError(format!(
+                    "{address} is not a host address in the network of {}",
+                    net.address
+                )));
+            }
+            if address == net.address.address() {
+                return Err(ValueError(format!(
+                    "{address} is the box's own address; give the host another one"
+                )));
+            }
+            Ok(address)
+        });
+        if let Some(name) = &name {
+            self.once(
+                &mut seen.names,
+                name.to_string(),
+                "name",
+                fields["name"].place,
+            );
+        }
+        if let Some(address) = address {
+            self.once(
+                &mut seen.addresses,
+                address.to_string(),
+                "address",
+                fields["address"].place,
+            );
+        }
+        let Some(mac_node) = fields.get("mac") else {
+            if matches!(node.value, Value::Map(_)) {
+                self.report(
+                    node.place,
+                    "a host needs `mac`, the address of the NIC that it boots from",
+                );
+            }
+            return None;
+        };
+        let mac = self.scalar(mac_node, str::parse::<MacAddr>)?;
+        self.once(&mut seen.macs, mac.to_string(), "MAC", mac_node.place);
+        Some(HostConfig {
+            mac,
+            name,
+            address,
+            install,
+        })
+    }
+
+    fn once(&mut self, seen: &mut HashMap<String, Place>, value: String, what: &str, place: Place) {
+        if let Some(first) = seen.get(&value) {
+            let message = format!(
+                "the hosts at line {} and line {} have the same {what} {value}; change or remove one of them",
+                first.line, place.line
+            );
+            self.report(place, message);
+        } else {
+            seen.insert(value, place);
+        }
+    }
+
+    /// The entries of a map by name; unknown and repeated keys are reported. Null counts as empty.
+    fn fields<'a>(&mut self, node: &'a Node, known: &[&str], of: &str) -> Fields<'a> {
+        let entries: &[(Key, Node)] = match &node.value {
+            Value::Map(entries) => entries,
+            Value::Null => &[],
+            other => {
+                let message = format!(
+                    "{of} consists of keys ({}), found {}",
+                    known.join(", "),
+                    other.kind()
+                );
+                self.report(node.place, message);
+                &[]
+            }
+        };
+        let mut fields: Fields<'a> = HashMap::new();
+        let mut lines: HashMap<&str, usize> = HashMap::new();
+        for (key, value) in entries {
+            if !known.contains(&key.name.as_str()) {
+                self.report(key.place, unknown_key(&key.name, known, of));
+            } else if let Some(first) = lines.insert(&key.name, key.place.line) {
+                let message = format!(
+                    "`{}` is given twice, at line {first} and here; remove one",
+                    key.name
+                );
+                self.report(key.place, message);
+            } else {
+                fields.insert(&key.name, value);
+            }
+        }
+        fields
+    }
+
+    /// The parsed value of a key; `None` when it is absent, empty, or wrong (then it is reported).
+    fn value<T>(
+        &mut self,
+        fields: &Fields<'_>,
+        key: &str,
+        parse: impl FnOnce(&str) -> Result<T, ValueError>,
+    ) -> Option<T> {
+        match fields.get(key) {
+            None => None,
+            Some(node) if matches!(node.value, Value::Null) => None,
+            Some(node) => self.scalar(node, parse),
+        }
+    }
+
+    fn scalar<T>(
+        &mut self,
+        node: &Node,
+        parse: impl FnOnce(&str) -> Result<T, ValueError>,
+    ) -> Option<T> {
+        let Value::Text(text) = &node.value else {
+            self.report(
+                node.place,
+                format!(
+                    "a single value is expected here, found {}",
+                    node.value.kind()
+                ),
+            );
+            return None;
+        };
+        parse(text)
+            .map_err(|error| self.report(node.place, error.0))
+            .ok()
+    }
+
+    fn items<'a>(&mut self, fields: &Fields<'a>, key: &str) -> &'a [Node] {
+        match fields.get(key).map(|node| (&node.value, node.place)) {
+            None | Some((Value::Null, _)) => &[],
+            Some((Value::List(items), _)) => items,
+            Some((other, place)) => {
+                self.report(
+                    place,
+                    format!(
+                        "`{key}` is a list: start each entry with `- `; found {}",
+                        other.kind()
+                    ),
+                );
+                &[]
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    macs: HashMap<String, Place>,
+    names: HashMap<String, Place>,
+    addresses: HashMap<String, Place>,
+}
+
+fn unknown_key(name: &str, known: &[&str], of: &str) -> String {
+    let close = known
+        .iter()
+        .map(|candidate| {
+            (
+                strsim::damerau_levenshtein(
+                    &name.to_ascii_lowercase(),
+                    &candidate.to_ascii_lowercase(),
+                ),
+                candidate,
+            )
+        })
+        .min()
+        .filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 3);
+    match close {
+        Some((_, candidate)) => format!("unknown key `{name}`; did you mean `{candidate}`?"),
+        None => format!("unknown key `{name}`; {of} knows {}", known.join(", ")),
+    }
+}
+
+fn parse_install(text: &str) -> Result<InstallPolicy, ValueError> {
+    match text {
+        "blank" => Ok(InstallPolicy::Blank),
+        "wipe" => Ok(InstallPolicy::Wipe),
+        "never" => Ok(InstallPolicy::Never),
+        _ => Err(ValueError(format!(
+            "`{text}` is no install policy; use blank (only servers whose disks are all blank), wipe (whatever is on them) or never"
+        ))),
+    }
+}
+
+fn parse_interface(text: &str) -> Result<InterfaceChoice, ValueError> {
+    if text == "auto" {
+        return Ok(InterfaceChoice::Auto);
+    }
+    if text.contains(':') || text.matches('-').count() == 5 {
+        return text.parse().map(InterfaceChoice::Mac);
+    }
+    // What the kernel allows (dev_valid_name in net/core/dev.c), and none that the box makes for itself.
+    let wrong = text.is_empty() || text.len() > 15 || matches!(text, "." | "..");
+    if wrong
+        || text.contains(|letter: char| {
+            letter == '/' || letter.is_whitespace() || !letter.is_ascii_graphic()
+        })
+    {
+        return Err(ValueError(format!(
+            "`{text}` cannot be an interface; use auto, a kernel name such as enp1s0, or a MAC address"
+        )));
+    }
+    if matches!(text, "lo" | "box0" | "cni0") {
+        return Err(ValueError(format!(
+            "`{text}` is internal to the box; use auto, or the NIC that the servers are connected to"
+        )));
+    }
+    Ok(InterfaceChoice::Name(text.to_owned()))
+}
+
+/// The box's Kubernetes has 100.64.0.0/22 for itself, see ARCHITECTURE.md.
+fn parse_box_address(text: &str) -> Result<Ipv4Cidr, ValueError> {
+    let net: Ipv4Cidr = text.parse()?;
+    let inner =
+        Ipv4Cidr::new(Ipv4Addr::new(100, 64, 0, 1), 22).expect("100.64.0.1/22 is a host address");
+    if net.network() <= inner.broadcast() && inner.network() <= net.broadcast() {
+        return Err(ValueError(format!(
+            "{net} overlaps 100.64.0.0/22, which the box uses inside; use a private network such as 172.22.0.1/24"
+        )));
+    }
+    Ok(net)
+}

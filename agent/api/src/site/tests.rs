@@ -1,0 +1,323 @@
+#![allow(clippy::unwrap_used)]
+
+use std::net::Ipv4Addr;
+
+use super::{schema, *};
+
+const KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1pLbFSTpHvJ0hSWRnUGMvKxQ2g1YMxPvvqj5vJXc0f ann@desk";
+
+fn problems(text: &str) -> Vec<String> {
+    parse_site(text)
+        .unwrap_err()
+        .0
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+fn cidr(text: &str) -> Ipv4Cidr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn an_empty_file_means_the_defaults() {
+    for text in [
+        "",
+        "\n",
+        "# only a comment\n",
+        "---\n",
+        "\u{feff}",
+        "provisioning:\nhosts:\nsshKeys: []\n",
+    ] {
+        assert_eq!(parse_site(text), Ok(SiteConfig::default()), "{text:?}");
+    }
+    let site = SiteConfig::default();
+    assert_eq!(site.provisioning.address.to_string(), "172.22.0.1/24");
+    assert_eq!(
+        site.provisioning.range.to_string(),
+        "172.22.0.100-172.22.0.250"
+    );
+    assert_eq!(site.install, InstallPolicy::Blank);
+}
+
+#[test]
+fn a_full_file_is_read_whole() {
+    let text = format!(
+        "name: lab\r\nprovisioning:\r\n  interface: 52-54-00-AA-BB-CC\r\n  address: 10.0.0.1/16\r\n  \
+         range: 10.0.1.0 - 10.0.2.255\r\ninstall: never\r\nsshKeys: ['{KEY}']\r\nhosts:\r\n- mac: 52:54:00:12:34:56\r\n  \
+         name: n1\r\n  address: 10.0.0.21\r\n  install: wipe\r\n- {{mac: 52:54:00:12:34:57}}\r\n"
+    );
+    let site = parse_site(text).unwrap();
+    let (n1, other) = (
+        MacAddr([0x52, 0x54, 0, 0x12, 0x34, 0x56]),
+        MacAddr([0x52, 0x54, 0, 0x12, 0x34, 0x57]),
+    );
+    let expected = SiteConfig {
+        name: HostName::parse("lab").unwrap(),
+        provisioning: ProvisioningConfig {
+            interface: InterfaceChoice::Mac(MacAddr([0x52, 0x54, 0, 0xaa, 0xbb, 0xcc])),
+            address: cidr("10.0.0.1/16"),
+            range: AddressRange {
+                first: Ipv4Addr::new(10, 0, 1, 0),
+                last: Ipv4Addr::new(10, 0, 2, 255),
+            },
+        },
+        install: InstallPolicy::Never,
+        ssh_keys: vec![SshKey::parse(KEY).unwrap()],
+        hosts: vec![
+            HostConfig {
+                mac: n1,
+                name: Some(HostName::parse("n1").unwrap()),
+                address: Some(Ipv4Addr::new(10, 0, 0, 21)),
+                install: Some(InstallPolicy::Wipe),
+            },
+            HostConfig {
+                mac: other,
+                name: None,
+                address: None,
+                install: None,
+            },
+        ],
+    };
+    assert_eq!(site, expected);
+    assert_eq!(site.install_policy(n1), InstallPolicy::Wipe);
+    assert_eq!(site.install_policy(other), InstallPolicy::Never);
+    assert_eq!(site.host_name(other).as_str(), "host-525400123457");
+}
+
+#[test]
+fn every_problem_is_reported_at_once_with_its_place() {
+    let text = "nmae: lab\nprovisioning:\n  interfce: auto\n  address: 172.22.0.1\ninstall: blnk\nsshKeys:\n  - hello\nhosts:\n  - name: n1\n  - mac: 52:54:00:12:34\n";
+    assert_eq!(
+        problems(text),
+        [
+            "line 1, column 1: unknown key `nmae`; did you mean `name`?",
+            "line 3, column 3: unknown key `interfce`; did you mean `interface`?",
+            "line 4, column 12: `172.22.0.1` is not an IPv4 address with a prefix length; write it like 172.22.0.1/24",
+            "line 5, column 10: `blnk` is no install policy; use blank (only servers whose disks are all blank), wipe (whatever is on them) or never",
+            "line 7, column 5: not an SSH public key (it needs a type and a base64 part); paste the line of your id_ed25519.pub here",
+            "line 9, column 5: a host needs `mac`, the address of the NIC that it boots from",
+            "line 10, column 10: `52:54:00:12:34` is not a MAC address; write it like 52:54:00:12:34:56",
+        ]
+    );
+}
+
+#[test]
+fn a_duplicate_names_both_entries() {
+    let text = "hosts:\n- mac: 52:54:00:12:34:56\n  name: n1\n  address: 172.22.0.21\n- mac: 52-54-00-12-34-56\n  name: n1\n  address: 172.22.0.21\n";
+    assert_eq!(
+        problems(text),
+        [
+            "line 5, column 8: the hosts at line 2 and line 5 have the same MAC 52:54:00:12:34:56; change or remove one of them",
+            "line 6, column 9: the hosts at line 3 and line 6 have the same name n1; change or remove one of them",
+            "line 7, column 12: the hosts at line 4 and line 7 have the same address 172.22.0.21; change or remove one of them",
+        ]
+    );
+    assert_eq!(
+        problems("name: a\nname: b\n"),
+        ["line 2, column 1: `name` is given twice, at line 1 and here; remove one"]
+    );
+}
+
+#[test]
+fn ranges_and_addresses_must_fit_the_network() {
+    for (text, part) in [
+        (
+            "provisioning: {range: 172.23.0.5-172.23.0.9}",
+            "is not inside the network of 172.22.0.1/24, which has 172.22.0.1-172.22.0.254",
+        ),
+        (
+            "provisioning: {range: 172.22.0.1-172.22.0.9}",
+            "holds the box's own address 172.22.0.1",
+        ),
+        (
+            "provisioning: {range: 172.22.0.9-172.22.0.3}",
+            "did you mean 172.22.0.3-172.22.0.9?",
+        ),
+        (
+            "provisioning: {range: 172.22.0.250-172.22.0.255}",
+            "is not inside the network",
+        ),
+        (
+            "provisioning: {address: 172.22.0.0/24}",
+            "is the network address",
+        ),
+        (
+            "provisioning: {address: 172.22.0.255/24}",
+            "is the broadcast address",
+        ),
+        (
+            "provisioning: {address: 172.22.0.1/31}",
+            "a prefix length of 31 is not possible",
+        ),
+        (
+            "provisioning: {address: 100.64.1.1/24}",
+            "overlaps 100.64.0.0/22",
+        ),
+        (
+            "provisioning: {address: 127.0.0.1/8}",
+            "cannot be the address of a server",
+        ),
+        ("provisioning: {interface: box0}", "is internal to the box"),
+        ("provisioning: {interface: 'a b'}", "cannot be an interface"),
+        (
+            "hosts: [{mac: '52:54:00:12:34:56', address: 172.23.0.9}]",
+            "is not a host address in the network of 172.22.0.1/24",
+        ),
+        (
+            "hosts: [{mac: '52:54:00:12:34:56', address: 172.22.0.1}]",
+            "is the box's own address",
+        ),
+        (
+            "hosts: [{mac: '01:54:00:12:34:56'}]",
+            "is a group address or zero",
+        ),
+        (
+            "hosts: {mac: '52:54:00:12:34:56'}",
+            "`hosts` is a list: start each entry with `- `",
+        ),
+        (
+            "hosts: [n1]",
+            "a host consists of keys (mac, name, address, install), found a single value",
+        ),
+        (
+            "name: [lab]",
+            "a single value is expected here, found a list",
+        ),
+        ("name: Lab_1", "cannot be a host name"),
+        ("just text", "`site.yaml` consists of keys"),
+    ] {
+        let found = problems(text);
+        assert!(
+            found.len() == 1 && found[0].contains(part),
+            "{text}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_address_does_not_accuse_the_range_too() {
+    assert_eq!(
+        problems("provisioning: {address: nonsense, range: 10.0.0.5-10.0.0.9}").len(),
+        1
+    );
+}
+
+#[test]
+fn the_derived_range_never_holds_the_box() {
+    for prefix in 8..=30 {
+        for offset in [1, 2, 100, 101, 180, 249, 250, 251, 253] {
+            let size = 1u32 << (32 - prefix);
+            let base = u32::from(Ipv4Addr::new(10, 0, 0, 0));
+            let Ok(net) = Ipv4Cidr::new(
+                Ipv4Addr::from_bits(base + offset % size),
+                u8::try_from(prefix).unwrap(),
+            ) else {
+                continue;
+            };
+            let range = AddressRange::derived_from(&net);
+            assert!(range.first <= range.last, "{net}: {range}");
+            assert!(!range.contains(net.address()), "{net}: {range}");
+            assert!(
+                net.has_host(range.first) && net.has_host(range.last),
+                "{net}: {range}"
+            );
+        }
+    }
+}
+
+#[test]
+fn broken_yaml_says_where() {
+    for (text, line) in [
+        ("a: [1,\n", 2),
+        ("name: lab\n\tinstall: never\n", 2),
+        ("name: \"x\n", 2),
+        ("a: b: c\n", 1),
+    ] {
+        let found = parse_site(text).unwrap_err().0;
+        assert_eq!(found.len(), 1, "{text:?}: {found:?}");
+        assert!(
+            found[0].message.starts_with("not valid YAML") && found[0].line <= line,
+            "{text:?}: {found:?}"
+        );
+    }
+    assert!(problems("a: &x 1\nb: *x\n")[0].contains("anchor"));
+    assert!(problems("name: !!str lab\n")[0].contains("tag"));
+    assert!(problems("name: a\n---\nname: b\n")[0].starts_with("line 2"));
+    assert!(
+        problems(&format!("{}x{}", "[".repeat(50), "]".repeat(50)))[0]
+            .contains("nested too deeply")
+    );
+    assert!(!problems(&"[".repeat(100_000)).is_empty());
+    let utf16 = parse_site(b"name: \xff\xfe").unwrap_err().0;
+    assert_eq!((utf16[0].line, utf16[0].column), (1, 7));
+}
+
+#[test]
+fn ssh_keys_are_checked_inside_and_out() {
+    assert_eq!(SshKey::parse(&format!("  {KEY} \t")).unwrap().as_str(), KEY);
+    let cut = &KEY[..60];
+    for (text, part) in [
+        (cut, "cut off"),
+        (&KEY.replace("ssh-ed25519 ", "ssh-rsa "), "of another type"),
+        (
+            &KEY.replace("ssh-ed25519 ", "ssh-dss "),
+            "unknown type `ssh-dss`",
+        ),
+        (
+            "-----BEGIN OPENSSH PRIVATE KEY-----",
+            "this is a private key",
+        ),
+        (&format!("{KEY}\n{KEY}"), "more than one line"),
+    ] {
+        let error = SshKey::parse(text).unwrap_err().0;
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn the_schema_has_the_keys_of_the_parser() {
+    let schema: serde_json::Value = serde_json::from_str(&schema::site_schema()).unwrap();
+    let keys = |value: &serde_json::Value| {
+        let mut keys: Vec<_> = value["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect();
+        keys.sort();
+        keys
+    };
+    let sorted = |known: &[&str]| {
+        let mut known: Vec<_> = known.iter().map(ToString::to_string).collect();
+        known.sort();
+        known
+    };
+    assert_eq!(keys(&schema), sorted(schema::SITE_KEYS));
+    assert_eq!(
+        keys(&schema["$defs"]["ProvisioningSpec"]),
+        sorted(schema::PROVISIONING_KEYS)
+    );
+    assert_eq!(
+        keys(&schema["$defs"]["HostSpec"]),
+        sorted(schema::HOST_KEYS)
+    );
+}
+
+/// `UPDATE_GOLDEN=1 cargo test -p firstlight-api` renews the file.
+#[test]
+fn the_published_schema_is_current() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/site.schema.json");
+    #[allow(clippy::disallowed_methods, reason = "tests may touch files")]
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, schema::site_schema()).unwrap();
+    }
+    #[allow(clippy::disallowed_methods, reason = "tests may touch files")]
+    let published = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(
+        published,
+        schema::site_schema(),
+        "renew it: UPDATE_GOLDEN=1 cargo test -p firstlight-api"
+    );
+}
