@@ -13,6 +13,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/containerd/log"
 )
 
 const usage = `usage: seed -o OUT IMAGE.json...
@@ -46,6 +48,10 @@ func main() {
 	if *out == "" || flags.NArg() == 0 {
 		flags.Usage()
 		os.Exit(2)
+	}
+	// The libraries warn of what the build host's file system lacks; that is nothing to an image.
+	if err := log.SetLevel("error"); err != nil {
+		panic(err)
 	}
 	if err := run(context.Background(), *out, flags.Args(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "seed:", err)

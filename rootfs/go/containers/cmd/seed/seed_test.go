@@ -41,7 +41,7 @@ func writeInput(t *testing.T, reference string) string {
 	must(t, os.Chmod(filepath.Join(tree, "etc", "locked"), 0o500))
 	must(t, os.Symlink("../pause", filepath.Join(tree, "etc", "link")))
 	must(t, os.Link(filepath.Join(tree, "pause"), filepath.Join(tree, "again")))
-	t.Cleanup(func() { _ = os.Chmod(filepath.Join(tree, "etc", "locked"), 0o700) })
+	t.Cleanup(func() { _ = removeTree(tree) })
 	return writeSpec(t, dir, reference, "tree")
 }
 
@@ -65,14 +65,7 @@ func seed(t *testing.T, files ...string) (out, report string) {
 	out = filepath.Join(t.TempDir(), "out")
 	var lines bytes.Buffer
 	must(t, run(context.Background(), out, files, &lines))
-	t.Cleanup(func() {
-		_ = filepath.WalkDir(out, func(path string, entry fs.DirEntry, _ error) error {
-			if entry != nil && entry.IsDir() {
-				return os.Chmod(path, 0o700)
-			}
-			return nil
-		})
-	})
+	t.Cleanup(func() { _ = removeTree(out) })
 	return out, lines.String()
 }
 

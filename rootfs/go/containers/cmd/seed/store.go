@@ -55,7 +55,7 @@ func writeSeed(ctx context.Context, out string, specs []imageSpec, created time.
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(root)) }()
+	defer func() { err = errors.Join(err, removeTree(root)) }()
 	store, err := openStore(root)
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (s *imageStore) add(ctx context.Context, spec imageSpec, created time.Time)
 // commitTree makes the tree the snapshot `name`, unless there is one already, and returns its number in the backend.
 func (s *imageStore) commitTree(ctx context.Context, tree, name string, layer layer) (string, error) {
 	if number, made := s.numbers[name]; made {
-		return number, os.RemoveAll(tree)
+		return number, removeTree(tree)
 	}
 	overlayfs := s.db.Snapshotter(snapshotter)
 	mounts, err := overlayfs.Prepare(ctx, "seed", "")

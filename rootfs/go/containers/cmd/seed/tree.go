@@ -49,6 +49,20 @@ func (modes directoryModes) apply() error {
 	return nil
 }
 
+// removeTree removes a tree even where its directories are read-only to their owner.
+func removeTree(tree string) error {
+	err := filepath.WalkDir(tree, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			return os.Chmod(path, 0o700)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, os.RemoveAll(tree))
+}
+
 const keptBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
 func linkTree(from, to string, modes directoryModes) error {
