@@ -1,0 +1,102 @@
+//! What a client is told to load first: a pure function of what its request says about its firmware.
+
+use std::net::Ipv4Addr;
+
+use dhcproto::v4::{DhcpOption, Message};
+
+use crate::packet::Request;
+use crate::{BoxHttp, ClientArch, Mode};
+
+/// PXE option 43 with `PXE_DISCOVERY_CONTROL` (6) = 8: use the boot file of this very reply, no prompt, no discovery of
+/// boot servers (Intel PXE 2.1 table 2-3).
+const USE_THIS_BOOT_FILE: [u8; 4] = [6, 1, 8, 255];
+
+/// iPXE's encapsulated `no-pxedhcp` (175.176): do not wait two seconds for a proxyDHCP server.
+const IPXE_NO_PROXY_DHCP: [u8; 3] = [176, 1, 1];
+
+/// The boot information in a reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BootOffer {
+    /// The client did not ask to boot: an operating system, or the ramdisk.
+    NotAsked,
+    /// A file by TFTP from the box.
+    Tftp { file: &'static str },
+    /// A file by UEFI HTTP boot.
+    Http { url: String },
+    /// iPXE gets a script made for this host.
+    Script { url: String },
+    /// There is nothing on the stick that this machine could run.
+    Unsupported(ClientArch),
+}
+
+impl BootOffer {
+    pub(crate) fn choose(request: &Request, http: BoxHttp) -> Self {
+        let asks = request.is_pxe() || request.is_http_boot() || request.is_ipxe();
+        if !asks {
+            return Self::NotAsked;
+        }
+        // RFC 4578 demands option 93; what lacks it is older than UEFI.
+        let arch = request.arch.unwrap_or(ClientArch::Bios);
+        match arch {
+            arch if !arch.is_supported() => Self::Unsupported(arch),
+            _ if request.is_ipxe() => Self::Script {
+                url: format!("{http}/boot/ipxe?mac={}", request.mac),
+            },
+            ClientArch::UefiX64Http => Self::Http {
+                url: format!("{http}/shimx64.efi"),
+            },
+            // A request does not say whether Secure Boot is on: UEFI always gets the signed chain.
+            ClientArch::UefiX64 => Self::Tftp {
+                file: "shimx64.efi",
+            },
+            _ => Self::Tftp {
+                file: "undionly.kpxe",
+            },
+        }
+    }
+
+    /// Whether there is something to boot.
+    pub fn is_bootable(&self) -> bool {
+        !matches!(self, Self::NotAsked | Self::Unsupported(_))
+    }
+
+    /// Puts the boot information into a reply.
+    pub(crate) fn write(
+        &self,
+        message: &mut Message,
+        request: &Request,
+        server: Ipv4Addr,
+        mode: Mode,
+    ) {
+        let (file, class) = match self {
+            Self::NotAsked | Self::Unsupported(_) => return,
+            Self::Tftp { file } => (*file, Some("PXEClient")),
+            Self::Http { url } => (url.as_str(), Some("HTTPClient")),
+            // As a lease's server we are iPXE's only source; as a proxy we are one only with this class.
+            Self::Script { url } => (url.as_str(), (mode == Mode::Proxy).then_some("PXEClient")),
+        };
+        message.set_siaddr(server);
+        // shim asks for its second stage relative to the `file` field, not to option 67. HTTP URLs may be longer than it.
+        if !matches!(self, Self::Http { .. }) && file.len() < 128 {
+            message.set_fname_str(file);
+        }
+        let options = message.opts_mut();
+        options.insert(DhcpOption::BootfileName(file.as_bytes().to_vec()));
+        if matches!(self, Self::Tftp { .. }) {
+            options.insert(DhcpOption::TFTPServerName(server.to_string().into_bytes()));
+            options.insert(DhcpOption::VendorExtensions(USE_THIS_BOOT_FILE.to_vec()));
+        }
+        if let Some(class) = class {
+            options.insert(DhcpOption::ClassIdentifier(class.as_bytes().to_vec()));
+            if let Some(id) = &request.machine_id {
+                options.insert(DhcpOption::ClientMachineIdentifier(id.clone()));
+            }
+        }
+        if matches!(self, Self::Script { .. }) && mode == Mode::Serve {
+            options.insert(DhcpOption::Unknown(dhcproto::v4::UnknownOption::new(
+                175.into(),
+                IPXE_NO_PROXY_DHCP.to_vec(),
+            )));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Which address a client gets.
+//!
+//! A host must not wait: an address that nobody had yet is offered at once (the client checks it itself and declines it if
+//! need be). Only an address that another host once had is probed first, and [`Server::probe_ahead`] lets that happen before
+//! it is needed.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use super::{ProbeResult, QUARANTINE, Server};
+use crate::config::SubnetSpec;
+use crate::{Lease, MacAddr, Mode, Now};
+
+/// How long a probe's "nobody answered" is believed.
+const FREE_HOLDS: Duration = Duration::from_mins(5);
+/// How many addresses are kept probed for the next new clients.
+const AHEAD: usize = 4;
+
+pub(super) enum Allocation {
+    Address(Ipv4Addr),
+    /// This one, if nobody uses it.
+    Probe(Ipv4Addr),
+    Exhausted,
+}
+
+impl Server {
+    /// Reserved address, last address, offered address, wished address, never leased address, longest unused address.
+    pub(super) fn allocate(
+        &self,
+        mac: MacAddr,
+        wish: Option<Ipv4Addr>,
+        subnet: &SubnetSpec,
+        now: Now,
+    ) -> Allocation {
+        let reserved = self.config.spec().reservations.get(&mac).map(|r| r.address);
+        let leased = self.leases.of_mac(mac).map(|l| l.address);
+        let offered = self
+            .offers
+            .iter()
+            .find(|(_, (m, until))| *m == mac && now < *until);
+        let known = [reserved, leased, offered.map(|(address, _)| *address)];
+        let wished = wish.filter(|address| self.is_never_leased(*address));
+        if let Some(address) = known
+            .into_iter()
+            .chain([wished])
+            .flatten()
+            .find(|address| self.is_usable(*address, mac, subnet, now))
+        {
+            return Allocation::Address(address);
+        }
+        match self.candidates(mac, subnet, now).next() {
+            None => Allocation::Exhausted,
+            Some(address) if self.is_never_leased(address) || self.is_found_free(address, now) => {
+                Allocation::Address(address)
+            }
+            Some(address) => Allocation::Probe(address),
+        }
+    }
+
+    /// The addresses that a client without one would get, best first.
+    fn candidates(
+        &self,
+        mac: MacAddr,
+        subnet: &SubnetSpec,
+        now: Now,
+    ) -> impl Iterator<Item = Ipv4Addr> {
+        let fresh = subnet
+            .range
+            .iter()
+            .filter(|address| self.is_never_leased(*address));
+        let mut expired: Vec<&Lease> = self
+            .leases
+            .iter()
+            .filter(|lease| subnet.range.contains(lease.address))
+            .collect();
+        expired.sort_by_key(|lease| (lease.expires, lease.address));
+        let subnet = subnet.clone();
+        fresh
+            .chain(expired.into_iter().map(|lease| lease.address))
+            .filter(move |address| self.is_usable(*address, mac, &subnet, now))
+    }
+
+    /// Whether `mac` may have `address`: one of the range or its reserved one, and nobody else's.
+    pub(super) fn is_usable(
+        &self,
+        address: Ipv4Addr,
+        mac: MacAddr,
+        subnet: &SubnetSpec,
+        now: Now,
+    ) -> bool {
+        let reserved_for = self.config.reserved_for(address);
+        let belongs = match reserved_for {
+            Some(owner) => owner == mac && subnet.subnet.holds(address),
+            None => subnet.range.contains(address),
+        };
+        let is_infrastructure =
+            address == self.config.spec().server || Some(address) == subnet.router;
+        let leased_to_other = self
+            .leases
+            .of_address(address)
+            .is_some_and(|lease| lease.mac != mac && now < lease.expires);
+        let offered_to_other = self
+            .offers
+            .get(&address)
+            .is_some_and(|(other, until)| *other != mac && now < *until);
+        belongs
+            && !is_infrastructure
+            && !leased_to_other
+            && !offered_to_other
+            && !self.leases.is_quarantined(address, now)
+            && !self.is_found_in_use(address, now)
+    }
+
+    pub(super) fn is_never_leased(&self, address: Ipv4Addr) -> bool {
+        self.leases.of_address(address).is_none()
+    }
+
+    fn is_found_free(&self, address: Ipv4Addr, now: Now) -> bool {
+        self.probes
+            .get(&address)
+            .is_some_and(|(result, at)| *result == ProbeResult::Free && now < at.plus(FREE_HOLDS))
+    }
+
+    fn is_found_in_use(&self, address: Ipv4Addr, now: Now) -> bool {
+        self.probes
+            .get(&address)
+            .is_some_and(|(result, at)| *result == ProbeResult::InUse && now < at.plus(QUARANTINE))
+    }
+
+    /// The answer to a probe, asked for by a [`Decision::Probe`](super::Decision::Probe) or by [`Self::probe_ahead`].
+    pub fn probed(&mut self, address: Ipv4Addr, result: ProbeResult, now: Now) {
+        self.probes.retain(|_, (_, at)| now < at.plus(QUARANTINE));
+        self.probes.insert(address, (result, now));
+    }
+
+    /// The next few addresses of the box's own segment that new clients would get and that were not probed lately.
+    pub fn probe_ahead(&self, now: Now) -> Vec<Ipv4Addr> {
+        if self.config.spec().mode == Mode::Proxy {
+            return Vec::new();
+        }
+        let nobody =
+            MacAddr::new([2, 0, 0, 0, 0, 0]).expect("a locally administered unicast address");
+        self.candidates(nobody, self.config.local_subnet(), now)
+            .take(AHEAD)
+            .filter(|address| !self.is_found_free(*address, now))
+            .collect()
+    }
+}

@@ -1,0 +1,134 @@
+//! What the server decides, as values: tests compare them whole, the page and the log show them.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use crate::reply::Reply;
+use crate::{AddressRange, LeaseChange, MacAddr, PacketError};
+
+/// The socket that a datagram came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listener {
+    /// UDP 67.
+    Dhcp,
+    /// UDP 4011, where PXE clients ask boot servers (Intel PXE 2.1 section 2.2.3).
+    Pxe,
+}
+
+/// What to do about a datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Persist, then send.
+    Reply(Reply),
+    /// Persist; nothing is sent.
+    Record {
+        persist: Vec<LeaseChange>,
+        event: Event,
+    },
+    /// Find out by ARP or ICMP whether somebody uses `address`, tell [`Server::probed`](super::Server::probed), then
+    /// hand the datagram in again.
+    Probe {
+        address: Ipv4Addr,
+    },
+    Ignore(Reason),
+}
+
+/// Something that the operator may want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A client found its new address in use by somebody else.
+    Declined {
+        mac: MacAddr,
+        address: Ipv4Addr,
+    },
+    Released {
+        mac: MacAddr,
+        address: Ipv4Addr,
+    },
+}
+
+/// What a conflict probe found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeResult {
+    /// Nobody answered.
+    Free,
+    /// Somebody uses the address.
+    InUse,
+}
+
+/// Why nothing was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    Malformed(PacketError),
+    /// No subnet is configured for a relay agent's address.
+    UnknownRelay {
+        relay: Ipv4Addr,
+        link: Ipv4Addr,
+    },
+    /// All addresses are leased, offered, reserved or in quarantine.
+    Exhausted {
+        range: AddressRange,
+    },
+    /// The client took the offer of another DHCP server: there is one on the segment.
+    ChoseOtherServer {
+        server: Ipv4Addr,
+    },
+    /// The client has an address that another server may have given it.
+    UnknownClient {
+        wanted: Ipv4Addr,
+    },
+    NoAddressRequested,
+    NotItsLease {
+        address: Ipv4Addr,
+    },
+    /// Another server leases addresses here, and this is no request for boot information.
+    ProxyOnly,
+    /// Boot information was asked for on port 4011 by a machine that nothing on the stick fits.
+    NothingToBoot,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Declined { mac, address } => write!(
+                f,
+                "{mac} found {address} in use by another machine; nobody gets it for an hour. Give that machine an address outside the DHCP range"
+            ),
+            Self::Released { mac, address } => write!(f, "{mac} gave {address} back"),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(error) => write!(f, "no usable DHCP request: {error}"),
+            Self::UnknownRelay { relay, link } => write!(
+                f,
+                "the relay agent {relay} asks for an address of the network of {link}, which is not configured: add that network to site.yaml, or take the relay agent away"
+            ),
+            Self::Exhausted { range } => write!(
+                f,
+                "all addresses of the DHCP range {range} are taken: make the range larger in site.yaml"
+            ),
+            Self::ChoseOtherServer { server } => {
+                write!(
+                    f,
+                    "the client took the offer of another DHCP server, {server}"
+                )
+            }
+            Self::UnknownClient { wanted } => {
+                write!(
+                    f,
+                    "{wanted} was not leased by this server, which does not speak for the whole network"
+                )
+            }
+            Self::NoAddressRequested => f.write_str("the message names no address"),
+            Self::NotItsLease { address } => write!(f, "{address} is not leased to this client"),
+            Self::ProxyOnly => f.write_str("another DHCP server leases addresses here"),
+            Self::NothingToBoot => {
+                f.write_str("the client did not ask to boot, or nothing on the stick fits it")
+            }
+        }
+    }
+}
