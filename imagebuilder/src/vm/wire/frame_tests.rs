@@ -1,0 +1,127 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+const MAC: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+
+fn site() -> Site {
+    Site::new(Ipv4Addr::new(172, 22, 0, 1), 24)
+}
+
+fn ethernet(kind: u16, payload: &[u8]) -> Vec<u8> {
+    [&[0xff; 6], &MAC[..], &kind.to_be_bytes(), payload].concat()
+}
+
+fn arp(sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    let head = [0, 1, 8, 0, 6, 4, 0, 1];
+    ethernet(
+        ETHERTYPE_ARP,
+        &[&head[..], &MAC, &sender, &[0; 6], &target].concat(),
+    )
+}
+
+fn udp(source: [u8; 4], target: [u8; 4], ports: (u16, u16), data: &[u8]) -> Vec<u8> {
+    let ip = [0x45, 0, 0, 0, 0, 0, 0, 0, 64, UDP, 0, 0];
+    let (from, to) = (ports.0.to_be_bytes(), ports.1.to_be_bytes());
+    ethernet(
+        ETHERTYPE_IPV4,
+        &[&ip[..], &source, &target, &from, &to, &[0; 4], data].concat(),
+    )
+}
+
+#[test]
+fn traffic_of_the_site_is_no_leak() {
+    let inside = [
+        arp([172, 22, 0, 5], [172, 22, 0, 1]),
+        arp([0; 4], [172, 22, 0, 9]),
+        udp([0; 4], [255; 4], (68, 67), &[1]),
+        udp([172, 22, 0, 5], [224, 0, 0, 251], (5353, 5353), &[]),
+        udp([172, 22, 0, 1], [172, 22, 0, 255], (9, 9), &[]),
+        ethernet(0x88cc, &[1, 2, 3]),
+    ];
+    for frame in inside {
+        assert_eq!(leak(&frame, site()), None);
+    }
+}
+
+#[test]
+fn a_packet_to_the_internet_is_a_leak_with_its_text() {
+    let frame = udp([172, 22, 0, 5], [1, 1, 1, 1], (4000, 53), &[]);
+    assert_eq!(
+        leak(&frame, site()).unwrap(),
+        "52:54:00:12:34:56 sends UDP 172.22.0.5 to 1.1.1.1 port 53"
+    );
+}
+
+#[test]
+fn a_packet_from_a_foreign_address_is_a_leak() {
+    let frame = udp([100, 64, 0, 1], [172, 22, 0, 5], (1, 2), &[]);
+    assert!(
+        leak(&frame, site())
+            .unwrap()
+            .contains("100.64.0.1 to 172.22.0.5")
+    );
+}
+
+#[test]
+fn asking_for_a_foreign_address_by_arp_is_a_leak() {
+    let text = leak(&arp([172, 22, 0, 5], [10, 0, 2, 2]), site()).unwrap();
+    assert!(text.ends_with("ARP for 10.0.2.2"), "{text}");
+}
+
+#[test]
+fn a_leak_inside_a_vlan_tag_is_seen() {
+    let plain = udp([172, 22, 0, 5], [8, 8, 8, 8], (1, 443), &[]);
+    let tagged = [&plain[..12], &[0x81, 0, 0, 7], &plain[12..]].concat();
+    assert_eq!(leak(&tagged, site()), leak(&plain, site()));
+}
+
+#[test]
+fn global_ipv6_is_a_leak_and_link_local_is_not() {
+    let packet = |target: Ipv6Addr| {
+        let source = "fe80::1".parse::<Ipv6Addr>().unwrap();
+        ethernet(
+            ETHERTYPE_IPV6,
+            &[
+                &[0x60, 0, 0, 0, 0, 0, 58, 255][..],
+                &source.octets(),
+                &target.octets(),
+            ]
+            .concat(),
+        )
+    };
+    assert_eq!(leak(&packet("ff02::2".parse().unwrap()), site()), None);
+    assert_eq!(leak(&packet("fe80::9".parse().unwrap()), site()), None);
+    assert!(leak(&packet("2001:db8::1".parse().unwrap()), site()).is_some());
+}
+
+#[test]
+fn only_a_reply_of_a_server_is_a_dhcp_answer() {
+    assert!(is_dhcp_answer(&udp(
+        [172, 22, 0, 1],
+        [255; 4],
+        (67, 68),
+        &[2]
+    )));
+    assert!(!is_dhcp_answer(&udp([0; 4], [255; 4], (68, 67), &[1])));
+    assert!(!is_dhcp_answer(&arp([0; 4], [0; 4])));
+}
+
+#[test]
+fn every_cut_of_a_frame_is_read_without_panic() {
+    for frame in [
+        arp([1; 4], [2; 4]),
+        udp([1; 4], [2; 4], (67, 68), &[2]),
+        ethernet(ETHERTYPE_VLAN, &[0; 9]),
+    ] {
+        for length in 0..frame.len() {
+            let cut = &frame[..length];
+            let _ = (
+                leak(cut, site()),
+                is_dhcp_answer(cut),
+                arp_sender(cut),
+                capture_length(cut),
+            );
+        }
+    }
+}
