@@ -44,7 +44,7 @@ pub fn parse_cmdline(text: &str) -> Cmdline {
             "firstlight.box" => parsed.box_url = url(value),
             "ipa-api-url" => parsed.ironic_url = url(value),
             "ipa-insecure" => parsed.insecure = truth(value),
-            "firstlight.ca" => match value.strip_prefix("sha256:").and_then(sha256) {
+            "firstlight.ca" => match value.strip_prefix("sha256:").and_then(parse_sha256) {
                 Some(digest) => parsed.ca_sha256 = Some(digest),
                 None => parsed.bad.push(format!(
                     "{word}: expected firstlight.ca=sha256: and 64 hex digits"
@@ -104,7 +104,7 @@ fn url(value: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-fn sha256(hex: &str) -> Option<[u8; 32]> {
+pub(crate) fn parse_sha256(hex: &str) -> Option<[u8; 32]> {
     let digits: Vec<u8> = hex
         .chars()
         .map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok()))
@@ -178,7 +178,7 @@ mod tests {
     fn switches_quotes_and_the_last_word_count() {
         assert!(parse_cmdline("firstlight.verify").verify);
         assert!(!parse_cmdline("firstlight.verify firstlight.verify=0").verify);
-        assert_eq!(parse_cmdline("x=\"a firstlight.verify\" ").verify, false);
+        assert!(!parse_cmdline("x=\"a firstlight.verify\" ").verify);
         assert_eq!(
             parse_cmdline("BOOTIF=52:54:00:aa:bb:cc")
                 .boot_mac

@@ -1,0 +1,69 @@
+//! First stage of the box: from the initramfs to systemd on the stick's own layers.
+//!
+//! Must not: write to the stick, or decide anything that the running box could decide (updates, state, network).
+
+pub mod find;
+pub mod gpt;
+pub mod layers;
+pub mod slot;
+pub mod switch;
+
+use std::convert::Infallible;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+
+use crate::cmdline::Cmdline;
+use crate::devices::Devices;
+use crate::modules::Loader;
+
+use find::Slot;
+use slot::{Layer, TABLE_BYTES, parse_slot_table};
+
+/// Does it all; comes back only with an error.
+pub fn run(cmdline: &Cmdline, partuuid: &str, loader: Loader) -> Result<Infallible> {
+    let loader = Arc::new(loader);
+    let devices = Devices::watch(&loader).context("listening for devices")?;
+    loader.load_list("box");
+    tracing::info!("looking for the stick");
+    let slot = find::wait_for_slot(partuuid, &devices.blocks)?;
+    let table = load_table(&slot)?;
+    tracing::info!(partition = slot.name, layers = table.len(), "system found");
+    if cmdline.verify {
+        layers::verify_layers(&slot, &table)?;
+    }
+    layers::mount_layers(&slot, &table)?;
+    point_out_boot_disk(&slot)?;
+    devices.stop();
+    tracing::info!("starting the system");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    switch::switch_root(
+        Path::new(layers::SYSROOT),
+        OsStr::new("/sbin/init"),
+        &arguments,
+    )
+}
+
+fn load_table(slot: &Slot) -> Result<Vec<Layer>> {
+    let mut block = [0; TABLE_BYTES];
+    let partition =
+        File::open(slot.node()).with_context(|| format!("opening {}", slot.node().display()))?;
+    partition
+        .read_exact_at(&mut block, 0)
+        .with_context(|| format!("reading the table of {}", slot.name))?;
+    Ok(parse_slot_table(&block, slot.bytes)?)
+}
+
+/// systemd-repart finds the disk behind an overlay root by this link; only the form with numbers suits all its tools.
+fn point_out_boot_disk(slot: &Slot) -> Result<()> {
+    fs::create_dir_all("/run/systemd")?;
+    symlink(
+        format!("/dev/block/{}", slot.number),
+        "/run/systemd/volatile-root",
+    )
+    .context("naming the boot disk for systemd")
+}
