@@ -1,0 +1,212 @@
+//! One transfer: opens the file, then carries packets between a socket of its own and the state machine.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::reader::Reader;
+use super::{Shared, Source, TransferReport};
+use crate::options::Negotiated;
+use crate::packet::{ClientPacket, ErrorCode, ReadRequest, encode_data_header, encode_error};
+use crate::transfer::{Action, Blocks, Input, Outcome, Transfer};
+
+/// The task's end; what happened was reported already.
+pub(super) struct Ended;
+
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    request: ReadRequest,
+    client: SocketAddr,
+    repeats: mpsc::Receiver<()>,
+) -> Ended {
+    if let Err(error) = serve(&shared, &request, client, repeats).await {
+        tracing::warn!(%client, path = %request.path, %error, "TFTP transfer failed");
+        shared.stats.failed.fetch_add(1, Ordering::Relaxed);
+    }
+    Ended
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    request: &ReadRequest,
+    client: SocketAddr,
+    repeats: mpsc::Receiver<()>,
+) -> io::Result<()> {
+    // Connected, so that the kernel drops what strangers send, and tells us when the client is gone.
+    let socket = UdpSocket::bind((shared.local.ip(), 0)).await?;
+    socket.connect(client).await?;
+    let source = match open(shared, request, client).await {
+        Ok(Some(source)) => source,
+        Ok(None) => {
+            tracing::debug!(%client, path = %request.path, "TFTP file not found");
+            shared.stats.refused.fetch_add(1, Ordering::Relaxed);
+            socket
+                .send(&encode_error(ErrorCode::FileNotFound, "no such file"))
+                .await?;
+            return Ok(());
+        }
+        Err(error) => {
+            socket
+                .send(&encode_error(
+                    ErrorCode::NotDefined,
+                    "the server cannot read the file",
+                ))
+                .await?;
+            return Err(error);
+        }
+    };
+    let size = source.size();
+    let started = Instant::now();
+    let (settings, oack) = Negotiated::new(&request.options, size, &shared.limits.negotiation);
+    let mut session = Session {
+        transfer: Transfer::new(settings, oack, size, Duration::ZERO),
+        shared: Arc::clone(shared),
+        socket,
+        reader: Reader::new(source),
+        started,
+        repeats: Some(repeats),
+        packets: Vec::new(),
+    };
+    let outcome = session.carry().await;
+    if outcome.is_err() {
+        let packet = encode_error(ErrorCode::NotDefined, "the server cannot read the file");
+        session.socket.send(&packet).await?;
+    }
+    let report = TransferReport {
+        path: request.path.clone(),
+        client,
+        size,
+        outcome: outcome?,
+        took: started.elapsed(),
+    };
+    finish(shared, report).await
+}
+
+async fn open(
+    shared: &Arc<Shared>,
+    request: &ReadRequest,
+    client: SocketAddr,
+) -> io::Result<Option<Source>> {
+    let provider = Arc::clone(&shared.provider);
+    let path = request.path.clone();
+    tokio::task::spawn_blocking(move || provider.open(&path, client))
+        .await
+        .map_err(io::Error::other)?
+}
+
+async fn finish(shared: &Arc<Shared>, report: TransferReport) -> io::Result<()> {
+    let counter = match report.outcome {
+        Outcome::Complete => &shared.stats.completed,
+        _ => &shared.stats.failed,
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+    tracing::debug!(client = %report.client, path = %report.path, outcome = ?report.outcome, "TFTP transfer ended");
+    let provider = Arc::clone(&shared.provider);
+    tokio::task::spawn_blocking(move || provider.finished(&report))
+        .await
+        .map_err(io::Error::other)
+}
+
+struct Session {
+    transfer: Transfer,
+    shared: Arc<Shared>,
+    socket: UdpSocket,
+    reader: Reader,
+    started: Instant,
+    /// Open until the client has answered.
+    repeats: Option<mpsc::Receiver<()>>,
+    /// Reused for every window.
+    packets: Vec<u8>,
+}
+
+impl Session {
+    async fn carry(&mut self) -> io::Result<Outcome> {
+        let mut input = Input::Tick;
+        let mut buffer = [0; 1024];
+        loop {
+            let action = self.transfer.handle(input, self.started.elapsed());
+            let carried_out = match action {
+                Action::Finish(outcome) => return Ok(outcome),
+                Action::SendOack(packet) => self.send(&packet).await,
+                Action::SendBlocks(blocks) => self.send_blocks(blocks).await,
+                Action::Nothing => Ok(()),
+            };
+            if is_gone(&carried_out) {
+                input = Input::ClientGone;
+                continue;
+            }
+            carried_out?;
+            if self.transfer.is_answered() {
+                self.repeats = None;
+            }
+            input = self.next_input(&mut buffer).await?;
+        }
+    }
+
+    async fn next_input(&mut self, buffer: &mut [u8]) -> io::Result<Input> {
+        let deadline = self.started + self.transfer.deadline();
+        loop {
+            let length = tokio::select! {
+                biased;
+                received = self.socket.recv(buffer) => {
+                    if is_gone(&received) {
+                        return Ok(Input::ClientGone);
+                    }
+                    received?
+                }
+                Some(()) = next_repeat(self.repeats.as_mut()) => return Ok(Input::RequestAgain),
+                () = tokio::time::sleep_until(deadline) => return Ok(Input::Tick),
+            };
+            match ClientPacket::parse(&buffer[..length]) {
+                Ok(ClientPacket::Ack(block)) => return Ok(Input::Ack(block)),
+                Ok(ClientPacket::Error { code, message }) => {
+                    return Ok(Input::ClientError { code, message });
+                }
+                // Neither belongs here; answering could start a loop.
+                Ok(ClientPacket::Read(_) | ClientPacket::Write) | Err(_) => {}
+            }
+        }
+    }
+
+    async fn send_blocks(&mut self, blocks: Blocks) -> io::Result<()> {
+        let size = u64::from(self.transfer.settings().block_size);
+        for block in blocks.first..blocks.first + blocks.count {
+            let mut packet = std::mem::take(&mut self.packets);
+            packet.clear();
+            packet.extend_from_slice(&encode_data_header(block));
+            self.reader
+                .read((block - 1) * size, size, &mut packet)
+                .await?;
+            self.send(&packet).await?;
+            let sent = packet.len() as u64 - 4;
+            self.shared
+                .stats
+                .sent_bytes
+                .fetch_add(sent, Ordering::Relaxed);
+            self.packets = packet;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, packet: &[u8]) -> io::Result<()> {
+        self.socket.send(packet).await.map(drop)
+    }
+}
+
+/// The kernel passes on an ICMP "port unreachable" of the client.
+fn is_gone<T>(result: &io::Result<T>) -> bool {
+    matches!(result, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+async fn next_repeat(repeats: Option<&mut mpsc::Receiver<()>>) -> Option<()> {
+    match repeats {
+        Some(repeats) => repeats.recv().await,
+        None => std::future::pending().await,
+    }
+}
