@@ -1,2 +1,17 @@
-//! See ARCHITECTURE.md.
+//! `firstlight`: makes the stick's image, writes it, looks into it, and runs it in virtual machines.
+//!
+//! No async runtime: a build is a list of steps. To add a subcommand: a variant in [`cli`], a module beside it.
+
+pub mod build;
+pub mod check;
+pub mod cli;
+pub mod disk;
+pub mod flash;
+pub mod initramfs;
+pub mod inspect;
 pub mod vm;
+
+/// What a person asked for cannot be done as asked: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);

@@ -1,0 +1,241 @@
+//! File system trees of Debian 13, made by mmdebstrap as root or as an ordinary user with user namespaces.
+//!
+//! A tree is described by a folder below `rootfs/`: `packages`, and if wanted `exclude` (dpkg's path filters) and
+//! `customize` (a script that runs in the finished tree). The result is a tar file with fixed times.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::cache::Work;
+use super::command::Program;
+use super::settings::{SOURCE_DATE_EPOCH, Settings};
+
+const SUITE: &str = "trixie";
+const COMPONENTS: &str = "main non-free-firmware";
+
+/// How much of Debian is in the tree besides the named packages; mmdebstrap's variants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Packages are unpacked only: no script of theirs runs.
+    Extract,
+    /// Packages marked essential, no apt.
+    Essential,
+    /// Essential packages, those of priority required, and apt.
+    Minbase,
+}
+
+impl Variant {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Extract => "extract",
+            Self::Essential => "essential",
+            Self::Minbase => "minbase",
+        }
+    }
+}
+
+/// One tree to make.
+#[derive(Clone, Debug)]
+pub struct TreeSpec {
+    pub variant: Variant,
+    /// Folder with `packages`, `exclude`, `customize`.
+    pub recipe: PathBuf,
+    /// Files that are in the tree before packages are configured.
+    pub overlay: Option<PathBuf>,
+    /// Keep the kernel package from making an initramfs that nobody starts.
+    pub initramfs: Initramfs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Initramfs {
+    Make,
+    Suppress,
+}
+
+/// Diverts `update-initramfs` before the kernel comes; the `customize` script puts it back.
+const SUPPRESS_INITRAMFS: &str = r#"chroot "$1" dpkg-divert --local --rename --add /usr/sbin/update-initramfs; ln -s /bin/true "$1/usr/sbin/update-initramfs""#;
+
+/// Makes the tree `spec` as `NAME.tar` in the folder of the step.
+pub fn bootstrap(work: &Work, settings: &Settings, spec: &TreeSpec, name: &str) -> Result<()> {
+    bootstrap_with(work, settings, spec, name, &[])
+}
+
+/// Like [`bootstrap`], with hooks of mmdebstrap that run when all packages are there.
+pub fn bootstrap_with(work: &Work, settings: &Settings, spec: &TreeSpec, name: &str, hooks: &[String]) -> Result<()> {
+    let packages = load_list(&spec.recipe.join("packages"))?;
+    ensure!(!packages.is_empty(), "{}/packages names no package", spec.recipe.display());
+    let mut program = Program::new("mmdebstrap", &work.log)
+        .env("SOURCE_DATE_EPOCH", SOURCE_DATE_EPOCH.to_string())
+        .arg("--mode=auto")
+        .arg(format!("--variant={}", spec.variant.name()))
+        .arg(format!("--include={}", packages.join(",")));
+    let exclude = spec.recipe.join("exclude");
+    if exclude.exists() {
+        program = program.args(load_list(&exclude)?.iter().map(|line| path_filter(line)));
+    }
+    if spec.initramfs == Initramfs::Suppress {
+        program = program.arg(format!("--essential-hook={SUPPRESS_INITRAMFS}"));
+    }
+    if let Some(overlay) = &spec.overlay {
+        let archive = work.path("overlay.tar");
+        pack_overlay(overlay, &archive)?;
+        program = program.arg(format!("--essential-hook=tar-in {} /", archive.display()));
+    }
+    let customize = spec.recipe.join("customize");
+    if customize.exists() {
+        program = program.arg(format!("--customize-hook={}", chroot_hook(&customize)?));
+    }
+    program = program.args(hooks.iter().map(|hook| format!("--customize-hook={hook}")));
+    program.arg(SUITE).arg(work.path(&format!("{name}.tar"))).args(sources(&settings.mirror)).run()?;
+    if spec.overlay.is_some() {
+        fs::remove_file(work.path("overlay.tar"))?;
+    }
+    Ok(())
+}
+
+/// The script travels inside the command: an ordinary user's home may be closed to the user namespace.
+fn chroot_hook(script: &Path) -> Result<String> {
+    let text = fs::read_to_string(script).with_context(|| format!("reading {}", script.display()))?;
+    Ok(format!("chroot \"$1\" env LC_ALL=C.UTF-8 sh -eu <<'END-OF-CUSTOMIZE'\n{text}\nEND-OF-CUSTOMIZE"))
+}
+
+fn path_filter(line: &str) -> String {
+    match line.strip_prefix('+') {
+        Some(path) => format!("--dpkgopt=path-include={path}"),
+        None => format!("--dpkgopt=path-exclude={line}"),
+    }
+}
+
+/// Lines of apt's sources. The security archive lies beside the main one: `…/debian-security` for `…/debian`.
+fn sources(mirror: &str) -> Vec<String> {
+    let security = security_mirror(mirror);
+    vec![
+        format!("deb {mirror} {SUITE} {COMPONENTS}"),
+        format!("deb {mirror} {SUITE}-updates {COMPONENTS}"),
+        format!("deb {security} {SUITE}-security {COMPONENTS}"),
+    ]
+}
+
+fn security_mirror(mirror: &str) -> String {
+    let parts: Vec<&str> = mirror.split('/').map(|part| if part == "debian" { "debian-security" } else { part }).collect();
+    parts.join("/")
+}
+
+/// Entries of a list: one a line, `#` begins a comment.
+pub fn load_list(path: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let entries = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    Ok(entries.filter(|line| !line.is_empty()).map(str::to_owned).collect())
+}
+
+/// Packs a folder of `overlays/` as root's files, in the order of the names.
+pub fn pack_overlay(folder: &Path, archive: &Path) -> Result<()> {
+    let mut tar = tar::Builder::new(File::create(archive).with_context(|| format!("creating {}", archive.display()))?);
+    tar.follow_symlinks(false);
+    append_tree(&mut tar, folder, Path::new("."))?;
+    tar.finish().context("finishing the overlay archive")
+}
+
+fn append_tree(tar: &mut tar::Builder<File>, from: &Path, name: &Path) -> Result<()> {
+    let mut entries: Vec<_> = fs::read_dir(from).with_context(|| format!("reading {}", from.display()))?.collect::<Result<_, _>>()?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let (path, name) = (entry.path(), name.join(entry.file_name()));
+        let data = entry.metadata()?;
+        let mut header = tar::Header::new_gnu();
+        header.set_metadata_in_mode(&data, tar::HeaderMode::Deterministic);
+        header.set_mtime(SOURCE_DATE_EPOCH);
+        if data.is_symlink() {
+            header.set_size(0);
+            tar.append_link(&mut header, &name, fs::read_link(&path)?)?;
+        } else if data.is_dir() {
+            header.set_size(0);
+            tar.append_data(&mut header, name.join(""), std::io::empty())?;
+            append_tree(tar, &path, &name)?;
+        } else {
+            tar.append_data(&mut header, &name, File::open(&path)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Unpacks the parts of a tree's tar below the given prefixes (all of it for `""`) as files of the user who builds.
+pub fn unpack(archive: &Path, prefixes: &[&str], to: &Path) -> Result<()> {
+    let mut tar = tar::Archive::new(File::open(archive).with_context(|| format!("opening {}", archive.display()))?);
+    tar.set_preserve_mtime(false);
+    tar.set_overwrite(true);
+    for entry in tar.entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.into_owned();
+        let relative: PathBuf = path.components().filter(|part| matches!(part, std::path::Component::Normal(_))).collect();
+        let wanted = prefixes.iter().any(|prefix| relative.starts_with(prefix));
+        let device = matches!(entry.header().entry_type(), tar::EntryType::Char | tar::EntryType::Block | tar::EntryType::Fifo);
+        if wanted && !device {
+            entry.unpack_in(to).with_context(|| format!("unpacking {}", relative.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// One file out of a tree's tar.
+pub fn read_member(archive: &Path, member: &str) -> Result<Vec<u8>> {
+    let mut tar = tar::Archive::new(File::open(archive).with_context(|| format!("opening {}", archive.display()))?);
+    for entry in tar.entries()? {
+        let mut entry = entry?;
+        if entry.path()?.strip_prefix(".").is_ok_and(|path| path == Path::new(member)) {
+            let mut data = Vec::new();
+            entry.read_to_end(&mut data)?;
+            return Ok(data);
+        }
+    }
+    anyhow::bail!("{} holds no {member}", archive.display())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_security_archive_lies_beside_the_main_one() {
+        assert_eq!(security_mirror("http://deb.debian.org/debian"), "http://deb.debian.org/debian-security");
+        assert_eq!(
+            security_mirror("http://snapshot.debian.org/archive/debian/20261101T000000Z"),
+            "http://snapshot.debian.org/archive/debian-security/20261101T000000Z"
+        );
+    }
+
+    #[test]
+    fn overlays_are_packed_the_same_way_every_time_and_belong_to_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        fs::create_dir_all(tree.join("etc/wants")).unwrap();
+        fs::write(tree.join("etc/fstab"), "x").unwrap();
+        std::os::unix::fs::symlink("../fstab", tree.join("etc/wants/link")).unwrap();
+        let (first, second) = (dir.path().join("1.tar"), dir.path().join("2.tar"));
+        pack_overlay(&tree, &first).unwrap();
+        fs::write(tree.join("etc/fstab"), "x").unwrap();
+        pack_overlay(&tree, &second).unwrap();
+        assert_eq!(fs::read(&first).unwrap(), fs::read(&second).unwrap());
+        assert_eq!(read_member(&first, "etc/fstab").unwrap(), b"x");
+        let mut archive = tar::Archive::new(File::open(&first).unwrap());
+        assert!(archive.entries().unwrap().all(|entry| entry.unwrap().header().uid().unwrap() == 0));
+    }
+
+    #[test]
+    fn only_the_wanted_part_of_a_tree_is_unpacked() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("tree/usr/lib")).unwrap();
+        fs::create_dir_all(dir.path().join("tree/etc")).unwrap();
+        fs::write(dir.path().join("tree/usr/lib/x"), "x").unwrap();
+        fs::write(dir.path().join("tree/etc/y"), "y").unwrap();
+        pack_overlay(&dir.path().join("tree"), &dir.path().join("tree.tar")).unwrap();
+        unpack(&dir.path().join("tree.tar"), &["usr"], &dir.path().join("out")).unwrap_err();
+        fs::create_dir(dir.path().join("out")).unwrap();
+        unpack(&dir.path().join("tree.tar"), &["usr"], &dir.path().join("out")).unwrap();
+        assert!(dir.path().join("out/usr/lib/x").exists() && !dir.path().join("out/etc").exists());
+    }
+}

@@ -1,0 +1,80 @@
+//! Layers of a slot: read-only squashfs images. A step that makes a layer leaves `layer.sqfs` and its digest.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::cache::{Output, Work, digest_file};
+use super::settings::SOURCE_DATE_EPOCH;
+use super::tools::Tools;
+
+const IMAGE: &str = "layer.sqfs";
+const DIGEST: &str = "layer.sha256";
+
+/// How the content of a layer is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// zstd, for programs and libraries. 128 KiB blocks: a page fault in a big binary unpacks no more than that.
+    Zstd,
+    /// As it is: the files are compressed already, and a server sends them straight from the page cache.
+    Stored,
+}
+
+impl Packing {
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Zstd => &["-comp", "zstd", "-Xcompression-level", "15", "-b", "128K"],
+            Self::Stored => &["-comp", "zstd", "-b", "1M", "-noD", "-noF"],
+        }
+    }
+}
+
+/// A finished layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layer {
+    pub name: &'static str,
+    pub path: std::path::PathBuf,
+    pub bytes: u64,
+    pub sha256: String,
+}
+
+/// The layer that a step has left.
+pub fn load_layer(name: &'static str, output: &Output) -> Result<Layer> {
+    let path = output.path(IMAGE);
+    let bytes = fs::metadata(&path).with_context(|| format!("reading {}", path.display()))?.len();
+    let sha256 = fs::read_to_string(output.path(DIGEST)).with_context(|| format!("reading the digest of layer {name}"))?;
+    Ok(Layer { name, path, bytes, sha256 })
+}
+
+/// Makes a layer from the tar of a Debian tree, owners and capabilities kept, without the given paths.
+pub fn pack_tar(work: &Work, tools: &Tools, tar: &Path, without: &[&str]) -> Result<()> {
+    tools
+        .program("usr/bin/sqfstar", &work.log)
+        .env("SOURCE_DATE_EPOCH", SOURCE_DATE_EPOCH.to_string())
+        .args(["-no-progress", "-reproducible"])
+        .args(Packing::Zstd.options())
+        .arg(work.path(IMAGE))
+        .args(without)
+        .input(tar)
+        .run()?;
+    write_digest(work)
+}
+
+/// Makes a layer from a folder; everything in it belongs to root and carries the build's time.
+pub fn pack_folder(work: &Work, tools: &Tools, folder: &Path, packing: Packing) -> Result<()> {
+    let time = SOURCE_DATE_EPOCH.to_string();
+    tools
+        .program("usr/bin/mksquashfs", &work.log)
+        .arg(folder)
+        .arg(work.path(IMAGE))
+        .args(["-noappend", "-no-progress", "-reproducible", "-all-root", "-no-xattrs", "-mkfs-time", &time, "-all-time", &time])
+        .args(packing.options())
+        .run()?;
+    write_digest(work)
+}
+
+fn write_digest(work: &Work) -> Result<()> {
+    let digest = digest_file(&work.path(IMAGE))?;
+    fs::write(work.path(DIGEST), digest).context("writing the digest of a layer")
+}

@@ -1,0 +1,55 @@
+//! Versions of everything on the stick: `versions.json`, and the tags of the container images.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::cache::Output;
+use super::debian;
+use super::programs::required_version;
+use super::settings::Settings;
+
+const DOMAIN: &str = "firstlight.internal";
+/// The pause program is our own; the tag is the one that this Kubernetes release asks for.
+const PAUSE: &str = "3.10.2";
+
+/// What `/usr/share/firstlight/versions.json` holds.
+pub fn collect(settings: &Settings, kernel: &Output, base: &Output) -> Result<Value> {
+    let debian = debian::read_member(&base.path("base.tar"), "etc/debian_version")?;
+    Ok(json!({
+        "firstlight": env!("CARGO_PKG_VERSION"),
+        "debian": String::from_utf8_lossy(&debian).trim(),
+        "kernel": fs::read_to_string(kernel.path("release"))?,
+        "kubernetes": go_version(settings, "kubernetes", "k8s.io/kubernetes")?,
+        "etcd": go_version(settings, "kubernetes", "go.etcd.io/etcd/server/v3")?,
+        "containerd": go_version(settings, "containers", "github.com/containerd/containerd/v2")?,
+        "cniPlugins": go_version(settings, "containers", "github.com/containernetworking/plugins")?,
+        "coredns": go_version(settings, "containers", "github.com/coredns/coredns")?,
+        "ironic": ironic_version(settings)?,
+        "images": image_references(settings)?,
+    }))
+}
+
+/// Full references of the container images by short name.
+pub fn image_references(settings: &Settings) -> Result<BTreeMap<&'static str, String>> {
+    let coredns = go_version(settings, "containers", "github.com/coredns/coredns")?;
+    let ironic = ironic_version(settings)?;
+    let tags = [("pause", PAUSE.to_owned()), ("coredns", coredns), ("ironic", ironic)];
+    Ok(tags.into_iter().map(|(name, tag)| (name, format!("{DOMAIN}/{name}:{tag}"))).collect())
+}
+
+fn go_version(settings: &Settings, module: &str, dependency: &str) -> Result<String> {
+    let path = settings.rootfs("go").join(module).join("go.mod");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let version = required_version(&text, dependency);
+    Ok(version.with_context(|| format!("{} does not require {dependency}", path.display()))?.to_owned())
+}
+
+fn ironic_version(settings: &Settings) -> Result<String> {
+    let path = settings.rootfs("ironic").join("requirements.txt");
+    let packages = debian::load_list(&path)?;
+    let version = packages.iter().find_map(|line| line.strip_prefix("ironic=="));
+    Ok(version.with_context(|| format!("{} does not pin ironic", path.display()))?.to_owned())
+}

@@ -1,0 +1,128 @@
+//! The command line of `firstlight`: what a person can ask for. One variant a subcommand, one function that runs it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Parser, Subcommand};
+
+use crate::build::cache::Reuse;
+use crate::build::progress::Progress;
+use crate::build::settings::{DEFAULT_MIRROR, Settings, find_cache, find_source};
+use crate::{UsageError, build, check, flash, inspect};
+
+const EXAMPLES: &str = "Examples:
+  firstlight build -o firstlight.img          build the stick's image
+  firstlight check site.yaml                  find mistakes in the settings of a site
+  firstlight build --site site.yaml -o a.img  build with these settings on the stick
+  firstlight flash firstlight.img /dev/sdX    write it to a USB stick and read it back
+  firstlight inspect firstlight.img           list what is in an image or on a stick
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or nothing that could work was asked for.";
+
+#[derive(Debug, Parser)]
+#[command(name = "firstlight", version, about = "Makes the USB stick that raises a bare-metal Kubernetes site", after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Build the image of the stick; steps that did not change come from a cache
+    Build(BuildArgs),
+    /// Show partitions, layers, versions and payload of an image or a stick
+    Inspect {
+        /// Image file or device
+        image: PathBuf,
+    },
+    /// Write an image to a USB stick and verify it; everything on the stick is lost
+    Flash(FlashArgs),
+    /// Check a site.yaml and report every mistake with its line
+    Check {
+        /// The file to check
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct BuildArgs {
+    /// Settings to put on the stick; they can be edited there later
+    #[arg(long, value_name = "FILE")]
+    site: Option<PathBuf>,
+    /// Debian mirror, for example `http://snapshot.debian.org/archive/debian/20261101T000000Z` for packages of a certain day
+    #[arg(long, value_name = "URL", default_value = DEFAULT_MIRROR)]
+    mirror: String,
+    /// Ask the mirror for newer Debian packages instead of using the cached trees
+    #[arg(long)]
+    refresh: bool,
+    /// File to write; it appears when it is complete
+    #[arg(short, long, value_name = "FILE", default_value = "firstlight.img")]
+    output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct FlashArgs {
+    /// Image made by `firstlight build`
+    image: PathBuf,
+    /// The stick, for example /dev/sdX (`lsblk` lists devices)
+    device: PathBuf,
+    /// Write even to a device that is not removable
+    #[arg(long)]
+    force: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+impl Cli {
+    /// Runs the subcommand; the text it returns goes to standard output.
+    pub fn run(self) -> Result<String> {
+        match self.command {
+            Command::Build(args) => build::build(&args.settings()?, Progress::detect()),
+            Command::Inspect { image } => inspect::inspect(&image),
+            Command::Flash(args) => flash::flash(&args.plan()),
+            Command::Check { file } => {
+                let site = check::check_file(&file)?;
+                let hosts = site.hosts.len();
+                Ok(format!("{}: good. Site {}, box at {}, {hosts} servers named\n", file.display(), site.name, site.provisioning.address))
+            }
+        }
+    }
+}
+
+impl BuildArgs {
+    fn settings(self) -> Result<Settings> {
+        if !self.mirror.starts_with("http://") && !self.mirror.starts_with("https://") {
+            return Err(UsageError(format!("--mirror {}: not a URL; write it like {DEFAULT_MIRROR}", self.mirror)).into());
+        }
+        Ok(Settings {
+            source: find_source()?,
+            cache: find_cache()?,
+            output: std::path::absolute(&self.output).context("reading the current folder")?,
+            mirror: self.mirror.trim_end_matches('/').to_owned(),
+            site: self.site,
+            debian: if self.refresh { Reuse::Never } else { Reuse::Cached },
+        })
+    }
+}
+
+impl FlashArgs {
+    fn plan(self) -> flash::FlashPlan {
+        flash::FlashPlan {
+            image: self.image,
+            device: self.device,
+            target: if self.force { flash::Target::Any } else { flash::Target::RemovableOnly },
+            confirm: if self.yes { flash::Confirm::Given } else { flash::Confirm::Ask },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}
