@@ -1,0 +1,105 @@
+//! `EFI_LOAD_OPTION` (UEFI specification 2.10, section 3.1.3) for a file on a hard disk.
+
+use super::super::finish::{Esp, EspId};
+
+/// `LOAD_OPTION_ACTIVE`
+const ACTIVE: u32 = 1;
+
+/// The variable's data. `path` is the file on the partition, with backslashes.
+pub fn encode(description: &str, esp: &Esp, path: &str) -> Vec<u8> {
+    let mut device = hard_drive(esp);
+    device.extend(file_path(path));
+    device.extend([0x7F, 0xFF, 4, 0]);
+    let mut data = ACTIVE.to_le_bytes().to_vec();
+    data.extend(
+        u16::try_from(device.len())
+            .unwrap_or(u16::MAX)
+            .to_le_bytes(),
+    );
+    data.extend(utf16z(description));
+    data.extend(device);
+    data
+}
+
+/// The description of any load option.
+pub fn description(data: &[u8]) -> Option<String> {
+    let units: Vec<u16> = data
+        .get(6..)?
+        .chunks_exact(2)
+        .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+        .take_while(|unit| *unit != 0)
+        .collect();
+    String::from_utf16(&units).ok()
+}
+
+/// Media device path, hard drive (section 10.3.5.1).
+fn hard_drive(esp: &Esp) -> Vec<u8> {
+    let mut node = vec![4, 1, 42, 0];
+    node.extend(esp.number.to_le_bytes());
+    node.extend(esp.first_lba.to_le_bytes());
+    node.extend(esp.sectors.to_le_bytes());
+    let (signature, format, kind) = match esp.id {
+        EspId::Gpt(id) => (id.to_bytes_le(), 2, 2),
+        EspId::Mbr(id) => {
+            let mut signature = [0; 16];
+            signature[..4].copy_from_slice(&id.to_le_bytes());
+            (signature, 1, 1)
+        }
+    };
+    node.extend(signature);
+    node.extend([format, kind]);
+    node
+}
+
+/// Media device path, file path (section 10.3.5.4).
+fn file_path(path: &str) -> Vec<u8> {
+    let name = utf16z(path);
+    let mut node = vec![4, 4];
+    node.extend(
+        u16::try_from(name.len() + 4)
+            .unwrap_or(u16::MAX)
+            .to_le_bytes(),
+    );
+    node.extend(name);
+    node
+}
+
+fn utf16z(text: &str) -> Vec<u8> {
+    text.encode_utf16()
+        .chain([0])
+        .flat_map(u16::to_le_bytes)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deploy::finish::Range;
+    use uuid::Uuid;
+
+    #[test]
+    fn the_golden_entry_of_a_debian_shim() {
+        let esp = Esp {
+            number: 15,
+            first_lba: 8192,
+            sectors: 253_952,
+            id: EspId::Gpt(Uuid::from_u128(0x6FE5_9A7E_F1A0_4E2B_9C3D_0102_0304_0506)),
+            range: Range {
+                start: 8192 * 512,
+                length: 253_952 * 512,
+            },
+        };
+        let data = encode("Fl", &esp, r"\EFI\a.efi");
+        #[rustfmt::skip]
+        let golden: &[u8] = &[
+            1, 0, 0, 0, 0x48, 0, b'F', 0, b'l', 0, 0, 0,
+            4, 1, 42, 0, 15, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0xE0, 3, 0, 0, 0, 0, 0,
+            0x7E, 0x9A, 0xE5, 0x6F, 0xA0, 0xF1, 0x2B, 0x4E, 0x9C, 0x3D, 1, 2, 3, 4, 5, 6, 2, 2,
+            4, 4, 26, 0, b'\\', 0, b'E', 0, b'F', 0, b'I', 0, b'\\', 0, b'a', 0, b'.', 0, b'e', 0, b'f', 0, b'i', 0, 0, 0,
+            0x7F, 0xFF, 4, 0,
+        ];
+        assert_eq!(data, golden);
+        assert_eq!(description(&data).as_deref(), Some("Fl"));
+        assert_eq!(description(&[1, 2]), None);
+    }
+}

@@ -1,0 +1,283 @@
+//! The last part of a write: partition table fitted to the disk, config drive, and then the bytes that make it boot.
+//!
+//! The first MiB is written last. Whenever the power fails before, the disk has no partition table.
+
+use std::io;
+
+use uuid::Uuid;
+
+use super::config_drive;
+use super::device::BlockDevice;
+use super::gpt::{ESP_TYPE, Gpt, GptError};
+use super::image::Held;
+use super::mbr::{self, Mbr, MbrError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum FinishError {
+    #[error(
+        "the image has no partition table; a whole-disk image with GPT or a DOS table is needed"
+    )]
+    NoTable,
+    #[error(
+        "the image was made for 512-byte sectors and {0} has 4096-byte sectors; use an image made for 4096-byte sectors"
+    )]
+    SectorSize(String),
+    #[error(transparent)]
+    Gpt(#[from] GptError),
+    #[error(transparent)]
+    Mbr(#[from] MbrError),
+    #[error(
+        "the config drive of {needed} bytes does not fit the image's config-2 partition of {there} bytes"
+    )]
+    ConfigDriveRoom { needed: u64, there: u64 },
+    #[error("writing {what} to {disk}")]
+    Write {
+        what: &'static str,
+        disk: String,
+        source: io::Error,
+    },
+    #[error("reading {disk}")]
+    Read { disk: String, source: io::Error },
+}
+
+/// A range of the disk in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub start: u64,
+    pub length: u64,
+}
+
+/// Where the firmware finds the boot loader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Esp {
+    pub number: u32,
+    pub first_lba: u64,
+    pub sectors: u64,
+    pub id: EspId,
+    pub range: Range,
+}
+
+/// How a device path names the partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EspId {
+    Gpt(Uuid),
+    /// Signature of the disk.
+    Mbr(u32),
+}
+
+/// Finishes a disk. `id` becomes the config drive partition's GUID.
+pub fn finish(
+    device: &dyn BlockDevice,
+    mut held: Held,
+    config_drive: Option<&[u8]>,
+    id: Uuid,
+) -> Result<(), FinishError> {
+    let sector = device.sector();
+    let mut tail = std::mem::take(&mut held.tail);
+    let place = if let Some(mut gpt) = Gpt::parse(&held.head, sector)? {
+        if gpt.partitions().is_empty() {
+            return Err(FinishError::NoTable);
+        }
+        gpt.resize(device.size())?;
+        let place = match config_drive {
+            Some(_) => Some(gpt_place(device, &held, &mut gpt, id)?),
+            None => None,
+        };
+        gpt.write_head(&mut held.head);
+        let backup = gpt.backup();
+        // The backup ends with the last whole sector of the disk.
+        let end = tail.len() - usize::try_from(device.size() % sector).unwrap_or(0);
+        tail[end - backup.len()..end].copy_from_slice(&backup);
+        place
+    } else {
+        let mut mbr = Mbr::parse(&held.head).ok_or(FinishError::NoTable)?;
+        if mbr.entries.iter().any(|e| e.kind == mbr::GPT_KIND) {
+            return Err(other_sector_size(device, &held.head));
+        }
+        match config_drive {
+            Some(_) => Some(mbr_place(device, &mut held, &mut mbr)?),
+            None => None,
+        }
+    };
+    let tail_start = device.size() - tail.len() as u64;
+    write(device, "the end of the image", tail_start, &tail)?;
+    if let (Some(place), Some(bytes)) = (place, config_drive) {
+        write_config_drive(device, place, bytes)?;
+    }
+    flush(device)?;
+    write(device, "the start of the image", 0, &held.head)?;
+    flush(device)
+}
+
+/// Finds the EFI system partition of a finished disk.
+pub fn find_esp(device: &dyn BlockDevice) -> Result<Option<Esp>, FinishError> {
+    let mut head = vec![0; 1 << 20];
+    device
+        .read_at(0, &mut head)
+        .map_err(|source| FinishError::Read {
+            disk: device.name().to_owned(),
+            source,
+        })?;
+    let sector = device.sector();
+    let esp = |number, first_lba, sectors, id| Esp {
+        number,
+        first_lba,
+        sectors,
+        id,
+        range: Range {
+            start: first_lba * sector,
+            length: sectors * sector,
+        },
+    };
+    if let Some(gpt) = Gpt::parse(&head, sector)? {
+        let partition = gpt.partitions().into_iter().find(|p| p.kind == ESP_TYPE);
+        return Ok(partition.map(|p| {
+            esp(
+                p.number,
+                p.first_lba,
+                p.last_lba + 1 - p.first_lba,
+                EspId::Gpt(p.id),
+            )
+        }));
+    }
+    let mbr = Mbr::parse(&head);
+    let entry = mbr
+        .as_ref()
+        .and_then(|m| m.entries.iter().find(|e| e.kind == mbr::ESP_KIND));
+    Ok(mbr.as_ref().zip(entry).map(|(m, e)| {
+        esp(
+            e.number,
+            e.first_lba.into(),
+            e.sectors.into(),
+            EspId::Mbr(m.disk_id),
+        )
+    }))
+}
+
+fn gpt_place(
+    device: &dyn BlockDevice,
+    held: &Held,
+    gpt: &mut Gpt,
+    id: Uuid,
+) -> Result<Range, FinishError> {
+    let sector = device.sector();
+    let range = |first: u64, last: u64| Range {
+        start: first * sector,
+        length: (last + 1 - first) * sector,
+    };
+    for partition in gpt.partitions() {
+        let place = range(partition.first_lba, partition.last_lba);
+        if partition.name == "config-2" || has_config_label(device, held, place)? {
+            return Ok(place);
+        }
+    }
+    let partition = gpt.append(config_drive::LENGTH, "config-2", id)?;
+    Ok(range(partition.first_lba, partition.last_lba))
+}
+
+fn mbr_place(
+    device: &dyn BlockDevice,
+    held: &mut Held,
+    mbr: &mut Mbr,
+) -> Result<Range, FinishError> {
+    let sector = device.sector();
+    let range = |e: &mbr::Entry| Range {
+        start: u64::from(e.first_lba) * sector,
+        length: u64::from(e.sectors) * sector,
+    };
+    for place in mbr.plain().map(range).collect::<Vec<_>>() {
+        if has_config_label(device, held, place)? {
+            return Ok(place);
+        }
+    }
+    let entry = mbr.append(&mut held.head, sector, device.size(), config_drive::LENGTH)?;
+    Ok(range(&entry))
+}
+
+/// Whether the partition holds an ISO 9660 or FAT file system labelled `config-2`.
+fn has_config_label(
+    device: &dyn BlockDevice,
+    held: &Held,
+    place: Range,
+) -> Result<bool, FinishError> {
+    const ISO: u64 = 32768;
+    let is_label = |bytes: &[u8]| bytes.trim_ascii_end().eq_ignore_ascii_case(b"config-2");
+    let end = held.length.min(place.start.saturating_add(place.length));
+    // What is held back is not on the disk: no file system that somebody made begins there.
+    if place.start < held.head.len() as u64 || place.start + ISO + 2048 > end {
+        return Ok(false);
+    }
+    let read = |offset: u64, buffer: &mut [u8]| {
+        device
+            .read_at(offset, buffer)
+            .map_err(|source| FinishError::Read {
+                disk: device.name().to_owned(),
+                source,
+            })
+    };
+    let mut boot = [0; 512];
+    read(place.start, &mut boot)?;
+    let mut volume = [0; 72];
+    read(place.start + ISO, &mut volume)?;
+    let iso = &volume[1..6] == b"CD001" && is_label(&volume[40..72]);
+    let fat32 = &boot[82..87] == b"FAT32" && is_label(&boot[71..82]);
+    let fat16 = &boot[54..57] == b"FAT" && is_label(&boot[43..54]);
+    Ok(iso || fat32 || fat16)
+}
+
+fn write_config_drive(
+    device: &dyn BlockDevice,
+    place: Range,
+    bytes: &[u8],
+) -> Result<(), FinishError> {
+    let needed = bytes.len() as u64;
+    if needed > place.length {
+        return Err(FinishError::ConfigDriveRoom {
+            needed,
+            there: place.length,
+        });
+    }
+    write(device, "the config drive", place.start, bytes)?;
+    let rest = needed.next_multiple_of(device.sector()).min(place.length);
+    device
+        .zero(place.start + rest, place.length - rest)
+        .map_err(|source| FinishError::Write {
+            what: "the config drive",
+            disk: device.name().to_owned(),
+            source,
+        })
+}
+
+fn other_sector_size(device: &dyn BlockDevice, head: &[u8]) -> FinishError {
+    let other = if device.sector() == 512 { 4096 } else { 512 };
+    match Gpt::parse(head, other) {
+        Ok(Some(_)) if other == 512 => FinishError::SectorSize(device.name().to_owned()),
+        _ => FinishError::NoTable,
+    }
+}
+
+fn write(
+    device: &dyn BlockDevice,
+    what: &'static str,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<(), FinishError> {
+    device
+        .write_at(offset, bytes)
+        .map_err(|source| FinishError::Write {
+            what,
+            disk: device.name().to_owned(),
+            source,
+        })
+}
+
+fn flush(device: &dyn BlockDevice) -> Result<(), FinishError> {
+    device.flush().map_err(|source| FinishError::Write {
+        what: "the last blocks",
+        disk: device.name().to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests;

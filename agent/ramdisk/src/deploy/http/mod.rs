@@ -1,0 +1,272 @@
+//! A small blocking HTTP/1.1 client: one connection a request, time limits on every read and write.
+//!
+//! Its own, because downloads must notice a silent server within seconds, resume at a byte, and check certificates
+//! against the box's clock rather than a server's dead CMOS battery. Must not: retry (callers know when it makes sense).
+
+mod body;
+mod url;
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+pub use body::Body;
+pub use url::Url;
+
+/// Header section of a reply, at most.
+const HEAD_LIMIT: u64 = 64 << 10;
+const REDIRECTS: u32 = 5;
+
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    #[error("{0} is not an http or https URL with a host")]
+    Url(String),
+    #[error("connecting to {host}")]
+    Connect { host: String, source: io::Error },
+    #[error(
+        "{0} is an https URL, and this ramdisk was given no CA to trust; add firstlight.ca= or ipa-insecure=1"
+    )]
+    NoTls(String),
+    #[error("talking to {host}")]
+    Exchange { host: String, source: io::Error },
+    #[error("{url} answered with something that is not HTTP")]
+    NotHttp { url: String },
+    #[error("{0} redirects in a circle")]
+    Redirects(String),
+}
+
+/// What to send.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    pub method: &'static str,
+    pub url: &'a str,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    pub fn get(url: &'a str) -> Self {
+        Self {
+            method: "GET",
+            url,
+            headers: Vec::new(),
+            body: &[],
+        }
+    }
+
+    pub fn post_json(url: &'a str, body: &'a [u8]) -> Self {
+        Self {
+            method: "POST",
+            url,
+            headers: vec![("content-type", "application/json".to_owned())],
+            body,
+        }
+    }
+
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+}
+
+/// A reply whose body is still on the wire.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Body,
+}
+
+impl Reply {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v.as_str())
+    }
+
+    /// The whole body, refused above `limit` bytes.
+    pub fn read_body(&mut self, limit: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        (&mut self.body).take(limit + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > limit {
+            return Err(io::Error::other(format!(
+                "the body is larger than {limit} bytes"
+            )));
+        }
+        Ok(bytes)
+    }
+}
+
+/// A plain TCP or TLS connection.
+pub trait Wire: Read + Write + Send {}
+impl<T: Read + Write + Send> Wire for T {}
+
+#[derive(Clone, Debug)]
+pub struct Client {
+    tls: Option<Arc<ClientConfig>>,
+    connect: Duration,
+    silence: Duration,
+}
+
+impl Client {
+    /// `silence`: how long the other end may say nothing, at connecting and at each read.
+    pub fn new(tls: Option<Arc<ClientConfig>>, silence: Duration) -> Self {
+        Self {
+            tls,
+            connect: silence.min(Duration::from_secs(10)),
+            silence,
+        }
+    }
+
+    /// The same client with another limit.
+    #[must_use]
+    pub fn with_silence(self, silence: Duration) -> Self {
+        Self::new(self.tls, silence)
+    }
+
+    /// Sends a request; follows redirects of a GET. Any status is a success.
+    pub fn send(&self, request: &Request) -> Result<Reply, HttpError> {
+        let mut url = Url::parse(request.url)?;
+        for _ in 0..REDIRECTS {
+            let reply = self.exchange(request, &url)?;
+            let moved =
+                matches!(reply.status, 301 | 302 | 303 | 307 | 308) && request.method == "GET";
+            match reply.header("location").filter(|_| moved) {
+                Some(location) => url = url.join(location)?,
+                None => return Ok(reply),
+            }
+        }
+        Err(HttpError::Redirects(request.url.to_owned()))
+    }
+
+    fn exchange(&self, request: &Request, url: &Url) -> Result<Reply, HttpError> {
+        let failed = |source| HttpError::Exchange {
+            host: url.authority(),
+            source,
+        };
+        let mut wire = self.open(url)?;
+        wire.write_all(&head_of(request, url)).map_err(failed)?;
+        wire.write_all(request.body).map_err(failed)?;
+        wire.flush().map_err(failed)?;
+        let mut reader = BufReader::with_capacity(256 << 10, wire);
+        let head = read_head(&mut reader).map_err(failed)?;
+        let (status, headers) = parse_head(&head).ok_or_else(|| HttpError::NotHttp {
+            url: url.to_string(),
+        })?;
+        let body = Body::new(reader, request.method, status, &headers).ok_or_else(|| {
+            HttpError::NotHttp {
+                url: url.to_string(),
+            }
+        })?;
+        Ok(Reply {
+            status,
+            headers,
+            body,
+        })
+    }
+
+    fn open(&self, url: &Url) -> Result<Box<dyn Wire>, HttpError> {
+        let failed = |source| HttpError::Connect {
+            host: url.authority(),
+            source,
+        };
+        let tcp = self.connect(url).map_err(failed)?;
+        tcp.set_read_timeout(Some(self.silence)).map_err(failed)?;
+        tcp.set_write_timeout(Some(self.silence)).map_err(failed)?;
+        tcp.set_nodelay(true).map_err(failed)?;
+        if !url.tls {
+            return Ok(Box::new(tcp));
+        }
+        let tls = self
+            .tls
+            .clone()
+            .ok_or_else(|| HttpError::NoTls(url.to_string()))?;
+        let name =
+            ServerName::try_from(url.host.clone()).map_err(|_| HttpError::Url(url.to_string()))?;
+        let session = ClientConnection::new(tls, name).map_err(|e| failed(io::Error::other(e)))?;
+        Ok(Box::new(StreamOwned::new(session, tcp)))
+    }
+
+    fn connect(&self, url: &Url) -> io::Result<TcpStream> {
+        let start = Instant::now();
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in (url.host.as_str(), url.port).to_socket_addrs()? {
+            let left = self.connect.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            match TcpStream::connect_timeout(&address, left) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+fn head_of(request: &Request, url: &Url) -> Vec<u8> {
+    use std::fmt::Write as _;
+    let mut head = format!(
+        "{} {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\nuser-agent: firstlight-ramdisk/{}\r\naccept: */*\r\n",
+        request.method,
+        url.target,
+        url.authority(),
+        env!("CARGO_PKG_VERSION"),
+    );
+    for (name, value) in &request.headers {
+        // A line break in a value would begin a header of its own.
+        let value: String = value.chars().filter(|c| !c.is_control()).collect();
+        let _ = write!(head, "{name}: {value}\r\n");
+    }
+    if request.method != "GET" {
+        let _ = write!(head, "content-length: {}\r\n", request.body.len());
+    }
+    head.push_str("\r\n");
+    head.into_bytes()
+}
+
+/// Reads up to and with the empty line.
+fn read_head(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let mut limited = reader.take(HEAD_LIMIT);
+    loop {
+        let before = head.len();
+        limited.read_until(b'\n', &mut head)?;
+        if head.len() == before || !head.ends_with(b"\n") {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the connection ended in the header",
+            ));
+        }
+        if matches!(&head[before..], b"\r\n" | b"\n") {
+            return Ok(head);
+        }
+    }
+}
+
+type Head = (u16, Vec<(String, String)>);
+
+fn parse_head(bytes: &[u8]) -> Option<Head> {
+    let mut fields = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut fields);
+    if !response.parse(bytes).ok()?.is_complete() {
+        return None;
+    }
+    let headers = response
+        .headers
+        .iter()
+        .map(|h| {
+            (
+                h.name.to_owned(),
+                String::from_utf8_lossy(h.value).into_owned(),
+            )
+        })
+        .collect();
+    Some((response.code?, headers))
+}

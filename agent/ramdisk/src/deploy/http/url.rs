@@ -1,0 +1,132 @@
+//! The parts of a URL that a request needs.
+
+use super::HttpError;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    pub tls: bool,
+    /// Without brackets.
+    pub host: String,
+    pub port: u16,
+    /// Path and query, beginning with `/`.
+    pub target: String,
+}
+
+impl Url {
+    pub fn parse(text: &str) -> Result<Self, HttpError> {
+        Self::try_parse(text).ok_or_else(|| HttpError::Url(text.to_owned()))
+    }
+
+    fn try_parse(text: &str) -> Option<Self> {
+        let (tls, rest) = match text.split_once("://")? {
+            ("http", rest) => (false, rest),
+            ("https", rest) => (true, rest),
+            _ => return None,
+        };
+        if text.contains(|c: char| c.is_control() || c.is_whitespace()) {
+            return None;
+        }
+        let rest = rest.split('#').next()?;
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, target) = rest.split_at(end);
+        let default = if tls { 443 } else { 80 };
+        let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
+            let (host, after) = inner.split_once(']')?;
+            (
+                host,
+                after
+                    .strip_prefix(':')
+                    .map_or(Some(default), |p| p.parse().ok())?,
+            )
+        } else {
+            match authority.split_once(':') {
+                Some((host, port)) => (host, port.parse().ok()?),
+                None => (authority, default),
+            }
+        };
+        if host.is_empty() || host.contains('@') {
+            return None;
+        }
+        let slash = if target.starts_with('/') { "" } else { "/" };
+        Some(Self {
+            tls,
+            host: host.to_owned(),
+            port,
+            target: format!("{slash}{target}"),
+        })
+    }
+
+    /// `host:port` as in the `Host` header.
+    pub fn authority(&self) -> String {
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
+        match (self.tls, self.port) {
+            (false, 80) | (true, 443) => host,
+            (_, port) => format!("{host}:{port}"),
+        }
+    }
+
+    /// The URL that a `Location` header means here.
+    pub fn join(&self, location: &str) -> Result<Self, HttpError> {
+        if location.contains("://") {
+            Self::parse(location)
+        } else if location.starts_with('/') {
+            Ok(Self {
+                target: location.to_owned(),
+                ..self.clone()
+            })
+        } else {
+            Err(HttpError::Url(location.to_owned()))
+        }
+    }
+}
+
+impl std::fmt::Display for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority(), self.target)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_come_back_as_they_were_and_nonsense_is_refused() {
+        for text in [
+            "http://172.22.0.1/images/node.raw.zst",
+            "https://172.22.0.1:6385/v1/lookup?addresses=a,b",
+            "http://[fd00::1]:8080/x",
+        ] {
+            assert_eq!(Url::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Url::parse("http://box").unwrap().target, "/");
+        for text in [
+            "ftp://x/",
+            "http:///x",
+            "http://a:b/",
+            "http://u@h/",
+            "http://a /",
+            "node.raw",
+            "http://[::1/",
+        ] {
+            assert!(Url::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_may_be_absolute_or_a_path() {
+        let url = Url::parse("http://box/a").unwrap();
+        assert_eq!(url.join("/b?c").unwrap().to_string(), "http://box/b?c");
+        assert_eq!(
+            url.join("https://other/b").unwrap().to_string(),
+            "https://other/b"
+        );
+        assert!(url.join("b").is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! From bytes as served to blocks of the disk: zstd or nothing.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use super::super::device::{Aligned, BlockDevice};
+use super::ImageError;
+use super::writer::{BLOCK, Block};
+
+const ZSTD: &[u8] = &[0x28, 0xB5, 0x2F, 0xFD];
+
+/// Formats that would be written as garbage, by their first bytes.
+const REFUSED: [(&[u8], &str); 7] = [
+    (b"QFI\xfb", "qcow2"),
+    (b"KDMV", "vmdk"),
+    (b"conectix", "vhd"),
+    (b"vhdxfile", "vhdx"),
+    (b"\x1f\x8b", "gzip"),
+    (b"\xfd7zXZ\0", "xz"),
+    (b"BZh", "bzip2"),
+];
+
+pub enum DecodeError {
+    Format(&'static str),
+    TooLarge,
+    Io(io::Error),
+    /// The writer has gone; it knows why.
+    Closed,
+}
+
+impl DecodeError {
+    pub fn at(self, device: &dyn BlockDevice) -> ImageError {
+        match self {
+            Self::Format(name) => ImageError::Format(name.to_owned()),
+            Self::TooLarge => ImageError::TooLarge {
+                disk: device.name().to_owned(),
+                size: device.size(),
+            },
+            Self::Io(error) => ImageError::Decode(error),
+            Self::Closed => ImageError::Cancelled,
+        }
+    }
+}
+
+/// Sends the decoded image in blocks. `compressed`: the name says zstd, whatever the first bytes say.
+pub fn run(
+    input: Receiver<Arc<[u8]>>,
+    output: &SyncSender<Block>,
+    compressed: bool,
+    size: u64,
+) -> Result<(), DecodeError> {
+    let mut reader = ChunkReader::new(input);
+    let first = reader.peek(8).to_vec();
+    if compressed || first.starts_with(ZSTD) {
+        let decoder = zstd::stream::read::Decoder::with_buffer(io::BufReader::with_capacity(
+            256 << 10,
+            reader,
+        ));
+        blocks(&mut decoder.map_err(DecodeError::Io)?, output, size)
+    } else {
+        blocks(&mut reader, output, size)
+    }
+}
+
+fn blocks(
+    reader: &mut impl Read,
+    output: &SyncSender<Block>,
+    size: u64,
+) -> Result<(), DecodeError> {
+    let mut offset = 0;
+    loop {
+        let mut data = Aligned::new(BLOCK);
+        let length = fill(reader, &mut data).map_err(DecodeError::Io)?;
+        if length == 0 {
+            return Ok(());
+        }
+        if offset == 0 {
+            let refused = REFUSED
+                .iter()
+                .find(|(magic, _)| data[..length].starts_with(magic));
+            if let Some((_, name)) = refused {
+                return Err(DecodeError::Format(name));
+            }
+        }
+        if offset + length as u64 > size {
+            return Err(DecodeError::TooLarge);
+        }
+        let block = Block {
+            offset,
+            data,
+            length,
+        };
+        output.send(block).map_err(|_| DecodeError::Closed)?;
+        offset += length as u64;
+        if length < BLOCK {
+            return Ok(());
+        }
+    }
+}
+
+/// Fills the buffer unless the input ends.
+fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < buffer.len() {
+        match reader.read(&mut buffer[length..]) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
+/// Reads chunks of a channel as one stream that ends when the sender goes.
+struct ChunkReader {
+    input: Receiver<Arc<[u8]>>,
+    chunk: Arc<[u8]>,
+    used: usize,
+}
+
+impl ChunkReader {
+    fn new(input: Receiver<Arc<[u8]>>) -> Self {
+        Self {
+            input,
+            chunk: Arc::from([]),
+            used: 0,
+        }
+    }
+
+    /// Up to `most` bytes that come next.
+    fn peek(&mut self, most: usize) -> &[u8] {
+        while self.chunk.len() - self.used < most {
+            let Ok(next) = self.input.recv() else { break };
+            self.chunk = [&self.chunk[self.used..], &next].concat().into();
+            self.used = 0;
+        }
+        let left = &self.chunk[self.used..];
+        &left[..left.len().min(most)]
+    }
+}
+
+impl Read for ChunkReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.used == self.chunk.len() {
+            match self.input.recv() {
+                Ok(next) => (self.chunk, self.used) = (next, 0),
+                Err(_) => return Ok(0),
+            }
+        }
+        let left = &self.chunk[self.used..];
+        let length = left.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&left[..length]);
+        self.used += length;
+        Ok(length)
+    }
+}

@@ -1,0 +1,242 @@
+//! The download: resumes where it broke, for as long as a box needs to come back after a power cut.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::chain;
+use super::super::http::{Client, Request};
+use super::{Context, ImageError, ImageRequest, Progress};
+
+const CHUNK: usize = 256 << 10;
+
+/// How long to go on without a byte, and how often to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    pub first_pause: Duration,
+    pub longest_pause: Duration,
+    pub in_all: Duration,
+}
+
+impl Default for Patience {
+    /// A box that lost power is back in 3 to 4 minutes; half an hour covers a person who must press a button.
+    fn default() -> Self {
+        Self {
+            first_pause: Duration::from_millis(500),
+            longest_pause: Duration::from_secs(5),
+            in_all: Duration::from_mins(30),
+        }
+    }
+}
+
+/// Where bytes come from.
+pub trait Fetch: Sync {
+    /// Asks for the file from byte `from` on; with `validator` only if it is still the same file.
+    fn open(&self, request: &Ask) -> Result<Opened, String>;
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    pub url: &'a str,
+    pub authorization: Option<&'a str>,
+    pub from: u64,
+    pub validator: Option<&'a str>,
+}
+
+/// The server's answer.
+pub struct Opened {
+    pub status: u16,
+    /// First byte of the body within the file.
+    pub from: u64,
+    /// Length of the whole file.
+    pub total: Option<u64>,
+    /// `ETag` or `Last-Modified`.
+    pub validator: Option<String>,
+    pub body: Box<dyn Read + Send>,
+}
+
+/// Over HTTP, with ranges (RFC 9110 section 14).
+#[derive(Debug)]
+pub struct HttpFetch {
+    pub client: Client,
+}
+
+impl Fetch for HttpFetch {
+    fn open(&self, ask: &Ask) -> Result<Opened, String> {
+        let mut request = Request::get(ask.url);
+        if let Some(value) = ask.authorization {
+            request = request.header("authorization", value);
+        }
+        if ask.from > 0 {
+            request = request.header("range", format!("bytes={}-", ask.from));
+            if let Some(validator) = ask.validator {
+                request = request.header("if-range", validator);
+            }
+        }
+        let reply = self.client.send(&request).map_err(|e| chain(&e))?;
+        let range = reply.header("content-range").and_then(parse_content_range);
+        let (from, total) = match (reply.status, range) {
+            (206, Some((from, total))) => (from, total),
+            _ => (0, reply.body.length()),
+        };
+        // A weak validator does not promise the same bytes.
+        let validator = reply
+            .header("etag")
+            .filter(|tag| !tag.starts_with("W/"))
+            .or_else(|| reply.header("last-modified"))
+            .map(str::to_owned);
+        Ok(Opened {
+            status: reply.status,
+            from,
+            total,
+            validator,
+            body: Box::new(reply.body),
+        })
+    }
+}
+
+/// `bytes 100-199/200` as (100, 200); `*` is an unknown length.
+fn parse_content_range(value: &str) -> Option<(u64, Option<u64>)> {
+    let (range, total) = value.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (from, _) = range.split_once('-')?;
+    Some((from.trim().parse().ok()?, total.trim().parse().ok()))
+}
+
+/// Why the download ended early.
+pub enum Stop {
+    /// Another stage has ended.
+    Closed,
+    /// The server has another file now.
+    Changed,
+    Failed(ImageError),
+}
+
+/// What is known of the file after the first answer.
+#[derive(Default)]
+struct File {
+    received: u64,
+    total: Option<u64>,
+    validator: Option<String>,
+    /// Index of the URL in use.
+    url: usize,
+}
+
+/// Downloads everything into `sink`, which is false when nobody wants more.
+pub fn run(
+    context: &Context,
+    request: &ImageRequest,
+    sink: &mut dyn FnMut(Arc<[u8]>) -> bool,
+) -> Result<(), Stop> {
+    let mut file = File::default();
+    let mut pause = context.patience.first_pause;
+    let mut last_byte = Instant::now();
+    loop {
+        let before = file.received;
+        let Some(reason) = attempt(context, request, &mut file, sink)? else {
+            return Ok(());
+        };
+        if file.received > before {
+            pause = context.patience.first_pause;
+            last_byte = Instant::now();
+        }
+        let url = &request.urls[file.url];
+        if last_byte.elapsed() > context.patience.in_all {
+            return Err(Stop::Failed(ImageError::GaveUp {
+                url: url.clone(),
+                waited: last_byte.elapsed(),
+                reason,
+            }));
+        }
+        (context.progress)(Progress::Retry { reason });
+        if context.cancel.wait(pause) {
+            return Err(Stop::Failed(ImageError::Cancelled));
+        }
+        pause = (pause * 2).min(context.patience.longest_pause);
+        if file.received == 0 {
+            file.url = (file.url + 1) % request.urls.len();
+        }
+    }
+}
+
+/// One connection. `Some`: it broke for this reason and may be tried again.
+fn attempt(
+    context: &Context,
+    request: &ImageRequest,
+    file: &mut File,
+    sink: &mut dyn FnMut(Arc<[u8]>) -> bool,
+) -> Result<Option<String>, Stop> {
+    let url = &request.urls[file.url];
+    let opened = context.fetch.open(&Ask {
+        url,
+        authorization: request.authorization.as_deref(),
+        from: file.received,
+        validator: file.validator.as_deref(),
+    });
+    let mut opened = match opened {
+        Ok(opened) => opened,
+        Err(reason) => return Ok(Some(reason)),
+    };
+    match opened.status {
+        200 | 206 => {}
+        416 => return Err(Stop::Changed),
+        // The first answer tells whether the URL is right; later, a server that starts up may answer anything.
+        400..=499 if file.received == 0 && request.urls.len() == 1 && opened.status != 429 => {
+            return Err(Stop::Failed(ImageError::Refused {
+                url: url.clone(),
+                status: opened.status,
+            }));
+        }
+        status => return Ok(Some(format!("{url} answered with status {status}"))),
+    }
+    if file.received == 0 {
+        (file.total, file.validator) = (opened.total, opened.validator.take());
+    } else if opened.from != file.received || opened.total != file.total || changed(file, &opened) {
+        return Err(Stop::Changed);
+    }
+    receive(context, file, &mut opened.body, sink)
+}
+
+fn changed(file: &File, opened: &Opened) -> bool {
+    matches!((&file.validator, &opened.validator), (Some(was), Some(is)) if was != is)
+}
+
+fn receive(
+    context: &Context,
+    file: &mut File,
+    body: &mut dyn Read,
+    sink: &mut dyn FnMut(Arc<[u8]>) -> bool,
+) -> Result<Option<String>, Stop> {
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        if context.cancel.is_raised() {
+            return Err(Stop::Failed(ImageError::Cancelled));
+        }
+        match body.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => {
+                file.received += read as u64;
+                if !sink(Arc::from(&buffer[..read])) {
+                    return Err(Stop::Closed);
+                }
+                (context.progress)(Progress::Bytes {
+                    done: file.received,
+                    total: file.total.unwrap_or(0),
+                });
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                return Ok(Some(format!(
+                    "the download broke at byte {}: {error}",
+                    file.received
+                )));
+            }
+        }
+    }
+    match file.total {
+        Some(total) if file.received < total => Ok(Some(format!(
+            "the download ended at byte {} of {total}",
+            file.received
+        ))),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,577 @@
+//! The agent's state machine: registration with Ironic, heartbeats, and the command API.
+//!
+//! Pure: no sockets, clock, threads or randomness. Time is a [`Duration`] since the start, randomness a seed. Each
+//! [`Event`] is answered by the [`Action`]s to carry out; [`Agent::next_wake`] says when to come back without one.
+
+use std::time::Duration;
+
+use firstlight_api::report::{Directive, LookupState, Phase};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::commands::{Command, Commands, State};
+use super::event::{Action, Beaten, Departure, Event, Failure, Node, Registration, Request};
+use super::job::{self, Plan, Refusal};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Between two heartbeats at least.
+const BEAT_SPACING: Duration = Duration::from_secs(2);
+/// Between heartbeats while something new is likely: Ironic may skip one silently when the node is busy.
+const BEAT_EAGER: Duration = Duration::from_secs(4);
+/// After registration and after each job.
+const EAGER_FOR: Duration = Duration::from_mins(2);
+const BEAT_RETRY: Duration = Duration::from_secs(5);
+/// From the answer to `lockdown` to the end, so that the answer arrives.
+const LEAVE_AFTER: Duration = SECOND;
+/// Between reports of a registered ramdisk.
+const REPORT_EVERY: Duration = Duration::from_secs(30);
+/// A lookup that came just before Ironic began to wait for an inventory succeeds, and nobody would send it then.
+const OFFER_AFTER: Duration = Duration::from_secs(10);
+const OFFER_EVERY: Duration = Duration::from_secs(30);
+const REST_SHORT: Duration = Duration::from_secs(2);
+const REST_LONGEST: Duration = Duration::from_secs(12);
+
+/// What does not change during one boot.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// There is an agent on the box that wants reports.
+    pub has_box: bool,
+    /// Ask for inspection before lookup.
+    pub inspects: bool,
+    /// Random; ids and the spread of retries come from it.
+    pub seed: u64,
+    /// Seconds since the epoch, for `GET /v1/status`.
+    pub started_at: u64,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Reporting,
+    Inspecting,
+    LookingUp,
+    Resting {
+        until: Duration,
+    },
+    /// The token is gone, and a job of the old registration still ends.
+    Draining,
+    Registered(Session),
+}
+
+#[derive(Debug)]
+struct Session {
+    node: Node,
+    /// `None`: one is under way.
+    beat_due: Option<Duration>,
+    last_beat: Duration,
+    eager_until: Duration,
+    /// `None`: one is under way.
+    report_due: Option<Duration>,
+    /// The inventory is offered again while there are no commands; `None`: an offer is under way.
+    offer_due: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub struct Agent {
+    config: Config,
+    stage: Stage,
+    lookup: LookupState,
+    commands: Commands,
+    job: Option<Uuid>,
+    failures: u32,
+    said: String,
+    leaving: Option<(Duration, Departure)>,
+    /// An image was written and verified under this registration.
+    deployed: bool,
+    /// Seen in the last step's parameters.
+    has_remote_power: bool,
+    random: u64,
+}
+
+impl Agent {
+    /// The agent, and what to do first.
+    pub fn start(config: Config) -> (Self, Vec<Action>) {
+        let random = config.seed;
+        let mut agent = Self {
+            config,
+            stage: Stage::Reporting,
+            lookup: LookupState::NotAsked,
+            commands: Commands::default(),
+            job: None,
+            failures: 0,
+            said: String::new(),
+            leaving: None,
+            deployed: false,
+            has_remote_power: false,
+            random,
+        };
+        let actions = agent.begin();
+        (agent, actions)
+    }
+
+    /// When to send [`Event::Woken`] if nothing else happens before.
+    pub fn next_wake(&self) -> Option<Duration> {
+        if let Some((at, _)) = self.leaving {
+            return Some(at);
+        }
+        match &self.stage {
+            Stage::Resting { until } => Some(*until),
+            Stage::Registered(session) => [
+                session.beat_due,
+                session.report_due.filter(|_| self.config.has_box),
+                session.offer_due.filter(|_| self.offers()),
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
+            _ => None,
+        }
+    }
+
+    pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Action> {
+        match event {
+            Event::Woken => self.woken(now),
+            Event::Reported(answer) => self.reported(now, answer),
+            Event::Registration(answer) => self.registration(now, answer),
+            Event::Beaten(answer) => self.beaten(now, answer),
+            Event::Asked { ask, request } => self.asked(ask, request),
+            Event::Finished { id, result } => self.finished(now, id, result),
+        }
+    }
+
+    /// The start-up sequence: the box first, which knows what this machine is for.
+    fn begin(&mut self) -> Vec<Action> {
+        if self.config.has_box {
+            self.stage = Stage::Reporting;
+            vec![Action::Report {
+                lookup: self.lookup,
+            }]
+        } else {
+            self.ask_ironic()
+        }
+    }
+
+    fn ask_ironic(&mut self) -> Vec<Action> {
+        if self.config.inspects {
+            self.stage = Stage::Inspecting;
+            vec![Action::Inspect]
+        } else {
+            self.stage = Stage::LookingUp;
+            vec![Action::LookUp]
+        }
+    }
+
+    fn woken(&mut self, now: Duration) -> Vec<Action> {
+        if let Some((at, departure)) = self.leaving {
+            if now < at {
+                return Vec::new();
+            }
+            self.leaving = Some((Duration::MAX, departure));
+            return vec![Action::CloseServer, Action::Leave(departure)];
+        }
+        match &mut self.stage {
+            Stage::Resting { until } if now >= *until => self.begin(),
+            Stage::Registered(_) => self.registered_timers(now),
+            _ => Vec::new(),
+        }
+    }
+
+    fn registered_timers(&mut self, now: Duration) -> Vec<Action> {
+        let lookup = self.lookup;
+        let has_box = self.config.has_box;
+        let offers = self.offers();
+        let Stage::Registered(session) = &mut self.stage else {
+            return Vec::new();
+        };
+        let mut actions = Vec::new();
+        if session.beat_due.is_some_and(|at| now >= at) {
+            session.beat_due = None;
+            session.last_beat = now;
+            actions.push(Action::Beat {
+                uuid: session.node.uuid.clone(),
+                token: session.node.token.clone(),
+            });
+        }
+        if has_box && session.report_due.is_some_and(|at| now >= at) {
+            session.report_due = None;
+            actions.push(Action::Report { lookup });
+        }
+        if offers && session.offer_due.is_some_and(|at| now >= at) {
+            session.offer_due = None;
+            actions.push(Action::Inspect);
+        }
+        actions
+    }
+
+    fn offers(&self) -> bool {
+        self.config.inspects && self.commands.is_empty()
+    }
+
+    fn reported(&mut self, now: Duration, answer: Result<Directive, String>) -> Vec<Action> {
+        let busy = self.job.is_some() || self.leaving.is_some();
+        if let Stage::Registered(session) = &mut self.stage {
+            session.report_due = Some(now + REPORT_EVERY);
+        }
+        match (&self.stage, answer) {
+            (Stage::Reporting, Ok(Directive::Lookup)) => self.ask_ironic(),
+            (Stage::Reporting, Ok(Directive::Wait { seconds, reason })) => {
+                self.failures = 0;
+                let pause = SECOND * seconds.clamp(1, 300);
+                self.stage = Stage::Resting { until: now + pause };
+                self.say(format!("Waiting: {reason}"))
+            }
+            // The box may be down while Ironic is not, and Ironic alone can still want this machine.
+            (Stage::Reporting, Err(reason)) => {
+                let mut actions = self.say(format!("{reason}; asking Ironic directly"));
+                actions.extend(self.ask_ironic());
+                actions
+            }
+            (Stage::Reporting | Stage::Registered(_), Ok(Directive::BootDisk)) if !busy => {
+                let mut actions =
+                    self.say("This machine is installed; starting it from disk.".to_owned());
+                self.leaving = Some((now, Departure::BootDisk));
+                actions.extend(self.woken(now));
+                actions
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn registration(&mut self, now: Duration, answer: Registration) -> Vec<Action> {
+        if let Stage::Registered(session) = &mut self.stage {
+            session.offer_due = Some(now + OFFER_EVERY);
+            if let Registration::Accepted(node) = answer {
+                session.node = node;
+            }
+            return Vec::new();
+        }
+        let inspecting = matches!(self.stage, Stage::Inspecting);
+        if !inspecting && !matches!(self.stage, Stage::LookingUp) {
+            return Vec::new();
+        }
+        match answer {
+            Registration::Accepted(node) => self.register(now, node),
+            // Inspection not wanted is the usual case: the node's own lookup may still be.
+            Registration::NotWanted | Registration::TokenHidden if inspecting => {
+                self.stage = Stage::LookingUp;
+                vec![Action::LookUp]
+            }
+            Registration::NotWanted => {
+                self.lookup = LookupState::NotWanted;
+                self.failures = 0;
+                let said =
+                    "Ironic does not want this machine yet (not registered, or already installed).";
+                self.rest(now, REST_SHORT, said.to_owned())
+            }
+            Registration::TokenHidden => {
+                self.lookup = LookupState::TokenLost;
+                let said = "Ironic gave this machine's token to an earlier boot and waits for that one; the box, or \
+                    an operator with `abort` or `deleted`, must reset the node.";
+                self.rest(now, REST_SHORT, said.to_owned())
+            }
+            Registration::Failed(reason) => {
+                self.failures += 1;
+                let pause =
+                    (REST_SHORT * 2_u32.saturating_pow(self.failures.min(8))).min(REST_LONGEST);
+                self.rest(now, pause, format!("{reason}; trying again"))
+            }
+        }
+    }
+
+    fn register(&mut self, now: Duration, node: Node) -> Vec<Action> {
+        self.lookup = LookupState::Registered;
+        self.failures = 0;
+        self.deployed = false;
+        let actions = self.say(format!("Registered with Ironic as node {}.", node.uuid));
+        self.stage = Stage::Registered(Session {
+            node,
+            beat_due: Some(now),
+            last_beat: now,
+            eager_until: now + EAGER_FOR,
+            report_due: Some(now),
+            offer_due: Some(now + OFFER_AFTER),
+        });
+        actions
+            .into_iter()
+            .chain(self.registered_timers(now))
+            .collect()
+    }
+
+    fn rest(&mut self, now: Duration, pause: Duration, said: String) -> Vec<Action> {
+        let spread = self.spread(50, 150);
+        self.stage = Stage::Resting {
+            until: now + pause * spread / 100,
+        };
+        self.say(said)
+    }
+
+    fn beaten(&mut self, now: Duration, answer: Beaten) -> Vec<Action> {
+        let interval = self.spread(30, 60);
+        let Stage::Registered(session) = &mut self.stage else {
+            return Vec::new();
+        };
+        let steady = session.node.heartbeat_timeout * interval / 100;
+        let pause = match &answer {
+            Beaten::Accepted if now < session.eager_until => BEAT_EAGER.min(steady),
+            Beaten::Accepted => steady,
+            Beaten::Locked | Beaten::Failed(_) => BEAT_RETRY.min(steady),
+            Beaten::Forgotten(_) => return self.reset(now, answer),
+        };
+        // A beat that a finished job forced meanwhile comes first.
+        let due = now + pause.max(BEAT_SPACING);
+        session.beat_due = Some(session.beat_due.map_or(due, |forced| forced.min(due)));
+        match answer {
+            Beaten::Failed(reason) => self.say(format!("{reason}; the heartbeat is sent again")),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Ironic wiped the token: whatever belonged to it is void, the command list above all.
+    fn reset(&mut self, now: Duration, answer: Beaten) -> Vec<Action> {
+        let Beaten::Forgotten(reason) = answer else {
+            return Vec::new();
+        };
+        if self.leaving.is_some() {
+            return Vec::new();
+        }
+        let mut actions = self.say(format!(
+            "Ironic has let go of this registration ({reason}); starting over."
+        ));
+        actions.extend(self.commands.clear().into_iter().map(|ask| Action::Answer {
+            ask,
+            status: 401,
+            body: fault("Client", "Invalid agent token."),
+        }));
+        self.lookup = LookupState::NotAsked;
+        self.deployed = false;
+        self.stage = Stage::Draining;
+        if self.job.is_some() {
+            actions.push(Action::Abort);
+        } else {
+            actions.extend(self.rest(now, SECOND, String::new()));
+        }
+        actions
+    }
+
+    fn asked(&mut self, ask: u64, request: Request) -> Vec<Action> {
+        let reply = |status, body| vec![Action::Answer { ask, status, body }];
+        match request {
+            Request::Status => reply(
+                200,
+                json!({"started_at": self.config.started_at, "version": env!("CARGO_PKG_VERSION")}),
+            ),
+            Request::Root => reply(
+                200,
+                json!({"name": "Firstlight deploy ramdisk", "versions": ["v1"]}),
+            ),
+            Request::Unknown(what) => {
+                reply(404, fault("Client", &format!("There is no {what} here.")))
+            }
+            Request::Run { token, .. } | Request::List { token } | Request::One { token, .. }
+                if !self.knows(token.as_deref()) =>
+            {
+                reply(401, fault("Client", "Invalid agent token."))
+            }
+            Request::List { .. } => reply(200, self.commands.to_json()),
+            Request::One { id, .. } => match self.commands.get(&id) {
+                Some(command) => reply(200, command.to_json()),
+                None => reply(404, fault("Client", &format!("There is no command {id}."))),
+            },
+            Request::Run { wait, body, .. } => self.run(ask, wait, &body),
+        }
+    }
+
+    fn knows(&self, token: Option<&str>) -> bool {
+        match &self.stage {
+            Stage::Registered(session) => token == Some(session.node.token.as_str()),
+            _ => false,
+        }
+    }
+
+    fn run(&mut self, ask: u64, wait: bool, body: &[u8]) -> Vec<Action> {
+        let refuse = |status, text: &str| {
+            vec![Action::Answer {
+                ask,
+                status,
+                body: fault("Client", text),
+            }]
+        };
+        let Ok(body) = serde_json::from_slice::<Value>(body) else {
+            return refuse(400, "The body is not JSON.");
+        };
+        let (Some(name), Some(params)) = (
+            body["name"].as_str(),
+            body.get("params").filter(|p| p.is_object()),
+        ) else {
+            return refuse(400, "A command needs a name and an object of params.");
+        };
+        if let Some(running) = self.commands.running() {
+            return refuse(
+                409,
+                &format!("Agent is busy: executing command {}", running.name),
+            );
+        }
+        if self.job.is_some() || self.leaving.is_some() {
+            return refuse(409, "Agent is busy: the work before this is ending");
+        }
+        if let Some(node) = params.get("node") {
+            self.has_remote_power = job::has_remote_power(node);
+        }
+        let plan = match job::plan(name, params, self.md5_allowed()) {
+            Ok(plan) => plan,
+            Err(Refusal::UnknownExtension(extension)) => {
+                return refuse(404, &format!("Invalid extension: {extension}"));
+            }
+            Err(Refusal::UnknownCommand(command)) => {
+                return refuse(400, &format!("Invalid command: {command}"));
+            }
+            Err(Refusal::Malformed(reason)) => {
+                return refuse(400, &format!("Invalid params of {name}: {reason}"));
+            }
+        };
+        self.accept(ask, wait, name.to_owned(), plan)
+    }
+
+    fn md5_allowed(&self) -> bool {
+        matches!(&self.stage, Stage::Registered(session) if session.node.md5_allowed)
+    }
+
+    fn accept(&mut self, ask: u64, wait: bool, name: String, plan: Plan) -> Vec<Action> {
+        let id = self.new_id();
+        let mut command = Command {
+            id,
+            name,
+            state: State::Running,
+            waiting: Vec::new(),
+        };
+        let said = self.say(format!("Ironic asks for {}.", command.name));
+        let (job, waits) = match plan {
+            Plan::Now(result) => {
+                command.state = State::Succeeded(result);
+                let body = command.to_json();
+                self.commands.push(command);
+                return said.into_iter().chain([answer(ask, body)]).collect();
+            }
+            Plan::Sync(job) => (job, true),
+            Plan::Background(job) => (job, wait),
+        };
+        let mut actions = said;
+        if waits {
+            command.waiting.push(ask);
+        } else {
+            actions.push(answer(ask, command.to_json()));
+        }
+        self.commands.push(command);
+        self.job = Some(id);
+        actions.push(Action::Start { id, job });
+        actions
+    }
+
+    /// Ironic has no word for "restart into the disk": it is what the end of a deploy means.
+    fn to_disk(&self) -> Departure {
+        if self.deployed {
+            Departure::BootDisk
+        } else {
+            Departure::Reboot
+        }
+    }
+
+    fn finished(&mut self, now: Duration, id: Uuid, result: Result<Value, Failure>) -> Vec<Action> {
+        if self.job != Some(id) {
+            return Vec::new();
+        }
+        self.job = None;
+        if matches!(self.stage, Stage::Draining) {
+            return self.rest(now, SECOND, String::new());
+        }
+        let succeeded = result.is_ok();
+        let failure = result.as_ref().err().cloned();
+        let Some((command, waiting)) = self.commands.finish(id, result) else {
+            return Vec::new();
+        };
+        let name = command.name.clone();
+        let body = command.to_json();
+        let mut actions: Vec<Action> = waiting
+            .into_iter()
+            .map(|ask| answer(ask, body.clone()))
+            .collect();
+        match (&failure, name.as_str()) {
+            (None, "deploy.execute_deploy_step") => self.deployed = true,
+            (Some(failure), "deploy.execute_deploy_step") => {
+                actions.push(Action::Tell(Phase::Failed {
+                    reason: failure.reason.clone(),
+                }));
+            }
+            _ => {}
+        }
+        if let Some(failure) = failure {
+            actions.extend(self.say(format!("{name} failed: {}", failure.reason)));
+        }
+        if succeeded && let Some(departure) = self.departure_of(&name) {
+            if departure == Departure::BootDisk {
+                actions.push(Action::Tell(Phase::Rebooting));
+            }
+            self.leaving = Some((now + LEAVE_AFTER, departure));
+            return actions;
+        }
+        if let Stage::Registered(session) = &mut self.stage {
+            session.eager_until = now + EAGER_FOR;
+            let forced = now.max(session.last_beat + BEAT_SPACING);
+            session.beat_due = Some(forced);
+            session.report_due = session.report_due.map(|_| now);
+        }
+        actions.extend(self.registered_timers(now));
+        actions
+    }
+
+    fn departure_of(&self, name: &str) -> Option<Departure> {
+        match name {
+            "standby.power_off" if self.has_remote_power => Some(Departure::PowerOff),
+            "standby.power_off" | "system.lockdown" | "standby.run_image" => Some(self.to_disk()),
+            _ => None,
+        }
+    }
+
+    /// Says a line once, not at each repetition.
+    fn say(&mut self, text: String) -> Vec<Action> {
+        if text.is_empty() || text == self.said {
+            return Vec::new();
+        }
+        self.said.clone_from(&text);
+        vec![Action::Say(text)]
+    }
+
+    /// A number from `from` to `to`: hosts that start together must not ask together.
+    fn spread(&mut self, from: u32, to: u32) -> u32 {
+        let span = u64::from(to - from) + 1;
+        from + u32::try_from(self.next_random() % span).unwrap_or(0)
+    }
+
+    fn new_id(&mut self) -> Uuid {
+        let (high, low) = (self.next_random(), self.next_random());
+        uuid::Builder::from_u128(u128::from(high) << 64 | u128::from(low))
+            .with_version(uuid::Version::Random)
+            .into_uuid()
+    }
+
+    /// splitmix64.
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}
+
+fn answer(ask: u64, body: Value) -> Action {
+    Action::Answer {
+        ask,
+        status: 200,
+        body,
+    }
+}
+
+/// Ironic's client fails on an error without `faultstring`.
+fn fault(code: &str, text: &str) -> Value {
+    json!({"faultcode": code, "faultstring": text})
+}

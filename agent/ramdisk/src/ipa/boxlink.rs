@@ -1,0 +1,156 @@
+//! The agent on the box: reports and directives, progress, and its CA.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use firstlight_api::report::{Directive, Phase, Progress, Report};
+
+use super::date::parse_http_date;
+use super::tls::BoxClock;
+use crate::deploy::chain;
+use crate::deploy::http::{Client, Reply, Request};
+
+const ANSWER_LIMIT: u64 = 1 << 20;
+/// Between two lines of progress.
+const SPACING: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug)]
+pub struct BoxLink {
+    client: Client,
+    /// `http://BOX`
+    base: String,
+    clock: Arc<BoxClock>,
+}
+
+impl BoxLink {
+    pub fn new(base: &str, clock: Arc<BoxClock>) -> Self {
+        Self {
+            client: Client::new(None, Duration::from_secs(10)),
+            base: base.trim_end_matches('/').to_owned(),
+            clock,
+        }
+    }
+
+    pub fn report(&self, report: &Report) -> Result<Directive, String> {
+        let bytes = serde_json::to_vec(report).map_err(|e| e.to_string())?;
+        let url = format!("{}/api/v1/ramdisk/report", self.base);
+        let body = self.send(&Request::post_json(&url, &bytes))?;
+        serde_json::from_slice(&body).map_err(|e| {
+            format!(
+                "The box at {} answers a report with nonsense: {e}",
+                self.base
+            )
+        })
+    }
+
+    pub fn ca(&self) -> Result<Vec<u8>, String> {
+        self.send(&Request::get(&format!("{}/boot/ca.pem", self.base)))
+    }
+
+    fn progress(&self, progress: &Progress) -> Result<(), String> {
+        let bytes = serde_json::to_vec(progress).map_err(|e| e.to_string())?;
+        let url = format!("{}/api/v1/ramdisk/progress", self.base);
+        self.send(&Request::post_json(&url, &bytes)).map(|_| ())
+    }
+
+    fn send(&self, request: &Request) -> Result<Vec<u8>, String> {
+        let mut reply = self
+            .client
+            .send(request)
+            .map_err(|e| format!("The box at {} cannot be asked: {}", self.base, chain(&e)))?;
+        self.learn_time(&reply);
+        let body = reply
+            .read_body(ANSWER_LIMIT)
+            .map_err(|e| format!("The box at {} cannot be asked: {e}", self.base))?;
+        if !(200..300).contains(&reply.status) {
+            return Err(format!(
+                "The box answered {} with status {}",
+                request.url, reply.status
+            ));
+        }
+        Ok(body)
+    }
+
+    fn learn_time(&self, reply: &Reply) {
+        if let Some(seconds) = reply.header("date").and_then(parse_http_date) {
+            self.clock.set(seconds);
+        }
+    }
+}
+
+/// Sends the latest phase from a thread of its own, at most once a second, so that no job waits for the box.
+pub struct ProgressLine {
+    shared: Arc<(Mutex<Pending>, Condvar)>,
+}
+
+#[derive(Default)]
+struct Pending {
+    phase: Option<Phase>,
+    sending: bool,
+}
+
+impl ProgressLine {
+    pub fn start(link: BoxLink, boot_mac: String, boot_id: String) -> Self {
+        let shared: Arc<(Mutex<Pending>, Condvar)> = Arc::default();
+        let theirs = Arc::clone(&shared);
+        thread::spawn(move || send_forever(&theirs, &link, &boot_mac, &boot_id));
+        Self { shared }
+    }
+
+    /// Replaces what was not sent yet.
+    pub fn tell(&self, phase: Phase) {
+        self.shared
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .phase = Some(phase);
+        self.shared.1.notify_all();
+    }
+
+    /// Waits until everything is sent, for `most` at most.
+    pub fn drain(&self, most: Duration) {
+        let guard = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let busy = |p: &mut Pending| p.phase.is_some() || p.sending;
+        drop(self.shared.1.wait_timeout_while(guard, most, busy));
+    }
+}
+
+fn send_forever(shared: &(Mutex<Pending>, Condvar), link: &BoxLink, boot_mac: &str, boot_id: &str) {
+    loop {
+        let phase = next_phase(shared);
+        let started = Instant::now();
+        let progress = Progress {
+            boot_mac: boot_mac.to_owned(),
+            boot_id: boot_id.to_owned(),
+            phase,
+        };
+        let result = link.progress(&progress);
+        let mut pending = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.sending = false;
+        if let Err(reason) = result {
+            tracing::debug!(reason, "the box did not hear of the progress");
+            // How many bytes there were is of no use later; how it ended is.
+            if pending.phase.is_none() && !matches!(progress.phase, Phase::Writing { .. }) {
+                pending.phase = Some(progress.phase);
+            }
+        }
+        drop(pending);
+        shared.1.notify_all();
+        thread::sleep(SPACING.saturating_sub(started.elapsed()));
+    }
+}
+
+fn next_phase(shared: &(Mutex<Pending>, Condvar)) -> Phase {
+    let mut pending = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if let Some(phase) = pending.phase.take() {
+            pending.sending = true;
+            return phase;
+        }
+        pending = shared
+            .1
+            .wait(pending)
+            .unwrap_or_else(PoisonError::into_inner);
+    }
+}

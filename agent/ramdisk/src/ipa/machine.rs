@@ -1,0 +1,116 @@
+//! The machine below: its files, disks and firmware. Tests put fixture trees and image files in its place.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+
+use crate::deploy::device::{BlockDevice, KernelDisk};
+use crate::deploy::efi::vars::EfiVars;
+use crate::inventory::sys::SysTree;
+
+pub trait Machine: Send + Sync {
+    fn sys(&self) -> SysTree;
+    /// Opens a disk by its name, e.g. `/dev/vda`.
+    fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn BlockDevice>>;
+    /// `None` on a machine that booted by BIOS.
+    fn efi_vars(&self) -> Option<EfiVars>;
+    /// The kernel's log, which has this program's lines too.
+    fn log(&self) -> Vec<u8>;
+    /// Writes everything back.
+    fn sync(&self);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+}
+
+/// The one this program runs on.
+#[derive(Clone, Copy, Debug)]
+pub struct ThisMachine;
+
+impl Machine for ThisMachine {
+    fn sys(&self) -> SysTree {
+        SysTree::new("/")
+    }
+
+    fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn BlockDevice>> {
+        let path = Path::new(name);
+        Ok(Box::new(match access {
+            Access::Read => KernelDisk::open_to_read(path)?,
+            Access::Write => KernelDisk::open(path)?,
+        }))
+    }
+
+    fn efi_vars(&self) -> Option<EfiVars> {
+        EfiVars::open(Path::new("/sys/firmware/efi/efivars"))
+    }
+
+    fn log(&self) -> Vec<u8> {
+        read_kmsg(Path::new("/dev/kmsg"))
+            .unwrap_or_else(|e| format!("the kernel's log cannot be read: {e}\n").into_bytes())
+    }
+
+    fn sync(&self) {
+        nix::unistd::sync();
+    }
+}
+
+/// Each read gives one record, `priority,sequence,microseconds,flags;text`; after the last one the read would block.
+fn read_kmsg(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)?;
+    let mut log = Vec::new();
+    let mut record = [0; 8192];
+    loop {
+        match file.read(&mut record) {
+            Ok(0) => return Ok(log),
+            Ok(length) => log.extend(readable(&record[..length])),
+            // The kernel overwrote records while they were read.
+            Err(error) if error.raw_os_error() == Some(nix::libc::EPIPE) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(log),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn readable(record: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(record);
+    let Some((prefix, message)) = text.split_once(';') else {
+        return record.to_vec();
+    };
+    let microseconds: u64 = prefix
+        .split(',')
+        .nth(2)
+        .and_then(|t| t.parse().ok())
+        .unwrap_or(0);
+    // Lines that begin with a space are the record's dictionary.
+    let message = message.lines().next().unwrap_or_default();
+    format!(
+        "[{:5}.{:06}] {message}\n",
+        microseconds / 1_000_000,
+        microseconds % 1_000_000
+    )
+    .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_the_kernel_becomes_a_line_with_its_time() {
+        let line = readable(b"30,339,5140900,-;firstlight: hello\n SUBSYSTEM=x\n");
+        assert_eq!(
+            String::from_utf8_lossy(&line),
+            "[    5.140900] firstlight: hello\n"
+        );
+        assert_eq!(readable(b"odd"), b"odd");
+    }
+}

@@ -1,0 +1,70 @@
+//! The deploy ramdisk's half that speaks ironic-python-agent's protocol with a stock Ironic, and our own with the box.
+//!
+//! [`agent`] decides, purely; [`runner`] carries out. Must not: get an address, load modules or restart the machine
+//! (`init` does). To add a command: [`job`].
+
+pub mod agent;
+pub mod boxlink;
+pub mod commands;
+pub mod date;
+pub mod event;
+pub mod facts;
+pub mod ironic;
+pub mod job;
+pub mod machine;
+pub mod runner;
+pub mod server;
+pub mod tls;
+pub mod work;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::context::{Context, Outcome};
+use crate::deploy::boot_entry;
+use crate::deploy::image::Patience;
+use event::Departure;
+use machine::{Machine, ThisMachine};
+use runner::Settings;
+
+/// Where Ironic finds the command API.
+const PORT: u16 = 9999;
+
+/// Serves Ironic and the box until one of them ends the ramdisk.
+pub fn run(context: &Context) -> Outcome {
+    let machine: Arc<dyn Machine> = Arc::new(ThisMachine);
+    let cmdline = &context.cmdline;
+    let settings = Settings {
+        box_url: cmdline.box_url.clone(),
+        ironic_url: cmdline.ironic_url.clone(),
+        inspection_url: None,
+        insecure: cmdline.insecure,
+        ca_sha256: cmdline.ca_sha256,
+        boot_mac: context.boot_mac.clone(),
+        address: IpAddr::V4(context.address),
+        port: PORT,
+        patience: Patience::default(),
+    };
+    match runner::run(settings, Arc::clone(&machine)) {
+        Ok(Departure::PowerOff) => Outcome::PowerOff,
+        Ok(Departure::Reboot) => Outcome::Reboot,
+        Ok(Departure::BootDisk) => {
+            prefer_disk(machine.as_ref());
+            Outcome::Reboot
+        }
+        Err(error) => {
+            tracing::error!("{error:#}; the machine starts again");
+            Outcome::Reboot
+        }
+    }
+}
+
+/// Firmware that tries the network first is told once more; where it cannot be, the boot server sends it to the disk.
+fn prefer_disk(machine: &dyn Machine) {
+    let Some(vars) = machine.efi_vars() else {
+        return;
+    };
+    if let Err(error) = boot_entry::boot_next(&vars) {
+        tracing::warn!(%error, "the firmware does not take BootNext; the boot server has to send this machine to its disk");
+    }
+}

@@ -1,0 +1,322 @@
+//! Carries out what [`Agent`] decides: threads for calls and jobs, the command API's server, the box.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use firstlight_api::report::{LookupState, Phase, Report};
+use uuid::Uuid;
+
+use super::agent::{Agent, Config};
+use super::boxlink::{BoxLink, ProgressLine};
+use super::event::{Action, Beaten, Departure, Event, Failure, Registration};
+use super::facts::Facts;
+use super::ironic::Ironic;
+use super::job::Job;
+use super::machine::Machine;
+use super::server::Server;
+use super::tls::{self, BoxClock, Identity};
+use super::work::{Worker, sentence};
+use crate::deploy::cancel::Cancel;
+use crate::deploy::http::Client;
+use crate::deploy::image::Patience;
+use crate::inventory::Link;
+
+/// How long Ironic may say nothing; an answer can take long while it is busy with many machines.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How long an image server may say nothing before the download is resumed elsewhere or later.
+const IMAGE_SILENCE: Duration = Duration::from_secs(15);
+/// How long the last word to the box may take.
+const LAST_WORD: Duration = Duration::from_secs(15);
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub box_url: Option<String>,
+    pub ironic_url: Option<String>,
+    pub inspection_url: Option<String>,
+    pub insecure: bool,
+    pub ca_sha256: Option<[u8; 32]>,
+    pub boot_mac: String,
+    pub address: IpAddr,
+    /// Of the command API; 0 takes a free one.
+    pub port: u16,
+    pub patience: Patience,
+}
+
+/// Runs until the machine is to restart.
+pub fn run(settings: Settings, machine: Arc<dyn Machine>) -> Result<Departure> {
+    let (events, inbox) = channel();
+    let edge = Edge::start(settings, machine, events)?;
+    edge.run(&inbox)
+}
+
+/// Everything that the threads share.
+struct Shared {
+    settings: Settings,
+    facts: Arc<Facts>,
+    worker: Worker,
+    link: Option<BoxLink>,
+    clock: Arc<BoxClock>,
+    /// Once the CA is there.
+    ironic: Mutex<Option<Ironic>>,
+    boot_id: String,
+    callback: String,
+    certificate: String,
+}
+
+struct Edge {
+    shared: Arc<Shared>,
+    events: Sender<Event>,
+    server: Server,
+    progress: Option<Arc<ProgressLine>>,
+    cancel: Cancel,
+    started: Instant,
+}
+
+impl Edge {
+    fn start(settings: Settings, machine: Arc<dyn Machine>, events: Sender<Event>) -> Result<Self> {
+        let identity = Identity::new(settings.address)?;
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, settings.port));
+        let listener = TcpListener::bind(any)
+            .with_context(|| format!("listening on port {}", settings.port))?;
+        let port = listener
+            .local_addr()
+            .context("the command API's address")?
+            .port();
+        let server = Server::start(listener, identity.config, events.clone())?;
+        let clock = Arc::new(BoxClock::default());
+        let boot_id = Uuid::new_v4().to_string();
+        let link = settings
+            .box_url
+            .as_deref()
+            .map(|url| BoxLink::new(url, Arc::clone(&clock)));
+        let progress = link.clone().map(|link| {
+            Arc::new(ProgressLine::start(
+                link,
+                settings.boot_mac.clone(),
+                boot_id.clone(),
+            ))
+        });
+        let address = match settings.address {
+            IpAddr::V4(address) => address,
+            IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+        };
+        let facts = Arc::new(Facts::new(
+            Arc::clone(&machine),
+            Link {
+                boot_mac: settings.boot_mac.clone(),
+                address,
+            },
+        ));
+        let teller = progress.clone();
+        let worker = Worker {
+            machine,
+            facts: Arc::clone(&facts),
+            patience: settings.patience,
+            tell: Arc::new(move |phase: Phase| {
+                if let Some(line) = &teller {
+                    line.tell(phase);
+                }
+            }),
+            installed: Mutex::default(),
+        };
+        let shared = Arc::new(Shared {
+            callback: format!("https://{}", SocketAddr::new(settings.address, port)),
+            certificate: identity.certificate_pem,
+            settings,
+            facts,
+            worker,
+            link,
+            clock,
+            ironic: Mutex::default(),
+            boot_id,
+        });
+        Ok(Self {
+            shared,
+            events,
+            server,
+            progress,
+            cancel: Cancel::default(),
+            started: Instant::now(),
+        })
+    }
+
+    fn run(mut self, inbox: &Receiver<Event>) -> Result<Departure> {
+        let (high, low) = Uuid::new_v4().as_u64_pair();
+        let (mut agent, mut actions) = Agent::start(Config {
+            has_box: self.shared.link.is_some(),
+            inspects: true,
+            seed: high ^ low,
+            started_at: self.shared.clock.seconds(),
+        });
+        loop {
+            for action in actions {
+                if let Some(departure) = self.apply(action)? {
+                    return Ok(departure);
+                }
+            }
+            let event = self.next_event(inbox, agent.next_wake());
+            actions = agent.handle(self.started.elapsed(), event);
+        }
+    }
+
+    fn next_event(&self, inbox: &Receiver<Event>, wake: Option<Duration>) -> Event {
+        // Without a timer something else is under way that will report; an hour only bounds the wait.
+        let wait = wake.map_or(Duration::from_hours(1), |at| {
+            at.saturating_sub(self.started.elapsed())
+        });
+        match inbox.recv_timeout(wait) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Event::Woken,
+        }
+    }
+
+    fn apply(&mut self, action: Action) -> Result<Option<Departure>> {
+        match action {
+            Action::Report { lookup } => {
+                self.call(move |shared| Event::Reported(shared.report(lookup)))
+            }
+            Action::Inspect => self.call(|shared| Event::Registration(shared.inspect())),
+            Action::LookUp => self.call(|shared| Event::Registration(shared.look_up())),
+            Action::Beat { uuid, token } => {
+                self.call(move |shared| Event::Beaten(shared.beat(&uuid, &token)))
+            }
+            Action::Start { id, job } => self.begin(id, job),
+            Action::Answer { ask, status, body } => {
+                self.server.answer(ask, status, body);
+                Ok(())
+            }
+            Action::Abort => {
+                self.cancel.raise();
+                Ok(())
+            }
+            Action::Tell(phase) => {
+                if let Some(line) = &self.progress {
+                    line.tell(phase);
+                }
+                Ok(())
+            }
+            Action::Say(text) => {
+                tracing::info!("{text}");
+                Ok(())
+            }
+            Action::CloseServer => {
+                self.server.close();
+                Ok(())
+            }
+            Action::Leave(departure) => {
+                if let Some(line) = &self.progress {
+                    line.drain(LAST_WORD);
+                }
+                return Ok(Some(departure));
+            }
+        }?;
+        Ok(None)
+    }
+
+    /// Makes a call in a thread of its own; its result comes back as an event.
+    fn call(&self, call: impl FnOnce(&Shared) -> Event + Send + 'static) -> Result<()> {
+        let (shared, events) = (Arc::clone(&self.shared), self.events.clone());
+        thread::Builder::new()
+            .spawn(move || {
+                // Nobody listens any more only when the machine restarts.
+                let _ = events.send(call(&shared));
+            })
+            .context("starting a thread")?;
+        Ok(())
+    }
+
+    fn begin(&mut self, id: Uuid, job: Job) -> Result<()> {
+        self.cancel = Cancel::default();
+        let cancel = self.cancel.clone();
+        self.call(move |shared| Event::Finished {
+            id,
+            result: shared
+                .worker
+                .run(&job, &shared.image_client(), &cancel)
+                .map_err(|error| Failure {
+                    reason: sentence(&error),
+                }),
+        })
+    }
+}
+
+impl Shared {
+    fn report(&self, lookup: LookupState) -> Result<firstlight_api::report::Directive, String> {
+        let link = self.link.as_ref().ok_or("there is no box")?;
+        let inventory = self.facts.inventory();
+        let disks = self.facts.signatures(&inventory.disks);
+        link.report(&Report {
+            boot_mac: self.settings.boot_mac.clone(),
+            boot_id: self.boot_id.clone(),
+            address: self.settings.address.to_string(),
+            inventory: serde_json::to_value(&inventory).map_err(|e| e.to_string())?,
+            disks,
+            lookup,
+        })
+    }
+
+    fn inspect(&self) -> Registration {
+        match self.ironic() {
+            Ok(ironic) => ironic.inspect(&self.facts.inspection()),
+            Err(error) => Registration::Failed(format!("{error:#}")),
+        }
+    }
+
+    fn look_up(&self) -> Registration {
+        let interfaces = self.facts.inventory().interfaces;
+        let addresses: Vec<String> = interfaces.into_iter().map(|i| i.mac_address).collect();
+        match self.ironic() {
+            Ok(ironic) => ironic.look_up(&addresses),
+            Err(error) => Registration::Failed(format!("{error:#}")),
+        }
+    }
+
+    fn beat(&self, uuid: &str, token: &str) -> Beaten {
+        match self.ironic() {
+            Ok(ironic) => ironic.heartbeat(uuid, token, &self.callback, &self.certificate),
+            Err(error) => Beaten::Failed(format!("{error:#}")),
+        }
+    }
+
+    /// Ironic's client; fetches the box's CA the first time.
+    fn ironic(&self) -> Result<Ironic> {
+        let mut known = self.ironic.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ironic) = &*known {
+            return Ok(ironic.clone());
+        }
+        let settings = &self.settings;
+        let base = settings
+            .ironic_url
+            .as_deref()
+            .context("the kernel command line names no Ironic; add ipa-api-url=")?;
+        let client = Client::new(self.trust()?, SILENCE);
+        let ironic = Ironic::new(client, base, settings.inspection_url.as_deref());
+        *known = Some(ironic.clone());
+        Ok(ironic)
+    }
+
+    fn trust(&self) -> Result<Option<Arc<rustls::ClientConfig>>> {
+        match (&self.link, &self.settings.ca_sha256) {
+            (Some(link), Some(fingerprint)) => {
+                let pem = link.ca().map_err(anyhow::Error::msg)?;
+                let ca = tls::check_ca(&pem, fingerprint)?;
+                Ok(Some(tls::trust_only(ca, Arc::clone(&self.clock))?))
+            }
+            _ if self.settings.insecure => Ok(Some(tls::trust_anyone()?)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Images come from the same trust as Ironic; where that cannot be had yet, plain HTTP still works.
+    fn image_client(&self) -> Client {
+        let client = self.ironic().map_or_else(
+            |_| Client::new(None, SILENCE),
+            |ironic| ironic.client().clone(),
+        );
+        client.with_silence(IMAGE_SILENCE)
+    }
+}

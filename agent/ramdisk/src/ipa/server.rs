@@ -1,0 +1,302 @@
+//! The command API's HTTPS server: hyper on a tokio runtime of one thread, since a listener that must survive any client
+//! is no place for a parser of our own. Everything else in this program blocks.
+//!
+//! Dropping the runtime closes the listener and every connection at once; Ironic keeps one open and would otherwise
+//! still get answers after `lockdown`.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Method, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio_rustls::TlsAcceptor;
+
+use super::event::{Event, Request};
+
+/// A command carries a dump of its node, config drive included.
+const BODY_LIMIT: usize = 128 << 20;
+/// To finish a handshake or a request's header.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+type Answers = Arc<Mutex<HashMap<u64, oneshot::Sender<(u16, Value)>>>>;
+
+/// The running server.
+pub struct Server {
+    answers: Answers,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves on `listener`; each request becomes an [`Event::Asked`].
+    pub fn start(
+        listener: TcpListener,
+        tls: Arc<rustls::ServerConfig>,
+        events: Sender<Event>,
+    ) -> Result<Self> {
+        listener
+            .set_nonblocking(true)
+            .context("preparing the command API's listener")?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("starting the command API's runtime")?;
+        let answers = Answers::default();
+        let desk = Arc::new(Desk {
+            answers: Arc::clone(&answers),
+            events,
+            next: AtomicU64::new(1),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::Builder::new()
+            .name("command-api".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = serve(listener, TlsAcceptor::from(tls), desk) => {}
+                        _ = stopped => {}
+                    }
+                });
+            })
+            .context("starting the command API's thread")?;
+        Ok(Self {
+            answers,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Answers a request; one whose client has gone is forgotten.
+    pub fn answer(&self, ask: u64, status: u16, body: Value) {
+        let waiting = self
+            .answers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&ask);
+        if let Some(waiting) = waiting {
+            let _ = waiting.send((status, body));
+        }
+    }
+
+    /// Closes the listener and every connection; afterwards nothing is answered any more.
+    pub fn close(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the command API ended with a panic");
+        }
+    }
+}
+
+/// Where requests wait for their answers.
+struct Desk {
+    answers: Answers,
+    events: Sender<Event>,
+    next: AtomicU64,
+}
+
+async fn serve(listener: TcpListener, tls: TlsAcceptor, desk: Arc<Desk>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "the command API cannot listen");
+            return;
+        }
+    };
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                tokio::spawn(connection(stream, peer, tls.clone(), Arc::clone(&desk)));
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a connection to the command API could not be taken");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn connection(
+    stream: tokio::net::TcpStream,
+    peer: SocketAddr,
+    tls: TlsAcceptor,
+    desk: Arc<Desk>,
+) {
+    let stream = match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            return tracing::debug!(%peer, %error, "no TLS with a client of the command API");
+        }
+        Err(_) => return tracing::debug!(%peer, "a client of the command API was silent"),
+    };
+    let service = service_fn(|request| handle(request, Arc::clone(&desk)));
+    let result = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE * 30)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = result {
+        tracing::debug!(%peer, %error, "a connection to the command API ended early");
+    }
+}
+
+async fn handle(
+    request: hyper::Request<Incoming>,
+    desk: Arc<Desk>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let body = match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => {
+            return Ok(reply(
+                400,
+                &fault(&format!("The body cannot be read: {error}")),
+            ));
+        }
+    };
+    let request = read_request(
+        &head.method,
+        head.uri.path(),
+        head.uri.query().unwrap_or_default(),
+        &body,
+    );
+    let ask = desk.next.fetch_add(1, Ordering::Relaxed);
+    let (send, receive) = oneshot::channel();
+    desk.answers
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(ask, send);
+    let gone = desk.events.send(Event::Asked { ask, request }).is_err();
+    let (status, value) = match receive.await {
+        Ok(answer) if !gone => answer,
+        _ => (503, fault("This ramdisk is ending.")),
+    };
+    Ok(reply(status, &value))
+}
+
+fn read_request(method: &Method, path: &str, query: &str, body: &[u8]) -> Request {
+    let find = |wanted: &str| {
+        query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(key, _)| *key == wanted)
+            .map(|(_, value)| unescape(value))
+    };
+    let token = find("agent_token");
+    let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
+    match (method, parts.as_slice()) {
+        (&Method::POST, ["v1", "commands"]) => Request::Run {
+            token,
+            wait: find("wait").is_some_and(|v| v.eq_ignore_ascii_case("true")),
+            body: body.to_vec(),
+        },
+        (&Method::GET, ["v1", "commands"]) => Request::List { token },
+        (&Method::GET, ["v1", "commands", id]) => Request::One {
+            token,
+            id: (*id).to_owned(),
+        },
+        (&Method::GET, ["v1", "status"]) => Request::Status,
+        (&Method::GET, [] | ["v1"]) => Request::Root,
+        _ => Request::Unknown(format!("{method} {path}")),
+    }
+}
+
+/// Percent-decoding of a query value.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let escaped = (first == b'%')
+            .then(|| std::str::from_utf8(after.get(..2)?).ok())
+            .flatten()
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        if let Some(byte) = escaped {
+            bytes.push(byte);
+            rest = &after[2..];
+        } else {
+            bytes.push(if first == b'+' { b' ' } else { first });
+            rest = after;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn reply(status: u16, value: &Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(value.to_string())));
+    *response.status_mut() =
+        hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(
+        hyper::header::CONTENT_TYPE,
+        hyper::header::HeaderValue::from_static("application/json"),
+    );
+    response
+}
+
+fn fault(text: &str) -> Value {
+    json!({"faultcode": "Client", "faultstring": text})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_requests_of_ironic_are_read_with_and_without_the_last_slash() {
+        let token = Some("a-b_c=".to_owned());
+        let list = Request::List {
+            token: token.clone(),
+        };
+        for path in ["/v1/commands/", "/v1/commands"] {
+            assert_eq!(
+                read_request(&Method::GET, path, "agent_token=a-b_c%3D", b""),
+                list
+            );
+        }
+        assert_eq!(
+            read_request(
+                &Method::POST,
+                "/v1/commands/",
+                "wait=true&agent_token=a-b_c%3d",
+                b"{}"
+            ),
+            Request::Run {
+                token,
+                wait: true,
+                body: b"{}".to_vec()
+            }
+        );
+        assert_eq!(
+            read_request(&Method::GET, "/v1/commands/77", "", b""),
+            Request::One {
+                token: None,
+                id: "77".into()
+            }
+        );
+        assert_eq!(
+            read_request(&Method::GET, "/v1/status", "", b""),
+            Request::Status
+        );
+        assert_eq!(
+            read_request(&Method::PUT, "/v1/status", "", b""),
+            Request::Unknown("PUT /v1/status".into())
+        );
+    }
+
+    #[test]
+    fn broken_escapes_stay_as_they_are() {
+        assert_eq!(unescape("a%2Fb%zz%4+%"), "a/b%zz%4 %");
+    }
+}

@@ -1,0 +1,240 @@
+//! Jobs carried out: what the pure core decided, on the machine's disks and firmware.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use base64::Engine as _;
+use firstlight_api::report::Phase;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::facts::Facts;
+use super::job::{Erase, EraseScope, Job, Target, WriteImage};
+use super::machine::{Access, Machine};
+use crate::deploy::boot_entry::{self, Installed};
+use crate::deploy::cancel::Cancel;
+use crate::deploy::device::BlockDevice;
+use crate::deploy::http::Client;
+use crate::deploy::image::{self, HttpFetch, Patience, Progress};
+use crate::deploy::{config_drive, erase, finish};
+use crate::inventory::disks::Disk;
+use crate::inventory::hints::root_disk;
+
+pub struct Worker {
+    pub machine: Arc<dyn Machine>,
+    pub facts: Arc<Facts>,
+    pub patience: Patience,
+    /// Progress for the page.
+    pub tell: Arc<dyn Fn(Phase) + Send + Sync>,
+    /// The disk that was installed last, for `install_bootloader`.
+    pub installed: Mutex<Option<String>>,
+}
+
+impl Worker {
+    /// Runs a job to its end; the value is the command's result.
+    pub fn run(&self, job: &Job, client: &Client, cancel: &Cancel) -> Result<Value> {
+        match job {
+            Job::WriteImage(job) => {
+                let result = self.write_image(job, client, cancel);
+                self.facts.forget_signatures();
+                result
+            }
+            Job::Erase(job) => {
+                let result = self.erase(job, cancel);
+                self.facts.forget_signatures();
+                result
+            }
+            Job::InstallBootEntry => self.install_again(),
+            Job::Sync => {
+                self.machine.sync();
+                Ok(Value::Null)
+            }
+            Job::CollectLogs => self.logs(),
+            Job::HardwareInfo => Ok(serde_json::to_value(self.facts.inventory())?),
+        }
+    }
+
+    fn write_image(&self, job: &WriteImage, client: &Client, cancel: &Cancel) -> Result<Value> {
+        let disk = self.choose(&job.target)?;
+        // A config drive that cannot be had must not cost the disk's content.
+        let drive = match &job.config_drive {
+            Some(source) => Some(config_drive::load(source, client)?),
+            None => None,
+        };
+        let device = self.open(&disk.name)?;
+        tracing::info!(
+            disk = disk.name,
+            url = job.image.urls[0],
+            "writing the image"
+        );
+        let held = image::write_image(
+            &image::Context {
+                device: device.as_ref(),
+                fetch: &HttpFetch {
+                    client: client.clone(),
+                },
+                patience: self.patience,
+                cancel,
+                progress: &|progress| self.progress(progress),
+            },
+            &job.image,
+        )?;
+        tracing::info!(
+            disk = disk.name,
+            bytes = held.length,
+            "the image is complete and its digest is right"
+        );
+        (self.tell)(Phase::ConfigDrive);
+        finish::finish(device.as_ref(), held, drive.as_deref(), Uuid::new_v4())?;
+        reread(device.as_ref(), cancel);
+        *self
+            .installed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(disk.name.clone());
+        (self.tell)(Phase::BootEntry);
+        self.boot_entry(device.as_ref())?;
+        let said = format!("image written to {}", disk.name);
+        Ok(json!({"deploy_result": {"result": said}, "deploy_step": job.step}))
+    }
+
+    fn progress(&self, progress: Progress) {
+        match progress {
+            Progress::Bytes { done, total } => (self.tell)(Phase::Writing { bytes: done, total }),
+            Progress::Retry { reason } => {
+                tracing::warn!(reason, "the download pauses and goes on where it stopped");
+                (self.tell)(Phase::Retrying { reason });
+            }
+        }
+    }
+
+    fn boot_entry(&self, device: &dyn BlockDevice) -> Result<()> {
+        let Some(vars) = self.machine.efi_vars() else {
+            return Ok(());
+        };
+        match boot_entry::install(device, &vars)? {
+            Installed::Entry(number) => tracing::info!(
+                disk = device.name(),
+                entry = format!("Boot{number:04X}"),
+                "boot entry set"
+            ),
+            Installed::RemovablePath(reason) => tracing::warn!("{reason}"),
+        }
+        Ok(())
+    }
+
+    fn install_again(&self) -> Result<Value> {
+        let name = self
+            .installed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let name = name.context("no image was written since this ramdisk started; deploy again")?;
+        self.boot_entry(self.open(&name)?.as_ref())?;
+        Ok(Value::Null)
+    }
+
+    fn erase(&self, job: &Erase, cancel: &Cancel) -> Result<Value> {
+        let disks: Vec<Disk> = self
+            .facts
+            .inventory()
+            .disks
+            .into_iter()
+            .filter(|disk| !job.target.skip.iter().any(|hints| hints.matches(disk)))
+            .collect();
+        for disk in &disks {
+            let device = self.open(&disk.name)?;
+            tracing::info!(disk = disk.name, scope = ?job.scope, "erasing");
+            match job.scope {
+                EraseScope::Metadata => erase::metadata(device.as_ref())?,
+                EraseScope::Express => erase::express(device.as_ref())?,
+                EraseScope::Everything => {
+                    let line = |done: u64, total: u64| {
+                        tracing::info!(disk = disk.name, done, total, "erasing");
+                    };
+                    erase::everything(device.as_ref(), cancel, &line)?;
+                }
+            }
+        }
+        let names: Vec<&str> = disks.iter().map(|d| d.name.as_str()).collect();
+        Ok(json!({"clean_result": {"erased": names}, "clean_step": job.step}))
+    }
+
+    /// The root disk by the node's hints.
+    fn choose(&self, target: &Target) -> Result<Disk> {
+        let disks: Vec<Disk> = self
+            .facts
+            .inventory()
+            .disks
+            .into_iter()
+            .filter(|disk| !target.skip.iter().any(|hints| hints.matches(disk)))
+            .collect();
+        if let Some(disk) = root_disk(&disks, target.hints.as_ref()) {
+            return Ok(disk.clone());
+        }
+        let there: Vec<String> = disks
+            .iter()
+            .map(|d| format!("{} ({} GiB)", d.name, d.size >> 30))
+            .collect();
+        let there = if there.is_empty() {
+            "it has no disk at all".to_owned()
+        } else {
+            format!("it has {}", there.join(", "))
+        };
+        if target.hints.is_some() {
+            bail!(
+                "no disk of this machine matches the root_device hints ({there}); change the hints"
+            );
+        }
+        bail!(
+            "this machine has no disk of 4 GiB or more to install on ({there}); check its disks and controllers"
+        )
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn BlockDevice>> {
+        self.machine
+            .open(name, Access::Write)
+            .with_context(|| format!("opening {name}"))
+    }
+
+    /// base64(tar.gz) of the log and the inventory.
+    fn logs(&self) -> Result<Value> {
+        let inventory = serde_json::to_vec_pretty(&self.facts.inventory())?;
+        let gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        let mut archive = tar::Builder::new(gzip);
+        for (name, bytes) in [
+            ("kernel-and-agent.log", self.machine.log()),
+            ("inventory.json", inventory),
+        ] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o644);
+            archive.append_data(&mut header, name, bytes.as_slice())?;
+        }
+        let packed = archive.into_inner()?.finish()?;
+        Ok(json!({"system_logs": base64::engine::general_purpose::STANDARD.encode(packed)}))
+    }
+}
+
+/// Something may still look at the disk (the kernel's own scan, a BMC's agent): a few tries, then the next boot reads it.
+fn reread(device: &dyn BlockDevice, cancel: &Cancel) {
+    for _ in 0..10 {
+        match device.reread_partitions() {
+            Ok(()) => return,
+            Err(error) => {
+                tracing::debug!(disk = device.name(), %error, "the partition table is in use");
+            }
+        }
+        if cancel.wait(std::time::Duration::from_millis(200)) {
+            return;
+        }
+    }
+    tracing::warn!(
+        disk = device.name(),
+        "the kernel keeps the old partition table; the next boot reads the new one"
+    );
+}
+
+/// What a person reads in Ironic's `last_error`.
+pub fn sentence(error: &anyhow::Error) -> String {
+    anyhow!("{error:#}").to_string()
+}
