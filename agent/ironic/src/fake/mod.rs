@@ -1,0 +1,130 @@
+//! A stand-in for Ironic on loopback that follows the state machine of Ironic 39.0.0 for the calls we make, and
+//! [`Ramdisk`], the deploy ramdisk's side of the protocol without a machine.
+//!
+//! What it keeps from the original: a change is accepted first and shows later (a busy state lasts until the node has
+//! been read once), a token is handed out once, and a restart fails what was busy. What it leaves out: it never calls the
+//! ramdisk; a test says how a deployment ended ([`FakeIronic::finish_deploy`], [`FakeIronic::fail_deploy`]).
+//!
+//! To add a case: the transition in `machine`, the path in `server`, and a step in `tests/contract.rs`.
+
+mod machine;
+mod ramdisk;
+mod server;
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use crate::{Client, ClientConfig, ClientError, Node, ProvisionState};
+use machine::Machine;
+pub use ramdisk::{LookupAnswer, Ramdisk};
+
+/// A running fake. It stops listening when the last clone is dropped.
+#[derive(Clone)]
+pub struct FakeIronic {
+    machine: Arc<Mutex<Machine>>,
+    address: SocketAddr,
+    server: Arc<Server>,
+}
+
+struct Server(tokio::task::JoinHandle<()>);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl FakeIronic {
+    /// Listens on a free port of 127.0.0.1, plain HTTP, no password.
+    pub async fn start() -> std::io::Result<Self> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let machine = Arc::new(Mutex::new(Machine::default()));
+        let server = Arc::new(Server(tokio::spawn(server::serve(
+            listener,
+            Arc::clone(&machine),
+        ))));
+        Ok(Self {
+            machine,
+            address,
+            server,
+        })
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn client(&self) -> Client {
+        let config = ClientConfig {
+            url: self.url(),
+            ca_pem: String::new(),
+            credentials: None,
+            timeout: Duration::from_secs(10),
+        };
+        Client::new(&config).expect("the fake's own address is a good one")
+    }
+
+    /// The ramdisk wrote the image and closed its API: `wait call-back` becomes `active`.
+    pub fn finish_deploy(&self, node: &str) {
+        self.lock().finish_deploy(node);
+    }
+
+    /// The ramdisk reported a failed step.
+    pub fn fail_deploy(&self, node: &str, reason: &str) {
+        self.lock().fail_deploy(node, reason);
+    }
+
+    /// The process was stopped and started, as after a power cut of the box.
+    pub fn restart(&self) {
+        self.lock().restart();
+    }
+
+    /// How often a deployment of this node was begun.
+    pub fn deploys(&self, node: &str) -> usize {
+        self.lock().deploys(node)
+    }
+
+    /// The state as it is, without the read that lets a busy state end.
+    pub fn state(&self, node: &str) -> Option<ProvisionState> {
+        self.lock().state(node)
+    }
+
+    /// The config drive of the last deployment, as it was sent.
+    pub fn config_drive(&self, node: &str) -> Option<serde_json::Value> {
+        self.lock().config_drive(node)
+    }
+
+    /// The background task is still there; false only after a panic in the fake.
+    pub fn is_running(&self) -> bool {
+        !self.server.0.is_finished()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Machine> {
+        self.machine
+            .lock()
+            .expect("the fake does not panic while it holds its state")
+    }
+}
+
+/// Reads the node until it is not busy any more. A live Ironic needs the pauses, the fake only the reads.
+pub async fn settled(client: &Client, node: &str) -> Result<Node, ClientError> {
+    loop {
+        let node = client.node(node).await?;
+        let busy = matches!(
+            node.provision_state,
+            ProvisionState::Verifying
+                | ProvisionState::Inspecting
+                | ProvisionState::Cleaning
+                | ProvisionState::Deploying
+                | ProvisionState::Deleting
+        );
+        if !busy && node.reservation.is_none() {
+            return Ok(node);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,158 @@
+//! Nodes: `/v1/nodes`.
+
+use http::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{Client, ClientError, ProvisionState};
+
+/// The fields of a node that we ask for; Ironic has many more.
+const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,last_error,maintenance,reservation,\
+                      instance_info,properties,extra,driver_internal_info";
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Node {
+    pub uuid: String,
+    pub name: Option<String>,
+    pub provision_state: ProvisionState,
+    pub target_provision_state: Option<String>,
+    /// `power on`, `power off`, or nothing while unknown.
+    pub power_state: Option<String>,
+    pub last_error: Option<String>,
+    #[serde(default)]
+    pub maintenance: bool,
+    /// The conductor that holds the node's lock.
+    pub reservation: Option<String>,
+    #[serde(default)]
+    pub instance_info: Value,
+    #[serde(default)]
+    pub properties: Value,
+    #[serde(default)]
+    pub extra: Value,
+    #[serde(default)]
+    pub driver_internal_info: Value,
+}
+
+impl Node {
+    /// A ramdisk has announced itself since the last power action.
+    pub fn has_agent(&self) -> bool {
+        self.driver_internal_info["agent_url"].is_string()
+    }
+
+    pub fn has_image(&self) -> bool {
+        self.instance_info["image_source"].is_string()
+    }
+}
+
+/// A node as it is created; always `manual-management` with recorded power, because the host reboots itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewNode {
+    /// Chosen by the caller, so that a create that is repeated after a power cut is a conflict and no second node.
+    pub uuid: String,
+    pub name: String,
+    /// `x86_64`
+    pub cpu_arch: String,
+    /// `uefi` or `bios`
+    pub boot_mode: String,
+    /// The caller's own marks, as strings.
+    pub extra: Vec<(String, String)>,
+}
+
+/// What is to be written, for [`NodePatch::instance_info`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InstanceInfo {
+    /// `http://BOX/images/node.raw.zst`
+    pub image_source: String,
+    /// `sha256`
+    pub image_os_hash_algo: String,
+    /// Of the file as served.
+    pub image_os_hash_value: String,
+    /// `raw`
+    pub image_disk_format: String,
+    /// `whole-disk`
+    pub image_type: String,
+    /// Hints that choose the disk; without them Ironic's rule is the smallest disk of at least 4 GiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root_device: Option<Value>,
+}
+
+/// One change of a node (RFC 6902, `add`, which replaces what is there).
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodePatch {
+    InstanceInfo(InstanceInfo),
+    Name(String),
+    Extra(String, Value),
+}
+
+impl NodePatch {
+    fn operation(&self) -> Value {
+        match self {
+            Self::InstanceInfo(info) => {
+                json!({"op": "add", "path": "/instance_info", "value": info})
+            }
+            Self::Name(name) => json!({"op": "add", "path": "/name", "value": name}),
+            Self::Extra(key, value) => {
+                json!({"op": "add", "path": format!("/extra/{key}"), "value": value})
+            }
+        }
+    }
+}
+
+impl Client {
+    pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
+        #[derive(Deserialize)]
+        struct Page {
+            nodes: Vec<Node>,
+        }
+        let mut all: Vec<Node> = Vec::new();
+        loop {
+            let marker = all
+                .last()
+                .map(|node| format!("&marker={}", node.uuid))
+                .unwrap_or_default();
+            let page: Page = self
+                .get(&format!("/v1/nodes?limit=500&fields={FIELDS}{marker}"))
+                .await?;
+            let last = page.nodes.len() < 500;
+            all.extend(page.nodes);
+            if last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// By UUID or name.
+    pub async fn node(&self, id: &str) -> Result<Node, ClientError> {
+        self.get(&format!("/v1/nodes/{id}?fields={FIELDS}")).await
+    }
+
+    pub async fn create_node(&self, new: &NewNode) -> Result<Node, ClientError> {
+        let extra: serde_json::Map<String, Value> = new
+            .extra
+            .iter()
+            .map(|(key, value)| (key.clone(), json!(value)))
+            .collect();
+        let body = json!({
+            "driver": "manual-management",
+            "uuid": new.uuid,
+            "name": new.name,
+            "power_interface": "fake",
+            "disable_power_off": true,
+            "properties": {"cpu_arch": new.cpu_arch, "capabilities": format!("boot_mode:{}", new.boot_mode)},
+            "extra": extra,
+        });
+        self.call(Method::POST, "/v1/nodes", Some(&body)).await
+    }
+
+    pub async fn patch_node(&self, id: &str, patches: &[NodePatch]) -> Result<Node, ClientError> {
+        let operations: Vec<Value> = patches.iter().map(NodePatch::operation).collect();
+        self.call(Method::PATCH, &format!("/v1/nodes/{id}"), Some(&operations))
+            .await
+    }
+
+    /// Refused while the node is doing something, or is `active`.
+    pub async fn delete_node(&self, id: &str) -> Result<(), ClientError> {
+        self.order(Method::DELETE, &format!("/v1/nodes/{id}"), None::<&()>)
+            .await
+    }
+}

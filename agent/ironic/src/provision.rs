@@ -1,0 +1,118 @@
+//! The provision state machine: `/v1/nodes/ID/states/provision`.
+
+use http::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{Client, ClientError};
+
+macro_rules! states {
+    ($($variant:ident = $name:literal,)*) => {
+        /// Where a node is in Ironic's state machine; states that we never ask for are `Other`.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(from = "String", into = "String")]
+        pub enum ProvisionState {
+            $(#[doc = $name] $variant,)*
+            Other(String),
+        }
+
+        impl From<String> for ProvisionState {
+            fn from(name: String) -> Self {
+                match name.as_str() {
+                    $($name => Self::$variant,)*
+                    _ => Self::Other(name),
+                }
+            }
+        }
+
+        impl ProvisionState {
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => $name,)*
+                    Self::Other(name) => name,
+                }
+            }
+        }
+    };
+}
+
+states! {
+    Enroll = "enroll",
+    Verifying = "verifying",
+    Manageable = "manageable",
+    Inspecting = "inspecting",
+    InspectWait = "inspect wait",
+    InspectFailed = "inspect failed",
+    Cleaning = "cleaning",
+    CleanWait = "clean wait",
+    CleanFailed = "clean failed",
+    Available = "available",
+    Deploying = "deploying",
+    DeployWait = "wait call-back",
+    DeployFailed = "deploy failed",
+    Active = "active",
+    Deleting = "deleting",
+    Error = "error",
+}
+
+impl From<ProvisionState> for String {
+    fn from(state: ProvisionState) -> Self {
+        state.as_str().to_owned()
+    }
+}
+
+impl std::fmt::Display for ProvisionState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a node may be asked to become.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProvisionTarget {
+    Manage,
+    Inspect,
+    Provide,
+    /// Write the image that `instance_info` names.
+    Active(ConfigDrive),
+    /// Back to `available`; ends a deployment that waits, too.
+    Deleted,
+    Abort,
+}
+
+impl ProvisionTarget {
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Manage => "manage",
+            Self::Inspect => "inspect",
+            Self::Provide => "provide",
+            Self::Active(_) => "active",
+            Self::Deleted => "deleted",
+            Self::Abort => "abort",
+        }
+    }
+}
+
+/// What Ironic packs into the config drive; it adds `uuid` to the meta data.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ConfigDrive {
+    pub meta_data: Value,
+    pub user_data: String,
+    pub network_data: Value,
+}
+
+impl Client {
+    /// Accepted means begun: watch the node for the end.
+    pub async fn provision(&self, node: &str, target: &ProvisionTarget) -> Result<(), ClientError> {
+        let mut body = json!({"target": target.as_str()});
+        if let ProvisionTarget::Active(drive) = target {
+            body["configdrive"] = json!(drive);
+        }
+        self.order(
+            Method::PUT,
+            &format!("/v1/nodes/{node}/states/provision"),
+            Some(&body),
+        )
+        .await
+    }
+}
