@@ -184,7 +184,7 @@ fn check_subnets(spec: &DhcpSpec, errors: &mut Vec<ConfigError>) {
             errors.push(ConfigError::ServerOutside {
                 server: spec.server,
                 subnet: local.subnet,
-            })
+            });
         }
         Some(_) => {}
     }

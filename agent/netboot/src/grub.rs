@@ -51,18 +51,21 @@ fn ramdisk(site: &BootSite, mac: MacAddr) -> String {
 /// The loader of the operating system is started directly: GRUB's `exit` reports success, which ends in the firmware's
 /// menu on machines that keep to the UEFI specification (2.10 section 3.1.3).
 fn disk() -> String {
-    let mut script =
-        "echo \"Firstlight: this host has its operating system, booting it from disk\"\n"
-            .to_owned();
-    for loader in ["/EFI/debian/shimx64.efi", "/EFI/BOOT/BOOTX64.EFI"] {
-        script.push_str(&format!(
+    let try_loader = |loader| {
+        format!(
             "if search --no-floppy --set=root --file {loader}; then\n\
              \x20 if chainloader {loader}; then boot; fi\n\
              fi\n"
-        ));
-    }
-    script.push_str("exit\n");
-    script
+        )
+    };
+    [
+        "echo \"Firstlight: this host has its operating system, booting it from disk\"\n"
+            .to_owned(),
+        try_loader("/EFI/debian/shimx64.efi"),
+        try_loader("/EFI/BOOT/BOOTX64.EFI"),
+        "exit\n".to_owned(),
+    ]
+    .concat()
 }
 
 #[cfg(test)]

@@ -14,12 +14,15 @@ pub fn ipxe_script(site: &BootSite, mac: MacAddr, target: &BootTarget) -> String
              boot || goto again\n",
             kernel_command_line(site, mac)
         ),
-        // BIOS: iPXE boots the first disk itself, as many a BIOS does not try the next device. UEFI: the firmware goes on
-        // to the next boot entry when it is given back an error; success would end in its menu.
+        // Booting the disk from iPXE itself, because many a firmware does not go on to its next device. On UEFI drive 0
+        // means the first disk that has the default loader. If nothing was found, `exit 1` hands an error back, upon which
+        // firmware tries its next boot entry; success would end in its menu (UEFI 2.10 section 3.1.3).
         BootTarget::Disk => {
             "echo Firstlight: this host has its operating system, booting it from disk\n\
-             iseq ${platform} efi && exit 1 ||\n\
-             sanboot --no-describe --drive 0x80 || exit 1\n"
+             iseq ${platform} efi && goto efi ||\n\
+             sanboot --no-describe --drive 0x80 || exit 1\n\
+             :efi\n\
+             sanboot --no-describe --drive 0 || exit 1\n"
                 .to_owned()
         }
         BootTarget::Wait { reason } => {

@@ -33,14 +33,12 @@ pub struct DecodedLog {
 
 /// The lines to append for these changes, to a file that [`compact`] began.
 pub fn encode_records(changes: &[LeaseChange]) -> Vec<u8> {
-    let mut out = String::new();
-    for change in changes {
+    let encode = |change: &LeaseChange| {
         let json =
             serde_json::to_string(change).expect("a lease change has only strings and numbers");
-        let checksum = crc32fast::hash(json.as_bytes());
-        out.push_str(&format!("{checksum:08x} {json}\n"));
-    }
-    out.into_bytes()
+        format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))
+    };
+    changes.iter().map(encode).collect::<String>().into_bytes()
 }
 
 /// A whole file with as few lines as `table` needs.

@@ -20,6 +20,8 @@ mod lease_log;
 mod packet;
 mod reply;
 mod server;
+#[cfg(test)]
+mod testing;
 mod types;
 
 pub use arch::ClientArch;

@@ -23,7 +23,7 @@ use crate::reply::{Reply, destination, message_for, nak};
 use crate::{LeaseChange, LeaseTable, MacAddr, Mode, Now};
 
 /// How long an address is kept for a client that was offered it.
-const OFFER_HOLDS: Duration = Duration::from_secs(60);
+const OFFER_HOLDS: Duration = Duration::from_mins(1);
 /// How long nobody gets an address that a client, or a probe, found in use.
 const QUARANTINE: Duration = Duration::from_hours(1);
 

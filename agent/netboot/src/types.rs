@@ -49,8 +49,10 @@ impl MacAddr {
 
 impl fmt::Display for MacAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+        write!(f, "{:02x}", self.0[0])?;
+        self.0[1..]
+            .iter()
+            .try_for_each(|octet| write!(f, ":{octet:02x}"))
     }
 }
 
