@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
 use crate::build::settings::{DEFAULT_MIRROR, Settings, find_cache, find_source};
-use crate::{UsageError, build, check, flash, inspect};
+use crate::{UsageError, build, check, flash, inspect, vm};
 
 const EXAMPLES: &str = "Examples:
   firstlight build -o firstlight.img          build the stick's image
@@ -37,6 +37,8 @@ enum Command {
     },
     /// Write an image to a USB stick and verify it; everything on the stick is lost
     Flash(FlashArgs),
+    /// Run an image in virtual machines: the box, and servers beside it
+    Boot(vm::boot::BootArgs),
     /// Check a site.yaml and report every mistake with its line
     Check {
         /// The file to check
@@ -81,6 +83,7 @@ impl Cli {
             Command::Build(args) => build::build(&args.settings()?, Progress::detect()),
             Command::Inspect { image } => inspect::inspect(&image),
             Command::Flash(args) => flash::flash(&args.plan()),
+            Command::Boot(args) => vm::boot::run(&args).map(|()| String::new()),
             Command::Check { file } => {
                 let site = check::check_file(&file)?;
                 let hosts = site.hosts.len();

@@ -66,8 +66,7 @@ pub fn is_group(mac: Mac) -> bool {
 }
 
 pub fn format_mac(mac: Mac) -> String {
-    let [a, b, c, d, e, f] = mac;
-    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    mac.map(|octet| format!("{octet:02x}")).join(":")
 }
 
 /// Says what is wrong with a frame that leaves or enters the site, e.g. `52:54:00:… sends TCP 172.22.0.20 to

@@ -1,0 +1,123 @@
+//! Chooses the acceleration by trying it.
+//!
+//! `/dev/kvm` that opens proves nothing: a host whose KVM takes paravirtual guests only hangs an ordinary guest after its
+//! boot loader. So the kernel of the image itself is started under KVM, until it asks for a root file system.
+
+use std::fs;
+use std::io::{Cursor, Read, Seek, SeekFrom};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::machine::Vm;
+use super::qemu::{Accel, BootFirst, DirectKernel, Firmware, NicModel, VmSpec};
+use crate::build::settings::find_cache;
+use crate::disk::{fat, gpt};
+
+/// Under KVM the kernel gets there in two or three seconds.
+const PROBE: Duration = Duration::from_secs(20);
+
+/// KVM if the kernel of `image` runs under it, else TCG. The answer is kept until the host boots again. `dir` is for
+/// temporary files.
+pub fn choose_accel(image: &Path, dir: &Path) -> Result<Accel> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .context("reading the host's boot id")?;
+    let cache = find_cache()?.join("accel");
+    if let Some(known) = fs::read_to_string(&cache)
+        .ok()
+        .and_then(|text| parse_answer(&text, boot.trim()))
+    {
+        return Ok(known);
+    }
+    let accel = if kvm_opens() && runs_under_kvm(image, dir)? {
+        Accel::Kvm
+    } else {
+        Accel::Tcg
+    };
+    let word = if accel == Accel::Kvm { "kvm" } else { "tcg" };
+    fs::write(&cache, format!("{} {word}\n", boot.trim()))
+        .with_context(|| format!("writing {}", cache.display()))?;
+    Ok(accel)
+}
+
+fn parse_answer(text: &str, boot: &str) -> Option<Accel> {
+    match text.split_whitespace().collect::<Vec<_>>()[..] {
+        [of, "kvm"] if of == boot => Some(Accel::Kvm),
+        [of, "tcg"] if of == boot => Some(Accel::Tcg),
+        _ => None,
+    }
+}
+
+fn kvm_opens() -> bool {
+    fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .is_ok()
+}
+
+fn runs_under_kvm(image: &Path, dir: &Path) -> Result<bool> {
+    let kernel = dir.join("probe.vmlinuz");
+    fs::write(&kernel, kernel_of_image(image)?)
+        .with_context(|| format!("writing {}", kernel.display()))?;
+    let spec = VmSpec {
+        name: "probe".to_owned(),
+        firmware: Firmware::Bios,
+        cpus: 1,
+        memory_mib: 512,
+        mac: [0x52, 0x54, 0, 0xf1, 0, 0xff],
+        nic: NicModel::Virtio,
+        disk: None,
+        boot: BootFirst::Disk,
+        direct: Some(DirectKernel {
+            kernel,
+            initrd: None,
+            command_line: "console=ttyS0".to_owned(),
+        }),
+    };
+    let (wire, _nobody) = UnixStream::pair().context("a socket for the probe")?;
+    // QEMU that does not start with KVM is the answer "no"; that QEMU is there at all shows with the real machine.
+    let Ok(vm) = Vm::start(&spec, Accel::Kvm, None, wire, dir) else {
+        return Ok(false);
+    };
+    Ok(vm.console().wait_for("Kernel panic", PROBE).is_ok())
+}
+
+/// `/boot/vmlinuz` from the image's ESP.
+pub fn kernel_of_image(image: &Path) -> Result<Vec<u8>> {
+    match file_of_image(image, "ESP", "boot/vmlinuz")? {
+        Some(kernel) => Ok(kernel),
+        None => bail!(
+            "{}: no boot/vmlinuz on its ESP: not an image of `firstlight build`",
+            image.display()
+        ),
+    }
+}
+
+/// A file of one of the image's FAT partitions.
+pub fn file_of_image(image: &Path, partition: &str, file: &str) -> Result<Option<Vec<u8>>> {
+    let table = gpt::load_table(image)?;
+    let part = table.partition(partition)?;
+    let mut disk = fs::File::open(image).with_context(|| format!("opening {}", image.display()))?;
+    disk.seek(SeekFrom::Start(part.offset()))?;
+    let mut bytes = Vec::new();
+    disk.take(part.bytes())
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("reading {partition}"))?;
+    fat::read_file(Cursor::new(bytes), file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_counts_for_its_own_boot_of_the_host() {
+        assert_eq!(parse_answer("b1 tcg\n", "b1"), Some(Accel::Tcg));
+        assert_eq!(parse_answer("b1 kvm", "b1"), Some(Accel::Kvm));
+        assert_eq!(parse_answer("b1 kvm", "b2"), None);
+        assert_eq!(parse_answer("nonsense", "b1"), None);
+    }
+}

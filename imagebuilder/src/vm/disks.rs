@@ -1,0 +1,60 @@
+//! Disk files of machines.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::tools::find_program;
+
+/// A stick of `gib` GiB that holds `image`. The image is read and never written; what the box writes goes to `file`.
+pub fn stick(image: &Path, file: &Path, gib: u32) -> Result<()> {
+    let image = image
+        .canonicalize()
+        .with_context(|| format!("opening {}", image.display()))?;
+    qemu_img(file, gib, &["-F", "raw", "-b", &image.to_string_lossy()])
+}
+
+/// An empty disk.
+pub fn blank(file: &Path, gib: u32) -> Result<()> {
+    qemu_img(file, gib, &[])
+}
+
+/// A raw disk as an old machine leaves it: an MBR with one Linux partition, and data in it.
+pub fn data_disk(file: &Path, bytes: u64) -> Result<()> {
+    let write = || -> std::io::Result<()> {
+        let mut disk = File::create(file)?;
+        disk.set_len(bytes)?;
+        let mut mbr = [0; 512];
+        let sectors = u32::try_from(bytes / 512 - 2048).unwrap_or(u32::MAX);
+        mbr[446..454].copy_from_slice(&[0x80, 0xfe, 0xff, 0xff, 0x83, 0xfe, 0xff, 0xff]);
+        mbr[454..458].copy_from_slice(&2048_u32.to_le_bytes());
+        mbr[458..462].copy_from_slice(&sectors.to_le_bytes());
+        mbr[510..].copy_from_slice(&[0x55, 0xaa]);
+        disk.write_all(&mbr)?;
+        disk.seek(SeekFrom::Start(2048 * 512))?;
+        disk.write_all(&b"the only copy of somebody's data\n".repeat(4096))
+    };
+    write().with_context(|| format!("writing {}", file.display()))
+}
+
+fn qemu_img(file: &Path, gib: u32, options: &[&str]) -> Result<()> {
+    let program = find_program("qemu-img", "qemu-utils")?;
+    let output = Command::new(program)
+        .args(["create", "-q", "-f", "qcow2"])
+        .args(options)
+        .arg(file)
+        .arg(format!("{gib}G"))
+        .output()
+        .context("starting qemu-img")?;
+    if !output.status.success() {
+        bail!(
+            "making the disk {}: {}",
+            file.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,330 @@
+//! One site in virtual machines: the wire, the box from its stick, servers, and the directory with their disks.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use firstlight_api::site::{SiteConfig, parse_site};
+use firstlight_api::status::SiteStatus;
+
+use super::accel::{choose_accel, file_of_image};
+use super::disks;
+use super::http;
+use super::machine::{Vm, flash_for};
+use super::qemu::{Accel, BootFirst, Disk, DiskBus, DiskFormat, Firmware, NicModel, VmSpec};
+use super::wire::{Mac, Site, Wire, WireSpec};
+use crate::build::settings::find_cache;
+
+/// What a lab is made for.
+#[derive(Clone, Debug, Default)]
+pub struct LabSpec {
+    /// Made by `firstlight build`; never written to.
+    pub image: PathBuf,
+    /// Where the disks stay after the lab; without it they are removed.
+    pub keep: Option<PathBuf>,
+    /// Capture file of the wire.
+    pub capture: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct BoxSpec {
+    pub firmware: Firmware,
+    pub memory_mib: u32,
+    pub stick_gib: u32,
+}
+
+impl Default for BoxSpec {
+    fn default() -> Self {
+        Self {
+            firmware: Firmware::Bios,
+            memory_mib: 4096,
+            stick_gib: 16,
+        }
+    }
+}
+
+/// A server beside the box. Its disk is made at the first start and kept until the lab ends.
+#[derive(Clone, Debug)]
+pub struct ServerSpec {
+    /// From 1; gives name and MAC.
+    pub number: u8,
+    pub firmware: Firmware,
+    pub memory_mib: u32,
+    pub nic: NicModel,
+    pub bus: DiskBus,
+    pub disk: ServerDisk,
+}
+
+#[derive(Clone, Debug)]
+pub enum ServerDisk {
+    Blank {
+        gib: u32,
+    },
+    /// A raw file with something in it.
+    Data(PathBuf),
+}
+
+impl ServerSpec {
+    /// A blank server; BIOS servers get other hardware than UEFI ones, so that both kinds are met.
+    pub fn blank(number: u8, firmware: Firmware) -> Self {
+        let (nic, bus) = match firmware {
+            Firmware::Bios => (NicModel::E1000e, DiskBus::Sata),
+            Firmware::Uefi | Firmware::SecureBoot => (NicModel::Virtio, DiskBus::Virtio),
+        };
+        Self {
+            number,
+            firmware,
+            memory_mib: 1024,
+            nic,
+            bus,
+            disk: ServerDisk::Blank { gib: 8 },
+        }
+    }
+
+    pub fn mac(&self) -> Mac {
+        [0x52, 0x54, 0x00, 0xf1, 0x00, self.number]
+    }
+}
+
+pub struct Lab {
+    spec: LabSpec,
+    dir: LabDir,
+    accel: Accel,
+    wire: Wire,
+    site: SiteConfig,
+}
+
+impl Lab {
+    pub fn set_up(spec: LabSpec) -> Result<Self> {
+        let dir = LabDir::make(spec.keep.as_deref())?;
+        let accel = choose_accel(&spec.image, &dir.path)?;
+        let site = load_site(&spec.image)?;
+        let wire = Wire::lay(&plan_wire(&site, spec.capture.clone())).context("laying the wire")?;
+        Ok(Self {
+            spec,
+            dir,
+            accel,
+            wire,
+            site,
+        })
+    }
+
+    pub fn accel(&self) -> Accel {
+        self.accel
+    }
+
+    pub fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
+    /// Disks, consoles and logs of the machines.
+    pub fn dir(&self) -> &Path {
+        &self.dir.path
+    }
+
+    /// The settings on the image.
+    pub fn site(&self) -> &SiteConfig {
+        &self.site
+    }
+
+    pub fn box_address(&self) -> Ipv4Addr {
+        self.site.provisioning.address.address()
+    }
+
+    /// Switches the box on; a second time it finds its stick as it left it.
+    pub fn start_box(&self, spec: BoxSpec) -> Result<Vm> {
+        let stick = self.dir.path.join("stick.qcow2");
+        if !stick.exists() {
+            disks::stick(&self.spec.image, &stick, spec.stick_gib)?;
+        }
+        self.start(&VmSpec {
+            name: "box".to_owned(),
+            firmware: spec.firmware,
+            cpus: 2,
+            memory_mib: spec.memory_mib,
+            mac: [0x52, 0x54, 0x00, 0xf1, 0x00, 0x00],
+            nic: NicModel::Virtio,
+            disk: Some(Disk {
+                file: stick,
+                format: DiskFormat::Qcow2,
+                bus: DiskBus::Usb,
+            }),
+            boot: BootFirst::Disk,
+            direct: None,
+        })
+    }
+
+    /// Switches a server on: network first, then disk.
+    pub fn start_server(&self, spec: &ServerSpec) -> Result<Vm> {
+        let name = format!("server-{}", spec.number);
+        let (file, format) = match &spec.disk {
+            ServerDisk::Data(file) => (file.clone(), DiskFormat::Raw),
+            ServerDisk::Blank { gib } => {
+                let file = self.dir.path.join(format!("{name}.qcow2"));
+                if !file.exists() {
+                    disks::blank(&file, *gib)?;
+                }
+                (file, DiskFormat::Qcow2)
+            }
+        };
+        self.start(&VmSpec {
+            name,
+            firmware: spec.firmware,
+            cpus: 2,
+            memory_mib: spec.memory_mib,
+            mac: spec.mac(),
+            nic: spec.nic,
+            disk: Some(Disk {
+                file,
+                format,
+                bus: spec.bus,
+            }),
+            boot: BootFirst::Network,
+            direct: None,
+        })
+    }
+
+    /// Any machine, on the lab's wire.
+    pub fn start(&self, spec: &VmSpec) -> Result<Vm> {
+        let flash = flash_for(spec, &self.dir.path)?;
+        let wire = self.wire.attach().context("a port of the wire")?;
+        Vm::start(spec, self.accel, flash.as_ref(), wire, &self.dir.path)
+    }
+
+    /// 127.0.0.1:`port` (0: any free one) carried to the box's page.
+    pub fn forward_page(&self, port: u16) -> Result<SocketAddr> {
+        self.forward(port, SocketAddrV4::new(self.box_address(), 80))
+    }
+
+    pub fn forward(&self, port: u16, target: SocketAddrV4) -> Result<SocketAddr> {
+        self.wire
+            .forward(port, target)
+            .with_context(|| format!("forwarding 127.0.0.1:{port} to {target}"))
+    }
+}
+
+/// What the box says about the site, read through a forwarded port.
+pub fn read_status(page: SocketAddr) -> Result<SiteStatus> {
+    let body = http::get(page, "/api/v1/status", Duration::from_secs(20))?;
+    serde_json::from_slice(&body).context("/api/v1/status is not the status value")
+}
+
+/// A bad file is the box's to report; it then runs with the defaults, and so does the lab.
+fn load_site(image: &Path) -> Result<SiteConfig> {
+    let text = file_of_image(image, "FIRSTLIGHT", "site.yaml")?.unwrap_or_default();
+    Ok(parse_site(&text).unwrap_or_default())
+}
+
+fn plan_wire(site: &SiteConfig, capture: Option<PathBuf>) -> WireSpec {
+    let address = site.provisioning.address;
+    let taken = |candidate: Ipv4Addr| {
+        let host = site
+            .hosts
+            .iter()
+            .any(|host| host.address == Some(candidate));
+        host || candidate == address.address() || site.provisioning.range.contains(candidate)
+    };
+    let hosts = (address.first_host().to_bits() + 1..=address.last_host().to_bits())
+        .map(Ipv4Addr::from_bits);
+    let host_address = hosts
+        .into_iter()
+        .find(|&candidate| !taken(candidate))
+        .unwrap_or(address.last_host());
+    WireSpec {
+        site: Site::new(address.network(), address.prefix()),
+        host_address,
+        capture,
+    }
+}
+
+/// The directory of a running lab, named after its process so that what a killed one left can be told and removed.
+struct LabDir {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl LabDir {
+    fn make(keep: Option<&Path>) -> Result<Self> {
+        let path = if let Some(path) = keep {
+            std::path::absolute(path)?
+        } else {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let base = find_cache()?.join("vm");
+            sweep(&base);
+            base.join(format!(
+                "{}-{}",
+                std::process::id(),
+                COUNT.fetch_add(1, Ordering::Relaxed)
+            ))
+        };
+        fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
+        Ok(Self {
+            path,
+            keep: keep.is_some(),
+        })
+    }
+}
+
+impl Drop for LabDir {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Removes the directories of labs whose process is gone.
+fn sweep(base: &Path) {
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name
+            .to_string_lossy()
+            .split('-')
+            .next()
+            .and_then(|pid| pid.parse::<u32>().ok());
+        if process.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_wires_host_stays_out_of_everybodys_way() {
+        let plan = |text: &str| {
+            plan_wire(&parse_site(text.as_bytes()).unwrap(), None)
+                .host_address
+                .to_string()
+        };
+        assert_eq!(plan(""), "172.22.0.2");
+        assert_eq!(
+            plan("provisioning: {address: 10.1.0.2/24, range: 10.1.0.3-10.1.0.9}"),
+            "10.1.0.10"
+        );
+        assert_eq!(
+            plan("hosts: [{mac: '52:54:00:00:00:01', address: 172.22.0.2}]"),
+            "172.22.0.3"
+        );
+    }
+
+    #[test]
+    fn what_a_killed_lab_left_is_removed_and_a_running_one_is_not() {
+        let base = tempfile::tempdir().unwrap();
+        let (dead, own) = (
+            base.path().join("999999999-0"),
+            base.path().join(format!("{}-0", std::process::id())),
+        );
+        for dir in [&dead, &own] {
+            fs::create_dir(dir).unwrap();
+        }
+        sweep(base.path());
+        assert!(!dead.exists() && own.exists());
+    }
+}

@@ -1,0 +1,191 @@
+//! A running virtual machine. It ends with its [`Vm`], and with the program that started it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use super::console::Console;
+use super::qemu::{Accel, Flash, Sockets, VmSpec, command_line};
+use super::qmp::Monitor;
+use super::tools;
+
+pub struct Vm {
+    name: String,
+    process: Child,
+    monitor: Monitor,
+    console: Console,
+    started: Instant,
+}
+
+impl Vm {
+    /// Switches a machine on. `wire` is its end of the cable; `dir` gets `NAME.console` and `NAME.qemu.log`.
+    pub fn start(
+        spec: &VmSpec,
+        accel: Accel,
+        flash: Option<&Flash>,
+        wire: UnixStream,
+        dir: &Path,
+    ) -> Result<Self> {
+        let qemu = tools::find_program("qemu-system-x86_64", "qemu-system-x86")?;
+        let (console, guest_console) = UnixStream::pair().context("a socket for the console")?;
+        let (monitor, guest_monitor) = UnixStream::pair().context("a socket for the monitor")?;
+        let sockets = Sockets {
+            console: guest_console.as_raw_fd(),
+            monitor: guest_monitor.as_raw_fd(),
+            wire: wire.as_raw_fd(),
+        };
+        let log = dir.join(format!("{}.qemu.log", spec.name));
+        let mut command = Command::new(qemu);
+        command
+            .args(command_line(spec, accel, flash, sockets))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).with_context(|| format!("creating {}", log.display()))?)
+            // Ctrl-C goes to us alone; we end the machines in order.
+            .process_group(0);
+        inherit(
+            &mut command,
+            vec![sockets.console, sockets.monitor, sockets.wire],
+        );
+        let started = Instant::now();
+        let mut process = command.spawn().context("starting qemu-system-x86_64")?;
+        drop((guest_console, guest_monitor, wire));
+        let console = Console::record(
+            console,
+            &dir.join(format!("{}.console", spec.name)),
+            started,
+        );
+        let running = console
+            .context("recording the console")
+            .and_then(|console| Ok((console, Monitor::open(monitor)?)));
+        match running {
+            Ok((console, monitor)) => Ok(Self {
+                name: spec.name.clone(),
+                process,
+                monitor,
+                console,
+                started,
+            }),
+            Err(error) => {
+                let _ = process.kill();
+                let _ = process.wait();
+                let said = fs::read_to_string(&log).unwrap_or_default();
+                Err(error.context(format!("QEMU did not start {}: {}", spec.name, said.trim())))
+            }
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn console(&self) -> &Console {
+        &self.console
+    }
+
+    /// When it was switched on.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// An error when the machine switched itself off or QEMU broke.
+    pub fn check_running(&mut self) -> Result<()> {
+        match self.process.try_wait().context("waiting for QEMU")? {
+            None => Ok(()),
+            Some(status) => bail!(
+                "{} has ended ({status}); last on its console:\n{}",
+                self.name,
+                self.console.tail(15)
+            ),
+        }
+    }
+
+    /// The power cord: nothing is flushed, nobody is told.
+    pub fn cut_power(mut self) -> Result<()> {
+        self.process
+            .kill()
+            .with_context(|| format!("killing {}", self.name))?;
+        self.process
+            .wait()
+            .map(drop)
+            .with_context(|| format!("waiting for {}", self.name))
+    }
+
+    /// Ends QEMU in order: its disk files are complete afterwards. For the guest it is still a power cut.
+    pub fn switch_off(mut self) -> Result<()> {
+        self.monitor.execute("quit", &json!({}))?;
+        self.process
+            .wait()
+            .map(drop)
+            .with_context(|| format!("waiting for {}", self.name))
+    }
+
+    /// The reset button.
+    pub fn reset(&mut self) -> Result<()> {
+        self.monitor.execute("system_reset", &json!({})).map(drop)
+    }
+
+    /// The screen as a picture (PNG from QEMU 7.1).
+    pub fn screenshot(&mut self, file: &Path) -> Result<()> {
+        self.monitor
+            .execute("screendump", &json!({"filename": file, "format": "png"}))
+            .map(drop)
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Lets the child have `descriptors`, and ends it when the thread that starts it ends.
+fn inherit(command: &mut Command, descriptors: Vec<RawFd>) {
+    let before_exec = move || -> io::Result<()> {
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        for &descriptor in &descriptors {
+            // SAFETY: the descriptor is open: its owner lives in `Vm::start` until after the fork.
+            #[allow(unsafe_code, reason = "fcntl after fork needs the raw number")]
+            let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) };
+            fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes system calls only and allocates nothing.
+    #[allow(
+        unsafe_code,
+        reason = "the one way to set a death signal and inherit descriptors"
+    )]
+    unsafe {
+        command.pre_exec(before_exec);
+    }
+}
+
+/// A copy of the variable store that a new UEFI machine starts with, unless the machine has one already.
+pub fn flash_for(spec: &VmSpec, dir: &Path) -> Result<Option<Flash>> {
+    let Some(files) = tools::find_firmware(spec.firmware)? else {
+        return Ok(None);
+    };
+    let variables: PathBuf = dir.join(format!("{}.{}.vars", spec.name, spec.firmware));
+    if !variables.exists() {
+        // Read and write, not copy: the original may be read-only.
+        let fresh = fs::read(files.variables)
+            .with_context(|| format!("reading {}", files.variables.display()))?;
+        fs::write(&variables, fresh).with_context(|| format!("writing {}", variables.display()))?;
+    }
+    Ok(Some(Flash {
+        code: files.code.to_owned(),
+        variables,
+    }))
+}
