@@ -16,6 +16,8 @@ pub struct Cmdline {
     pub box_url: Option<String>,
     /// `ipa-api-url=https://BOX:6385`, without a trailing slash: Ironic.
     pub ironic_url: Option<String>,
+    /// `ipa-inspection-callback-url=URL`: where a stock Ironic wants the inventory.
+    pub inspection_url: Option<String>,
     /// `ipa-insecure=1`: do not check Ironic's certificate.
     pub insecure: bool,
     /// `firstlight.ca=sha256:HEX`: fingerprint of the DER of the only CA to trust.
@@ -43,6 +45,7 @@ pub fn parse_cmdline(text: &str) -> Cmdline {
             "firstlight.verify" => parsed.verify = truth(value),
             "firstlight.box" => parsed.box_url = url(value),
             "ipa-api-url" => parsed.ironic_url = url(value),
+            "ipa-inspection-callback-url" => parsed.inspection_url = url(value),
             "ipa-insecure" => parsed.insecure = truth(value),
             "firstlight.ca" => match value.strip_prefix("sha256:").and_then(parse_sha256) {
                 Some(digest) => parsed.ca_sha256 = Some(digest),

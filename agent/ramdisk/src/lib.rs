@@ -15,6 +15,7 @@ pub mod init;
 pub mod inventory;
 pub mod ipa;
 pub mod modules;
+pub mod net;
 pub mod power;
 pub mod ramdisk;
 pub mod uevent;

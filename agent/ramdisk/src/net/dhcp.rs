@@ -1,0 +1,370 @@
+//! DHCP client (RFC 2131) as a state machine: packets and the time go in, packets and leases come out.
+//!
+//! Must not: open sockets, read a clock, draw random numbers. `now` is the time since the client was made. The client sends
+//! no client identifier: leases are keyed by MAC, and the firmware that booted this machine had none of ours either.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, Opcode, OptionCode};
+use dhcproto::{Decodable, Encodable};
+
+/// Between two sends of the same question: doubled from the first to the last. A port that spanning tree still blocks
+/// swallows the first ones, so the last is short too.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(8);
+/// Questions for one offer, before another round of offers.
+const REQUESTS: u32 = 4;
+/// RFC 2131, section 4.4.5: a renewal is repeated after half of the time left, but not more often than this.
+const RENEW_RETRY: Duration = Duration::from_mins(1);
+
+/// What a server gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    pub address: Ipv4Addr,
+    /// 0 to 32
+    pub prefix: u8,
+    pub router: Option<Ipv4Addr>,
+    pub server: Ipv4Addr,
+    pub hostname: Option<String>,
+    pub renew: Duration,
+    pub rebind: Duration,
+    pub expire: Duration,
+}
+
+/// What the edge must do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// UDP from port 68 to port 67; `None` is the broadcast address.
+    Send {
+        to: Option<Ipv4Addr>,
+        packet: Vec<u8>,
+    },
+    /// New, or renewed with possibly other values.
+    Bound(Lease),
+    /// The lease ran out, or the server took it back; the search for another one goes on.
+    Lost,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Selecting,
+    Requesting {
+        offer: Box<Offer>,
+    },
+    /// After the link was down: is the address still ours?
+    Rebooting {
+        address: Ipv4Addr,
+    },
+    Bound {
+        lease: Box<Lease>,
+        since: Duration,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Offer {
+    address: Ipv4Addr,
+    server: Ipv4Addr,
+}
+
+/// The client of one NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    mac: [u8; 6],
+    xid: u32,
+    state: State,
+    /// Sends of the present question so far.
+    sent: u32,
+    /// When the next one is due.
+    due: Duration,
+    /// When this exchange began, for the field `secs`.
+    begun: Duration,
+}
+
+impl Client {
+    /// `xid` is random; each round of questions takes the next number.
+    pub fn new(mac: [u8; 6], xid: u32) -> Self {
+        Self {
+            mac,
+            xid,
+            state: State::Selecting,
+            sent: 0,
+            due: Duration::ZERO,
+            begun: Duration::ZERO,
+        }
+    }
+
+    /// When [`Client::poll`] wants to be called next.
+    pub fn deadline(&self) -> Duration {
+        match &self.state {
+            State::Bound { lease, since } => self.due.min(*since + lease.expire),
+            _ => self.due,
+        }
+    }
+
+    /// The link came back: ask whether the lease still holds, or go on searching at once.
+    pub fn link_up(&mut self, now: Duration) {
+        let state = match &self.state {
+            State::Bound { lease, .. } => State::Rebooting {
+                address: lease.address,
+            },
+            State::Rebooting { address } => State::Rebooting { address: *address },
+            _ => State::Selecting,
+        };
+        self.enter(state, now);
+    }
+
+    fn enter(&mut self, state: State, now: Duration) {
+        if !matches!(state, State::Requesting { .. }) {
+            self.xid = self.xid.wrapping_add(1);
+            self.begun = now;
+        }
+        self.state = state;
+        self.sent = 0;
+        self.due = now;
+    }
+
+    /// Sends what is due.
+    pub fn poll(&mut self, now: Duration) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        if let State::Bound { lease, since } = &self.state
+            && now >= *since + lease.expire
+        {
+            outputs.push(Output::Lost);
+            self.enter(State::Selecting, now);
+        }
+        if matches!(
+            self.state,
+            State::Requesting { .. } | State::Rebooting { .. }
+        ) && self.sent >= REQUESTS
+            && now >= self.due
+        {
+            self.enter(State::Selecting, now);
+        }
+        if now >= self.due {
+            outputs.push(self.question(now));
+            self.due = now + self.retry(now);
+            self.sent = self.sent.saturating_add(1);
+        }
+        outputs
+    }
+
+    fn retry(&self, now: Duration) -> Duration {
+        match &self.state {
+            State::Bound { lease, since } => {
+                let (rebind, expire) = (*since + lease.rebind, *since + lease.expire);
+                let left = if now < rebind {
+                    rebind.saturating_sub(now)
+                } else {
+                    expire.saturating_sub(now)
+                };
+                (left / 2).max(RENEW_RETRY).min(left.max(FIRST_RETRY))
+            }
+            _ => FIRST_RETRY
+                .saturating_mul(1 << self.sent.min(6))
+                .min(LAST_RETRY),
+        }
+    }
+
+    /// RFC 2131, table 5: which field carries which address in which state.
+    fn question(&self, now: Duration) -> Output {
+        let mut message = Message::new_with_id(
+            self.xid,
+            Ipv4Addr::UNSPECIFIED,
+            Ipv4Addr::UNSPECIFIED,
+            Ipv4Addr::UNSPECIFIED,
+            Ipv4Addr::UNSPECIFIED,
+            &self.mac,
+        );
+        message
+            .set_secs(u16::try_from(now.saturating_sub(self.begun).as_secs()).unwrap_or(u16::MAX));
+        message.set_flags(Flags::default().set_broadcast());
+        let mut to = None;
+        let mut kind = MessageType::Request;
+        match &self.state {
+            State::Selecting => kind = MessageType::Discover,
+            State::Requesting { offer } => {
+                message
+                    .opts_mut()
+                    .insert(DhcpOption::RequestedIpAddress(offer.address));
+                message
+                    .opts_mut()
+                    .insert(DhcpOption::ServerIdentifier(offer.server));
+            }
+            State::Rebooting { address } => {
+                message
+                    .opts_mut()
+                    .insert(DhcpOption::RequestedIpAddress(*address));
+            }
+            State::Bound { lease, since } => {
+                message.set_ciaddr(lease.address);
+                message.set_flags(Flags::default());
+                to = (now < *since + lease.rebind).then_some(lease.server);
+            }
+        }
+        let options = message.opts_mut();
+        options.insert(DhcpOption::MessageType(kind));
+        options.insert(DhcpOption::MaxMessageSize(1472));
+        options.insert(DhcpOption::ParameterRequestList(vec![
+            OptionCode::SubnetMask,
+            OptionCode::Router,
+            OptionCode::Hostname,
+            OptionCode::AddressLeaseTime,
+            OptionCode::Renewal,
+            OptionCode::Rebinding,
+        ]));
+        let packet = message
+            .to_vec()
+            .expect("options of fixed, small size always encode");
+        Output::Send { to, packet }
+    }
+
+    /// Takes a datagram that came to port 68. What does not answer our question is ignored.
+    pub fn receive(&mut self, now: Duration, packet: &[u8]) -> Vec<Output> {
+        let Some(reply) = Reply::parse(packet) else {
+            return Vec::new();
+        };
+        if reply.xid != self.xid || reply.mac != self.mac {
+            return Vec::new();
+        }
+        match (&self.state, reply.kind) {
+            (State::Selecting, MessageType::Offer) => {
+                let Some(server) = reply.server else {
+                    return Vec::new();
+                };
+                let offer = Box::new(Offer {
+                    address: reply.address,
+                    server,
+                });
+                self.enter(State::Requesting { offer }, now);
+                self.poll(now)
+            }
+            (State::Requesting { offer }, MessageType::Ack) if offer.address == reply.address => {
+                self.bind(&reply, now)
+            }
+            (State::Rebooting { .. } | State::Bound { .. }, MessageType::Ack) => {
+                self.bind(&reply, now)
+            }
+            (State::Requesting { .. }, MessageType::Nak) => {
+                self.enter(State::Selecting, now);
+                // A server that refuses what it offered would be asked as fast as it answers.
+                self.due = now + FIRST_RETRY;
+                Vec::new()
+            }
+            (State::Rebooting { .. } | State::Bound { .. }, MessageType::Nak) => {
+                self.enter(State::Selecting, now);
+                [vec![Output::Lost], self.poll(now)].concat()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn bind(&mut self, reply: &Reply, now: Duration) -> Vec<Output> {
+        let Some(lease) = reply.lease() else {
+            return Vec::new();
+        };
+        self.state = State::Bound {
+            lease: Box::new(lease.clone()),
+            since: now,
+        };
+        self.sent = 0;
+        self.begun = now + lease.renew;
+        self.due = now + lease.renew;
+        self.xid = self.xid.wrapping_add(1);
+        vec![Output::Bound(lease)]
+    }
+}
+
+/// A server's message, as far as a client cares.
+struct Reply {
+    xid: u32,
+    mac: [u8; 6],
+    kind: MessageType,
+    address: Ipv4Addr,
+    server: Option<Ipv4Addr>,
+    message: Message,
+}
+
+impl Reply {
+    fn parse(packet: &[u8]) -> Option<Self> {
+        let message = Message::from_bytes(packet).ok()?;
+        // `chaddr()` panics when a packet claims more than the field's 16 bytes.
+        if message.opcode() != Opcode::BootReply || message.hlen() != 6 {
+            return None;
+        }
+        let server = match message.opts().get(OptionCode::ServerIdentifier) {
+            Some(DhcpOption::ServerIdentifier(server)) => Some(*server),
+            _ => None,
+        };
+        Some(Self {
+            xid: message.xid(),
+            mac: message.chaddr().get(..6)?.try_into().ok()?,
+            kind: message.opts().msg_type()?,
+            address: message.yiaddr(),
+            server,
+            message,
+        })
+    }
+
+    fn lease(&self) -> Option<Lease> {
+        let options = self.message.opts();
+        let seconds = |option: Option<&DhcpOption>| match option {
+            Some(
+                DhcpOption::AddressLeaseTime(s) | DhcpOption::Renewal(s) | DhcpOption::Rebinding(s),
+            ) => Some(Duration::from_secs(u64::from(*s))),
+            _ => None,
+        };
+        let prefix = match options.get(OptionCode::SubnetMask) {
+            Some(DhcpOption::SubnetMask(mask))
+                if mask.to_bits().leading_ones() == mask.to_bits().count_ones() =>
+            {
+                mask.to_bits().leading_ones()
+            }
+            _ => classful_prefix(self.address),
+        };
+        let router = match options.get(OptionCode::Router) {
+            Some(DhcpOption::Router(routers)) => routers.first().copied(),
+            _ => None,
+        };
+        let hostname = match options.get(OptionCode::Hostname) {
+            Some(DhcpOption::Hostname(name)) => Some(name.clone()),
+            _ => None,
+        };
+        // Shorter than this is a mistake that would only flood the network.
+        let expire =
+            seconds(options.get(OptionCode::AddressLeaseTime))?.max(Duration::from_secs(30));
+        let rebind = seconds(options.get(OptionCode::Rebinding))
+            .filter(|t2| *t2 < expire)
+            .unwrap_or(expire / 8 * 7);
+        let renew = seconds(options.get(OptionCode::Renewal))
+            .filter(|t1| *t1 < rebind)
+            .unwrap_or(rebind.min(expire / 2));
+        let usable = !self.address.is_unspecified()
+            && !self.address.is_broadcast()
+            && !self.address.is_multicast()
+            && !self.address.is_loopback();
+        usable.then_some(Lease {
+            address: self.address,
+            prefix: u8::try_from(prefix).ok()?,
+            router,
+            server: self.server?,
+            hostname,
+            renew: renew.max(Duration::from_secs(10)),
+            rebind,
+            expire,
+        })
+    }
+}
+
+/// RFC 791, for a server that gives no mask.
+fn classful_prefix(address: Ipv4Addr) -> u32 {
+    match address.octets()[0] {
+        0..=127 => 8,
+        128..=191 => 16,
+        _ => 24,
+    }
+}
+
+#[cfg(test)]
+mod tests;
