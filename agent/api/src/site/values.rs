@@ -162,6 +162,9 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
+    /// As many as the DHCP server can manage.
+    pub const LARGEST: u32 = 0x1_0000;
+
     /// In a /24 this is .100 to .250, elsewhere the same part of the network, on the larger side of the box's address.
     #[must_use]
     pub fn derived_from(net: &Ipv4Cidr) -> Self {

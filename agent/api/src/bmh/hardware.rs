@@ -1,0 +1,174 @@
+//! What a host is made of, read from the inventory that its ramdisk reports (ironic-python-agent's field names).
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HardwareDetails {
+    pub system_vendor: HardwareSystemVendor,
+    pub firmware: Firmware,
+    pub ram_mebibytes: u64,
+    pub nics: Vec<Nic>,
+    pub storage: Vec<Storage>,
+    pub cpu: Cpu,
+    pub hostname: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HardwareSystemVendor {
+    pub manufacturer: String,
+    pub product_name: String,
+    pub serial_number: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Firmware {
+    pub bios: Bios,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bios {
+    pub date: String,
+    pub vendor: String,
+    pub version: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Nic {
+    pub name: String,
+    /// Vendor and product, `0x1af4 0x1000`.
+    pub model: String,
+    pub mac: String,
+    pub ip: String,
+    pub speed_gbps: u64,
+    pub pxe: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Storage {
+    pub name: String,
+    /// `HDD`, `SSD` or `NVME`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub rotational: bool,
+    pub size_bytes: u64,
+    pub vendor: String,
+    pub model: String,
+    pub serial_number: String,
+    pub wwn: String,
+    pub hctl: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Cpu {
+    pub arch: String,
+    pub model: String,
+    pub clock_megahertz: f64,
+    pub flags: Vec<String>,
+    pub count: u64,
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+impl HardwareDetails {
+    /// Whatever the inventory does not say stays empty.
+    pub fn from_inventory(inventory: &Value) -> Self {
+        let (vendor, cpu) = (&inventory["system_vendor"], &inventory["cpu"]);
+        let bios = &vendor["firmware"];
+        let pxe = inventory["boot"]["pxe_interface"].as_str();
+        Self {
+            system_vendor: HardwareSystemVendor {
+                manufacturer: text(&vendor["manufacturer"]),
+                product_name: text(&vendor["product_name"]),
+                serial_number: text(&vendor["serial_number"]),
+            },
+            firmware: Firmware {
+                bios: Bios {
+                    date: text(&bios["build_date"]),
+                    vendor: text(&bios["vendor"]),
+                    version: text(&bios["version"]),
+                },
+            },
+            ram_mebibytes: inventory["memory"]["physical_mb"].as_u64().unwrap_or(0),
+            nics: list(&inventory["interfaces"])
+                .iter()
+                .map(|nic| Nic::from_inventory(nic, pxe))
+                .collect(),
+            storage: list(&inventory["disks"])
+                .iter()
+                .map(Storage::from_inventory)
+                .collect(),
+            cpu: Cpu {
+                arch: text(&cpu["architecture"]),
+                model: text(&cpu["model_name"]),
+                clock_megahertz: megahertz(&cpu["frequency"]),
+                flags: list(&cpu["flags"]).iter().map(text).collect(),
+                count: cpu["count"].as_u64().unwrap_or(0),
+            },
+            hostname: text(&inventory["hostname"]),
+        }
+    }
+}
+
+/// The inventory has it as a number in a string, `2904.0`.
+fn megahertz(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .or_else(|| value.as_str()?.parse().ok())
+        .unwrap_or(0.0)
+}
+
+impl Nic {
+    fn from_inventory(nic: &Value, pxe: Option<&str>) -> Self {
+        let mac = text(&nic["mac_address"]);
+        let ids = [text(&nic["vendor"]), text(&nic["product"])];
+        Self {
+            name: text(&nic["name"]),
+            model: ids.join(" ").trim().to_owned(),
+            pxe: pxe.is_some_and(|pxe| {
+                pxe.to_lowercase()
+                    .replace('-', ":")
+                    .ends_with(&mac.to_lowercase())
+            }),
+            mac,
+            ip: text(&nic["ipv4_address"]),
+            speed_gbps: nic["speed_mbps"].as_u64().unwrap_or(0) / 1000,
+        }
+    }
+}
+
+impl Storage {
+    fn from_inventory(disk: &Value) -> Self {
+        let name = text(&disk["name"]);
+        let rotational = disk["rotational"].as_bool().unwrap_or(false);
+        let kind = match (name.contains("/nvme"), rotational) {
+            (true, _) => "NVME",
+            (false, true) => "HDD",
+            (false, false) => "SSD",
+        };
+        Self {
+            name,
+            kind: kind.to_owned(),
+            rotational,
+            size_bytes: disk["size"].as_u64().unwrap_or(0),
+            vendor: text(&disk["vendor"]),
+            model: text(&disk["model"]),
+            serial_number: text(&disk["serial"]),
+            wwn: text(&disk["wwn"]),
+            hctl: text(&disk["hctl"]),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The order in which the box comes up. Each task here waits for what it needs, says so, and publishes what it made.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use firstlight_api::site::SiteConfig;
+use firstlight_netboot::{BootSite, BoxHttp, CaFingerprint};
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    HTTP_PORT, clock,
+    dhcp::{self, Dhcp},
+    fleet::Fleet,
+    ironic_files::{self, IronicAccess},
+    kubernetes,
+    network::{self, Segment},
+    notify,
+    paths::Paths,
+    pki::{self, Pki},
+    site_file, state,
+    status::{StatusSender, StepName},
+};
+
+const IRONIC_PORT: u16 = 6385;
+
+/// Values that one task publishes and others wait for.
+#[derive(Clone)]
+pub struct Facts {
+    pub site: watch::Sender<Option<Arc<SiteConfig>>>,
+    pub segment: watch::Sender<Option<Segment>>,
+    pub pki: watch::Sender<Option<Arc<Pki>>>,
+    pub boot: watch::Sender<Option<BootSite>>,
+    pub ironic: watch::Sender<Option<IronicAccess>>,
+    pub kubernetes: watch::Sender<Option<kube::Client>>,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self {
+            site: watch::Sender::new(None),
+            segment: watch::Sender::new(None),
+            pki: watch::Sender::new(None),
+            boot: watch::Sender::new(None),
+            ironic: watch::Sender::new(None),
+            kubernetes: watch::Sender::new(None),
+        }
+    }
+}
+
+/// Whether this machine is a box, or somebody's desk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Box,
+    Desk,
+}
+
+/// `site.yaml`, then idle: a task that ends is an error.
+pub async fn site(
+    paths: Paths,
+    status: StatusSender,
+    facts: Facts,
+    stop: CancellationToken,
+) -> Result<()> {
+    site_file::load(&paths, &status, &facts.site, &stop).await?;
+    stop.cancelled().await;
+    Ok(())
+}
+
+/// `box0`, the state partition and the PKI, without which nothing of Kubernetes may start; then systemd is told.
+pub async fn foundation(
+    paths: Paths,
+    place: Place,
+    status: StatusSender,
+    facts: Facts,
+    stop: CancellationToken,
+) -> Result<()> {
+    if place == Place::Box {
+        network::make_box_interface(&paths, &status, &stop).await?;
+    }
+    state::wait_for_state(&paths, &status, &stop).await;
+    if stop.is_cancelled() {
+        return Ok(());
+    }
+    status.running(StepName::Pki);
+    let retry = std::time::Duration::from_secs(5);
+    let made = loop {
+        let blocking = paths.clone();
+        match tokio::task::spawn_blocking(move || pki::load_or_make(&blocking, clock::wall_seconds())).await? {
+            Ok(made) => break made,
+            Err(error) => status.failed(
+                StepName::Pki,
+                format!("certificates cannot be made: {error:#}"),
+                "the box tries again; if the state partition is full or read-only, write the image to another stick",
+            ),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(retry) => {}
+            () = stop.cancelled() => return Ok(()),
+        }
+    };
+    facts.pki.send_replace(Some(Arc::new(made)));
+    status.done(StepName::Pki);
+    if let Err(error) = notify::notify("READY=1") {
+        tracing::error!(
+            error = format!("{error:#}"),
+            "systemd was not told; Kubernetes will not start"
+        );
+    }
+    stop.cancelled().await;
+    Ok(())
+}
+
+/// What depends on both the PKI and the provisioning address: Ironic's files, and what boot scripts say.
+pub async fn provisioning(
+    paths: Paths,
+    status: StatusSender,
+    facts: Facts,
+    stop: CancellationToken,
+) -> Result<()> {
+    let mut segment = facts.segment.subscribe();
+    let mut pki = facts.pki.subscribe();
+    let work = async {
+        let Some(pki) = pki.wait_for(Option::is_some).await?.clone() else {
+            return Ok(());
+        };
+        loop {
+            let Some(address) = network::wait_for_address(&mut segment).await else {
+                return Ok(());
+            };
+            let written = {
+                let (paths, pki) = (paths.clone(), pki.clone());
+                tokio::task::spawn_blocking(move || {
+                    ironic_files::write(&paths, &pki, address, clock::wall_seconds())
+                })
+                .await?
+            };
+            match written {
+                Ok(access) => {
+                    facts.ironic.send_replace(Some(access));
+                    facts.boot.send_replace(Some(boot_site(&pki, address)?));
+                }
+                Err(error) => {
+                    status.failed(
+                        StepName::Ironic,
+                        format!("Ironic's configuration cannot be written: {error:#}"),
+                        "the box tries again; if the state partition is full, write the image to a larger stick",
+                    );
+                    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+                    continue;
+                }
+            }
+            let moved = |segment: &Option<Segment>| {
+                segment
+                    .as_ref()
+                    .is_some_and(|segment| segment.address.address() != address)
+            };
+            segment.wait_for(moved).await?;
+        }
+    };
+    tokio::select! {
+        result = work => result,
+        () = stop.cancelled() => Ok(()),
+    }
+}
+
+/// Starts DHCP once the site is known.
+pub async fn dhcp(
+    paths: Paths,
+    status: StatusSender,
+    facts: Facts,
+    fleet: Fleet,
+    stop: CancellationToken,
+) -> Result<()> {
+    let mut site = facts.site.subscribe();
+    let site = tokio::select! {
+        site = site.wait_for(Option::is_some) => site?.clone(),
+        () = stop.cancelled() => return Ok(()),
+    };
+    let Some(site) = site else { return Ok(()) };
+    let dhcp = Dhcp {
+        paths,
+        site,
+        fleet,
+        status,
+    };
+    dhcp::run(
+        dhcp,
+        facts.segment.subscribe(),
+        facts.boot.subscribe(),
+        stop,
+    )
+    .await
+}
+
+/// Starts to look at Kubernetes once its certificates exist.
+pub async fn kubernetes(
+    paths: Paths,
+    status: StatusSender,
+    facts: Facts,
+    stop: CancellationToken,
+) -> Result<()> {
+    let mut pki = facts.pki.subscribe();
+    tokio::select! {
+        pki = pki.wait_for(Option::is_some) => drop(pki?),
+        () = stop.cancelled() => return Ok(()),
+    }
+    kubernetes::run(
+        paths,
+        status,
+        facts.ironic.subscribe(),
+        facts.kubernetes.clone(),
+        stop,
+    )
+    .await
+}
+
+fn boot_site(pki: &Pki, address: std::net::Ipv4Addr) -> Result<BootSite> {
+    let digest = Sha256::digest(pki::der(&pki.site.certificate)?);
+    Ok(BootSite {
+        http: BoxHttp::new(address, HTTP_PORT),
+        ironic_port: IRONIC_PORT,
+        ca: CaFingerprint::new(digest.into()),
+        extra_args: vec![],
+    })
+}

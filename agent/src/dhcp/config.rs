@@ -1,0 +1,84 @@
+//! `site.yaml` as the DHCP server's settings: pure.
+
+use firstlight_api::site::{self, SiteConfig};
+use firstlight_netboot::{
+    AddressRange, ConfigError, DhcpConfig, DhcpSpec, HostName, MacAddr, Mode, Reservation, Subnet,
+};
+
+use crate::HTTP_PORT;
+
+pub fn netboot_mac(mac: site::MacAddr) -> Option<MacAddr> {
+    MacAddr::new(mac.0)
+}
+
+/// # Errors
+/// Those of [`DhcpConfig`]; `site.yaml` has been checked for the same, so they are defects of ours.
+pub fn dhcp_config(site: &SiteConfig, mode: Mode) -> Result<DhcpConfig, Vec<ConfigError>> {
+    let address = site.provisioning.address;
+    let subnet = Subnet::new(address.address(), address.prefix())
+        .expect("site.yaml allows the same prefix lengths");
+    let mut spec = DhcpSpec::for_box(subnet, HTTP_PORT);
+    spec.mode = mode;
+    let range = site.provisioning.range;
+    if let Some(range) = AddressRange::new(range.first, range.last) {
+        spec.subnets[0].range = range;
+    }
+    for host in &site.hosts {
+        let (Some(mac), Some(address)) = (netboot_mac(host.mac), host.address) else {
+            continue;
+        };
+        let host_name: Option<HostName> = site.host_name(host.mac).as_str().parse().ok();
+        spec.reservations
+            .insert(mac, Reservation { address, host_name });
+    }
+    DhcpConfig::new(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use firstlight_api::site::parse_site;
+
+    use super::*;
+
+    #[test]
+    fn the_site_decides_range_and_reservations() {
+        let site = parse_site(
+            "provisioning: {address: 10.9.0.1/16, range: 10.9.1.0-10.9.1.9}\nhosts:\n- {mac: '52:54:00:00:00:02', name: n2, address: 10.9.0.2}\n- {mac: '52:54:00:00:00:03'}\n",
+        )
+        .unwrap();
+        let config = dhcp_config(&site, Mode::Serve).unwrap();
+        let spec = config.spec();
+        assert_eq!(spec.subnets[0].range.to_string(), "10.9.1.0 to 10.9.1.9");
+        assert_eq!(spec.server.to_string(), "10.9.0.1");
+        let reservation = &spec.reservations[&"52:54:00:00:00:02".parse().unwrap()];
+        assert_eq!(
+            (
+                reservation.address.to_string(),
+                reservation.host_name.as_ref().unwrap().as_str()
+            ),
+            ("10.9.0.2".to_owned(), "n2")
+        );
+        assert_eq!(spec.reservations.len(), 1);
+    }
+
+    #[test]
+    fn every_site_that_is_accepted_makes_a_config() {
+        for address in [
+            "172.22.0.1/24",
+            "10.0.0.1/8",
+            "10.0.0.1/30",
+            "10.0.0.2/30",
+            "192.168.1.254/24",
+            "10.128.0.5/9",
+        ] {
+            let site = parse_site(format!("provisioning: {{address: {address}}}")).unwrap();
+            let config = dhcp_config(&site, Mode::Proxy).unwrap();
+            let range = site.provisioning.range;
+            assert_eq!(
+                config.spec().subnets[0].range.to_string(),
+                format!("{} to {}", range.first, range.last)
+            );
+        }
+    }
+}

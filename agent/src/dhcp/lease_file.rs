@@ -1,0 +1,150 @@
+//! The lease log on the state partition: what was acknowledged is on the disk.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use firstlight_api::status::Problem;
+use firstlight_netboot::{LeaseChange, LeaseTable, Now, compact, decode_log, encode_records};
+
+use crate::files::{self, Access};
+
+/// Appended lines before the file is written anew with one line a lease.
+const COMPACT_AFTER: usize = 4096;
+
+/// The open log.
+#[derive(Debug)]
+pub struct LeaseFile {
+    path: PathBuf,
+    file: File,
+    appended: usize,
+}
+
+impl LeaseFile {
+    /// Reads the log, then writes it anew. A file that cannot be read is put aside, never overwritten.
+    pub fn open(path: &Path, now: Now) -> Result<(Self, LeaseTable, Vec<Problem>)> {
+        let bytes = match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read.with_context(|| format!("reading {}", path.display()))?,
+        };
+        let mut problems = Vec::new();
+        let table = match decode_log(&bytes) {
+            Ok(log) => {
+                if !log.damaged.is_empty() {
+                    problems.push(Problem {
+                        what: format!("the stick damaged {} lines of the lease file", log.damaged.len()),
+                        next: "hosts may get other addresses; the stick is wearing out, write the image to another one soon".to_owned(),
+                    });
+                }
+                log.table
+            }
+            Err(error) => {
+                let aside = path.with_extension("log.unreadable");
+                fs::rename(path, &aside)
+                    .with_context(|| format!("putting {} aside", path.display()))?;
+                problems.push(Problem {
+                    what: format!("leases are forgotten: {error}"),
+                    next: format!(
+                        "addresses in use are found by probing; the old file is {}",
+                        aside.display()
+                    ),
+                });
+                LeaseTable::default()
+            }
+        };
+        let mut leases = Self {
+            path: path.to_owned(),
+            file: File::open("/dev/null").context("opening /dev/null")?,
+            appended: 0,
+        };
+        leases.rewrite(&table, now)?;
+        Ok((leases, table, problems))
+    }
+
+    fn rewrite(&mut self, table: &LeaseTable, now: Now) -> Result<()> {
+        files::write(&self.path, &compact(table, now), Access::Group)?;
+        self.file = OpenOptions::new()
+            .append(true)
+            .open(&self.path)
+            .with_context(|| format!("opening {}", self.path.display()))?;
+        self.appended = 0;
+        Ok(())
+    }
+
+    /// Returns once the changes are on the disk; `table` has them already.
+    pub fn append(&mut self, changes: &[LeaseChange], table: &LeaseTable, now: Now) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        if self.appended > COMPACT_AFTER {
+            return self.rewrite(table, now);
+        }
+        let written = self
+            .file
+            .write_all(&encode_records(changes))
+            .and_then(|()| self.file.sync_data());
+        if written.is_err() {
+            // Half a line may be left, which would spoil the next one.
+            self.rewrite(table, now)
+                .with_context(|| format!("writing {}", self.path.display()))?;
+        }
+        self.appended += changes.len();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use super::*;
+
+    fn lease(last: u8) -> LeaseChange {
+        let now = Now::from_unix_seconds(1000);
+        LeaseChange::Leased {
+            mac: firstlight_netboot::MacAddr::new([2, 0, 0, 0, 0, last]).unwrap(),
+            address: [172, 22, 0, last].into(),
+            expires: now.plus(Duration::from_secs(60)),
+        }
+    }
+
+    #[test]
+    fn what_was_appended_is_read_again_also_after_a_torn_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, now) = (dir.path().join("leases.log"), Now::from_unix_seconds(1000));
+        let (mut file, mut table, _) = LeaseFile::open(&path, now).unwrap();
+        for last in [7, 8] {
+            table.apply(&lease(last));
+            file.append(&[lease(last)], &table, now).unwrap();
+        }
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.truncate(bytes.len() - 5);
+        fs::write(&path, bytes).unwrap();
+        let (_, again, problems) = LeaseFile::open(&path, now).unwrap();
+        assert_eq!(
+            again
+                .iter()
+                .map(|lease| lease.address.octets()[3])
+                .collect::<Vec<_>>(),
+            [7]
+        );
+        assert_eq!(problems, []);
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_put_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("leases.log");
+        fs::write(&path, "not a lease file").unwrap();
+        let (_, table, problems) = LeaseFile::open(&path, Now::default()).unwrap();
+        assert_eq!((table, problems.len()), (LeaseTable::default(), 1));
+        assert_eq!(
+            fs::read_to_string(dir.path().join("leases.log.unreadable")).unwrap(),
+            "not a lease file"
+        );
+    }
+}

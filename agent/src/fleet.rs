@@ -1,0 +1,156 @@
+//! The port between the edges (DHCP, HTTP) and the hosts controller: what they tell it, and what they read from it.
+//!
+//! The controller owns everything about hosts. The edges hand in an [`Input`] and look decisions up in the [`View`],
+//! so that a controller that is slow, or waits for Kubernetes, never holds up a network boot.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
+use firstlight_api::report::{Directive, Progress, Report};
+use firstlight_netboot::{BootTarget, ClientArch, MacAddr};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Something that an edge heard about a host.
+#[derive(Debug)]
+pub enum Input {
+    /// A DHCP request. `arch` is set when firmware or a boot loader sent it; `address` is what it was given, if anything.
+    Dhcp {
+        mac: MacAddr,
+        arch: Option<ClientArch>,
+        address: Option<Ipv4Addr>,
+    },
+    /// The ramdisk's report; the answer goes back over HTTP.
+    Report {
+        peer: IpAddr,
+        report: Report,
+        answer: oneshot::Sender<Directive>,
+    },
+    Progress {
+        peer: IpAddr,
+        progress: Progress,
+    },
+}
+
+/// What the controller has decided.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    pub targets: BTreeMap<MacAddr, BootTarget>,
+}
+
+impl View {
+    /// A host that nobody knows boots the ramdisk, which tells what it is.
+    pub fn boot_target(&self, mac: MacAddr) -> BootTarget {
+        self.targets
+            .get(&mac)
+            .cloned()
+            .unwrap_or(BootTarget::Ramdisk)
+    }
+}
+
+/// The edges' end.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    inputs: mpsc::Sender<Input>,
+    view: watch::Receiver<Arc<View>>,
+}
+
+/// The controller's end.
+#[derive(Debug)]
+pub struct Controller {
+    pub inputs: mpsc::Receiver<Input>,
+    pub view: watch::Sender<Arc<View>>,
+}
+
+/// Inputs that may wait for the controller; hosts repeat themselves, so what is beyond is dropped.
+const BACKLOG: usize = 256;
+
+pub fn channel() -> (Fleet, Controller) {
+    let (sender, inputs) = mpsc::channel(BACKLOG);
+    let (view, reader) = watch::channel(Arc::new(View::default()));
+    (
+        Fleet {
+            inputs: sender,
+            view: reader,
+        },
+        Controller { inputs, view },
+    )
+}
+
+impl Fleet {
+    pub fn boot_target(&self, mac: MacAddr) -> BootTarget {
+        self.view.borrow().boot_target(mac)
+    }
+
+    /// Never waits.
+    pub fn tell(&self, input: Input) {
+        if self.inputs.try_send(input).is_err() {
+            tracing::debug!("the hosts controller is busy; a message of a host was dropped");
+        }
+    }
+
+    pub async fn report(&self, peer: IpAddr, report: Report) -> Directive {
+        let (answer, answered) = oneshot::channel();
+        self.tell(Input::Report {
+            peer,
+            report,
+            answer,
+        });
+        let busy = || Directive::Wait {
+            seconds: 5,
+            reason: "the box is still starting".to_owned(),
+        };
+        answered.await.unwrap_or_else(|_| busy())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use firstlight_api::report::LookupState;
+
+    fn report() -> Report {
+        Report {
+            boot_mac: "52:54:00:00:00:01".into(),
+            boot_id: "1".into(),
+            address: String::new(),
+            inventory: serde_json::Value::Null,
+            disks: vec![],
+            lookup: LookupState::NotAsked,
+        }
+    }
+
+    #[tokio::test]
+    async fn an_unknown_host_boots_the_ramdisk_and_a_decided_one_as_decided() {
+        let (fleet, controller) = channel();
+        let mac = MacAddr::new([0x52, 0x54, 0, 0, 0, 1]).unwrap();
+        assert_eq!(fleet.boot_target(mac), BootTarget::Ramdisk);
+        controller.view.send_replace(Arc::new(View {
+            targets: BTreeMap::from([(mac, BootTarget::Disk)]),
+        }));
+        assert_eq!(fleet.boot_target(mac), BootTarget::Disk);
+    }
+
+    #[tokio::test]
+    async fn a_report_is_answered_by_the_controller_and_without_one_the_host_waits() {
+        let (fleet, mut controller) = channel();
+        let peer = IpAddr::from([172, 22, 0, 100]);
+        let asked = tokio::spawn({
+            let fleet = fleet.clone();
+            async move { fleet.report(peer, report()).await }
+        });
+        let Some(Input::Report { answer, .. }) = controller.inputs.recv().await else {
+            panic!("a report")
+        };
+        answer.send(Directive::Lookup).unwrap();
+        assert_eq!(asked.await.unwrap(), Directive::Lookup);
+        drop(controller);
+        assert!(matches!(
+            fleet.report(peer, report()).await,
+            Directive::Wait { seconds: 5, .. }
+        ));
+    }
+}

@@ -1,0 +1,189 @@
+//! The box's Kubernetes, seen from the agent: waits for its parts, applies what belongs on it, watches that it stays well.
+//!
+//! systemd starts the parts and kubelet the pods; the agent only looks. Must not: restart or repair anything.
+//! To add a part: a [`StepName`] and a probe in [`run`].
+
+mod apply;
+mod probe;
+
+use std::{future::Future, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
+use kube::{
+    Api, Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    ironic_files::IronicAccess,
+    paths::Paths,
+    pki::NODE_NAME,
+    status::{StatusSender, StepName},
+};
+
+/// Between two looks at a part that is not well yet, and at one that is.
+const LOOK: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_secs(20);
+/// After this a part that did not come up counts as failed; an emulated box needs some minutes.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Follows the bring-up until `stop`. `client` is published once the API server answers.
+pub async fn run(
+    paths: Paths,
+    status: StatusSender,
+    ironic: watch::Receiver<Option<IronicAccess>>,
+    client: watch::Sender<Option<Client>>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let part = |step, unit| Part {
+        step,
+        unit,
+        status: status.clone(),
+    };
+    let follow = async {
+        let etcd = part(StepName::Etcd, "etcd");
+        let etcd_client = probe::etcd_client(&paths)?;
+        etcd.well(|| probe::healthy(&etcd_client, "/health")).await;
+
+        let apiserver = part(StepName::Apiserver, "kube-apiserver");
+        let api = api_client(&paths).await?;
+        apiserver.well(|| probe::healthy(&api, "/readyz")).await;
+        client.send_replace(Some(api.clone()));
+
+        let coredns = part(StepName::Coredns, "kubelet");
+        let node = part(StepName::Node, "kubelet");
+        let pod = part(StepName::Ironic, "kubelet");
+        let dns = async {
+            coredns.well(|| apply::apply_all(&api, &paths)).await;
+            coredns.stays(|| is_available(&api, "coredns")).await
+        };
+        tokio::join!(
+            etcd.stays(|| probe::healthy(&etcd_client, "/health")),
+            apiserver.stays(|| probe::healthy(&api, "/readyz")),
+            node.stays(|| is_node_ready(&api)),
+            dns,
+            pod.stays(|| is_ironic_well(&ironic)),
+        );
+        Ok(())
+    };
+    tokio::select! {
+        result = follow => result,
+        () = stop.cancelled() => Ok(()),
+    }
+}
+
+/// One part of the bring-up.
+struct Part {
+    step: StepName,
+    /// Whose journal explains a failure.
+    unit: &'static str,
+    status: StatusSender,
+}
+
+impl Part {
+    /// Returns when the probe succeeds once. The step stays open.
+    async fn well<F: Future<Output = Result<()>>>(&self, probe: impl Fn() -> F) {
+        self.status.running(self.step);
+        let since = Instant::now();
+        let mut told = false;
+        while let Err(error) = probe().await {
+            tracing::debug!(
+                step = self.step.name(),
+                error = format!("{error:#}"),
+                "not well yet"
+            );
+            if !told && since.elapsed() > PATIENCE {
+                self.failed(&error);
+                told = true;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Watches for ever: done while the probe succeeds, failed once it stopped doing so.
+    async fn stays<F: Future<Output = Result<()>>>(&self, probe: impl Fn() -> F) {
+        loop {
+            self.well(&probe).await;
+            self.status.done(self.step);
+            loop {
+                tokio::time::sleep(LOOK_AGAIN).await;
+                if probe().await.is_err()
+                    && let Err(error) = probe().await
+                {
+                    self.failed(&error);
+                    break;
+                }
+            }
+        }
+    }
+
+    fn failed(&self, error: &anyhow::Error) {
+        let next = format!(
+            "the box keeps trying; log in as admin and read `journalctl -u {}`",
+            self.unit
+        );
+        self.status.failed(
+            self.step,
+            format!("{} is not well: {error:#}", self.step.title()),
+            next,
+        );
+    }
+}
+
+async fn api_client(paths: &Paths) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(paths.agent_kubeconfig())
+        .context("reading the agent's kubeconfig")?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .context("the agent's kubeconfig")?;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    config.proxy_url = None;
+    Client::try_from(config).context("making a Kubernetes client")
+}
+
+async fn is_node_ready(client: &Client) -> Result<()> {
+    let node = Api::<Node>::all(client.clone())
+        .get(NODE_NAME)
+        .await
+        .context("asking for the node")?;
+    let conditions = node
+        .status
+        .and_then(|status| status.conditions)
+        .unwrap_or_default();
+    let ready = conditions
+        .into_iter()
+        .find(|condition| condition.type_ == "Ready")
+        .context("kubelet has not reported yet")?;
+    ensure!(
+        ready.status == "True",
+        "the node is not ready: {}",
+        ready.message.unwrap_or_default()
+    );
+    Ok(())
+}
+
+async fn is_available(client: &Client, deployment: &str) -> Result<()> {
+    let api = Api::<Deployment>::namespaced(client.clone(), "kube-system");
+    let status = api
+        .get(deployment)
+        .await
+        .with_context(|| format!("asking for {deployment}"))?
+        .status
+        .unwrap_or_default();
+    ensure!(
+        status.available_replicas.unwrap_or(0) > 0,
+        "no pod of {deployment} is ready"
+    );
+    Ok(())
+}
+
+async fn is_ironic_well(access: &watch::Receiver<Option<IronicAccess>>) -> Result<()> {
+    let access = access
+        .borrow()
+        .clone()
+        .context("waiting for the provisioning address")?;
+    probe::healthy(&probe::ironic_client(&access)?, "/v1").await
+}

@@ -1,0 +1,184 @@
+//! Network devices through rtnetlink: observe and change, nothing else.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr},
+    path::Path,
+};
+
+use anyhow::{Context, Result};
+use firstlight_api::site::{Ipv4Cidr, MacAddr};
+use futures_util::TryStreamExt;
+use rtnetlink::{
+    Handle, LinkDummy, LinkUnspec,
+    packet_route::{
+        address::AddressAttribute,
+        link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage},
+    },
+};
+
+use super::choose::Link;
+
+/// Every network device; `devices` is `/sys/class/net`.
+pub async fn observe_links(handle: &Handle, devices: &Path) -> Result<Vec<Link>> {
+    let messages: Vec<LinkMessage> = handle
+        .link()
+        .get()
+        .execute()
+        .try_collect()
+        .await
+        .context("listing network devices")?;
+    Ok(messages
+        .iter()
+        .filter_map(|message| parse_link(message, devices))
+        .collect())
+}
+
+fn parse_link(message: &LinkMessage, devices: &Path) -> Option<Link> {
+    let flags = message.header.flags;
+    if flags.contains(LinkFlags::Loopback) || message.header.link_layer_type != LinkLayerType::Ether
+    {
+        return None;
+    }
+    let (mut name, mut current, mut permanent, mut software) = (None, None, None, false);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(value) => name = Some(value.clone()),
+            LinkAttribute::Address(bytes) => current = mac_of(bytes),
+            LinkAttribute::PermAddress(bytes) => permanent = mac_of(bytes),
+            LinkAttribute::LinkInfo(infos) => {
+                software |= infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)))
+            }
+            _ => {}
+        }
+    }
+    let name = name?;
+    let device = devices.join(&name);
+    let hardware = if software {
+        None
+    } else {
+        fs::canonicalize(device.join("device")).ok()
+    };
+    Some(Link {
+        index: message.header.index,
+        mac: permanent.or(current),
+        up: flags.contains(LinkFlags::Up),
+        carrier: flags.contains(LinkFlags::LowerUp),
+        hardware: hardware.map(|path| path.to_string_lossy().into_owned()),
+        wireless: device.join("phy80211").exists(),
+        name,
+    })
+}
+
+fn mac_of(bytes: &[u8]) -> Option<MacAddr> {
+    bytes
+        .try_into()
+        .ok()
+        .filter(|octets: &[u8; 6]| *octets != [0; 6])
+        .map(MacAddr)
+}
+
+pub async fn raise(handle: &Handle, index: u32) -> Result<()> {
+    let message = LinkUnspec::new_with_index(index).up().build();
+    handle
+        .link()
+        .set(message)
+        .execute()
+        .await
+        .with_context(|| format!("bringing up network device {index}"))
+}
+
+/// Gives the device the address, and takes away other IPv4 addresses that an earlier configuration left there.
+pub async fn set_address(handle: &Handle, index: u32, wanted: Ipv4Cidr) -> Result<()> {
+    let existing: Vec<_> = handle
+        .address()
+        .get()
+        .set_link_index_filter(index)
+        .execute()
+        .try_collect()
+        .await
+        .context("listing addresses")?;
+    let mut present = false;
+    for message in existing {
+        // The kernel ignores the filter without strict checking.
+        if message.header.index != index {
+            continue;
+        }
+        let local = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                AddressAttribute::Local(IpAddr::V4(address)) => Some(*address),
+                _ => None,
+            });
+        match local {
+            Some(address)
+                if address == wanted.address() && message.header.prefix_len == wanted.prefix() =>
+            {
+                present = true
+            }
+            Some(address) => {
+                tracing::info!(index, %address, "removing a stale address");
+                handle
+                    .address()
+                    .del(message)
+                    .execute()
+                    .await
+                    .with_context(|| format!("removing the address {address}"))?;
+            }
+            None => {}
+        }
+    }
+    if !present {
+        add_address(handle, index, wanted.address(), wanted.prefix()).await?;
+    }
+    Ok(())
+}
+
+async fn add_address(handle: &Handle, index: u32, address: Ipv4Addr, prefix: u8) -> Result<()> {
+    let added = handle
+        .address()
+        .add(index, IpAddr::V4(address), prefix)
+        .execute()
+        .await;
+    added
+        .or_else(accept_existing)
+        .with_context(|| format!("adding the address {address}/{prefix}"))
+}
+
+fn accept_existing(error: rtnetlink::Error) -> Result<(), rtnetlink::Error> {
+    match &error {
+        rtnetlink::Error::NetlinkError(message)
+            if message.to_io().kind() == std::io::ErrorKind::AlreadyExists =>
+        {
+            Ok(())
+        }
+        _ => Err(error),
+    }
+}
+
+/// A dummy device `name` that is up and has `address`/32.
+pub async fn ensure_dummy(handle: &Handle, name: &str, address: Ipv4Addr) -> Result<()> {
+    let message = LinkDummy::new(name).up().build();
+    handle
+        .link()
+        .add(message)
+        .execute()
+        .await
+        .or_else(accept_existing)
+        .with_context(|| format!("making the dummy device {name}"))?;
+    let link = handle
+        .link()
+        .get()
+        .match_name(name.to_owned())
+        .execute()
+        .try_next()
+        .await
+        .context("finding the dummy device")?;
+    let index = link
+        .with_context(|| format!("{name} vanished"))?
+        .header
+        .index;
+    raise(handle, index).await?;
+    add_address(handle, index, address, 32).await
+}

@@ -1,0 +1,248 @@
+//! The box's own addresses: `box0` for its Kubernetes, and the provisioning NIC.
+//!
+//! `choose` decides (pure), `link` talks to the kernel, [`run`] is the loop: observe, choose, apply, tell.
+//! Must not: serve anything. Others wait on the [`Segment`] that is published here.
+
+pub mod choose;
+mod link;
+
+use std::{fs, net::Ipv4Addr, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use firstlight_api::site::{Ipv4Cidr, MacAddr, SiteConfig};
+use futures_util::StreamExt;
+use rtnetlink::{Handle, MulticastGroup, new_connection, new_multicast_connection};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    paths::Paths,
+    pki::NODE_ADDRESS,
+    status::{StatusSender, StepName, Update},
+};
+use choose::{Choice, Link, Patience};
+
+pub const BOX_INTERFACE: &str = "box0";
+/// How long a NIC with a carrier waits for one that would come first: auto-negotiation takes up to 3 s.
+const SETTLE: Duration = Duration::from_secs(4);
+/// Looked at again after this time even if the kernel said nothing.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+const RETRY: Duration = Duration::from_secs(2);
+
+/// The provisioning network as it is configured now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub index: u32,
+    pub interface: String,
+    pub mac: MacAddr,
+    pub address: Ipv4Cidr,
+}
+
+/// Makes `box0`, trying again until it is there.
+pub async fn make_box_interface(
+    paths: &Paths,
+    status: &StatusSender,
+    stop: &CancellationToken,
+) -> Result<()> {
+    let (connection, handle, _) = new_connection().context("opening a netlink socket")?;
+    let connection = tokio::spawn(connection);
+    loop {
+        match link::ensure_dummy(&handle, BOX_INTERFACE, NODE_ADDRESS).await {
+            Ok(()) => break,
+            Err(error) => status.failed(
+                StepName::Network,
+                format!("the internal interface {BOX_INTERFACE} cannot be made: {error:#}"),
+                "the box tries again; if it stays, the kernel lacks the module `dummy`: rebuild the stick",
+            ),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(RETRY) => {}
+            () = stop.cancelled() => break,
+        }
+    }
+    connection.abort();
+    forward_for_pods(paths);
+    Ok(())
+}
+
+/// Pods reach each other's services through the box. Kubernetes' own plugins want the same, so a refusal is no failure.
+fn forward_for_pods(paths: &Paths) {
+    if let Err(error) = fs::write(paths.ipv4_sysctls().join("ip_forward"), "1") {
+        tracing::warn!(%error, "IPv4 forwarding stays off");
+    }
+}
+
+/// Nothing on the provisioning network needs the box as a router, and the box's pods are not for it.
+fn do_not_route(paths: &Paths, interface: &str) {
+    if let Err(error) = fs::write(
+        paths
+            .ipv4_sysctls()
+            .join("conf")
+            .join(interface)
+            .join("forwarding"),
+        "0",
+    ) {
+        tracing::warn!(%error, interface, "the box may route between this network and its pods");
+    }
+}
+
+/// Keeps the provisioning NIC chosen and configured until `stop`.
+pub async fn run(
+    paths: Paths,
+    mut site: watch::Receiver<Option<Arc<SiteConfig>>>,
+    status: StatusSender,
+    segment: watch::Sender<Option<Segment>>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let (connection, handle, mut events) =
+        new_multicast_connection(&[MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr])
+            .context("opening a netlink socket")?;
+    let connection = tokio::spawn(connection);
+    let Ok(Some(site)) = site
+        .wait_for(Option::is_some)
+        .await
+        .map(|site| site.clone())
+    else {
+        return Ok(());
+    };
+    status.running(StepName::Network);
+    let mut keeper = Keeper {
+        paths,
+        site,
+        status,
+        segment,
+        settling: None,
+    };
+    loop {
+        let pause = match keeper.turn(&handle).await {
+            Ok(pause) => pause,
+            Err(error) => {
+                keeper.status.failed(
+                    StepName::Network,
+                    format!("the provisioning network cannot be set up: {error:#}"),
+                    "the box tries again; check `provisioning` in site.yaml",
+                );
+                RETRY
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(pause) => {}
+            event = events.next() => anyhow::ensure!(event.is_some(), "the netlink socket was closed"),
+        }
+        // One change of a cable comes as several events; one look answers them all.
+        while futures_util::FutureExt::now_or_never(events.next())
+            .flatten()
+            .is_some()
+        {}
+    }
+    connection.abort();
+    Ok(())
+}
+
+struct Keeper {
+    paths: Paths,
+    site: Arc<SiteConfig>,
+    status: StatusSender,
+    segment: watch::Sender<Option<Segment>>,
+    settling: Option<Instant>,
+}
+
+impl Keeper {
+    /// One look at the devices and what follows from it; returns how long nothing need be done.
+    async fn turn(&mut self, handle: &Handle) -> Result<Duration> {
+        let links = link::observe_links(handle, &self.paths.net_devices()).await?;
+        if let Some(link) = self.current(&links) {
+            self.configure(handle, &link).await?;
+            return Ok(LOOK_AGAIN);
+        }
+        let patience = match self.settling {
+            Some(since) if since.elapsed() >= SETTLE => Patience::Exhausted,
+            _ => Patience::Fresh,
+        };
+        match choose::choose(&self.site.provisioning.interface, &links, patience) {
+            Choice::Use(link) => {
+                self.settling = None;
+                tracing::info!(interface = link.name, "provisioning NIC chosen");
+                self.configure(handle, &link).await?;
+                Ok(LOOK_AGAIN)
+            }
+            Choice::RaiseFirst(indexes) => {
+                for index in indexes {
+                    link::raise(handle, index).await?;
+                }
+                Ok(RETRY)
+            }
+            Choice::Settle => {
+                let since = *self.settling.get_or_insert_with(Instant::now);
+                Ok(SETTLE
+                    .saturating_sub(since.elapsed())
+                    .max(Duration::from_millis(50)))
+            }
+            Choice::Wait(reason) => {
+                self.settling = None;
+                self.status.waiting_for(StepName::Network, reason);
+                Ok(LOOK_AGAIN)
+            }
+        }
+    }
+
+    /// The NIC in use, while it exists. It is not changed for another one because of a pulled cable.
+    fn current(&mut self, links: &[Link]) -> Option<Link> {
+        let index = self
+            .segment
+            .borrow()
+            .as_ref()
+            .map(|segment| segment.index)?;
+        let found = links.iter().find(|link| link.index == index);
+        if found.is_none() {
+            tracing::warn!(index, "the provisioning NIC is gone");
+            self.segment.send_replace(None);
+            self.publish("", "", "");
+        }
+        found.cloned()
+    }
+
+    async fn configure(&self, handle: &Handle, link: &Link) -> Result<()> {
+        let address = self.site.provisioning.address;
+        if !link.up {
+            link::raise(handle, link.index).await?;
+        }
+        link::set_address(handle, link.index, address).await?;
+        let mac = link
+            .mac
+            .with_context(|| format!("{} has no MAC address", link.name))?;
+        let now = Segment {
+            index: link.index,
+            interface: link.name.clone(),
+            mac,
+            address,
+        };
+        if self.segment.borrow().as_ref() != Some(&now) {
+            do_not_route(&self.paths, &link.name);
+            self.publish(&link.name, &mac.to_string(), &address.to_string());
+            self.segment.send_replace(Some(now));
+        }
+        if link.carrier {
+            self.status.done(StepName::Network);
+        } else {
+            self.status
+                .waiting_for(StepName::Network, format!("no cable at {}", link.name));
+        }
+        Ok(())
+    }
+
+    fn publish(&self, name: &str, mac: &str, address: &str) {
+        self.status.send(Update::Interface {
+            name: name.into(),
+            mac: mac.into(),
+            address: address.into(),
+        });
+    }
+}
+
+/// The address that others bind to, once there is one.
+pub async fn wait_for_address(segment: &mut watch::Receiver<Option<Segment>>) -> Option<Ipv4Addr> {
+    let segment = segment.wait_for(Option::is_some).await.ok()?;
+    segment.as_ref().map(|segment| segment.address.address())
+}

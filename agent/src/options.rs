@@ -1,0 +1,21 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// The on-box agent of Firstlight: brings the box up, serves network boot, installs servers, shows the status page.
+///
+/// On the box it runs without options. On a developer's machine, to look at the page without any privilege:
+///   firstlight-agent --root /tmp/box --loopback 8080
+#[derive(Clone, Debug, Parser)]
+#[command(version, verbatim_doc_comment)]
+pub struct Options {
+    /// Directory below which all files are read and written (site.yaml is DIR/firstlight/site/site.yaml).
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+
+    /// Serve the page on 127.0.0.1:PORT only; touch no network interface, no console, no Kubernetes.
+    #[arg(long, value_name = "PORT")]
+    pub loopback: Option<u16>,
+}

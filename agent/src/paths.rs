@@ -1,0 +1,56 @@
+//! Where everything is on the box (ARCHITECTURE.md), below a root that tests and `--root` can move.
+
+use std::path::{Path, PathBuf};
+
+/// All paths the agent reads or writes.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    root: PathBuf,
+}
+
+macro_rules! paths {
+    ($($(#[$doc:meta])* $name:ident = $path:literal;)*) => {
+        $($(#[$doc])* pub fn $name(&self) -> PathBuf { self.root.join($path) })*
+    };
+}
+
+impl Paths {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    paths! {
+        /// Mount point of the FIRSTLIGHT partition.
+        site_partition = "firstlight/site";
+        site_yaml = "firstlight/site/site.yaml";
+        /// Mount point of the state partition.
+        state = "var/lib/firstlight";
+        agent_state = "var/lib/firstlight/agent";
+        leases = "var/lib/firstlight/agent/leases.log";
+        site_pki = "var/lib/firstlight/pki";
+        site_ca = "var/lib/firstlight/pki/ca.crt";
+        kube_pki = "var/lib/firstlight/kube/pki";
+        kube = "var/lib/firstlight/kube";
+        agent_kubeconfig = "var/lib/firstlight/kube/agent.conf";
+        run = "run/firstlight";
+        run_ironic = "run/firstlight/ironic";
+        run_manifests = "run/firstlight/manifests";
+        run_ssh = "run/firstlight/ssh";
+        /// Shown by getty above the login prompt: `/etc/issue.d/firstlight.issue` is a link to it.
+        issue = "run/firstlight/issue";
+        share = "usr/share/firstlight";
+        versions = "usr/share/firstlight/versions.json";
+        netboot = "usr/share/firstlight/netboot";
+        images = "usr/share/firstlight/images";
+        manifests = "usr/share/firstlight/manifests";
+        ironic_templates = "usr/share/firstlight/ironic";
+        mountinfo = "proc/self/mountinfo";
+        net_devices = "sys/class/net";
+        ipv4_sysctls = "proc/sys/net/ipv4";
+        screen = "dev/tty1";
+    }
+}

@@ -1,0 +1,176 @@
+//! The status value as a few lines for the console, and when to print them again.
+
+use std::fmt::Write as _;
+
+use firstlight_api::status::{DhcpMode, HostState, SiteStatus, StepState};
+
+/// The banner; two values with the same banner need no new print. It holds no time and no percentage for that reason.
+pub fn render(status: &SiteStatus) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let mut line = |args: std::fmt::Arguments<'_>| {
+        writeln!(text, "{args}").expect("a String takes every text")
+    };
+    line(format_args!(
+        "Firstlight {} - site {}",
+        status.version, status.site
+    ));
+    match address(status) {
+        Some(address) => line(format_args!(
+            "  page      http://{address}/  ({} {})",
+            status.network.interface, status.network.mac
+        )),
+        None => line(format_args!(
+            "  page      waiting for the provisioning network"
+        )),
+    }
+    line(format_args!("  state     {}", state(status)));
+    if let DhcpMode::Proxy { server } = &status.network.dhcp {
+        line(format_args!(
+            "  dhcp      {server} leases addresses here; this box gives boot information only"
+        ));
+    }
+    if !status.hosts.is_empty() {
+        line(format_args!("  servers   {}", servers(status)));
+    }
+    for (what, next) in problems(status) {
+        line(format_args!("  PROBLEM   {what}"));
+        line(format_args!("            -> {next}"));
+    }
+    text
+}
+
+fn address(status: &SiteStatus) -> Option<&str> {
+    status
+        .network
+        .address
+        .split('/')
+        .next()
+        .filter(|address| !address.is_empty())
+}
+
+fn state(status: &SiteStatus) -> String {
+    if status.ready {
+        return "ready".to_owned();
+    }
+    let open: Vec<_> = status
+        .bring_up
+        .iter()
+        .filter(|step| !matches!(step.state, StepState::Done { .. } | StepState::Waiting))
+        .map(|step| step.title.as_str())
+        .collect();
+    if open.is_empty() {
+        "starting".to_owned()
+    } else {
+        format!("starting: {}", open.join(", "))
+    }
+}
+
+fn servers(status: &SiteStatus) -> String {
+    let count = |wanted: HostState| {
+        status
+            .hosts
+            .iter()
+            .filter(|host| host.state == wanted)
+            .count()
+    };
+    let failed = match count(HostState::Failed) {
+        0 => String::new(),
+        failed => format!(", {failed} failed"),
+    };
+    format!(
+        "{} seen, {} running{failed}",
+        status.hosts.len(),
+        count(HostState::Running)
+    )
+}
+
+/// Every problem of the value with its next action: of the site, of steps, of hosts.
+pub fn problems(status: &SiteStatus) -> Vec<(String, String)> {
+    let site = status
+        .problems
+        .iter()
+        .map(|problem| (problem.what.clone(), problem.next.clone()));
+    let steps = status.bring_up.iter().filter_map(|step| match &step.state {
+        StepState::Failed { problem, .. } => Some((
+            format!("{}: {}", step.title, problem.what),
+            problem.next.clone(),
+        )),
+        _ => None,
+    });
+    let hosts = status.hosts.iter().filter_map(|host| {
+        host.problem.as_ref().map(|problem| {
+            (
+                format!("{}: {}", host.name, problem.what),
+                problem.next.clone(),
+            )
+        })
+    });
+    site.chain(steps).chain(hosts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use firstlight_api::status::{HostStatus, NetworkStatus, Problem, Step};
+
+    use super::*;
+
+    fn status() -> SiteStatus {
+        SiteStatus {
+            site: "lab".into(),
+            version: "0.1.0".into(),
+            uptime: 12.0,
+            network: NetworkStatus {
+                interface: "enp1s0".into(),
+                mac: "52:54:00:00:00:01".into(),
+                address: "172.22.0.1/24".into(),
+                ..NetworkStatus::default()
+            },
+            bring_up: vec![
+                Step {
+                    name: "site".into(),
+                    title: "Read site.yaml".into(),
+                    state: StepState::Done {
+                        started: 1.0,
+                        ended: 2.0,
+                    },
+                },
+                Step {
+                    name: "etcd".into(),
+                    title: "etcd".into(),
+                    state: StepState::Running { started: 2.0 },
+                },
+            ],
+            ..SiteStatus::default()
+        }
+    }
+
+    #[test]
+    fn it_tells_address_state_and_problems() {
+        let mut status = status();
+        status.problems = vec![Problem {
+            what: "site.yaml line 1 is wrong".into(),
+            next: "mend it".into(),
+        }];
+        status.hosts = vec![HostStatus {
+            name: "n1".into(),
+            state: HostState::Running,
+            ..HostStatus::default()
+        }];
+        assert_eq!(
+            render(&status),
+            "Firstlight 0.1.0 - site lab\n  page      http://172.22.0.1/  (enp1s0 52:54:00:00:00:01)\n  \
+             state     starting: etcd\n  servers   1 seen, 1 running\n  PROBLEM   site.yaml line 1 is wrong\n            -> mend it\n"
+        );
+    }
+
+    #[test]
+    fn time_and_percentages_do_not_change_it() {
+        let (first, mut second) = (status(), status());
+        second.uptime = 99.0;
+        second.network.leases = 7;
+        assert_eq!(render(&first), render(&second));
+        second.ready = true;
+        assert_ne!(render(&first), render(&second));
+    }
+}

@@ -1,0 +1,197 @@
+//! The status value in Prometheus' text format (exposition format 0.0.4).
+
+use std::fmt::Write as _;
+
+use firstlight_api::status::{DhcpMode, HostState, SiteStatus, StepState};
+
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// One line a sample; label values are escaped, because names of hosts come from outside.
+pub fn render(status: &SiteStatus) -> String {
+    let mut text = String::new();
+    let mut family = |name: &str, help: &str, samples: &[(String, f64)]| {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for (labels, value) in samples {
+            let _ = writeln!(text, "{name}{labels} {value}");
+        }
+    };
+    let build = format!(
+        "{{version=\"{}\",site=\"{}\"}}",
+        escape(&status.version),
+        escape(&status.site)
+    );
+    family("firstlight_info", "Version and site.", &[(build, 1.0)]);
+    family(
+        "firstlight_uptime_seconds",
+        "Since the kernel of the box started.",
+        &[(String::new(), status.uptime)],
+    );
+    family(
+        "firstlight_ready",
+        "1 when every step of the bring-up is done.",
+        &[(String::new(), flag(status.ready))],
+    );
+    family(
+        "firstlight_dhcp_leases",
+        "Leases held.",
+        &[(String::new(), count(status.network.leases))],
+    );
+    let proxy = matches!(status.network.dhcp, DhcpMode::Proxy { .. });
+    family(
+        "firstlight_dhcp_proxy",
+        "1 while another DHCP server leases addresses here.",
+        &[(String::new(), flag(proxy))],
+    );
+    family(
+        "firstlight_problems",
+        "Problems that a person should look at.",
+        &[(String::new(), count(super::banner::problems(status).len()))],
+    );
+    let label = |name: &str| format!("{{step=\"{}\"}}", escape(name));
+    let steps: Vec<_> = status
+        .bring_up
+        .iter()
+        .map(|step| (label(&step.name), step_value(&step.state)))
+        .collect();
+    family(
+        "firstlight_step_state",
+        "0 waiting, 1 running, 2 done, 3 failed.",
+        &steps,
+    );
+    let ends: Vec<_> = status
+        .bring_up
+        .iter()
+        .filter_map(|step| match step.state {
+            StepState::Done { ended, .. } => Some((label(&step.name), ended)),
+            _ => None,
+        })
+        .collect();
+    family(
+        "firstlight_step_done_seconds",
+        "Uptime at which a step was done.",
+        &ends,
+    );
+    family("firstlight_hosts", "Servers by state.", &hosts(status));
+    text
+}
+
+fn hosts(status: &SiteStatus) -> Vec<(String, f64)> {
+    let states = [
+        HostState::Discovered,
+        HostState::Registering,
+        HostState::Inspecting,
+        HostState::Available,
+        HostState::Provisioning,
+        HostState::Provisioned,
+        HostState::Running,
+        HostState::Failed,
+    ];
+    let of = |state| {
+        status
+            .hosts
+            .iter()
+            .filter(|host| host.state == state)
+            .count()
+    };
+    states
+        .iter()
+        .map(|state| {
+            (
+                format!("{{state=\"{}\"}}", state_name(*state)),
+                count(of(*state)),
+            )
+        })
+        .collect()
+}
+
+/// The name of a state in the API.
+pub fn state_name(state: HostState) -> &'static str {
+    match state {
+        HostState::Discovered => "discovered",
+        HostState::Registering => "registering",
+        HostState::Inspecting => "inspecting",
+        HostState::Available => "available",
+        HostState::Provisioning => "provisioning",
+        HostState::Provisioned => "provisioned",
+        HostState::Running => "running",
+        HostState::Failed => "failed",
+    }
+}
+
+fn step_value(state: &StepState) -> f64 {
+    match state {
+        StepState::Waiting => 0.0,
+        StepState::Running { .. } => 1.0,
+        StepState::Done { .. } => 2.0,
+        StepState::Failed { .. } => 3.0,
+    }
+}
+
+fn flag(value: bool) -> f64 {
+    f64::from(u8::from(value))
+}
+
+fn count(value: usize) -> f64 {
+    f64::from(u32::try_from(value).unwrap_or(u32::MAX))
+}
+
+fn escape(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use firstlight_api::status::{HostStatus, Step};
+
+    use super::*;
+
+    #[test]
+    fn every_sample_is_one_line_whatever_the_names_hold() {
+        let status = SiteStatus {
+            site: "a\"b\nc\\".into(),
+            bring_up: vec![Step {
+                name: "etcd".into(),
+                title: String::new(),
+                state: StepState::Done {
+                    started: 1.0,
+                    ended: 2.5,
+                },
+            }],
+            hosts: vec![HostStatus::default()],
+            ..SiteStatus::default()
+        };
+        let text = render(&status);
+        assert!(text.contains("site=\"a\\\"b\\nc\\\\\"} 1\n"), "{text}");
+        assert!(
+            text.contains("firstlight_step_done_seconds{step=\"etcd\"} 2.5\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("firstlight_hosts{state=\"discovered\"} 1\n"),
+            "{text}"
+        );
+        assert!(
+            text.lines()
+                .all(|line| line.starts_with('#') || line.starts_with("firstlight_")),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn states_have_the_names_of_the_api() {
+        for state in [
+            HostState::Discovered,
+            HostState::Provisioned,
+            HostState::Failed,
+            HostState::Running,
+        ] {
+            assert_eq!(
+                serde_json::to_value(state).ok(),
+                Some(state_name(state).into())
+            );
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The steps of the box's bring-up, in the order in which the page lists them.
+
+/// One step; [`StepName::ALL`] is the whole list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StepName {
+    Site,
+    State,
+    Network,
+    Pki,
+    Dhcp,
+    Etcd,
+    Apiserver,
+    Node,
+    Coredns,
+    Ironic,
+}
+
+impl StepName {
+    pub const ALL: [Self; 10] = [
+        Self::Site,
+        Self::State,
+        Self::Network,
+        Self::Pki,
+        Self::Dhcp,
+        Self::Etcd,
+        Self::Apiserver,
+        Self::Node,
+        Self::Coredns,
+        Self::Ironic,
+    ];
+
+    /// The fixed name in the API and in logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Site => "site",
+            Self::State => "state",
+            Self::Network => "network",
+            Self::Pki => "pki",
+            Self::Dhcp => "dhcp",
+            Self::Etcd => "etcd",
+            Self::Apiserver => "apiserver",
+            Self::Node => "node",
+            Self::Coredns => "coredns",
+            Self::Ironic => "ironic",
+        }
+    }
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Site => "Read site.yaml",
+            Self::State => "State partition",
+            Self::Network => "Provisioning network",
+            Self::Pki => "Certificates and passwords",
+            Self::Dhcp => "DHCP and network boot",
+            Self::Etcd => "etcd",
+            Self::Apiserver => "Kubernetes API",
+            Self::Node => "Kubernetes node",
+            Self::Coredns => "Cluster DNS",
+            Self::Ironic => "Ironic",
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The TFTP edge: which names there are, and on which address.
+
+use std::{fs::File, io, net::SocketAddr, sync::Arc};
+
+use anyhow::{Context, Result};
+use tftp_server::{FilePath, Limits, OpenFile, Provider, Server, Source};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{network::Segment, status::StatusSender, web::Web};
+
+const PORT: u16 = 69;
+/// All that firmware, shim and GRUB load; kernel and initramfs come over HTTP, but TFTP has them for odd machines.
+const FILES: [&str; 6] = [
+    "undionly.kpxe",
+    "snponly.efi",
+    "shimx64.efi",
+    "grubx64.efi",
+    "vmlinuz",
+    "initrd",
+];
+
+struct Names(Web);
+
+impl Provider for Names {
+    fn open(&self, path: &FilePath, _client: SocketAddr) -> io::Result<Option<Source>> {
+        let name = path.as_str();
+        if let Some(name) = name.strip_prefix("grub/") {
+            return Ok(self
+                .0
+                .grub_file(name)
+                .map(|text| Source::Bytes(Arc::from(text.into_bytes()))));
+        }
+        if !FILES.contains(&name) {
+            return Ok(None);
+        }
+        match File::open(self.0.paths.netboot().join(name)) {
+            Ok(file) => Ok(Some(Source::File(OpenFile::new(file)?))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Serves the box's address on the provisioning network, whichever it is, until `stop`.
+pub async fn run(
+    web: Web,
+    mut segment: watch::Receiver<Option<Segment>>,
+    status: StatusSender,
+    stop: CancellationToken,
+) -> Result<()> {
+    let names = Arc::new(Names(web));
+    loop {
+        let address = segment
+            .borrow_and_update()
+            .as_ref()
+            .map(|segment| segment.address.address());
+        let this = stop.child_token();
+        let serving = async {
+            let Some(address) = address else {
+                return std::future::pending().await;
+            };
+            let server =
+                Server::bind((address, PORT).into(), names.clone(), Limits::default()).await;
+            server
+                .context("opening UDP port 69")?
+                .run(this.clone())
+                .await
+                .context("serving TFTP")
+        };
+        let moved = async {
+            segment
+                .wait_for(|segment| {
+                    segment.as_ref().map(|segment| segment.address.address()) != address
+                })
+                .await
+                .is_ok()
+        };
+        tokio::select! {
+            result = serving => match result {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    let problem = firstlight_api::status::Problem {
+                        what: format!("TFTP does not work: {error:#}"),
+                        next: "if another TFTP server runs on this machine, stop it; the box tries again".to_owned(),
+                    };
+                    status.problems("tftp", vec![problem]);
+                    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+                    status.problems("tftp", vec![]);
+                }
+            },
+            () = stop.cancelled() => return Ok(()),
+            alive = moved => if !alive { return Ok(()) },
+        }
+        this.cancel();
+    }
+}

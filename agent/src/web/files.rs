@@ -1,0 +1,131 @@
+//! Files of the stick as answers. They are large and the box may be slow, so they are read in large pieces by a thread
+//! of their own, which stops as soon as the client is gone.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::fs::MetadataExt,
+    path::Path,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::{Response, body::Frame};
+use tokio::sync::mpsc;
+
+use super::{
+    Body, full,
+    range::{Wanted, wanted},
+    refusal,
+};
+
+/// One read: large enough that the cost of a read and of a switch between threads vanishes.
+const PIECE: usize = 512 * 1024;
+/// Pieces that may be ahead of the client, so that the stick and the network work at the same time.
+const AHEAD: usize = 2;
+
+/// Answers with `path`, or with the part of it that the headers ask for.
+pub async fn serve(path: &Path, headers: &HeaderMap, only_head: bool) -> Response<Body> {
+    let owned = path.to_owned();
+    let opened = tokio::task::spawn_blocking(move || open(&owned)).await;
+    let (file, length, etag) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return refusal(StatusCode::NOT_FOUND, "not on this stick");
+        }
+        Ok(Err(error)) => {
+            tracing::warn!(path = %path.display(), %error, "a file of the stick cannot be read");
+            return refusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format_args!("cannot be read: {error}; write the stick again"),
+            );
+        }
+        Err(_) => return refusal(StatusCode::SERVICE_UNAVAILABLE, "the box is stopping"),
+    };
+    let (status, first, count) = match wanted(headers, length, &etag) {
+        Wanted::Whole => (StatusCode::OK, 0, length),
+        Wanted::Part { first, last } => (StatusCode::PARTIAL_CONTENT, first, last - first + 1),
+        Wanted::NotModified => (StatusCode::NOT_MODIFIED, 0, 0),
+        Wanted::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
+    };
+    let mut response = Response::new(if only_head || count == 0 {
+        full(Bytes::new())
+    } else {
+        stream(file, first, count)
+    });
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    let mut set = |name, value: String| {
+        // Numbers and hex digits only.
+        headers.insert(name, HeaderValue::from_str(&value).expect("plain ASCII"));
+    };
+    set(header::CONTENT_LENGTH, count.to_string());
+    set(header::ETAG, etag);
+    match status {
+        StatusCode::PARTIAL_CONTENT => set(
+            header::CONTENT_RANGE,
+            format!("bytes {first}-{}/{length}", first + count - 1),
+        ),
+        StatusCode::RANGE_NOT_SATISFIABLE => {
+            set(header::CONTENT_RANGE, format!("bytes */{length}"))
+        }
+        _ => {}
+    }
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/octet-stream"),
+    );
+    response
+}
+
+fn open(path: &Path) -> io::Result<(File, u64, String)> {
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let etag = format!(
+        "\"{:x}-{:x}-{:x}\"",
+        metadata.len(),
+        metadata.mtime(),
+        metadata.ino()
+    );
+    Ok((file, metadata.len(), etag))
+}
+
+fn stream(mut file: File, first: u64, count: u64) -> Body {
+    let (sender, mut receiver) = mpsc::channel::<io::Result<Frame<Bytes>>>(AHEAD);
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = send_pieces(&mut file, first, count, &sender) {
+            tracing::warn!(%error, "a file of the stick cannot be read to its end");
+            drop(sender.blocking_send(Err(error)));
+        }
+    });
+    let pieces = futures_util::stream::poll_fn(move |context| receiver.poll_recv(context));
+    BodyExt::boxed_unsync(StreamBody::new(pieces))
+}
+
+fn send_pieces(
+    file: &mut File,
+    first: u64,
+    count: u64,
+    sender: &mpsc::Sender<io::Result<Frame<Bytes>>>,
+) -> io::Result<()> {
+    file.seek(SeekFrom::Start(first))?;
+    let mut left = count;
+    while left > 0 {
+        let size = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+        let mut piece = BytesMut::zeroed(size);
+        file.read_exact(&mut piece)?;
+        left -= size as u64;
+        if sender
+            .blocking_send(Ok(Frame::data(piece.freeze())))
+            .is_err()
+        {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! The HTTP server: page, API, network boot, images, the ramdisk's reports. The paths are listed in ARCHITECTURE.md.
+//!
+//! `route` maps a request to an answer; `page` renders (pure); `files` serves what lies on the stick; `server` owns
+//! sockets and limits. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
+//! To add a path: an arm in `route::answer`.
+
+mod events;
+mod files;
+pub mod page;
+mod ramdisk;
+mod range;
+mod route;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::{convert::Infallible, io, sync::Arc};
+
+use bytes::Bytes;
+use firstlight_api::status::SiteStatus;
+use firstlight_netboot::{BootSite, MacAddr, generic_grub_config, host_grub_config};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use hyper::Response;
+use tokio::sync::{Semaphore, watch};
+
+pub use server::{serve_address, serve_segment};
+
+use crate::{fleet::Fleet, paths::Paths};
+
+type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// What the answers are made of.
+#[derive(Clone, Debug)]
+pub struct Web {
+    pub status: watch::Receiver<SiteStatus>,
+    /// Known when certificates and the provisioning address are.
+    pub boot: watch::Receiver<Option<BootSite>>,
+    pub fleet: Fleet,
+    pub paths: Paths,
+    /// Event streams stay open, so they have a limit of their own.
+    pub streams: Arc<Semaphore>,
+}
+
+impl Web {
+    pub fn new(
+        status: watch::Receiver<SiteStatus>,
+        boot: watch::Receiver<Option<BootSite>>,
+        fleet: Fleet,
+        paths: Paths,
+    ) -> Self {
+        Self {
+            status,
+            boot,
+            fleet,
+            paths,
+            streams: Arc::new(Semaphore::new(64)),
+        }
+    }
+
+    /// The generated files below `/grub/`, for HTTP and TFTP alike.
+    pub fn grub_file(&self, name: &str) -> Option<String> {
+        let site = self.boot.borrow().clone()?;
+        if name == "grub.cfg" {
+            return Some(generic_grub_config(site.http));
+        }
+        let mac: MacAddr = name
+            .strip_prefix("mac-")?
+            .strip_suffix(".cfg")?
+            .parse()
+            .ok()?;
+        Some(host_grub_config(&site, mac, &self.fleet.boot_target(mac)))
+    }
+
+    /// The status value with the time of now.
+    fn status_now(&self) -> SiteStatus {
+        let mut status = self.status.borrow().clone();
+        status.uptime = crate::clock::uptime().as_secs_f64();
+        status
+    }
+}
+
+fn full(content: impl Into<Bytes>) -> Body {
+    Full::new(content.into())
+        .map_err(|never: Infallible| match never {})
+        .boxed_unsync()
+}
+
+fn text(
+    status: http::StatusCode,
+    content_type: &'static str,
+    content: impl Into<Bytes>,
+) -> Response<Body> {
+    let content: Bytes = content.into();
+    let mut response = Response::new(full(content.clone()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static(content_type),
+    );
+    // Set here, because the body of a HEAD answer is dropped and its length must still be told.
+    headers.insert(http::header::CONTENT_LENGTH, content.len().into());
+    headers.insert(
+        http::header::CACHE_CONTROL,
+        http::HeaderValue::from_static("no-store"),
+    );
+    headers.insert(
+        http::header::X_CONTENT_TYPE_OPTIONS,
+        http::HeaderValue::from_static("nosniff"),
+    );
+    response
+}
+
+/// A refusal: what is wrong and what would be right, for people with curl.
+fn refusal(status: http::StatusCode, message: impl std::fmt::Display) -> Response<Body> {
+    text(status, "text/plain; charset=utf-8", format!("{message}\n"))
+}

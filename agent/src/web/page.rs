@@ -1,0 +1,293 @@
+//! The page, rendered from the status value alone: pure, whole without JavaScript, nothing loaded from elsewhere.
+//!
+//! Every text goes through [`Text`], because names and reasons come from machines on the network.
+
+use std::fmt::{self, Display, Write as _};
+
+use firstlight_api::status::{
+    DhcpMode, HostState, HostStatus, NetworkStatus, Problem, SiteStatus, Step, StepState,
+};
+
+use crate::status::metrics::state_name;
+
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// A text inside an element or a quoted attribute.
+struct Text<'a>(&'a str);
+
+impl Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|letter| match letter {
+            '&' => f.write_str("&amp;"),
+            '<' => f.write_str("&lt;"),
+            '>' => f.write_str("&gt;"),
+            '"' => f.write_str("&quot;"),
+            '\'' => f.write_str("&#39;"),
+            letter => f.write_char(letter),
+        })
+    }
+}
+
+/// A span of time, e.g. `1 min 12 s`; the script in the page writes the same form.
+struct Span(f64);
+
+impl Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "whole seconds, and saturating"
+        )]
+        let seconds = self.0.max(0.0) as u64;
+        match seconds {
+            0..60 => write!(f, "{seconds} s"),
+            60..3600 => write!(f, "{} min {} s", seconds / 60, seconds % 60),
+            _ => write!(f, "{} h {} min", seconds / 3600, seconds / 60 % 60),
+        }
+    }
+}
+
+/// The whole page.
+pub fn render(status: &SiteStatus) -> String {
+    let mut out = String::with_capacity(16 * 1024);
+    // Writing to a String cannot fail.
+    write_page(&mut out, status).expect("a String takes every text");
+    out
+}
+
+fn write_page(out: &mut String, status: &SiteStatus) -> fmt::Result {
+    let site = Text(&status.site);
+    let (class, word) = readiness(status);
+    write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{site} · {word}</title>\n<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>\n\
+         <link rel=\"icon\" href=\"data:,\">\n<style>\n{STYLE}</style>\n</head>\n<body>\n<div id=\"live\" data-uptime=\"{:.1}\">\n",
+        status.uptime
+    )?;
+    write!(
+        out,
+        "<header><h1>{site}</h1><span class=\"dim\">Firstlight {}</span><span class=\"pill {class}\">{word}</span></header>\n<main>\n",
+        Text(&status.version)
+    )?;
+    if !status.problems.is_empty() {
+        out.write_str(
+            "<section class=\"card\" style=\"margin-top:1.5rem\"><h2>Needs attention</h2>\n",
+        )?;
+        status
+            .problems
+            .iter()
+            .try_for_each(|problem| write_problem(out, problem))?;
+        out.write_str("</section>\n")?;
+    }
+    out.write_str("<div class=\"grid\">\n<div>\n")?;
+    write_network(out, &status.network)?;
+    write_steps(out, status)?;
+    out.write_str("</div>\n<div>\n")?;
+    write_hosts(out, status)?;
+    write!(
+        out,
+        "</div>\n</div>\n</main>\n<footer>Up for <span data-since=\"0\">{}</span>. For programs: <a href=\"/api/v1/status\">/api/v1/status</a>, \
+         <a href=\"/metrics\">/metrics</a>, <a href=\"/readyz\">/readyz</a>.</footer>\n</div>\n\
+         <footer id=\"lost\" class=\"bad\" hidden>The box does not answer; this page shows what was last known.</footer>\n\
+         <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+        Span(status.uptime)
+    )
+}
+
+fn readiness(status: &SiteStatus) -> (&'static str, &'static str) {
+    let failed = status
+        .bring_up
+        .iter()
+        .any(|step| matches!(step.state, StepState::Failed { .. }));
+    match (status.ready, failed) {
+        (true, _) => ("good", "ready"),
+        (false, true) => ("bad", "needs attention"),
+        (false, false) => ("busy", "starting"),
+    }
+}
+
+fn write_problem(out: &mut String, problem: &Problem) -> fmt::Result {
+    write!(out, "<div class=\"problem\"><b>{}</b>", Text(&problem.what))?;
+    if !problem.next.is_empty() {
+        write!(out, "<p>{}</p>", Text(&problem.next))?;
+    }
+    out.write_str("</div>\n")
+}
+
+fn write_network(out: &mut String, network: &NetworkStatus) -> fmt::Result {
+    out.write_str("<section class=\"card\"><h2>Provisioning network</h2>\n<dl>\n")?;
+    if network.interface.is_empty() {
+        out.write_str("<dt>Interface</dt><dd class=\"dim\">none chosen yet</dd>\n")?;
+    } else {
+        write!(
+            out,
+            "<dt>Interface</dt><dd>{} <span class=\"dim\">{}</span></dd>\n",
+            Text(&network.interface),
+            Text(&network.mac)
+        )?;
+        write!(out, "<dt>Address</dt><dd>{}</dd>\n", Text(&network.address))?;
+    }
+    out.write_str("<dt>DHCP</dt>")?;
+    match &network.dhcp {
+        DhcpMode::Off => out.write_str("<dd class=\"dim\">not started</dd>\n")?,
+        DhcpMode::Probing => out.write_str(
+            "<dd class=\"busy\">asking whether another server leases addresses here</dd>\n",
+        )?,
+        DhcpMode::Serving => write!(
+            out,
+            "<dd><span class=\"good\">serving</span>, {} leased</dd>\n",
+            network.leases
+        )?,
+        DhcpMode::Proxy { server } => write!(
+            out,
+            "<dd><span class=\"warm\">boot information only</span>: {} leases addresses here</dd>\n",
+            Text(server)
+        )?,
+    }
+    out.write_str("</dl>\n</section>\n")
+}
+
+fn write_steps(out: &mut String, status: &SiteStatus) -> fmt::Result {
+    out.write_str("<section class=\"card\"><h2>Bring-up of the box</h2>\n<ol class=\"steps\">\n")?;
+    status
+        .bring_up
+        .iter()
+        .try_for_each(|step| write_step(out, step, status.uptime))?;
+    out.write_str("</ol>\n</section>\n")
+}
+
+fn write_step(out: &mut String, step: &Step, now: f64) -> fmt::Result {
+    let (class, mark, word) = match &step.state {
+        StepState::Waiting => ("wait", "·", "waiting"),
+        StepState::Running { .. } => ("busy", "▸", "running"),
+        StepState::Done { .. } => ("good", "✓", "done"),
+        StepState::Failed { .. } => ("bad", "✗", "failed"),
+    };
+    write!(
+        out,
+        "<li><span class=\"mark {class}\" title=\"{word}\">{mark}</span><span>{}</span><span class=\"time\">",
+        Text(&step.title)
+    )?;
+    match &step.state {
+        StepState::Waiting => out.write_str("waiting")?,
+        StepState::Running { started } => write!(
+            out,
+            "<span data-since=\"{started:.1}\">{}</span>",
+            Span(now - started)
+        )?,
+        StepState::Done { started, ended } => {
+            write!(out, "{:.1} s, at {}", ended - started, Span(*ended))?
+        }
+        StepState::Failed { started, ended, .. } => {
+            write!(out, "failed after {}", Span(ended - started))?
+        }
+    }
+    out.write_str("</span>")?;
+    if let StepState::Failed { problem, .. } = &step.state {
+        write_problem(out, problem)?;
+    }
+    out.write_str("</li>\n")
+}
+
+fn write_hosts(out: &mut String, status: &SiteStatus) -> fmt::Result {
+    if status.hosts.is_empty() {
+        return out.write_str(
+            "<section class=\"card\"><h2>Servers</h2>\n<p>No server seen yet.</p>\n<p class=\"dim\">Connect a server to the provisioning \
+             network and switch it on with network boot enabled: it appears here by itself.</p></section>\n",
+        );
+    }
+    write!(
+        out,
+        "<section class=\"card\"><h2>Servers</h2>\n<p class=\"dim\" style=\"margin:0\">{}</p></section>\n",
+        Summary(&status.hosts)
+    )?;
+    status
+        .hosts
+        .iter()
+        .try_for_each(|host| write_host(out, host, status.uptime))
+}
+
+/// How many servers are in which state.
+struct Summary<'a>(&'a [HostStatus]);
+
+impl Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |wanted: HostState| self.0.iter().filter(|host| host.state == wanted).count();
+        write!(f, "{} seen", self.0.len())?;
+        [HostState::Discovered, HostState::Running, HostState::Failed]
+            .iter()
+            .filter(|state| count(**state) > 0)
+            .try_for_each(|state| write!(f, " · {} {}", count(*state), state_name(*state)))
+    }
+}
+
+fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
+    let class = match host.state {
+        HostState::Running => "good",
+        HostState::Failed => "bad",
+        HostState::Discovered | HostState::Available => "wait",
+        _ => "busy",
+    };
+    write!(
+        out,
+        "<section class=\"card\"><div class=\"host-head\"><h3>{}</h3><span class=\"dim\">{} {}</span><span class=\"pill {class}\">{}</span></div>\n",
+        Text(&host.name),
+        Text(&host.mac),
+        Text(&host.address),
+        state_name(host.state)
+    )?;
+    write!(
+        out,
+        "<p>{} <span class=\"time\">for <span data-since=\"{:.1}\">{}</span></span></p>\n",
+        Text(&host.step),
+        host.since,
+        Span(now - host.since)
+    )?;
+    if let Some(percent) = host.percent {
+        write!(
+            out,
+            "<progress max=\"100\" value=\"{percent}\">{percent} %</progress>\n"
+        )?;
+    }
+    if let Some(problem) = &host.problem {
+        write_problem(out, problem)?;
+    }
+    if let Some(hardware) = &host.hardware {
+        write!(
+            out,
+            "<p class=\"dim\">{} · {} CPUs · {} · {} · {}</p>\n",
+            Text(&hardware.product),
+            hardware.cpus,
+            Memory(hardware.memory_mib),
+            Text(&hardware.disks.join(", ")),
+            Text(&hardware.boot_mode)
+        )?;
+    }
+    if !host.history.is_empty() {
+        out.write_str("<div class=\"history dim\">")?;
+        for event in &host.history {
+            write!(
+                out,
+                "<span>{} {}</span>",
+                state_name(event.state),
+                Span(event.ended - event.started)
+            )?;
+        }
+        out.write_str("</div>\n")?;
+    }
+    out.write_str("</section>\n")
+}
+
+struct Memory(u64);
+
+impl Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0..2048 => write!(f, "{} MiB", self.0),
+            mib => write!(f, "{} GiB", mib / 1024),
+        }
+    }
+}

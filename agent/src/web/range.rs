@@ -1,0 +1,143 @@
+//! Which bytes of a file a request wants (RFC 9110 sections 13 and 14): pure.
+
+use http::{HeaderMap, header};
+
+/// The answer's kind with the bytes to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// 200
+    Whole,
+    /// 206, `first` to `last` both included.
+    Part { first: u64, last: u64 },
+    /// 304
+    NotModified,
+    /// 416
+    Unsatisfiable,
+}
+
+/// `etag` with its quotes. Several ranges in one request are answered with the whole file, which is allowed.
+pub fn wanted(headers: &HeaderMap, length: u64, etag: &str) -> Wanted {
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|value: &http::HeaderValue| value.to_str().ok())
+    };
+    if let Some(known) = text(header::IF_NONE_MATCH)
+        && known
+            .split(',')
+            .any(|tag| tag.trim() == etag || tag.trim() == "*")
+    {
+        return Wanted::NotModified;
+    }
+    let Some(range) = text(header::RANGE) else {
+        return Wanted::Whole;
+    };
+    // Another ETag, or a date, which we do not give: the client's part is of another file.
+    if text(header::IF_RANGE).is_some_and(|tag| tag.trim() != etag) {
+        return Wanted::Whole;
+    }
+    parse_range(range, length).unwrap_or(Wanted::Whole)
+}
+
+fn parse_range(range: &str, length: u64) -> Option<Wanted> {
+    let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let (first, last) = match (first.trim(), last.trim()) {
+        ("", suffix) => (
+            length.saturating_sub(number(suffix)?),
+            length.saturating_sub(u64::from(number(suffix)? > 0)),
+        ),
+        (first, "") => (number(first)?, u64::MAX),
+        (first, last) => (number(first)?, number(last)?),
+    };
+    if first > last {
+        return None;
+    }
+    if first >= length {
+        return Some(Wanted::Unsatisfiable);
+    }
+    Some(Wanted::Part {
+        first,
+        last: last.min(length - 1),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn ask(pairs: &[(header::HeaderName, &str)]) -> Wanted {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.insert(name, value.parse().unwrap());
+        }
+        wanted(&headers, 1000, "\"a\"")
+    }
+
+    #[test]
+    fn ranges_are_cut_to_the_file() {
+        for (range, expected) in [
+            ("bytes=0-99", Wanted::Part { first: 0, last: 99 }),
+            (
+                "bytes=990-2000",
+                Wanted::Part {
+                    first: 990,
+                    last: 999,
+                },
+            ),
+            (
+                "bytes=999-",
+                Wanted::Part {
+                    first: 999,
+                    last: 999,
+                },
+            ),
+            (
+                "bytes=-1",
+                Wanted::Part {
+                    first: 999,
+                    last: 999,
+                },
+            ),
+            (
+                "bytes=-5000",
+                Wanted::Part {
+                    first: 0,
+                    last: 999,
+                },
+            ),
+            ("bytes=-0", Wanted::Unsatisfiable),
+            ("bytes=1000-", Wanted::Unsatisfiable),
+            ("bytes=5-2", Wanted::Whole),
+            ("bytes=0-1,5-6", Wanted::Whole),
+            ("bytes=a-b", Wanted::Whole),
+            ("bytes=-", Wanted::Whole),
+            ("lines=1-2", Wanted::Whole),
+            ("bytes=0-99999999999999999999", Wanted::Whole),
+        ] {
+            assert_eq!(ask(&[(header::RANGE, range)]), expected, "{range}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_another_version_is_never_sent() {
+        let range = (header::RANGE, "bytes=1-2");
+        assert_eq!(
+            ask(&[range.clone(), (header::IF_RANGE, "\"a\"")]),
+            Wanted::Part { first: 1, last: 2 }
+        );
+        assert_eq!(
+            ask(&[range.clone(), (header::IF_RANGE, "\"b\"")]),
+            Wanted::Whole
+        );
+        assert_eq!(
+            ask(&[range, (header::IF_RANGE, "Sat, 21 Nov 2026 00:00:00 GMT")]),
+            Wanted::Whole
+        );
+        assert_eq!(
+            ask(&[(header::IF_NONE_MATCH, "\"b\", \"a\"")]),
+            Wanted::NotModified
+        );
+    }
+}

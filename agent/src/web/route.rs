@@ -1,0 +1,182 @@
+//! A request to an answer.
+
+use std::net::IpAddr;
+
+use firstlight_netboot::{MacAddr, ipxe_script};
+use http::{HeaderMap, Method, StatusCode, header};
+use hyper::{Request, Response, body::Incoming};
+
+use super::{Body, Web, events, files, page, ramdisk, refusal, text};
+use crate::status::metrics;
+
+const HTML: &str = "text/html; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// Files of the stick that firmware and boot loaders ask for at the top.
+const NETBOOT_FILES: [&str; 4] = ["shimx64.efi", "grubx64.efi", "undionly.kpxe", "snponly.efi"];
+
+pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
+    let path = normalize(request.uri().path());
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    match (request.method().clone(), path.as_str()) {
+        (Method::POST, "/api/v1/ramdisk/report") => ramdisk::report(web, peer, request).await,
+        (Method::POST, "/api/v1/ramdisk/progress") => ramdisk::progress(web, peer, request).await,
+        (method @ (Method::GET | Method::HEAD), path) => {
+            get(web, path, &query, request.headers(), method == Method::HEAD).await
+        }
+        _ => {
+            let mut response = refusal(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this address can only be read",
+            );
+            response
+                .headers_mut()
+                .insert(header::ALLOW, http::HeaderValue::from_static("GET, HEAD"));
+            response
+        }
+    }
+}
+
+async fn get(
+    web: &Web,
+    path: &str,
+    query: &str,
+    headers: &HeaderMap,
+    only_head: bool,
+) -> Response<Body> {
+    let netboot = |name: &str| web.paths.netboot().join(name);
+    match path {
+        "/" => html(page::render(&web.status_now())),
+        "/api/v1/status" => text(
+            StatusCode::OK,
+            JSON,
+            serde_json::to_vec(&web.status_now()).expect("a status is plain JSON"),
+        ),
+        "/api/v1/events" if !only_head => events::answer(web),
+        "/readyz" => ready(web),
+        "/metrics" => text(
+            StatusCode::OK,
+            metrics::CONTENT_TYPE,
+            metrics::render(&web.status_now()),
+        ),
+        "/boot/kernel" => files::serve(&netboot("vmlinuz"), headers, only_head).await,
+        "/boot/initrd" => files::serve(&netboot("initrd"), headers, only_head).await,
+        "/boot/ca.pem" => files::serve(&web.paths.site_ca(), headers, only_head).await,
+        "/boot/ipxe" => ipxe(web, query),
+        _ => {
+            if let Some(name) = path.strip_prefix("/grub/") {
+                return grub(web, name);
+            }
+            if let Some(name) = path.strip_prefix("/images/").filter(|name| is_plain(name)) {
+                return files::serve(&web.paths.images().join(name), headers, only_head).await;
+            }
+            if let Some(name) = path
+                .strip_prefix('/')
+                .filter(|name| NETBOOT_FILES.contains(name))
+            {
+                return files::serve(&netboot(name), headers, only_head).await;
+            }
+            refusal(StatusCode::NOT_FOUND, "nothing is here; the page is at /")
+        }
+    }
+}
+
+/// shim asks for `/sub//grubx64.efi` after it was loaded from `/sub/`.
+fn normalize(path: &str) -> String {
+    let mut normal = String::with_capacity(path.len());
+    for letter in path.chars() {
+        if !(letter == '/' && normal.ends_with('/')) {
+            normal.push(letter);
+        }
+    }
+    normal
+}
+
+/// A file's name that cannot lead out of its directory.
+fn is_plain(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    !name.is_empty() && !name.starts_with('.') && name.bytes().all(good)
+}
+
+fn html(content: String) -> Response<Body> {
+    let mut response = text(StatusCode::OK, HTML, content);
+    // Nothing but what is in the page itself may run or be loaded.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'";
+    response.headers_mut().insert(
+        header::CONTENT_SECURITY_POLICY,
+        http::HeaderValue::from_static(policy),
+    );
+    response
+}
+
+fn ready(web: &Web) -> Response<Body> {
+    let status = web.status_now();
+    if status.ready {
+        return text(StatusCode::OK, PLAIN, "ready\n");
+    }
+    text(
+        StatusCode::SERVICE_UNAVAILABLE,
+        PLAIN,
+        crate::status::banner::render(&status),
+    )
+}
+
+fn ipxe(web: &Web, query: &str) -> Response<Body> {
+    let mac = query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("mac="))
+        .map(|mac| mac.replace("%3A", ":").replace("%3a", ":"));
+    let Some(mac) = mac.and_then(|mac| mac.parse::<MacAddr>().ok()) else {
+        return refusal(
+            StatusCode::BAD_REQUEST,
+            "say for which NIC: /boot/ipxe?mac=52:54:00:12:34:56",
+        );
+    };
+    match &*web.boot.borrow() {
+        Some(site) => text(
+            StatusCode::OK,
+            PLAIN,
+            ipxe_script(site, mac, &web.fleet.boot_target(mac)),
+        ),
+        None => not_yet(),
+    }
+}
+
+/// `grub.cfg`, `mac-M.cfg`; the module lists that GRUB also asks for do not exist, which it accepts.
+fn grub(web: &Web, name: &str) -> Response<Body> {
+    match web.grub_file(name) {
+        Some(content) => text(StatusCode::OK, PLAIN, content),
+        None if name.ends_with(".cfg") && web.boot.borrow().is_none() => not_yet(),
+        None => refusal(StatusCode::NOT_FOUND, "no such file"),
+    }
+}
+
+fn not_yet() -> Response<Body> {
+    refusal(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the box is still starting; try again in a few seconds",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn double_slashes_collapse_and_names_stay_in_their_directory() {
+        assert_eq!(normalize("//sub///grubx64.efi"), "/sub/grubx64.efi");
+        for (name, good) in [
+            ("node.raw.zst", true),
+            ("", false),
+            (".", false),
+            ("..", false),
+            ("../x", false),
+            ("a/b", false),
+            ("a%2fb", false),
+            ("a\0", false),
+        ] {
+            assert_eq!(is_plain(name), good, "{name:?}");
+        }
+    }
+}

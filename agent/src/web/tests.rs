@@ -1,0 +1,385 @@
+#![allow(clippy::unwrap_used)]
+
+use std::{fs, net::SocketAddr};
+
+use firstlight_api::status::SiteStatus;
+use firstlight_netboot::{BootSite, BootTarget, BoxHttp, CaFingerprint};
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, sync::watch};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    fleet::{self, Controller, Input, View},
+    status::{self, StatusOwner, StepName, Update},
+};
+
+/// A server on loopback with a stick of a few files.
+struct Fixture {
+    address: SocketAddr,
+    controller: Controller,
+    status: status::StatusSender,
+    boot: watch::Sender<Option<BootSite>>,
+    image: Vec<u8>,
+    stop: CancellationToken,
+    _owner: tokio::task::JoinHandle<anyhow::Result<()>>,
+    dir: tempfile::TempDir,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn boot_site() -> BootSite {
+    BootSite {
+        http: BoxHttp::new([172, 22, 0, 1].into(), 80),
+        ironic_port: 6385,
+        ca: CaFingerprint::new([7; 32]),
+        extra_args: vec![],
+    }
+}
+
+async fn serve() -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths::new(dir.path());
+    for path in [paths.netboot(), paths.images(), paths.site_pki()] {
+        fs::create_dir_all(path).unwrap();
+    }
+    // Not a multiple of the size of one read, and no byte like its neighbour.
+    let image: Vec<u8> = (0..1_500_001_u32)
+        .map(|at| u8::try_from(at % 251).unwrap())
+        .collect();
+    fs::write(paths.images().join("node.raw.zst"), &image).unwrap();
+    fs::write(paths.netboot().join("vmlinuz"), "kernel").unwrap();
+    fs::write(paths.netboot().join("shimx64.efi"), "shim").unwrap();
+    fs::write(paths.site_ca(), "pem").unwrap();
+    fs::write(paths.images().parent().unwrap().join("secret"), "secret").unwrap();
+    let (status, reader, owner): (_, _, StatusOwner) = status::channel("0.1.0");
+    let (fleet, controller) = fleet::channel();
+    let (boot, boot_reader) = watch::channel(None);
+    let stop = CancellationToken::new();
+    let web = Web::new(reader, boot_reader, fleet, paths);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let owner = tokio::spawn(status::own(owner, stop.clone()));
+    tokio::spawn(server::accept(web, listener, stop.clone()));
+    Fixture {
+        address,
+        controller,
+        status,
+        boot,
+        image,
+        stop,
+        _owner: owner,
+        dir,
+    }
+}
+
+async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Response<Incoming> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender.send_request(request).await.unwrap()
+}
+
+async fn body(response: Response<Incoming>) -> Bytes {
+    response.into_body().collect().await.unwrap().to_bytes()
+}
+
+impl Fixture {
+    async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response<Incoming> {
+        let mut request = Request::get(path).header("host", "box");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        send(self.address, request.body(Full::default()).unwrap()).await
+    }
+
+    async fn text(&self, path: &str) -> (StatusCode, String) {
+        let response = self.get(path, &[]).await;
+        (
+            response.status(),
+            String::from_utf8(body(response).await.to_vec()).unwrap(),
+        )
+    }
+
+    async fn post(&self, path: &str, content: impl Into<Bytes>) -> (StatusCode, String) {
+        let request = Request::post(path)
+            .header("host", "box")
+            .body(Full::new(content.into()))
+            .unwrap();
+        let response = send(self.address, request).await;
+        (
+            response.status(),
+            String::from_utf8(body(response).await.to_vec()).unwrap(),
+        )
+    }
+}
+
+#[tokio::test]
+async fn the_page_and_the_api_show_the_same_value() {
+    let box_ = serve().await;
+    box_.status.send(Update::Site("lab".into()));
+    box_.status.running(StepName::Network);
+    let mut events = box_.get("/api/v1/events", &[]).await;
+    let mut text = String::new();
+    // The first event may be older than the updates; one with them follows.
+    while !text.contains("\"site\":\"lab\"") {
+        text = String::from_utf8(
+            events
+                .frame()
+                .await
+                .unwrap()
+                .unwrap()
+                .into_data()
+                .unwrap()
+                .to_vec(),
+        )
+        .unwrap();
+    }
+    let status: SiteStatus = serde_json::from_str(text.strip_prefix("data: ").unwrap()).unwrap();
+    assert_eq!(status.site, "lab");
+    assert!(status.uptime > 0.0);
+    let (_, json) = box_.text("/api/v1/status").await;
+    let again: SiteStatus = serde_json::from_str(&json).unwrap();
+    assert_eq!(again.bring_up, status.bring_up);
+    let response = box_.get("/", &[]).await;
+    assert!(
+        response.headers()["content-security-policy"]
+            .to_str()
+            .unwrap()
+            .starts_with("default-src 'none'")
+    );
+    let page = String::from_utf8(body(response).await.to_vec()).unwrap();
+    assert!(
+        page.contains("<h1>lab</h1>") && page.contains("Provisioning network"),
+        "{page}"
+    );
+    assert!(
+        box_.text("/metrics")
+            .await
+            .1
+            .contains("firstlight_step_state{step=\"network\"} 1\n")
+    );
+}
+
+#[tokio::test]
+async fn ready_answers_with_what_is_missing_until_every_step_is_done() {
+    let box_ = serve().await;
+    box_.status
+        .failed(StepName::Etcd, "etcd is not well", "look");
+    let (mut code, mut text) = box_.text("/readyz").await;
+    while !text.contains("etcd is not well") {
+        (code, text) = box_.text("/readyz").await;
+    }
+    assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
+    for step in StepName::ALL {
+        box_.status.done(step);
+    }
+    while code != StatusCode::OK {
+        (code, text) = box_.text("/readyz").await;
+    }
+    assert_eq!(text, "ready\n");
+}
+
+#[tokio::test]
+async fn images_come_whole_in_parts_and_as_a_head() {
+    let box_ = serve().await;
+    let path = "/images/node.raw.zst";
+    let whole = box_.get(path, &[]).await;
+    assert_eq!(whole.headers()["content-length"], "1500001");
+    let etag = whole.headers()["etag"].to_str().unwrap().to_owned();
+    assert!(body(whole).await == box_.image);
+
+    let part = box_
+        .get(
+            path,
+            &[("range", "bytes=524287-1048577"), ("if-range", &etag)],
+        )
+        .await;
+    assert_eq!(part.status(), StatusCode::PARTIAL_CONTENT);
+    assert_eq!(
+        part.headers()["content-range"],
+        "bytes 524287-1048577/1500001"
+    );
+    assert!(body(part).await == box_.image[524_287..=1_048_577]);
+
+    let changed = box_
+        .get(path, &[("range", "bytes=5-6"), ("if-range", "\"other\"")])
+        .await;
+    assert_eq!(changed.status(), StatusCode::OK);
+    let beyond = box_.get(path, &[("range", "bytes=1500001-")]).await;
+    assert_eq!(
+        (
+            beyond.status(),
+            beyond.headers()["content-range"].to_str().unwrap()
+        ),
+        (StatusCode::RANGE_NOT_SATISFIABLE, "bytes */1500001")
+    );
+    let known = box_.get(path, &[("if-none-match", &etag)]).await;
+    assert_eq!(known.status(), StatusCode::NOT_MODIFIED);
+
+    let head = Request::head(path)
+        .header("host", "box")
+        .body(Full::default())
+        .unwrap();
+    let head = send(box_.address, head).await;
+    assert_eq!(head.headers()["content-length"], "1500001");
+    assert!(body(head).await.is_empty());
+}
+
+#[tokio::test]
+async fn nothing_outside_the_stick_can_be_read() {
+    let box_ = serve().await;
+    for path in [
+        "/images/../secret",
+        "/images/..%2fsecret",
+        "/images/",
+        "/images/.",
+        "/images/a/b",
+        "/secret",
+        "/boot/../../secret",
+        "/grub/../secret",
+    ] {
+        assert_eq!(box_.text(path).await.0, StatusCode::NOT_FOUND, "{path}");
+    }
+    std::os::unix::fs::symlink("/", box_.dir.path().join("usr/share/firstlight/images/dir"))
+        .unwrap();
+    assert_eq!(
+        box_.text("/images/dir").await.0,
+        StatusCode::NOT_FOUND,
+        "a directory is no file"
+    );
+    let request = Request::put("/images/node.raw.zst")
+        .header("host", "box")
+        .body(Full::default())
+        .unwrap();
+    assert_eq!(
+        send(box_.address, request).await.status(),
+        StatusCode::METHOD_NOT_ALLOWED
+    );
+}
+
+#[tokio::test]
+async fn firmware_finds_its_files_also_with_double_slashes() {
+    let box_ = serve().await;
+    assert_eq!(
+        box_.text("/boot/kernel").await,
+        (StatusCode::OK, "kernel".into())
+    );
+    assert_eq!(
+        box_.text("//shimx64.efi").await,
+        (StatusCode::OK, "shim".into())
+    );
+    assert_eq!(
+        box_.text("/boot/ca.pem").await,
+        (StatusCode::OK, "pem".into())
+    );
+    assert_eq!(box_.text("/grubx64.efi").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(
+        box_.text("/grub/x86_64-efi/command.lst").await.0,
+        StatusCode::NOT_FOUND
+    );
+}
+
+#[tokio::test]
+async fn boot_scripts_follow_the_decision_of_the_controller() {
+    let box_ = serve().await;
+    let script = "/boot/ipxe?mac=52:54:00:00:00:01";
+    assert_eq!(
+        box_.text(script).await.0,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "before the PKI exists"
+    );
+    box_.boot.send_replace(Some(boot_site()));
+    let (code, ramdisk) = box_.text(script).await;
+    assert!(
+        code == StatusCode::OK
+            && ramdisk.starts_with("#!ipxe")
+            && ramdisk.contains("firstlight.box=http://172.22.0.1"),
+        "{ramdisk}"
+    );
+    assert!(box_.text("/grub/grub.cfg").await.1.contains("mac-"));
+    let mac: MacAddr = "52:54:00:00:00:01".parse().unwrap();
+    box_.controller.view.send_replace(Arc::new(View {
+        targets: [(mac, BootTarget::Disk)].into(),
+    }));
+    assert!(!box_.text(script).await.1.contains("firstlight.box="));
+    assert!(
+        !box_
+            .text("/grub/mac-52:54:00:00:00:01.cfg")
+            .await
+            .1
+            .contains("firstlight.box=")
+    );
+    for bad in [
+        "/boot/ipxe",
+        "/boot/ipxe?mac=",
+        "/boot/ipxe?mac=01:00:5e:00:00:01",
+        "/boot/ipxe?mac=$(reboot)",
+    ] {
+        assert_eq!(box_.text(bad).await.0, StatusCode::BAD_REQUEST, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn a_report_is_answered_and_hostile_ones_are_refused() {
+    let mut box_ = serve().await;
+    let path = "/api/v1/ramdisk/report";
+    let good = r#"{"bootMac":"52:54:00:00:00:01","bootId":"a","address":"","inventory":{},"disks":[],"lookup":"notAsked"}"#;
+    let answering = async {
+        let Some(Input::Report {
+            report,
+            peer,
+            answer,
+        }) = box_.controller.inputs.recv().await
+        else {
+            panic!("a report")
+        };
+        assert_eq!(
+            (report.boot_id.as_str(), peer),
+            ("a", [127, 0, 0, 1].into())
+        );
+        answer
+            .send(firstlight_api::report::Directive::BootDisk)
+            .unwrap();
+    };
+    let address = box_.address;
+    let asking = async {
+        let request = Request::post(path)
+            .header("host", "box")
+            .body(Full::new(Bytes::from(good)))
+            .unwrap();
+        String::from_utf8(body(send(address, request).await).await.to_vec()).unwrap()
+    };
+    let ((), answer) = tokio::join!(answering, asking);
+    assert_eq!(answer, r#"{"action":"bootDisk"}"#);
+
+    for (bad, code) in [
+        (Bytes::from("{"), StatusCode::BAD_REQUEST),
+        (
+            Bytes::from(good.replace("52:54", "gg:54")),
+            StatusCode::BAD_REQUEST,
+        ),
+        (Bytes::from("[".repeat(100_000)), StatusCode::BAD_REQUEST),
+        (
+            Bytes::from(vec![b' '; 1024 * 1024 + 1]),
+            StatusCode::PAYLOAD_TOO_LARGE,
+        ),
+    ] {
+        assert_eq!(box_.post(path, bad).await.0, code);
+    }
+    let progress = r#"{"bootMac":"52:54:00:00:00:01","bootId":"a","phase":{"phase":"writing","bytes":1,"total":2}}"#;
+    assert_eq!(
+        box_.post("/api/v1/ramdisk/progress", progress).await.0,
+        StatusCode::OK
+    );
+    assert!(matches!(
+        box_.controller.inputs.try_recv(),
+        Ok(Input::Progress { .. })
+    ));
+}
