@@ -105,3 +105,6 @@ fn read_memory(sys: &SysTree) -> Memory {
         physical_mb: installed.or_else(|| total.map(|bytes| (bytes >> 20).next_multiple_of(128))),
     }
 }
+
+#[cfg(test)]
+mod tests;

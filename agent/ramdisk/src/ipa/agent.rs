@@ -575,3 +575,6 @@ fn answer(ask: u64, body: Value) -> Action {
 fn fault(code: &str, text: &str) -> Value {
     json!({"faultcode": code, "faultstring": text})
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::hints::{Hints, root_disk};
+use super::*;
+
+/// A tree like a machine's: files with their text, and links.
+struct Tree(tempfile::TempDir);
+
+impl Tree {
+    fn new(files: &[(&str, &str)], links: &[(&str, &str)]) -> Self {
+        let tree = Self(tempfile::tempdir().unwrap());
+        for (path, text) in files {
+            tree.file(path, text.as_bytes());
+        }
+        for (path, target) in links {
+            let path = tree.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            symlink(target, path).unwrap();
+        }
+        tree
+    }
+
+    fn file(&self, path: &str, bytes: &[u8]) {
+        let path = self.0.path().join(path);
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    fn sys(&self) -> SysTree {
+        SysTree::new(self.0.path())
+    }
+}
+
+/// A virtio disk and NIC of QEMU's q35 machine, laid out as its kernel 6.12 shows them, and things that are no disks.
+fn virtual_server() -> Tree {
+    const NIC: &str = "sys/devices/pci0000:00/0000:00:02.0/virtio0";
+    const DISK: &str = "sys/devices/pci0000:00/0000:00:03.0/virtio1/block/vda";
+    let nic = format!("{NIC}/net/ens2");
+    let files = [
+        (format!("{nic}/address"), "52:54:00:12:34:56\n"),
+        (format!("{nic}/carrier"), "1\n"),
+        (format!("{nic}/speed"), "-1\n"),
+        (format!("{NIC}/vendor"), "0x1af4\n"),
+        (format!("{NIC}/device"), "0x0001\n"),
+        (
+            "sys/devices/virtual/net/lo/address".into(),
+            "00:00:00:00:00:00\n",
+        ),
+        (format!("{DISK}/size"), "20971520\n"),
+        (format!("{DISK}/removable"), "0\n"),
+        (format!("{DISK}/ro"), "0\n"),
+        (format!("{DISK}/serial"), "disk-1\n"),
+        (format!("{DISK}/queue/rotational"), "1\n"),
+        (format!("{DISK}/queue/logical_block_size"), "512\n"),
+        (format!("{DISK}/queue/physical_block_size"), "4096\n"),
+        ("sys/block/loop0/size".into(), "99999\n"),
+        ("sys/block/sr0/size".into(), "99999\n"),
+        ("sys/block/sdz/size".into(), "99999999\n"),
+        ("sys/block/sdz/removable".into(), "1\n"),
+        ("sys/block/sdy/size".into(), "0\n"),
+        ("sys/class/dmi/id/sys_vendor".into(), "QEMU\n"),
+        (
+            "sys/class/dmi/id/product_name".into(),
+            "Standard PC (Q35 + ICH9, 2009)\n",
+        ),
+        (
+            "proc/meminfo".into(),
+            "MemTotal:         469380 kB\nMemFree: 1 kB\n",
+        ),
+        ("proc/sys/kernel/hostname".into(), "(none)\n"),
+        ("sys/firmware/efi/fw_platform_size".into(), "64\n"),
+    ];
+    let files: Vec<(&str, &str)> = files.iter().map(|(p, t)| (p.as_str(), *t)).collect();
+    let links = [
+        (
+            "sys/class/net/ens2",
+            "../../devices/pci0000:00/0000:00:02.0/virtio0/net/ens2",
+        ),
+        ("sys/class/net/lo", "../../devices/virtual/net/lo"),
+        (
+            "sys/devices/pci0000:00/0000:00:02.0/virtio0/net/ens2/device",
+            "../../../virtio0",
+        ),
+        (
+            "sys/devices/pci0000:00/0000:00:02.0/virtio0/driver",
+            "../../../../bus/virtio/drivers/virtio_net",
+        ),
+        (
+            "sys/block/vda",
+            "../devices/pci0000:00/0000:00:03.0/virtio1/block/vda",
+        ),
+        (
+            "sys/devices/pci0000:00/0000:00:03.0/virtio1/block/vda/device",
+            "../../../virtio1",
+        ),
+    ];
+    Tree::new(&files, &links)
+}
+
+fn link() -> Link {
+    Link {
+        boot_mac: "52:54:00:12:34:56".into(),
+        address: "172.22.0.50".parse().unwrap(),
+    }
+}
+
+#[test]
+fn a_virtual_server_in_the_field_names_of_ironic_python_agent() {
+    let inventory = collect(&virtual_server().sys(), &link());
+    let wanted = json!({
+        "interfaces": [{
+            "name": "ens2", "mac_address": "52:54:00:12:34:56", "ipv4_address": "172.22.0.50", "ipv6_address": null,
+            "has_carrier": true, "lldp": null, "vendor": "0x1af4", "product": "0x0001", "client_id": null,
+            "biosdevname": null, "speed_mbps": null, "pci_address": "0000:00:02.0", "driver": "virtio_net",
+        }],
+        "cpu": {
+            "model_name": "", "frequency": null, "count": 0, "architecture": "x86_64", "flags": [], "socket_count": 1,
+        },
+        "disks": [{
+            "name": "/dev/vda", "model": "", "size": 10_737_418_240_u64, "rotational": true, "wwn": null,
+            "serial": "disk-1", "vendor": null, "wwn_with_extension": null, "wwn_vendor_extension": null, "hctl": null,
+            "by_path": "/dev/disk/by-path/pci-0000:00:03.0", "logical_sectors": 512, "physical_sectors": 4096,
+            "tran": "virtio",
+        }],
+        "memory": {"total": 480_645_120, "physical_mb": 512},
+        "system_vendor": {
+            "product_name": "Standard PC (Q35 + ICH9, 2009)", "serial_number": null, "manufacturer": "QEMU",
+            "firmware": {"vendor": null, "version": null, "build_date": null},
+        },
+        "boot": {"current_boot_mode": "uefi", "pxe_interface": "52:54:00:12:34:56"},
+        "hostname": "localhost", "bmc_address": null, "bmc_v6address": null,
+    });
+    assert_eq!(serde_json::to_value(&inventory).unwrap(), wanted);
+}
+
+#[test]
+fn an_empty_tree_is_an_empty_machine_and_no_failure() {
+    let inventory = collect(&Tree::new(&[], &[]).sys(), &link());
+    assert_eq!((inventory.disks.len(), inventory.interfaces.len()), (0, 0));
+    assert_eq!(inventory.boot.current_boot_mode, "bios");
+}
+
+#[test]
+fn a_sata_disk_has_its_world_wide_name_serial_and_path() {
+    const PLACE: &str = "sys/devices/pci0000:00/0000:00:1f.2/ata3/host2/target2:0:0/2:0:0:0";
+    let disk = format!("{PLACE}/block/sda");
+    let files = [
+        (format!("{disk}/size"), "7814037168\n"),
+        (format!("{PLACE}/model"), "ST4000NM0035    \n"),
+        (format!("{PLACE}/vendor"), "ATA     \n"),
+        (format!("{PLACE}/wwid"), "naa.5000c500a0b1c2d3\n"),
+        ("sys/class/ata_port/ata3/port_no".into(), "3\n"),
+    ];
+    let files: Vec<(&str, &str)> = files.iter().map(|(p, t)| (p.as_str(), *t)).collect();
+    let links = [
+        (
+            "sys/block/sda",
+            "../devices/pci0000:00/0000:00:1f.2/ata3/host2/target2:0:0/2:0:0:0/block/sda",
+        ),
+        (
+            "sys/devices/pci0000:00/0000:00:1f.2/ata3/host2/target2:0:0/2:0:0:0/block/sda/device",
+            "../../../2:0:0:0",
+        ),
+    ];
+    let tree = Tree::new(&files, &links);
+    tree.file(&format!("{PLACE}/vpd_pg80"), b"\0\x80\0\x08ZC1     ");
+    let disks = disks::read_disks(&tree.sys());
+    let disk = &disks[0];
+    assert_eq!(disk.wwn.as_deref(), Some("0x5000c500a0b1c2d3"));
+    assert_eq!(disk.serial.as_deref(), Some("ZC1"));
+    assert_eq!(disk.hctl.as_deref(), Some("2:0:0:0"));
+    assert_eq!(
+        disk.by_path.as_deref(),
+        Some("/dev/disk/by-path/pci-0000:00:1f.2-ata-3")
+    );
+    assert_eq!(
+        (disk.tran.as_deref(), disk.model.as_str()),
+        (Some("sata"), "ST4000NM0035")
+    );
+}
+
+#[test]
+fn a_mounted_disk_is_nobodys_target() {
+    let tree = virtual_server();
+    tree.file("proc/mounts", b"/dev/vda1 / ext4 rw 0 0\n");
+    assert_eq!(disks::read_disks(&tree.sys()), []);
+    // Another disk whose name only begins alike.
+    tree.file("proc/mounts", b"/dev/vdab1 / ext4 rw 0 0\n");
+    assert_eq!(disks::read_disks(&tree.sys()).len(), 1);
+}
+
+fn disk(name: &str, gib: u64) -> Disk {
+    Disk {
+        name: format!("/dev/{name}"),
+        model: "SAMSUNG MZ7KH  480".into(),
+        size: gib << 30,
+        rotational: name == "sdc",
+        serial: Some(format!("S-{name}")),
+        ..Disk::default()
+    }
+}
+
+#[test]
+fn without_hints_the_smallest_of_at_least_four_gibibytes_wins_and_ties_go_by_name() {
+    let disks = [
+        disk("sdd", 3),
+        disk("sdc", 100),
+        disk("sdb", 20),
+        disk("sda", 20),
+    ];
+    assert_eq!(root_disk(&disks, None).unwrap().name, "/dev/sda");
+    assert_eq!(root_disk(&disks[..1], None), None);
+}
+
+#[test]
+fn every_operator_of_a_hint() {
+    let disks = [disk("sda", 480), disk("sdb", 960), disk("sdc", 4000)];
+    for (hints, wanted) in [
+        (json!({"size": 960}), Some("sdb")),
+        (json!({"size": ">= 900"}), Some("sdb")),
+        (json!({"size": "= 900"}), Some("sdb")),
+        (json!({"size": "<= 480"}), Some("sda")),
+        (json!({"size": "< 480"}), None),
+        (json!({"size": "> 960"}), Some("sdc")),
+        (json!({"size": "!= 480"}), Some("sdb")),
+        (json!({"size": "<or> 7 <or> 4000"}), Some("sdc")),
+        (json!({"rotational": true}), Some("sdc")),
+        (json!({"rotational": "false", "size": ">500"}), Some("sdb")),
+        (json!({"name": "/dev/sdb"}), Some("sdb")),
+        (json!({"name": "s== /dev/sdb"}), Some("sdb")),
+        (json!({"name": "s!= /dev/sda"}), Some("sdb")),
+        (json!({"name": "s> /dev/sdb"}), Some("sdc")),
+        (json!({"model": "<in> mz7kh"}), Some("sda")),
+        (
+            json!({"model": "<all-in> samsung 480", "name": "/dev/sdb"}),
+            Some("sdb"),
+        ),
+        (json!({"model": "samsung mz7kh 480"}), Some("sda")),
+        (json!({"serial": "<or> x <or> S-sdb"}), Some("sdb")),
+        (json!({"wwn": "0x5000"}), None),
+    ] {
+        let parsed = Hints::parse(&hints).unwrap();
+        let found = root_disk(&disks, Some(&parsed)).map(|d| d.name.trim_start_matches("/dev/"));
+        assert_eq!(found, wanted, "{hints}");
+    }
+}
+
+#[test]
+fn a_hint_that_cannot_be_understood_is_refused() {
+    for hints in [
+        json!({"colour": "red"}),
+        json!({"size": "large"}),
+        json!({"rotational": "maybe"}),
+        json!({"name": ""}),
+        json!([]),
+    ] {
+        assert!(Hints::parse(&hints).is_err(), "{hints}");
+    }
+}

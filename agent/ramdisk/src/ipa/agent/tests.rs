@@ -1,0 +1,690 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const TOKEN: &str = "tok-1";
+
+fn seconds(at: u64) -> Duration {
+    Duration::from_secs(at)
+}
+
+fn node(token: &str) -> Node {
+    Node {
+        uuid: "n1".into(),
+        token: token.into(),
+        heartbeat_timeout: seconds(60),
+        md5_allowed: false,
+    }
+}
+
+/// An agent on a virtual clock. Lines for the console are left out of what tests compare.
+struct Line {
+    agent: Agent,
+    now: Duration,
+    asks: u64,
+}
+
+impl Line {
+    fn start(has_box: bool) -> (Self, Vec<Action>) {
+        let (agent, actions) = Agent::start(Config {
+            has_box,
+            inspects: true,
+            seed: 7,
+            started_at: 1000,
+        });
+        (
+            Self {
+                agent,
+                now: Duration::ZERO,
+                asks: 0,
+            },
+            actions,
+        )
+    }
+
+    /// With the box's word, an inspection that is not wanted, and a lookup that is.
+    fn registered() -> Self {
+        let (mut line, _) = Self::start(true);
+        line.send(Event::Reported(Ok(Directive::Lookup)));
+        line.send(Event::Registration(Registration::NotWanted));
+        let actions = line.send(Event::Registration(Registration::Accepted(node(TOKEN))));
+        let beat = Action::Beat {
+            uuid: "n1".into(),
+            token: TOKEN.into(),
+        };
+        assert_eq!(
+            actions,
+            [
+                beat,
+                Action::Report {
+                    lookup: LookupState::Registered
+                }
+            ]
+        );
+        line.send(Event::Reported(Ok(Directive::Lookup)));
+        line.send(Event::Beaten(Beaten::Accepted));
+        line
+    }
+
+    fn send(&mut self, event: Event) -> Vec<Action> {
+        let mut actions = self.agent.handle(self.now, event);
+        actions.retain(|a| !matches!(a, Action::Say(_)));
+        actions
+    }
+
+    /// Lets the time pass that the agent asks for.
+    fn wake(&mut self) -> Vec<Action> {
+        self.now = self.agent.next_wake().expect("a timer").max(self.now);
+        self.send(Event::Woken)
+    }
+
+    /// Wakes until `wanted` appears; answers heartbeats and reports on the way.
+    fn wake_until(&mut self, wanted: impl Fn(&Action) -> bool) -> Action {
+        for _ in 0..100 {
+            for action in self.wake() {
+                if wanted(&action) {
+                    return action;
+                }
+                match action {
+                    Action::Beat { .. } => drop(self.send(Event::Beaten(Beaten::Accepted))),
+                    Action::Report { .. } => {
+                        drop(self.send(Event::Reported(Ok(Directive::Lookup))))
+                    }
+                    Action::Inspect => {
+                        drop(self.send(Event::Registration(Registration::NotWanted)))
+                    }
+                    _ => {}
+                }
+            }
+        }
+        panic!("it never came");
+    }
+
+    fn post(&mut self, token: &str, wait: bool, name: &str, params: Value) -> Vec<Action> {
+        self.asks += 1;
+        let body = json!({"name": name, "params": params})
+            .to_string()
+            .into_bytes();
+        let request = Request::Run {
+            token: Some(token.into()),
+            wait,
+            body,
+        };
+        self.send(Event::Asked {
+            ask: self.asks,
+            request,
+        })
+    }
+
+    fn list(&mut self) -> Vec<Value> {
+        self.asks += 1;
+        let request = Request::List {
+            token: Some(self.token()),
+        };
+        let (status, body) = answered(&self.send(Event::Asked {
+            ask: self.asks,
+            request,
+        }));
+        assert_eq!(status, 200);
+        body["commands"].as_array().unwrap().clone()
+    }
+
+    fn token(&self) -> String {
+        match &self.agent.stage {
+            Stage::Registered(session) => session.node.token.clone(),
+            other => panic!("not registered: {other:?}"),
+        }
+    }
+}
+
+fn answered(actions: &[Action]) -> (u16, Value) {
+    actions
+        .iter()
+        .find_map(|a| match a {
+            Action::Answer { status, body, .. } => Some((*status, body.clone())),
+            _ => None,
+        })
+        .expect("an answer")
+}
+
+fn started(actions: &[Action]) -> Uuid {
+    actions
+        .iter()
+        .find_map(|a| match a {
+            Action::Start { id, .. } => Some(*id),
+            _ => None,
+        })
+        .expect("a job")
+}
+
+fn write_image() -> Value {
+    json!({
+        "node": {"driver": "manual-management", "power_interface": "fake", "properties": {}, "instance_info": {}},
+        "ports": [],
+        "step": {"interface": "deploy", "step": "write_image", "args": {"configdrive": null, "image_info": {
+            "id": "node.raw", "urls": ["http://box/images/node.raw"], "disk_format": "raw",
+            "os_hash_algo": "sha256", "os_hash_value": "ab".repeat(32),
+        }}},
+    })
+}
+
+#[test]
+fn the_box_is_asked_first_then_inspection_then_lookup() {
+    let (mut line, first) = Line::start(true);
+    assert_eq!(
+        first,
+        [Action::Report {
+            lookup: LookupState::NotAsked
+        }]
+    );
+    assert_eq!(
+        line.send(Event::Reported(Ok(Directive::Lookup))),
+        [Action::Inspect]
+    );
+    assert_eq!(
+        line.send(Event::Registration(Registration::NotWanted)),
+        [Action::LookUp]
+    );
+    assert_eq!(line.send(Event::Registration(Registration::NotWanted)), []);
+    assert_eq!(
+        line.wake(),
+        [Action::Report {
+            lookup: LookupState::NotWanted
+        }]
+    );
+    assert!(line.now <= seconds(3), "{:?}", line.now);
+}
+
+#[test]
+fn an_accepted_inventory_saves_the_lookup() {
+    let (mut line, _) = Line::start(true);
+    line.send(Event::Reported(Ok(Directive::Lookup)));
+    let actions = line.send(Event::Registration(Registration::Accepted(node("t"))));
+    assert_eq!(
+        actions[0],
+        Action::Beat {
+            uuid: "n1".into(),
+            token: "t".into()
+        }
+    );
+}
+
+#[test]
+fn a_host_that_must_wait_asks_nobody_but_the_box() {
+    let (mut line, _) = Line::start(true);
+    for _ in 0..3 {
+        let wait = Directive::Wait {
+            seconds: 10,
+            reason: "its disk has data".into(),
+        };
+        let before = line.now;
+        assert_eq!(line.send(Event::Reported(Ok(wait))), []);
+        assert_eq!(
+            line.wake(),
+            [Action::Report {
+                lookup: LookupState::NotAsked
+            }]
+        );
+        assert_eq!(line.now - before, seconds(10));
+    }
+}
+
+#[test]
+fn an_installed_host_starts_its_disk() {
+    let (mut line, _) = Line::start(true);
+    let actions = line.send(Event::Reported(Ok(Directive::BootDisk)));
+    assert_eq!(
+        actions,
+        [Action::CloseServer, Action::Leave(Departure::BootDisk)]
+    );
+}
+
+#[test]
+fn a_box_that_is_down_does_not_stop_ironic_and_retries_are_spread_and_bounded() {
+    let (mut line, _) = Line::start(true);
+    let mut pauses = Vec::new();
+    for _ in 0..12 {
+        assert_eq!(
+            line.send(Event::Reported(Err("refused".into()))),
+            [Action::Inspect]
+        );
+        assert_eq!(
+            line.send(Event::Registration(Registration::Failed("refused".into()))),
+            []
+        );
+        let before = line.now;
+        assert!(matches!(line.wake()[..], [Action::Report { .. }]));
+        pauses.push(line.now - before);
+    }
+    // A box is back 3 to 4 minutes after a power cut: nobody may sleep much longer than that takes to notice.
+    assert!(
+        pauses.iter().all(|p| *p >= seconds(1) && *p <= seconds(18)),
+        "{pauses:?}"
+    );
+    assert!(
+        pauses[11] > pauses[0] && pauses[10] != pauses[11],
+        "{pauses:?}"
+    );
+}
+
+#[test]
+fn without_a_box_it_is_a_plain_agent() {
+    let (mut line, first) = Line::start(false);
+    assert_eq!(first, [Action::Inspect]);
+    line.send(Event::Registration(Registration::NotWanted));
+    line.send(Event::Registration(Registration::NotWanted));
+    assert_eq!(line.wake(), [Action::Inspect]);
+    let actions = line.send(Event::Registration(Registration::Accepted(node("t"))));
+    assert_eq!(
+        actions,
+        [Action::Beat {
+            uuid: "n1".into(),
+            token: "t".into()
+        }]
+    );
+}
+
+#[test]
+fn a_lost_token_is_reported_and_asked_for_again() {
+    let (mut line, _) = Line::start(true);
+    line.send(Event::Reported(Ok(Directive::Lookup)));
+    assert_eq!(
+        line.send(Event::Registration(Registration::TokenHidden)),
+        [Action::LookUp]
+    );
+    line.send(Event::Registration(Registration::TokenHidden));
+    assert_eq!(
+        line.wake(),
+        [Action::Report {
+            lookup: LookupState::TokenLost
+        }]
+    );
+}
+
+#[test]
+fn heartbeats_are_eager_at_first_and_then_within_the_timeout() {
+    let mut line = Line::registered();
+    let mut beats = vec![line.now];
+    while line.now < seconds(400) {
+        line.wake_until(|a| matches!(a, Action::Beat { .. }));
+        beats.push(line.now);
+        line.send(Event::Beaten(Beaten::Accepted));
+    }
+    let gaps: Vec<Duration> = beats.windows(2).map(|w| w[1] - w[0]).collect();
+    assert!(gaps[..20].iter().all(|g| *g == BEAT_EAGER), "{gaps:?}");
+    let steady = &gaps[gaps.len() - 4..];
+    assert!(
+        steady
+            .iter()
+            .all(|g| *g >= seconds(18) && *g <= seconds(36)),
+        "{gaps:?}"
+    );
+}
+
+#[test]
+fn a_locked_node_is_tried_again_soon() {
+    let mut line = Line::registered();
+    line.wake_until(|a| matches!(a, Action::Beat { .. }));
+    let before = line.now;
+    line.send(Event::Beaten(Beaten::Locked));
+    line.wake_until(|a| matches!(a, Action::Beat { .. }));
+    assert_eq!(line.now - before, BEAT_RETRY);
+}
+
+#[test]
+fn every_request_with_another_token_is_refused() {
+    let mut line = Line::registered();
+    let bad = || Some("tok-2".to_owned());
+    for request in [
+        Request::Run {
+            token: bad(),
+            wait: true,
+            body: b"{}".to_vec(),
+        },
+        Request::Run {
+            token: None,
+            wait: true,
+            body: b"{}".to_vec(),
+        },
+        Request::List { token: bad() },
+        Request::One {
+            token: bad(),
+            id: "x".into(),
+        },
+    ] {
+        let (status, body) = answered(&line.send(Event::Asked { ask: 1, request }));
+        assert_eq!((status, body["faultcode"].as_str()), (401, Some("Client")));
+    }
+    let (mut waiting, _) = Line::start(true);
+    let request = Request::List {
+        token: Some(String::new()),
+    };
+    assert_eq!(
+        answered(&waiting.send(Event::Asked { ask: 1, request })).0,
+        401
+    );
+    assert_eq!(
+        answered(&waiting.send(Event::Asked {
+            ask: 2,
+            request: Request::Status
+        }))
+        .1["started_at"],
+        1000
+    );
+}
+
+#[test]
+fn refusals_carry_a_faultstring() {
+    let mut line = Line::registered();
+    let mut bad_digest = write_image();
+    bad_digest["step"]["args"]["image_info"]["os_hash_value"] = json!("zz");
+    let mut unchecked = write_image();
+    unchecked["step"]["args"]["image_info"]["os_hash_algo"] = Value::Null;
+    let mut hint = write_image();
+    hint["node"]["properties"]["root_device"] = json!({"color": "red"});
+    for (name, params, status, text) in [
+        ("deploy.fly", json!({}), 400, "Invalid command: deploy.fly"),
+        (
+            "rescue.finalize_rescue",
+            json!({}),
+            404,
+            "Invalid extension: rescue",
+        ),
+        ("nonsense", json!({}), 400, "Invalid command: nonsense"),
+        (
+            "deploy.execute_deploy_step",
+            json!({}),
+            400,
+            "params.step.step",
+        ),
+        (
+            "deploy.execute_deploy_step",
+            bad_digest,
+            400,
+            "64 hex digits",
+        ),
+        (
+            "deploy.execute_deploy_step",
+            unchecked,
+            400,
+            "never written unchecked",
+        ),
+        (
+            "deploy.execute_deploy_step",
+            hint,
+            400,
+            "color is not a hint",
+        ),
+        (
+            "clean.execute_clean_step",
+            json!({"step": {"step": "burn"}}),
+            400,
+            "no clean step burn",
+        ),
+        ("standby.sync", json!(3), 400, "object of params"),
+    ] {
+        let (found, body) = answered(&line.post(TOKEN, true, name, params));
+        assert_eq!(found, status, "{name}: {body}");
+        assert!(
+            body["faultstring"].as_str().unwrap().contains(text),
+            "{name}: {body}"
+        );
+    }
+    assert_eq!(
+        line.list(),
+        Vec::<Value>::new(),
+        "a refused command leaves no trace"
+    );
+}
+
+/// The calls of `ipa-protocol.md` 3.3, in their order.
+#[test]
+fn a_deploy_from_steps_to_lockdown() {
+    let mut line = Line::registered();
+    let (_, steps) = answered(&line.post(
+        TOKEN,
+        true,
+        "deploy.get_deploy_steps",
+        json!({"node": {}, "ports": []}),
+    ));
+    assert_eq!(steps["command_status"], "SUCCEEDED");
+    assert_eq!(steps["command_name"], "get_deploy_steps");
+    let steps = &steps["command_result"]["deploy_steps"];
+    assert_eq!(steps["FirstlightHardwareManager"][0]["step"], "write_image");
+
+    let actions = line.post(TOKEN, false, "deploy.execute_deploy_step", write_image());
+    let (_, running) = answered(&actions);
+    assert_eq!(running["command_status"], "RUNNING");
+    let id = started(&actions);
+    assert_eq!(running["id"], id.to_string());
+    let (busy, fault) = answered(&line.post(TOKEN, true, "standby.sync", json!({})));
+    assert_eq!(busy, 409);
+    assert!(
+        fault["faultstring"]
+            .as_str()
+            .unwrap()
+            .starts_with("Agent is busy")
+    );
+    assert_eq!(line.list().len(), 2);
+
+    // The end of the step forces a heartbeat.
+    line.wake_until(|a| matches!(a, Action::Beat { .. }));
+    line.send(Event::Beaten(Beaten::Accepted));
+    line.now += seconds(3);
+    let actions = line.send(Event::Finished {
+        id,
+        result: Ok(json!({"deploy_result": 1})),
+    });
+    assert!(
+        actions.iter().any(|a| matches!(a, Action::Beat { .. })),
+        "{actions:?}"
+    );
+    line.send(Event::Beaten(Beaten::Accepted));
+    assert_eq!(line.list()[1]["command_status"], "SUCCEEDED");
+
+    let (_, uuids) = answered(&line.post(TOKEN, true, "standby.get_partition_uuids", json!({})));
+    assert_eq!(uuids["command_status"], "SUCCEEDED");
+    let actions = line.post(TOKEN, true, "standby.sync", json!({}));
+    assert!(
+        !actions.iter().any(|a| matches!(a, Action::Answer { .. })),
+        "the answer comes when it is done"
+    );
+    let actions = line.send(Event::Finished {
+        id: started(&actions),
+        result: Ok(Value::Null),
+    });
+    assert_eq!(answered(&actions).1["command_status"], "SUCCEEDED");
+
+    let id = started(&line.post(TOKEN, true, "system.lockdown", json!({})));
+    let actions = line.send(Event::Finished {
+        id,
+        result: Ok(Value::Null),
+    });
+    assert_eq!(answered(&actions).1["command_name"], "lockdown");
+    assert_eq!(actions.last(), Some(&Action::Tell(Phase::Rebooting)));
+    let before = line.now;
+    assert_eq!(
+        line.wake(),
+        [Action::CloseServer, Action::Leave(Departure::BootDisk)]
+    );
+    assert_eq!(line.now - before, LEAVE_AFTER);
+}
+
+#[test]
+fn a_failed_write_is_told_to_both_and_the_same_ramdisk_can_try_again() {
+    let mut line = Line::registered();
+    let id = started(&line.post(TOKEN, false, "deploy.execute_deploy_step", write_image()));
+    let failure = Failure {
+        reason: "the image has the wrong digest".into(),
+    };
+    let actions = line.send(Event::Finished {
+        id,
+        result: Err(failure),
+    });
+    assert!(actions.contains(&Action::Tell(Phase::Failed {
+        reason: "the image has the wrong digest".into()
+    })));
+    let last = line.list().pop().unwrap();
+    assert_eq!(last["command_status"], "FAILED");
+    assert_eq!(
+        last["command_error"]["details"],
+        "the image has the wrong digest"
+    );
+    assert_ne!(last["command_error"]["type"], "TypeError");
+
+    // Ironic wipes the token; the list of the old registration must not be seen under the new one.
+    line.wake_until(|a| matches!(a, Action::Beat { .. }));
+    let forgotten = Beaten::Forgotten("Invalid or missing agent token received.".into());
+    assert_eq!(line.send(Event::Beaten(forgotten)), []);
+    assert_eq!(
+        line.wake(),
+        [Action::Report {
+            lookup: LookupState::NotAsked
+        }]
+    );
+    line.send(Event::Reported(Ok(Directive::Lookup)));
+    line.send(Event::Registration(Registration::NotWanted));
+    line.send(Event::Registration(Registration::Accepted(node("tok-9"))));
+    assert_eq!(line.list(), Vec::<Value>::new());
+    assert_eq!(
+        answered(&line.post(TOKEN, true, "standby.sync", json!({}))).0,
+        401
+    );
+    started(&line.post("tok-9", false, "deploy.execute_deploy_step", write_image()));
+}
+
+#[test]
+fn a_reset_during_a_job_waits_for_its_end() {
+    let mut line = Line::registered();
+    let id = started(&line.post(TOKEN, true, "deploy.execute_deploy_step", write_image()));
+    line.wake_until(|a| matches!(a, Action::Beat { .. }));
+    let actions = line.send(Event::Beaten(Beaten::Forgotten("token".into())));
+    assert_eq!(answered(&actions).0, 401, "who waited for the job is told");
+    assert_eq!(actions.last(), Some(&Action::Abort));
+    assert_eq!(
+        line.agent.next_wake(),
+        None,
+        "two jobs must never share a disk"
+    );
+    line.send(Event::Finished {
+        id,
+        result: Err(Failure {
+            reason: "called off".into(),
+        }),
+    });
+    assert!(matches!(line.wake()[..], [Action::Report { .. }]));
+}
+
+#[test]
+fn power_off_is_a_restart_where_nobody_could_switch_it_on_again() {
+    for (driver, power, deployed, wanted) in [
+        ("manual-management", "fake", false, Departure::Reboot),
+        ("manual-management", "fake", true, Departure::BootDisk),
+        ("redfish", "redfish", true, Departure::PowerOff),
+        ("redfish", "agent", false, Departure::Reboot),
+    ] {
+        let mut line = Line::registered();
+        let mut params = write_image();
+        params["node"]["driver"] = json!(driver);
+        params["node"]["power_interface"] = json!(power);
+        if deployed {
+            let id = started(&line.post(TOKEN, false, "deploy.execute_deploy_step", params));
+            line.send(Event::Finished {
+                id,
+                result: Ok(Value::Null),
+            });
+        } else {
+            line.post(TOKEN, true, "clean.get_clean_steps", params);
+        }
+        let actions = line.post(TOKEN, false, "standby.power_off", json!({}));
+        assert_eq!(answered(&actions).1["command_status"], "RUNNING");
+        line.send(Event::Finished {
+            id: started(&actions),
+            result: Ok(Value::Null),
+        });
+        assert_eq!(
+            line.wake().pop(),
+            Some(Action::Leave(wanted)),
+            "{driver} {power} {deployed}"
+        );
+    }
+}
+
+#[test]
+fn an_inventory_is_offered_again_while_nothing_was_commanded() {
+    let mut line = Line::registered();
+    line.wake_until(|a| *a == Action::Inspect);
+    assert_eq!(line.now, OFFER_AFTER);
+    line.send(Event::Registration(Registration::Accepted(node("tok-new"))));
+    assert_eq!(line.token(), "tok-new");
+    line.post("tok-new", true, "clean.get_clean_steps", json!({}));
+    let until = line.now + seconds(200);
+    while line.now < until {
+        for action in line.wake() {
+            assert_ne!(action, Action::Inspect);
+            match action {
+                Action::Beat { .. } => drop(line.send(Event::Beaten(Beaten::Accepted))),
+                Action::Report { .. } => drop(line.send(Event::Reported(Ok(Directive::Lookup)))),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn the_box_may_send_an_idle_host_to_its_disk_but_never_a_working_one() {
+    let mut idle = Line::registered();
+    let actions = idle.send(Event::Reported(Ok(Directive::BootDisk)));
+    assert_eq!(actions.last(), Some(&Action::Leave(Departure::BootDisk)));
+    let mut working = Line::registered();
+    started(&working.post(TOKEN, false, "deploy.execute_deploy_step", write_image()));
+    assert_eq!(working.send(Event::Reported(Ok(Directive::BootDisk))), []);
+}
+
+proptest! {
+    /// Whatever the order of answers and requests: no panic, one job at a time, every request answered or waiting.
+    #[test]
+    fn any_order_of_events_keeps_one_job_at_a_time(picks in proptest::collection::vec(0_u8..14, 1..80)) {
+        let (mut line, _) = Line::start(true);
+        let mut job: Option<Uuid> = None;
+        for pick in picks {
+            let actions = match pick {
+                0 => line.send(Event::Reported(Ok(Directive::Lookup))),
+                1 => line.send(Event::Registration(Registration::NotWanted)),
+                2 | 3 => line.send(Event::Registration(Registration::Accepted(node(TOKEN)))),
+                4 => line.send(Event::Beaten(Beaten::Accepted)),
+                5 => line.send(Event::Beaten(Beaten::Forgotten("token".into()))),
+                6 | 7 => line.post(TOKEN, false, "deploy.execute_deploy_step", write_image()),
+                8 => line.post(TOKEN, true, "standby.sync", json!({})),
+                9 => line.post(TOKEN, true, "system.lockdown", json!({})),
+                10 => line.send(Event::Reported(Err("x".into()))),
+                11 => line.send(Event::Registration(Registration::Failed("x".into()))),
+                12 => match job.take() {
+                    Some(id) => line.send(Event::Finished { id, result: Ok(Value::Null) }),
+                    None => Vec::new(),
+                },
+                _ => { line.now += seconds(7); line.send(Event::Woken) }
+            };
+            for action in &actions {
+                if let Action::Start { id, .. } = action {
+                    prop_assert_eq!(job.replace(*id), None);
+                }
+                if let Action::Answer { status, body, .. } = action {
+                    prop_assert!(*status < 400 || body["faultstring"].is_string());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_body_of_a_command_is_answered(body in proptest::collection::vec(any::<u8>(), 0..100)) {
+        let mut line = Line::registered();
+        let request = Request::Run { token: Some(TOKEN.into()), wait: true, body };
+        answered(&line.send(Event::Asked { ask: 1, request }));
+    }
+}
