@@ -1,1 +1,11 @@
-//! See ARCHITECTURE.md.
+//! Whole-system tests in virtual machines, written as a user acts: build the image, switch machines on, look at the
+//! page's API, log in with SSH. No internals of the agent.
+//!
+//! `tests/stories.rs` holds the stories; this library is what they are told with: [`site`] makes image and key,
+//! [`scene`] runs the machines and waits, [`ssh`] logs in, [`figures`] keeps what was measured.
+//! To add a story: a function in `tests/stories/`, a line in the list of `tests/stories.rs`.
+
+pub mod figures;
+pub mod scene;
+pub mod site;
+pub mod ssh;

@@ -252,7 +252,7 @@ impl<'a> Session<'a> {
                 let door = self.lab.forward(0, SocketAddrV4::new(address, 22))?;
                 self.say(
                     &host.name,
-                    format!("ssh -p {} debian@127.0.0.1", door.port()),
+                    format!("ssh -p {} admin@127.0.0.1", door.port()),
                 );
             }
         }

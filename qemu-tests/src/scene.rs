@@ -1,0 +1,315 @@
+//! A story's stage: the lab, the box that is on, and waiting with a name, a limit and everything written down when it
+//! fails.
+
+use std::fmt;
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail, ensure};
+use firstlight_api::status::{HostState, HostStatus, SiteStatus, StepState};
+use imagebuilder::build::settings::find_cache;
+use imagebuilder::vm::lab::{BoxSpec, Lab, LabSpec, ServerSpec, read_status};
+use imagebuilder::vm::{Vm, changes};
+
+use crate::site::TestSite;
+use crate::ssh::Ssh;
+
+const LOOK: Duration = Duration::from_secs(1);
+/// Seconds after which a host in `failed` is not expected to recover.
+const STAYS_FAILED: f64 = 120.0;
+
+pub struct Scene<'a> {
+    site: &'a TestSite,
+    story: &'static str,
+    began: Instant,
+    pub lab: Lab,
+    /// Forwarded port of the box's page, the same over all boots of the box.
+    page: SocketAddr,
+    box_door: SocketAddr,
+    the_box: Option<Vm>,
+    servers: Vec<Vm>,
+    seen: SiteStatus,
+}
+
+impl<'a> Scene<'a> {
+    pub fn set(site: &'a TestSite, story: &'static str) -> Result<Self> {
+        let capture = failures()?.join(format!("{}.pcap", slug(story)));
+        let lab = Lab::set_up(LabSpec {
+            image: site.image.clone(),
+            keep: None,
+            capture: Some(capture),
+        })?;
+        let page = lab.forward_page(0)?;
+        let box_door = lab.forward(0, SocketAddrV4::new(lab.box_address(), 22))?;
+        let (began, seen) = (Instant::now(), SiteStatus::default());
+        Ok(Self {
+            site,
+            story,
+            began,
+            lab,
+            page,
+            box_door,
+            the_box: None,
+            servers: Vec::new(),
+            seen,
+        })
+    }
+
+    /// A line of the story.
+    pub fn tell(&self, line: impl fmt::Display) {
+        let _ = writeln!(
+            std::io::stdout(),
+            "{:7.1} s  {line}",
+            self.began.elapsed().as_secs_f64()
+        );
+    }
+
+    /// Switches the box on; returns when that was.
+    pub fn switch_box_on(&mut self, spec: BoxSpec) -> Result<Instant> {
+        self.tell(format_args!("box: power on, {} firmware", spec.firmware));
+        let vm = self.lab.start_box(spec)?;
+        let started = vm.started();
+        self.the_box = Some(vm);
+        self.seen = SiteStatus::default();
+        Ok(started)
+    }
+
+    pub fn switch_server_on(&mut self, spec: &ServerSpec) -> Result<Instant> {
+        let server = self.lab.start_server(spec)?;
+        self.tell(format_args!(
+            "{}: power on, {} firmware",
+            server.name(),
+            spec.firmware
+        ));
+        let started = server.started();
+        self.servers.push(server);
+        Ok(started)
+    }
+
+    /// Ends all servers; their disk files are complete afterwards.
+    pub fn switch_servers_off(&mut self) -> Result<()> {
+        for server in std::mem::take(&mut self.servers) {
+            self.tell(format_args!("{}: power off", server.name()));
+            server.switch_off()?;
+        }
+        Ok(())
+    }
+
+    /// The power cord of the box.
+    pub fn cut_box_power(&mut self) -> Result<()> {
+        self.tell("box: power cut");
+        self.the_box
+            .take()
+            .context("the box is off already")?
+            .cut_power()
+    }
+
+    /// Shuts the box down as its operator does.
+    pub fn shut_box_down(&mut self) -> Result<()> {
+        self.tell("box: poweroff");
+        // The connection may end before the answer.
+        let _ = self.box_ssh().run("sudo systemctl poweroff");
+        let mut vm = self.the_box.take().context("the box is off already")?;
+        let limit = self.limit(Duration::from_secs(40));
+        let asked = Instant::now();
+        while vm.check_running().is_ok() {
+            ensure!(
+                asked.elapsed() < limit,
+                "the box did not power off within {} s",
+                limit.as_secs()
+            );
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    pub fn box_ssh(&self) -> Ssh {
+        Ssh::new(self.box_door, &self.site.key)
+    }
+
+    /// A way to log in to the host with this MAC, which the status must give an address.
+    pub fn host_ssh(&self, mac: &str) -> Result<Ssh> {
+        let host = find_host(&self.seen, mac).context("the status does not list the host")?;
+        let address: Ipv4Addr = host
+            .address
+            .parse()
+            .with_context(|| format!("address of {}", host.name))?;
+        let door = self.lab.forward(0, SocketAddrV4::new(address, 22))?;
+        Ok(Ssh::new(door, &self.site.key))
+    }
+
+    /// Waits until the status value satisfies `found`; `limit` is for real hardware.
+    pub fn wait_status<T>(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        found: impl Fn(&SiteStatus) -> Option<T>,
+    ) -> Result<T> {
+        self.wait(what, limit, |scene| match read_status(scene.page) {
+            Ok(status) => {
+                for line in changes(&scene.seen, &status) {
+                    scene.tell(format_args!("    {}: {}", line.who, line.what));
+                }
+                scene.seen = status;
+                fail_on_failed(&scene.seen)?;
+                Ok(found(&scene.seen))
+            }
+            // The page comes after the power; when it never does the wait names its own limit.
+            Err(_) => Ok(None),
+        })
+    }
+
+    /// Waits until `found` has something; `limit` is for real hardware, emulation gets more.
+    pub fn wait<T>(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut found: impl FnMut(&mut Self) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let (began, limit) = (Instant::now(), self.limit(limit));
+        loop {
+            if let Some(value) = found(self).with_context(|| format!("waiting for {what}"))? {
+                self.tell(format_args!(
+                    "{what}  ({:.1} s)",
+                    began.elapsed().as_secs_f64()
+                ));
+                return Ok(value);
+            }
+            ensure!(
+                began.elapsed() < limit,
+                "waited {} s for: {what}",
+                limit.as_secs()
+            );
+            for vm in self.the_box.iter_mut().chain(&mut self.servers) {
+                vm.check_running()
+                    .with_context(|| format!("waiting for {what}"))?;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn limit(&self, real: Duration) -> Duration {
+        real * self.lab.accel().patience()
+    }
+
+    /// Fails when anything tried to leave the site.
+    pub fn nothing_leaked(&self) -> Result<()> {
+        let leaks = self.lab.wire().report().leaks;
+        ensure!(leaks.is_empty(), "frames left the site: {leaks:#?}");
+        self.tell("nothing left the site");
+        Ok(())
+    }
+
+    pub fn status(&self) -> &SiteStatus {
+        &self.seen
+    }
+
+    /// Writes down what a person needs to find out why: consoles, status, journal, capture; returns the directory.
+    pub fn write_failure(&mut self, error: &anyhow::Error) -> Result<PathBuf> {
+        let stamp = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
+        let dir = failures()?.join(format!("{}-{stamp}", slug(self.story)));
+        fs::create_dir_all(&dir)?;
+        fs::write(dir.join("error.txt"), format!("{error:#}\n"))?;
+        let seen = read_status(self.page).unwrap_or_else(|_| self.seen.clone());
+        fs::write(
+            dir.join("status.json"),
+            serde_json::to_string_pretty(&seen)?,
+        )?;
+        if self.the_box.is_some() {
+            let journal = self.box_ssh().run("sudo journalctl -b --no-pager");
+            fs::write(
+                dir.join("journal.txt"),
+                journal.unwrap_or_else(|error| format!("{error:#}")),
+            )?;
+        }
+        for entry in fs::read_dir(self.lab.dir())?.flatten() {
+            let name = entry.file_name();
+            let text = [".console", ".qemu.log"]
+                .iter()
+                .any(|end| name.to_string_lossy().ends_with(end));
+            if text {
+                fs::copy(entry.path(), dir.join(&name))?;
+            }
+        }
+        for vm in self.the_box.iter_mut().chain(&mut self.servers) {
+            let picture = dir.join(format!("{}.png", vm.name()));
+            let _ = vm.screenshot(&picture);
+            let _ = writeln!(
+                std::io::stdout(),
+                "--- last on the console of {}\n{}",
+                vm.name(),
+                vm.console().tail(12)
+            );
+        }
+        Ok(dir)
+    }
+}
+
+/// A directory that outlives the run.
+fn failures() -> Result<PathBuf> {
+    let dir = find_cache()?.join("failures");
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    Ok(dir)
+}
+
+fn slug(story: &str) -> String {
+    story
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect()
+}
+
+pub fn find_host<'s>(status: &'s SiteStatus, mac: &str) -> Option<&'s HostStatus> {
+    status
+        .hosts
+        .iter()
+        .find(|host| host.mac.eq_ignore_ascii_case(mac))
+}
+
+/// The host if it is in `state`.
+pub fn host_in(status: &SiteStatus, mac: &str, state: HostState) -> Option<HostStatus> {
+    find_host(status, mac)
+        .filter(|host| host.state == state)
+        .cloned()
+}
+
+/// True when the bring-up step `name` is done.
+pub fn step_done(status: &SiteStatus, name: &str) -> bool {
+    status
+        .bring_up
+        .iter()
+        .any(|step| step.name == name && matches!(step.state, StepState::Done { .. }))
+}
+
+/// How often the host came to have an image on its disk, by its history.
+pub fn installs(host: &HostStatus) -> usize {
+    let now = usize::from(host.state == HostState::Provisioned);
+    now + host
+        .history
+        .iter()
+        .filter(|event| event.state == HostState::Provisioned)
+        .count()
+}
+
+/// Stops a story early when a host stays failed: waiting longer would not help.
+fn fail_on_failed(status: &SiteStatus) -> Result<()> {
+    let failed = |host: &&HostStatus| {
+        host.state == HostState::Failed && status.uptime - host.since > STAYS_FAILED
+    };
+    let Some(host) = status.hosts.iter().find(failed) else {
+        return Ok(());
+    };
+    let problem = host.problem.clone().unwrap_or_default();
+    bail!(
+        "host {} failed: {} (next: {})",
+        host.name,
+        problem.what,
+        problem.next
+    )
+}

@@ -1,0 +1,68 @@
+//! The image under test, built as a person builds it, with a key made for this run in its `site.yaml`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use imagebuilder::build::build;
+use imagebuilder::build::cache::Reuse;
+use imagebuilder::build::progress::Progress;
+use imagebuilder::build::settings::{DEFAULT_MIRROR, Settings, find_cache, find_source};
+
+/// The name that `site.yaml` gives the first server; the second has none, as most servers in a new site.
+pub const SERVER_NAME: &str = "alpha";
+/// The address that `site.yaml` gives the first server.
+pub const SERVER_ADDRESS: &str = "172.22.0.20";
+const SERVER_MAC: &str = "52:54:00:f1:00:01";
+
+pub struct TestSite {
+    pub image: PathBuf,
+    /// Private key for `admin` on the box and on installed servers.
+    pub key: PathBuf,
+}
+
+/// Makes a key and builds an image that admits it.
+pub fn build_site() -> Result<TestSite> {
+    let dir = find_cache()?.join("tests");
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    let key = make_key(&dir)?;
+    let public = fs::read_to_string(key.with_extension("pub")).context("reading the public key")?;
+    let site = dir.join("site.yaml");
+    fs::write(&site, site_text(public.trim())).context("writing site.yaml")?;
+    let image = dir.join("firstlight.img");
+    build(
+        &Settings {
+            source: find_source()?,
+            cache: find_cache()?,
+            output: image.clone(),
+            mirror: DEFAULT_MIRROR.to_owned(),
+            site: Some(site),
+            debian: Reuse::Cached,
+        },
+        Progress::detect(),
+    )?;
+    Ok(TestSite { image, key })
+}
+
+fn make_key(dir: &Path) -> Result<PathBuf> {
+    let key = dir.join("id_ed25519");
+    for file in [key.clone(), key.with_extension("pub")] {
+        if file.exists() {
+            fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
+        }
+    }
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-C", "qemu-tests", "-f"])
+        .arg(&key)
+        .status()
+        .context("starting ssh-keygen (package openssh-client)")?;
+    ensure!(made.success(), "ssh-keygen failed: {made}");
+    Ok(key)
+}
+
+fn site_text(public: &str) -> String {
+    format!(
+        "name: tests\nsshKeys:\n  - {public}\nhosts:\n  - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n"
+    )
+}

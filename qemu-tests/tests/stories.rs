@@ -1,0 +1,82 @@
+//! The stories, one after the other: `cargo test -p qemu-tests --features vm [-- PART-OF-A-NAME]`.
+
+#[path = "stories/everyday.rs"]
+mod everyday;
+#[path = "stories/power_cut.rs"]
+mod power_cut;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Result;
+use qemu_tests::scene::Scene;
+use qemu_tests::site::{TestSite, build_site};
+
+struct Story {
+    name: &'static str,
+    tell: fn(&mut Scene<'_>) -> Result<()>,
+}
+
+const STORIES: [Story; 2] = [
+    Story {
+        name: "BIOS box installs a UEFI server, leaves a server with data alone, and knows both after a reboot",
+        tell: everyday::tell,
+    },
+    Story {
+        name: "Secure Boot box loses power while it installs a BIOS server, and installs it once",
+        tell: power_cut::tell,
+    },
+];
+
+fn main() -> ExitCode {
+    let wanted = std::env::args()
+        .skip(1)
+        .find(|argument| !argument.starts_with('-'))
+        .unwrap_or_default();
+    match run(&wanted) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            say(&format!("not started: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(wanted: &str) -> Result<bool> {
+    let site = build_site()?;
+    let mut passed = true;
+    for story in STORIES.iter().filter(|story| story.name.contains(wanted)) {
+        say(&format!("\n{}", story.name));
+        let began = Instant::now();
+        match tell(story, &site) {
+            Ok(()) => say(&format!("passed in {} s", began.elapsed().as_secs())),
+            Err(error) => {
+                passed = false;
+                say(&format!(
+                    "FAILED after {} s: {error:#}",
+                    began.elapsed().as_secs()
+                ));
+            }
+        }
+    }
+    Ok(passed)
+}
+
+fn tell(story: &Story, site: &TestSite) -> Result<()> {
+    let mut scene = Scene::set(site, story.name)?;
+    (story.tell)(&mut scene).inspect_err(|error| match scene.write_failure(error) {
+        Ok(dir) => say(&format!(
+            "consoles, status, journal and screens are in {}",
+            dir.display()
+        )),
+        Err(other) => say(&format!(
+            "what happened could not be written down: {other:#}"
+        )),
+    })
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

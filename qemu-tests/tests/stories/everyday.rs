@@ -1,0 +1,197 @@
+//! Zero touch from a BIOS box to a UEFI server; a server with data; the box's second boot.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use firstlight_api::status::HostState;
+use imagebuilder::build::cache::digest_file;
+use imagebuilder::vm::lab::{BoxSpec, ServerDisk, ServerSpec};
+use imagebuilder::vm::wire::format_mac;
+use imagebuilder::vm::{Firmware, data_disk};
+use qemu_tests::figures;
+use qemu_tests::scene::{Scene, find_host, host_in, installs, step_done};
+use qemu_tests::site::{SERVER_ADDRESS, SERVER_NAME};
+use qemu_tests::ssh::Ssh;
+
+const MARK: &str = "/var/lib/marked-by-the-test";
+const DATA_DISK: u64 = 256 << 20;
+
+pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
+    let server = ServerSpec::blank(1, Firmware::Uefi);
+    let mac = format_mac(server.mac());
+
+    let power_on = scene.switch_box_on(BoxSpec {
+        firmware: Firmware::Bios,
+        ..BoxSpec::default()
+    })?;
+    scene.wait_status("the page answers", Duration::from_secs(60), |_| Some(()))?;
+    figures::BOX_PAGE.record_time(power_on.elapsed())?;
+
+    let server_on = scene.switch_server_on(&server)?;
+    bring_up(scene, power_on)?;
+    let installed = install(scene, &mac, server_on)?;
+    installed.run(&format!("sudo touch {MARK}"))?;
+    kubernetes_view(scene)?;
+
+    scene.switch_servers_off()?;
+    leave_data_alone(scene)?;
+    second_boot(scene, &server, &mac)?;
+    scene.nothing_leaked()
+}
+
+fn bring_up(scene: &mut Scene<'_>, power_on: Instant) -> Result<()> {
+    let first = scene.wait("a DHCP answer", Duration::from_secs(60), |scene| {
+        Ok(scene.lab.wire().report().first_dhcp_answer)
+    })?;
+    figures::BOX_DHCP.record_time(first.duration_since(power_on))?;
+    for (step, title, figure) in [
+        ("node", "the node is Ready", figures::BOX_NODE),
+        ("ironic", "Ironic answers", figures::BOX_IRONIC),
+    ] {
+        scene.wait_status(title, Duration::from_secs(120), |status| {
+            step_done(status, step).then_some(())
+        })?;
+        figure.record_time(power_on.elapsed())?;
+    }
+    scene.wait_status("the box is ready", Duration::from_secs(60), |status| {
+        status.ready.then_some(())
+    })?;
+    let used = scene
+        .box_ssh()
+        .run("awk '/^MemTotal/{t=$2} /^MemAvailable/{a=$2} END{print t-a}' /proc/meminfo")?;
+    let kib: f64 = used
+        .parse()
+        .with_context(|| format!("memory in use: `{used}`"))?;
+    figures::BOX_MEMORY.record(kib * 1024.0 / 1e6)
+}
+
+/// From power-on to a login on the installed system, and what that system must be like.
+fn install(scene: &mut Scene<'_>, mac: &str, power_on: Instant) -> Result<Ssh> {
+    let host = scene.wait_status(
+        "the server runs its own system",
+        Duration::from_secs(300),
+        |status| host_in(status, mac, HostState::Running),
+    )?;
+    ensure!(
+        host.address == SERVER_ADDRESS,
+        "the server has {}, planned was {SERVER_ADDRESS}",
+        host.address
+    );
+    ensure!(
+        installs(&host) == 1,
+        "installed {} times: {:#?}",
+        installs(&host),
+        host.history
+    );
+    let ssh = scene.host_ssh(mac)?;
+    let name = scene.wait("a login on the server", Duration::from_secs(60), |_| {
+        Ok(ssh.run("hostname").ok())
+    })?;
+    figures::SERVER_SSH.record_time(power_on.elapsed())?;
+    ensure!(
+        name == SERVER_NAME,
+        "the server calls itself {name}, planned was {SERVER_NAME}"
+    );
+    let addresses = ssh.run("ip -4 -o address")?;
+    ensure!(
+        addresses.contains(&format!("{SERVER_ADDRESS}/24")),
+        "addresses of the server: {addresses}"
+    );
+    scene.wait(
+        "the server's root fills its disk",
+        Duration::from_secs(60),
+        |_| {
+            let bytes: u64 = ssh
+                .run("df --output=size -B1 / | tail -1")?
+                .trim()
+                .parse()?;
+            Ok((bytes > 6 << 30).then_some(()))
+        },
+    )?;
+    Ok(ssh)
+}
+
+/// A person who knows Metal3 has nothing to unlearn.
+fn kubernetes_view(scene: &mut Scene<'_>) -> Result<()> {
+    let ssh = scene.box_ssh();
+    let nodes = ssh.run("sudo kubectl get nodes --no-headers")?;
+    ensure!(
+        nodes.lines().count() == 1 && nodes.contains(" Ready "),
+        "kubectl get nodes: {nodes}"
+    );
+    let state = "sudo kubectl get bmh -A -o jsonpath='{.items[*].status.provisioning.state}'";
+    scene.wait(
+        "the BareMetalHost is provisioned",
+        Duration::from_secs(30),
+        |_| Ok(ssh.run(state)?.contains("provisioned").then_some(())),
+    )?;
+    let hardware =
+        ssh.run("sudo kubectl get bmh -A -o jsonpath='{.items[*].status.hardware.cpu.count}'")?;
+    ensure!(
+        hardware.trim() == "2",
+        "the BareMetalHost's hardware shows {hardware} CPUs"
+    );
+    Ok(())
+}
+
+fn leave_data_alone(scene: &mut Scene<'_>) -> Result<()> {
+    let disk = scene.lab.dir().join("old-data.raw");
+    data_disk(&disk, DATA_DISK)?;
+    let before = digest_file(&disk)?;
+    let server = ServerSpec {
+        disk: ServerDisk::Data(disk.clone()),
+        ..ServerSpec::blank(2, Firmware::Uefi)
+    };
+    let mac = format_mac(server.mac());
+    scene.switch_server_on(&server)?;
+    let host = scene.wait_status(
+        "the server with data is discovered",
+        Duration::from_secs(120),
+        |status| {
+            host_in(status, &mac, HostState::Discovered).filter(|host| host.hardware.is_some())
+        },
+    )?;
+    ensure!(
+        !host.step.is_empty() || host.problem.is_some(),
+        "nothing says why it is left alone: {host:#?}"
+    );
+    scene.switch_servers_off()?;
+    ensure!(
+        digest_file(&disk)? == before,
+        "the disk with data was changed"
+    );
+    scene.tell("its disk is unchanged");
+    Ok(())
+}
+
+fn second_boot(scene: &mut Scene<'_>, server: &ServerSpec, mac: &str) -> Result<()> {
+    scene.shut_box_down()?;
+    scene.switch_box_on(BoxSpec {
+        firmware: Firmware::Bios,
+        ..BoxSpec::default()
+    })?;
+    scene.wait_status(
+        "the box is ready again",
+        Duration::from_secs(180),
+        |status| status.ready.then_some(()),
+    )?;
+    let host = find_host(scene.status(), mac).context("the box forgot its server")?;
+    ensure!(installs(host) <= 1, "a second install: {:#?}", host.history);
+    scene.switch_server_on(server)?;
+    scene.wait_status(
+        "the server runs again",
+        Duration::from_secs(180),
+        |status| host_in(status, mac, HostState::Running),
+    )?;
+    let ssh = scene.host_ssh(mac)?;
+    scene.wait("a login on the server", Duration::from_secs(120), |_| {
+        Ok(ssh.run("hostname").ok())
+    })?;
+    ssh.run(&format!("test -e {MARK}"))
+        .context("the server was installed a second time")?;
+    let states = scene
+        .box_ssh()
+        .run("sudo kubectl get bmh -A --no-headers")?;
+    ensure!(states.lines().count() == 2, "kubectl get bmh: {states}");
+    Ok(())
+}

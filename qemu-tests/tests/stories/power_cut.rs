@@ -1,0 +1,70 @@
+//! A Secure Boot box and a BIOS server; the box's power goes while the server's disk is written.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use firstlight_api::status::HostState;
+use imagebuilder::vm::Firmware;
+use imagebuilder::vm::lab::{BoxSpec, ServerSpec};
+use imagebuilder::vm::wire::format_mac;
+use qemu_tests::scene::{Scene, find_host, host_in, installs};
+use qemu_tests::site::{SERVER_ADDRESS, SERVER_NAME};
+
+/// Far enough that the disk is being written, early enough that the write cannot end before the cut.
+const UNDER_WAY: std::ops::RangeInclusive<u8> = 5..=85;
+
+pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
+    let spec = BoxSpec {
+        firmware: Firmware::SecureBoot,
+        ..BoxSpec::default()
+    };
+    let server = ServerSpec::blank(1, Firmware::Bios);
+    let mac = format_mac(server.mac());
+
+    scene.switch_box_on(spec)?;
+    scene.wait_status("the page answers", Duration::from_secs(60), |_| Some(()))?;
+    scene.switch_server_on(&server)?;
+    let percent = scene.wait_status(
+        "the image is being written",
+        Duration::from_secs(300),
+        |status| {
+            let host = host_in(status, &mac, HostState::Provisioning)?;
+            host.percent.filter(|percent| UNDER_WAY.contains(percent))
+        },
+    )?;
+    scene.tell(format_args!("{percent} % of the image is on the disk"));
+    let lockdown = scene.box_ssh().run("cat /sys/kernel/security/lockdown")?;
+    ensure!(
+        lockdown.contains("[integrity]"),
+        "the box does not run under Secure Boot: {lockdown}"
+    );
+    scene.cut_box_power()?;
+
+    scene.switch_box_on(spec)?;
+    scene.wait_status(
+        "the box is ready again",
+        Duration::from_secs(240),
+        |status| status.ready.then_some(()),
+    )?;
+    scene.wait_status(
+        "the server runs its own system",
+        Duration::from_secs(420),
+        |status| host_in(status, &mac, HostState::Running),
+    )?;
+    let ssh = scene.host_ssh(&mac)?;
+    let name = scene.wait("a login on the server", Duration::from_secs(60), |_| {
+        Ok(ssh.run("hostname").ok())
+    })?;
+    ensure!(
+        name == SERVER_NAME,
+        "the server calls itself {name}, planned was {SERVER_NAME}"
+    );
+    let booted = ssh.run("test -e /sys/firmware/efi && echo uefi || echo bios")?;
+    ensure!(booted == "bios", "the server booted by {booted}");
+    let host = find_host(scene.status(), &mac).filter(|host| host.address == SERVER_ADDRESS);
+    ensure!(
+        host.is_some_and(|host| installs(host) == 1),
+        "not installed once as planned: {host:#?}"
+    );
+    scene.nothing_leaked()
+}
