@@ -69,7 +69,7 @@ fn write_admin_keys(paths: &Paths, site: &SiteConfig) -> Result<()> {
     let keys: String = site.ssh_keys.iter().map(|key| format!("{key}\n")).collect();
     files::make_dir(&paths.run_ssh(), 0o755)?;
     files::write(
-        &paths.run_ssh().join("admin.keys"),
+        &paths.run_ssh().join("admin"),
         keys.as_bytes(),
         Access::Everybody,
     )

@@ -223,7 +223,12 @@ fn what_is_damaged_or_lost_is_made_again_and_nothing_else() {
         .collect();
     assert_eq!(
         changed,
-        ["issued.json", "kubelet.crt", "kubelet.key", "scheduler.conf"]
+        [
+            "issued.json",
+            "kubelet.crt",
+            "kubelet.key",
+            "scheduler.conf"
+        ]
     );
 }
 

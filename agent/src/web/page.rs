@@ -291,3 +291,6 @@ impl Display for Memory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

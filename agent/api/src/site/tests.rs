@@ -140,6 +140,10 @@ fn ranges_and_addresses_must_fit_the_network() {
             "is not inside the network",
         ),
         (
+            "provisioning: {address: 10.0.0.1/8, range: 10.1.0.0-10.2.0.0}",
+            "more than 65536 addresses",
+        ),
+        (
             "provisioning: {address: 172.22.0.0/24}",
             "is the network address",
         ),

@@ -175,7 +175,9 @@ impl AddressRange {
             Ipv4Addr::from_bits(net.network().to_bits() + offset)
                 .clamp(net.first_host(), net.last_host())
         };
-        let (first, last, own) = (at(100), at(250), net.address());
+        let (first, own) = (at(100), net.address());
+        let most = Ipv4Addr::from_bits(first.to_bits().saturating_add(Self::LARGEST - 1));
+        let last = at(250).min(most);
         let below = own.to_bits().saturating_sub(first.to_bits());
         let above = last.to_bits().saturating_sub(own.to_bits());
         if own < first || own > last {
@@ -213,6 +215,12 @@ impl FromStr for AddressRange {
         if first > last {
             return refuse(format!(
                 "the range ends before it starts; did you mean {last}-{first}?"
+            ));
+        }
+        if last.to_bits() - first.to_bits() >= Self::LARGEST {
+            return refuse(format!(
+                "the range has more than {} addresses; make it smaller",
+                Self::LARGEST
             ));
         }
         Ok(Self { first, last })

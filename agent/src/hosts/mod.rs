@@ -1,0 +1,116 @@
+//! The hosts controller: from a server's first sign of life to its own operating system, by way of Ironic.
+//!
+//! `plan` decides everything about one host from what is known of it ([`plan::Observed`] to [`plan::Plan`], pure: a table of
+//! states). `actor` owns all hosts, feeds `plan`, and publishes: boot targets for DHCP, directives for ramdisks, the list
+//! for the page, `BareMetalHost` objects. `apply` carries one action out on Ironic, `objects` writes to Kubernetes.
+//!
+//! Nothing is kept in files: after a restart every host is re-derived from Ironic's nodes, the API objects and what the
+//! machine itself reports. Without Kubernetes hosts are shown and installed all the same; without Ironic they are shown
+//! and wait.
+//!
+//! To add a case: a row in `plan` with its test in `plan/tests.rs`; `tests.rs` plays whole installations against the fake
+//! Ironic, with a restart of the controller after every step.
+
+mod actor;
+mod apply;
+mod drive;
+mod image;
+mod kube_store;
+mod object;
+mod objects;
+mod plan;
+mod policy;
+mod record;
+mod ssh;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use firstlight_api::site::SiteConfig;
+use firstlight_ironic::{Client, ClientConfig, Credentials};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    fleet,
+    ironic_files::{self, IronicAccess},
+    paths::Paths,
+    status::{StatusSender, Update},
+};
+pub use actor::{Inputs, IronicEnd, Settings};
+pub use kube_store::KubeStore;
+
+/// For one request to Ironic; an emulated box takes seconds for some.
+const IRONIC_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What the rest of the agent publishes and this controller waits for.
+pub struct Facts {
+    pub site: watch::Receiver<Option<Arc<SiteConfig>>>,
+    pub ironic: watch::Receiver<Option<IronicAccess>>,
+    pub kubernetes: watch::Receiver<Option<kube::Client>>,
+}
+
+/// Runs until `stop`.
+pub async fn run(
+    paths: Paths,
+    mut facts: Facts,
+    controller: fleet::Controller,
+    status: StatusSender,
+    stop: CancellationToken,
+) -> Result<()> {
+    let work = async {
+        let Some(site) = facts.site.wait_for(Option::is_some).await?.clone() else { return Ok(()) };
+        let settings = Settings { site, image: image::load(&paths.images()), ssh_port: 22 };
+        let ironic = watch::Sender::new(None);
+        let store = watch::Sender::new(None);
+        let hosts = watch::Sender::new(Vec::new());
+        let mut shown = hosts.subscribe();
+        let inputs = Inputs { fleet: controller, ironic: ironic.subscribe(), store: store.subscribe(), hosts };
+        let show = async {
+            while shown.changed().await.is_ok() {
+                status.send(Update::Hosts(shown.borrow_and_update().clone()));
+            }
+            Ok(())
+        };
+        tokio::try_join!(
+            actor::run(settings, inputs),
+            show,
+            follow(&mut facts.ironic, &ironic, ironic_end),
+            follow(&mut facts.kubernetes, &store, |client| Ok(KubeStore::new(client))),
+        )?;
+        Ok(())
+    };
+    tokio::select! {
+        result = work => result,
+        () = stop.cancelled() => Ok(()),
+    }
+}
+
+/// Publishes `make` of every value that appears.
+async fn follow<A: Clone, B>(
+    from: &mut watch::Receiver<Option<A>>,
+    to: &watch::Sender<Option<B>>,
+    make: impl Fn(A) -> Result<B>,
+) -> Result<()> {
+    loop {
+        let value = from.borrow_and_update().clone();
+        if let Some(value) = value {
+            to.send_replace(Some(make(value)?));
+        }
+        from.changed().await?;
+    }
+}
+
+fn ironic_end(access: IronicAccess) -> Result<IronicEnd> {
+    let config = ClientConfig {
+        url: format!("https://{}:6385", access.address),
+        ca_pem: access.ca,
+        credentials: Some(Credentials { user: ironic_files::USER.to_owned(), password: access.password }),
+        timeout: IRONIC_TIMEOUT,
+    };
+    let client = Client::new(&config).context("making a client for Ironic")?;
+    Ok(IronicEnd { client, box_http: format!("http://{}", access.address) })
+}

@@ -1,0 +1,152 @@
+#![allow(clippy::unwrap_used)]
+
+use firstlight_api::status::{HardwareSummary, HostEvent};
+
+use super::*;
+
+fn step(name: &str, title: &str, state: StepState) -> Step {
+    Step {
+        name: name.into(),
+        title: title.into(),
+        state,
+    }
+}
+
+/// A site in the middle of things, with every kind of state, step and problem.
+fn busy_site() -> SiteStatus {
+    let done = |started, ended| StepState::Done { started, ended };
+    SiteStatus {
+        site: "rack-7".into(),
+        version: "0.1.0".into(),
+        uptime: 312.4,
+        ready: false,
+        bring_up: vec![
+            step("site", "Read site.yaml", done(6.1, 6.4)),
+            step("state", "State partition", done(6.1, 14.9)),
+            step("network", "Provisioning network", done(6.4, 9.7)),
+            step("pki", "Certificates and passwords", done(14.9, 15.3)),
+            step("dhcp", "DHCP and network boot", done(15.3, 18.4)),
+            step("etcd", "etcd", done(15.3, 31.0)),
+            step("apiserver", "Kubernetes API", done(31.0, 96.2)),
+            step("node", "Kubernetes node", StepState::Running { started: 96.2 }),
+            step(
+                "coredns",
+                "Cluster DNS",
+                StepState::Failed {
+                    started: 96.2,
+                    ended: 300.0,
+                    problem: Problem {
+                        what: "no pod of coredns is ready".into(),
+                        next: "the box keeps trying; log in as admin and read `journalctl -u kubelet`".into(),
+                    },
+                },
+            ),
+            step("ironic", "Ironic", StepState::Waiting),
+        ],
+        network: NetworkStatus {
+            interface: "enp1s0".into(),
+            mac: "52:54:00:aa:00:01".into(),
+            address: "172.22.0.1/24".into(),
+            dhcp: DhcpMode::Serving,
+            leases: 3,
+        },
+        hosts: busy_hosts(),
+        problems: vec![Problem {
+            what: "site.yaml is not used: line 3, column 3: unknown key `interfce`; did you mean `interface`?".into(),
+            next: "mend site.yaml on the stick and start the box again".into(),
+        }],
+    }
+}
+
+fn busy_hosts() -> Vec<HostStatus> {
+    let hardware = HardwareSummary {
+        product: "ProLiant DL360 Gen10".into(),
+        cpus: 32,
+        memory_mib: 131_072,
+        disks: vec!["/dev/nvme0n1 960 GB".into(), "/dev/sda 4.0 TB".into()],
+        boot_mode: "UEFI".into(),
+    };
+    let host = |name: &str, state, step: &str| HostStatus {
+        name: name.into(),
+        mac: "52:54:00:bb:00:01".into(),
+        address: "172.22.0.21".into(),
+        state,
+        step: step.into(),
+        since: 200.0,
+        hardware: Some(hardware.clone()),
+        ..HostStatus::default()
+    };
+    let event = |state, started, ended| HostEvent {
+        state,
+        started,
+        ended,
+    };
+    vec![
+        HostStatus {
+            percent: Some(41),
+            history: vec![event(HostState::Registering, 120.0, 123.0), event(HostState::Inspecting, 123.0, 171.0)],
+            ..host("n1", HostState::Provisioning, "writing node.raw.zst, 41 %")
+        },
+        HostStatus {
+            problem: Some(Problem {
+                what: "disk /dev/sda carries gpt, ext4".into(),
+                next: "to install this server and lose what is on it, add its MAC with `install: wipe` to site.yaml".into(),
+            }),
+            ..host("host-525400bb0002", HostState::Discovered, "left alone")
+        },
+        host("n3", HostState::Running, "running Debian 13"),
+        HostStatus {
+            problem: Some(Problem { what: "<script>alert('x')</script> & \"more\"".into(), next: "look at the server's screen".into() }),
+            hardware: None,
+            ..host("n4", HostState::Failed, "the image was not written")
+        },
+    ]
+}
+
+/// `UPDATE_GOLDEN=1 cargo test -p firstlight-agent` renews the file; look at it in a browser then.
+#[test]
+fn the_page_of_a_busy_site_is_as_it_was() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/web/golden/page.html");
+    let page = render(&busy_site());
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let golden = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        page == golden,
+        "the page changed; renew it with UPDATE_GOLDEN=1 and look at it in a browser"
+    );
+}
+
+#[test]
+fn texts_of_strangers_stay_texts_and_nothing_is_loaded_from_elsewhere() {
+    let page = render(&busy_site());
+    assert!(
+        page.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;more&quot;")
+    );
+    assert_eq!(page.matches("<script>").count(), 1);
+    assert!(
+        !page.contains("http://") && !page.contains("https://") && !page.contains("src="),
+        "an external resource"
+    );
+}
+
+#[test]
+fn an_empty_site_says_what_to_do() {
+    let page = render(&SiteStatus::default());
+    assert!(page.contains("No server seen yet."));
+}
+
+#[test]
+fn spans_read_well() {
+    for (seconds, text) in [
+        (0.0, "0 s"),
+        (-3.0, "0 s"),
+        (59.9, "59 s"),
+        (60.0, "1 min 0 s"),
+        (3599.0, "59 min 59 s"),
+        (7260.0, "2 h 1 min"),
+    ] {
+        assert_eq!(Span(seconds).to_string(), text);
+    }
+}
