@@ -24,7 +24,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
         firmware: Firmware::Bios,
         ..BoxSpec::default()
     })?;
-    scene.wait_status("the page answers", Duration::from_secs(60), |_| Some(()))?;
+    scene.wait_status("the page answers", Duration::from_mins(1), |_| Some(()))?;
     figures::BOX_PAGE.record_time(power_on.elapsed())?;
 
     let server_on = scene.switch_server_on(&server)?;
@@ -40,7 +40,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
 }
 
 fn bring_up(scene: &mut Scene<'_>, power_on: Instant) -> Result<()> {
-    let first = scene.wait("a DHCP answer", Duration::from_secs(60), |scene| {
+    let first = scene.wait("a DHCP answer", Duration::from_mins(1), |scene| {
         Ok(scene.lab.wire().report().first_dhcp_answer)
     })?;
     figures::BOX_DHCP.record_time(first.duration_since(power_on))?;
@@ -48,12 +48,12 @@ fn bring_up(scene: &mut Scene<'_>, power_on: Instant) -> Result<()> {
         ("node", "the node is Ready", figures::BOX_NODE),
         ("ironic", "Ironic answers", figures::BOX_IRONIC),
     ] {
-        scene.wait_status(title, Duration::from_secs(120), |status| {
+        scene.wait_status(title, Duration::from_mins(2), |status| {
             step_done(status, step).then_some(())
         })?;
         figure.record_time(power_on.elapsed())?;
     }
-    scene.wait_status("the box is ready", Duration::from_secs(60), |status| {
+    scene.wait_status("the box is ready", Duration::from_mins(1), |status| {
         status.ready.then_some(())
     })?;
     let used = scene
@@ -69,7 +69,7 @@ fn bring_up(scene: &mut Scene<'_>, power_on: Instant) -> Result<()> {
 fn install(scene: &mut Scene<'_>, mac: &str, power_on: Instant) -> Result<Ssh> {
     let host = scene.wait_status(
         "the server runs its own system",
-        Duration::from_secs(300),
+        Duration::from_mins(5),
         |status| host_in(status, mac, HostState::Running),
     )?;
     ensure!(
@@ -84,7 +84,7 @@ fn install(scene: &mut Scene<'_>, mac: &str, power_on: Instant) -> Result<Ssh> {
         host.history
     );
     let ssh = scene.host_ssh(mac)?;
-    let name = scene.wait("a login on the server", Duration::from_secs(60), |_| {
+    let name = scene.wait("a login on the server", Duration::from_mins(1), |_| {
         Ok(ssh.run("hostname").ok())
     })?;
     figures::SERVER_SSH.record_time(power_on.elapsed())?;
@@ -99,7 +99,7 @@ fn install(scene: &mut Scene<'_>, mac: &str, power_on: Instant) -> Result<Ssh> {
     );
     scene.wait(
         "the server's root fills its disk",
-        Duration::from_secs(60),
+        Duration::from_mins(1),
         |_| {
             let bytes: u64 = ssh
                 .run("df --output=size -B1 / | tail -1")?
@@ -146,7 +146,7 @@ fn leave_data_alone(scene: &mut Scene<'_>) -> Result<()> {
     scene.switch_server_on(&server)?;
     let host = scene.wait_status(
         "the server with data is discovered",
-        Duration::from_secs(120),
+        Duration::from_mins(2),
         |status| {
             host_in(status, &mac, HostState::Discovered).filter(|host| host.hardware.is_some())
         },
@@ -170,21 +170,17 @@ fn second_boot(scene: &mut Scene<'_>, server: &ServerSpec, mac: &str) -> Result<
         firmware: Firmware::Bios,
         ..BoxSpec::default()
     })?;
-    scene.wait_status(
-        "the box is ready again",
-        Duration::from_secs(180),
-        |status| status.ready.then_some(()),
-    )?;
+    scene.wait_status("the box is ready again", Duration::from_mins(3), |status| {
+        status.ready.then_some(())
+    })?;
     let host = find_host(scene.status(), mac).context("the box forgot its server")?;
     ensure!(installs(host) <= 1, "a second install: {:#?}", host.history);
     scene.switch_server_on(server)?;
-    scene.wait_status(
-        "the server runs again",
-        Duration::from_secs(180),
-        |status| host_in(status, mac, HostState::Running),
-    )?;
+    scene.wait_status("the server runs again", Duration::from_mins(3), |status| {
+        host_in(status, mac, HostState::Running)
+    })?;
     let ssh = scene.host_ssh(mac)?;
-    scene.wait("a login on the server", Duration::from_secs(120), |_| {
+    scene.wait("a login on the server", Duration::from_mins(2), |_| {
         Ok(ssh.run("hostname").ok())
     })?;
     ssh.run(&format!("test -e {MARK}"))

@@ -22,11 +22,11 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     let mac = format_mac(server.mac());
 
     scene.switch_box_on(spec)?;
-    scene.wait_status("the page answers", Duration::from_secs(60), |_| Some(()))?;
+    scene.wait_status("the page answers", Duration::from_mins(1), |_| Some(()))?;
     scene.switch_server_on(&server)?;
     let percent = scene.wait_status(
         "the image is being written",
-        Duration::from_secs(300),
+        Duration::from_mins(5),
         |status| {
             let host = host_in(status, &mac, HostState::Provisioning)?;
             host.percent.filter(|percent| UNDER_WAY.contains(percent))
@@ -41,18 +41,16 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     scene.cut_box_power()?;
 
     scene.switch_box_on(spec)?;
-    scene.wait_status(
-        "the box is ready again",
-        Duration::from_secs(240),
-        |status| status.ready.then_some(()),
-    )?;
+    scene.wait_status("the box is ready again", Duration::from_mins(4), |status| {
+        status.ready.then_some(())
+    })?;
     scene.wait_status(
         "the server runs its own system",
-        Duration::from_secs(420),
+        Duration::from_mins(7),
         |status| host_in(status, &mac, HostState::Running),
     )?;
     let ssh = scene.host_ssh(&mac)?;
-    let name = scene.wait("a login on the server", Duration::from_secs(60), |_| {
+    let name = scene.wait("a login on the server", Duration::from_mins(1), |_| {
         Ok(ssh.run("hostname").ok())
     })?;
     ensure!(
