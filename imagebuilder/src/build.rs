@@ -27,7 +27,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use self::cache::{Key, Output, Reuse, Steps};
-use self::debian::{Initramfs, TreeSpec, Variant};
+use self::debian::{Initramfs, Overlay, TreeSpec, Variant};
 use self::programs::GoProgram;
 use self::progress::Progress;
 use self::settings::Settings;
@@ -35,6 +35,9 @@ use self::squashfs::{Packing, load_layer};
 pub use self::summary::group;
 use self::tools::Tools;
 use crate::UsageError;
+
+/// Where users of the box are listed, in its overlay and in its tree.
+const SYSUSERS: &str = "usr/lib/sysusers.d";
 
 /// Names of the archives of an unpacked tree: it has no list of packages, and the bill of materials wants one.
 const LIST_ARCHIVES: &str = r#"ls "$1/var/cache/apt/archives" | grep '[.]deb$' >"$1/usr/share/firstlight-packages""#;
@@ -131,7 +134,10 @@ impl Recipe<'_> {
 
     /// Debian as it runs on the box, with the kernel.
     fn base_tree(&self) -> Result<Output> {
-        let spec = TreeSpec { initramfs: Initramfs::Suppress, ..self.tree_spec("box", Variant::Essential) };
+        // Users are made here, with fixed numbers, so that no boot has to.
+        let overlay = Overlay { folder: self.settings.overlay("box").join(SYSUSERS), at: SYSUSERS };
+        let spec = self.tree_spec("box", Variant::Essential);
+        let spec = TreeSpec { initramfs: Initramfs::Suppress, overlay: Some(overlay), ..spec };
         let key = self.tree_key("base-tree", &spec)?;
         self.steps.run("base-tree", key, self.settings.debian, |work| debian::bootstrap(work, self.settings, &spec, "base"))
     }
@@ -246,7 +252,8 @@ impl Recipe<'_> {
 
     /// Debian as it is installed on hosts.
     fn node_tree(&self) -> Result<Output> {
-        let spec = TreeSpec { overlay: Some(self.settings.overlay("node")), ..self.tree_spec("node", Variant::Minbase) };
+        let overlay = Overlay { folder: self.settings.overlay("node"), at: "." };
+        let spec = TreeSpec { overlay: Some(overlay), ..self.tree_spec("node", Variant::Minbase) };
         let key = self.tree_key("node-tree", &spec)?;
         self.steps.run("node-tree", key, self.settings.debian, |work| debian::bootstrap(work, self.settings, &spec, "node"))
     }
@@ -288,7 +295,7 @@ impl Recipe<'_> {
         self.steps.run("agent", key, Reuse::Cached, |work| {
             let root = work.path("root");
             fs::create_dir(&root)?;
-            debian::pack_overlay(&overlay, &work.path("overlay.tar"))?;
+            debian::pack_overlay(&overlay, ".", &work.path("overlay.tar"))?;
             debian::unpack(&work.path("overlay.tar"), &[""], &root)?;
             fs::remove_file(work.path("overlay.tar"))?;
             copy_into(&agent.path("firstlight-agent"), &root.join("usr/bin/firstlight-agent"), 0o755)?;
@@ -322,7 +329,7 @@ impl Recipe<'_> {
             }
         }
         if let Some(overlay) = &spec.overlay {
-            key = key.path(overlay)?;
+            key = key.path(&overlay.folder)?;
         }
         Ok(key)
     }

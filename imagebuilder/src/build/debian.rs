@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
@@ -35,6 +35,14 @@ impl Variant {
             Self::Minbase => "minbase",
         }
     }
+
+    /// The hook that runs last: mmdebstrap has no customize stage for trees that are unpacked only.
+    fn last_hook(self) -> &'static str {
+        match self {
+            Self::Extract => "--extract-hook",
+            Self::Essential | Self::Minbase => "--customize-hook",
+        }
+    }
 }
 
 /// One tree to make.
@@ -44,9 +52,16 @@ pub struct TreeSpec {
     /// Folder with `packages`, `exclude`, `customize`.
     pub recipe: PathBuf,
     /// Files that are in the tree before packages are configured.
-    pub overlay: Option<PathBuf>,
+    pub overlay: Option<Overlay>,
     /// Keep the kernel package from making an initramfs that nobody starts.
     pub initramfs: Initramfs,
+}
+
+/// A folder of files, and the path in the tree where its content goes (`.` for the root).
+#[derive(Clone, Debug)]
+pub struct Overlay {
+    pub folder: PathBuf,
+    pub at: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,14 +96,14 @@ pub fn bootstrap_with(work: &Work, settings: &Settings, spec: &TreeSpec, name: &
     }
     if let Some(overlay) = &spec.overlay {
         let archive = work.path("overlay.tar");
-        pack_overlay(overlay, &archive)?;
+        pack_overlay(&overlay.folder, overlay.at, &archive)?;
         program = program.arg(format!("--essential-hook=tar-in {} /", archive.display()));
     }
     let customize = spec.recipe.join("customize");
     if customize.exists() {
         program = program.arg(format!("--customize-hook={}", chroot_hook(&customize)?));
     }
-    program = program.args(hooks.iter().map(|hook| format!("--customize-hook={hook}")));
+    program = program.args(hooks.iter().map(|hook| format!("{}={hook}", spec.variant.last_hook())));
     program.arg(SUITE).arg(work.path(&format!("{name}.tar"))).args(sources(&settings.mirror)).run()?;
     if spec.overlay.is_some() {
         fs::remove_file(work.path("overlay.tar"))?;
@@ -131,11 +146,11 @@ pub fn load_list(path: &Path) -> Result<Vec<String>> {
     Ok(entries.filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
-/// Packs a folder of `overlays/` as root's files, in the order of the names.
-pub fn pack_overlay(folder: &Path, archive: &Path) -> Result<()> {
+/// Packs a folder as root's files at the path `at` of a tree, in the order of the names.
+pub fn pack_overlay(folder: &Path, at: &str, archive: &Path) -> Result<()> {
     let mut tar = tar::Builder::new(File::create(archive).with_context(|| format!("creating {}", archive.display()))?);
     tar.follow_symlinks(false);
-    append_tree(&mut tar, folder, Path::new("."))?;
+    append_tree(&mut tar, folder, Path::new(at))?;
     tar.finish().context("finishing the overlay archive")
 }
 
@@ -170,7 +185,7 @@ pub fn unpack(archive: &Path, prefixes: &[&str], to: &Path) -> Result<()> {
     for entry in tar.entries()? {
         let mut entry = entry?;
         let path = entry.path()?.into_owned();
-        let relative: PathBuf = path.components().filter(|part| matches!(part, std::path::Component::Normal(_))).collect();
+        let relative = below_root(&path);
         let wanted = prefixes.iter().any(|prefix| relative.starts_with(prefix));
         let device = matches!(entry.header().entry_type(), tar::EntryType::Char | tar::EntryType::Block | tar::EntryType::Fifo);
         if wanted && !device {
@@ -180,12 +195,17 @@ pub fn unpack(archive: &Path, prefixes: &[&str], to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The path without `./` or `/` in front.
+fn below_root(path: &Path) -> PathBuf {
+    path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
+}
+
 /// One file out of a tree's tar.
 pub fn read_member(archive: &Path, member: &str) -> Result<Vec<u8>> {
     let mut tar = tar::Archive::new(File::open(archive).with_context(|| format!("opening {}", archive.display()))?);
     for entry in tar.entries()? {
         let mut entry = entry?;
-        if entry.path()?.strip_prefix(".").is_ok_and(|path| path == Path::new(member)) {
+        if below_root(&entry.path()?) == Path::new(member) {
             let mut data = Vec::new();
             entry.read_to_end(&mut data)?;
             return Ok(data);
@@ -216,9 +236,9 @@ mod tests {
         fs::write(tree.join("etc/fstab"), "x").unwrap();
         std::os::unix::fs::symlink("../fstab", tree.join("etc/wants/link")).unwrap();
         let (first, second) = (dir.path().join("1.tar"), dir.path().join("2.tar"));
-        pack_overlay(&tree, &first).unwrap();
+        pack_overlay(&tree, ".", &first).unwrap();
         fs::write(tree.join("etc/fstab"), "x").unwrap();
-        pack_overlay(&tree, &second).unwrap();
+        pack_overlay(&tree, ".", &second).unwrap();
         assert_eq!(fs::read(&first).unwrap(), fs::read(&second).unwrap());
         assert_eq!(read_member(&first, "etc/fstab").unwrap(), b"x");
         let mut archive = tar::Archive::new(File::open(&first).unwrap());
@@ -232,7 +252,7 @@ mod tests {
         fs::create_dir_all(dir.path().join("tree/etc")).unwrap();
         fs::write(dir.path().join("tree/usr/lib/x"), "x").unwrap();
         fs::write(dir.path().join("tree/etc/y"), "y").unwrap();
-        pack_overlay(&dir.path().join("tree"), &dir.path().join("tree.tar")).unwrap();
+        pack_overlay(&dir.path().join("tree"), ".", &dir.path().join("tree.tar")).unwrap();
         unpack(&dir.path().join("tree.tar"), &["usr"], &dir.path().join("out")).unwrap_err();
         fs::create_dir(dir.path().join("out")).unwrap();
         unpack(&dir.path().join("tree.tar"), &["usr"], &dir.path().join("out")).unwrap();

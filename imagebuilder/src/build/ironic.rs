@@ -40,8 +40,8 @@ pub fn make_tree(work: &Work, settings: &Settings, spec: &TreeSpec, wheels: &Out
     fs::create_dir_all(&share)?;
     fs::copy(spec.recipe.join("launch.py"), share.join("launch.py"))?;
     fs::copy(spec.recipe.join("finish.py"), scratch.join("finish.py"))?;
-    pack_overlay(&scratch, &work.path("ours.tar"))?;
-    pack_overlay(&wheels.path("overlay"), &work.path("wheels.tar"))?;
+    pack_overlay(&scratch, ".", &work.path("ours.tar"))?;
+    pack_overlay(&wheels.path("overlay"), ".", &work.path("wheels.tar"))?;
     let hooks = [
         format!("tar-in {} /", work.path("wheels.tar").display()),
         format!("tar-in {} /", work.path("ours.tar").display()),

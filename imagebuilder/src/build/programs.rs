@@ -22,7 +22,7 @@ pub struct GoProgram {
     pub links: &'static [&'static str],
 }
 
-/// Programs of the layer `kube`, in `usr/bin`.
+/// Programs of the layer `kube`, where they are on the box.
 pub const KUBE_PROGRAMS: &[GoProgram] = &[
     GoProgram {
         module: "kubernetes",
@@ -30,6 +30,7 @@ pub const KUBE_PROGRAMS: &[GoProgram] = &[
         name: "usr/bin/kube",
         links: &["etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubeadm", "kubectl", "kubelet"],
     },
+    GoProgram { module: "containers", package: "./cmd/await", name: "usr/lib/firstlight/await", links: &[] },
     GoProgram { module: "containers", package: "./cmd/containerd", name: "usr/bin/containerd", links: &[] },
     GoProgram {
         module: "containers",
@@ -38,10 +39,10 @@ pub const KUBE_PROGRAMS: &[GoProgram] = &[
         links: &[],
     },
     GoProgram { module: "containers", package: "github.com/containerd/containerd/v2/cmd/ctr", name: "usr/bin/ctr", links: &[] },
-    GoProgram { module: "containers", package: "github.com/containernetworking/plugins/plugins/main/bridge", name: "opt/cni/bin/bridge", links: &[] },
-    GoProgram { module: "containers", package: "github.com/containernetworking/plugins/plugins/main/loopback", name: "opt/cni/bin/loopback", links: &[] },
-    GoProgram { module: "containers", package: "github.com/containernetworking/plugins/plugins/ipam/host-local", name: "opt/cni/bin/host-local", links: &[] },
-    GoProgram { module: "containers", package: "github.com/containernetworking/plugins/plugins/meta/portmap", name: "opt/cni/bin/portmap", links: &[] },
+    GoProgram { module: "containers", package: "github.com/containernetworking/plugins/plugins/main/bridge", name: "usr/lib/cni/bridge", links: &[] },
+    GoProgram { module: "containers", package: "github.com/containernetworking/plugins/plugins/main/loopback", name: "usr/lib/cni/loopback", links: &[] },
+    GoProgram { module: "containers", package: "github.com/containernetworking/plugins/plugins/ipam/host-local", name: "usr/lib/cni/host-local", links: &[] },
+    GoProgram { module: "containers", package: "github.com/containernetworking/plugins/plugins/meta/portmap", name: "usr/lib/cni/portmap", links: &[] },
 ];
 
 /// Programs of container images, each in a folder of its own.

@@ -1,0 +1,2 @@
+# `kubectl` of an operator talks to the box.
+export KUBECONFIG=/var/lib/firstlight/kube/admin.conf
