@@ -81,7 +81,7 @@ pub const BOX_MEMORY: Figure = megabytes(
 pub const NETBOOT_SIZE: Figure = megabytes("netboot-size", "kernel + ramdisk", Some(83.0), 40.0);
 pub const RAMDISK_LOOKUP: Figure = seconds(
     "ramdisk-lookup",
-    "ramdisk: direct boot to lookup",
+    "ramdisk: direct boot to its first report",
     Some(44.0),
     15.0,
 );

@@ -12,12 +12,14 @@ use anyhow::{Context, Result, bail, ensure};
 use firstlight_api::status::{HostState, HostStatus, SiteStatus, StepState};
 use imagebuilder::build::settings::find_cache;
 use imagebuilder::vm::lab::{BoxSpec, Lab, LabSpec, ServerSpec, read_status};
-use imagebuilder::vm::{Vm, changes};
+use imagebuilder::vm::wire::format_mac;
+use imagebuilder::vm::{DirectKernel, Vm, changes, get};
 
 use crate::site::TestSite;
 use crate::ssh::Ssh;
 
 const LOOK: Duration = Duration::from_secs(1);
+const ANSWER: Duration = Duration::from_mins(1);
 /// Seconds after which a host in `failed` is not expected to recover.
 const STAYS_FAILED: f64 = 120.0;
 
@@ -83,6 +85,43 @@ impl<'a> Scene<'a> {
             "{}: power on, {} firmware",
             server.name(),
             spec.firmware
+        ));
+        let started = server.started();
+        self.servers.push(server);
+        Ok(started)
+    }
+
+    /// Switches a server on in the ramdisk, without its firmware's network boot: kernel and command line are those that
+    /// the box gives iPXE.
+    pub fn switch_server_on_in_ramdisk(&mut self, spec: &ServerSpec) -> Result<Instant> {
+        let script = get(
+            self.page,
+            &format!("/boot/ipxe?mac={}", format_mac(spec.mac())),
+            ANSWER,
+        )?;
+        let script = String::from_utf8(script).context("the iPXE script")?;
+        let command_line = kernel_arguments(&script)
+            .with_context(|| format!("no kernel in the script:\n{script}"))?;
+        let mut files = Vec::new();
+        for name in ["kernel", "initrd"] {
+            let file = self.lab.dir().join(name);
+            let bytes = get(self.page, &format!("/boot/{name}"), ANSWER)?;
+            fs::write(&file, bytes).with_context(|| format!("writing {}", file.display()))?;
+            files.push(file);
+        }
+        let initrd = files.pop();
+        let kernel = files.pop().context("two files were read")?;
+        let server = self.lab.start_server_with(
+            spec,
+            DirectKernel {
+                kernel,
+                initrd,
+                command_line,
+            },
+        )?;
+        self.tell(format_args!(
+            "{}: power on, straight into the ramdisk",
+            server.name()
         ));
         let started = server.started();
         self.servers.push(server);
@@ -251,6 +290,20 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// The arguments on the `kernel` line of an iPXE script.
+fn kernel_arguments(script: &str) -> Option<String> {
+    let line = script
+        .lines()
+        .find_map(|line| line.strip_prefix("kernel "))?;
+    let command = line.split("||").next()?;
+    // First the address of the kernel; iPXE's own `initrd=` names a file that QEMU hands over by itself.
+    let arguments = command
+        .split_whitespace()
+        .skip(1)
+        .filter(|word| !word.starts_with("initrd="));
+    Some(arguments.collect::<Vec<_>>().join(" "))
+}
+
 /// A directory that outlives the run.
 fn failures() -> Result<PathBuf> {
     let dir = find_cache()?.join("failures");
@@ -312,4 +365,19 @@ fn fail_on_failed(status: &SiteStatus) -> Result<()> {
         problem.what,
         problem.next
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scripts_kernel_arguments_are_read() {
+        let script = "#!ipxe\nkernel http://BOX/boot/kernel initrd=initrd firstlight.box=http://BOX quiet || goto again\nboot";
+        assert_eq!(
+            kernel_arguments(script).as_deref(),
+            Some("firstlight.box=http://BOX quiet")
+        );
+        assert_eq!(kernel_arguments("#!ipxe\nsleep 5"), None);
+    }
 }

@@ -9,6 +9,9 @@ use imagebuilder::build::build;
 use imagebuilder::build::cache::Reuse;
 use imagebuilder::build::progress::Progress;
 use imagebuilder::build::settings::{DEFAULT_MIRROR, Settings, find_cache, find_source};
+use imagebuilder::vm::{file_of_image, kernel_of_image};
+
+use crate::figures;
 
 /// The name that `site.yaml` gives the first server; the second has none, as most servers in a new site.
 pub const SERVER_NAME: &str = "alpha";
@@ -42,7 +45,22 @@ pub fn build_site() -> Result<TestSite> {
         },
         Progress::detect(),
     )?;
+    record_sizes(&image)?;
     Ok(TestSite { image, key })
+}
+
+fn record_sizes(image: &Path) -> Result<()> {
+    #[allow(clippy::cast_precision_loss, reason = "a figure to three digits")]
+    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    let size = fs::metadata(image)
+        .with_context(|| format!("opening {}", image.display()))?
+        .len();
+    figures::IMAGE_SIZE.record(megabytes(size))?;
+    let initrd =
+        file_of_image(image, "ESP", "boot/initrd")?.context("no boot/initrd on the ESP")?;
+    figures::NETBOOT_SIZE.record(megabytes(
+        (kernel_of_image(image)?.len() + initrd.len()) as u64,
+    ))
 }
 
 fn make_key(dir: &Path) -> Result<PathBuf> {

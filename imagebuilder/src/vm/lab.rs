@@ -14,7 +14,9 @@ use super::accel::{choose_accel, file_of_image};
 use super::disks;
 use super::http;
 use super::machine::{Vm, flash_for};
-use super::qemu::{Accel, BootFirst, Disk, DiskBus, DiskFormat, Firmware, NicModel, VmSpec};
+use super::qemu::{
+    Accel, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, NicModel, VmSpec,
+};
 use super::wire::{Mac, Site, Wire, WireSpec};
 use crate::build::settings::find_cache;
 
@@ -159,6 +161,15 @@ impl Lab {
 
     /// Switches a server on: network first, then disk.
     pub fn start_server(&self, spec: &ServerSpec) -> Result<Vm> {
+        self.start(&self.plan_server(spec, None)?)
+    }
+
+    /// Switches a server on with a kernel that QEMU loads, for measuring what comes after the firmware.
+    pub fn start_server_with(&self, spec: &ServerSpec, direct: DirectKernel) -> Result<Vm> {
+        self.start(&self.plan_server(spec, Some(direct))?)
+    }
+
+    fn plan_server(&self, spec: &ServerSpec, direct: Option<DirectKernel>) -> Result<VmSpec> {
         let name = format!("server-{}", spec.number);
         let (file, format) = match &spec.disk {
             ServerDisk::Data(file) => (file.clone(), DiskFormat::Raw),
@@ -170,7 +181,7 @@ impl Lab {
                 (file, DiskFormat::Qcow2)
             }
         };
-        self.start(&VmSpec {
+        Ok(VmSpec {
             name,
             firmware: spec.firmware,
             cpus: 2,
@@ -183,7 +194,7 @@ impl Lab {
                 bus: spec.bus,
             }),
             boot: BootFirst::Network,
-            direct: None,
+            direct,
         })
     }
 

@@ -16,7 +16,7 @@ mod qmp;
 mod tools;
 pub mod wire;
 
-pub use accel::{choose_accel, kernel_of_image};
+pub use accel::{choose_accel, file_of_image, kernel_of_image};
 pub use console::Console;
 pub use disks::data_disk;
 pub use follow::{Line, changes};

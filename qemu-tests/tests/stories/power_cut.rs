@@ -7,18 +7,25 @@ use firstlight_api::status::HostState;
 use imagebuilder::vm::Firmware;
 use imagebuilder::vm::lab::{BoxSpec, ServerSpec};
 use imagebuilder::vm::wire::format_mac;
+use qemu_tests::figures;
 use qemu_tests::scene::{Scene, find_host, host_in, installs};
 use qemu_tests::site::{SERVER_ADDRESS, SERVER_NAME};
 
 /// Far enough that the disk is being written, early enough that the write cannot end before the cut.
 const UNDER_WAY: std::ops::RangeInclusive<u8> = 5..=85;
 
+/// What the smallest server has.
+const SMALLEST_MIB: u32 = 512;
+
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     let spec = BoxSpec {
         firmware: Firmware::SecureBoot,
         ..BoxSpec::default()
     };
-    let server = ServerSpec::blank(1, Firmware::Bios);
+    let server = ServerSpec {
+        memory_mib: SMALLEST_MIB,
+        ..ServerSpec::blank(1, Firmware::Bios)
+    };
     let mac = format_mac(server.mac());
 
     scene.switch_box_on(spec)?;
@@ -64,5 +71,6 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
         host.is_some_and(|host| installs(host) == 1),
         "not installed once as planned: {host:#?}"
     );
+    figures::SMALLEST_MEMORY.record(f64::from(SMALLEST_MIB))?;
     scene.nothing_leaked()
 }
