@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	interval = 500 * time.Millisecond
+	interval = time.Second
 	// patience is for one answer; an emulated machine is slow.
 	patience = 30 * time.Second
 )
