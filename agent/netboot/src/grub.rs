@@ -1,8 +1,9 @@
 //! GRUB's configuration, for UEFI machines that came through shim.
 //!
 //! Facts it rests on: the network image reads `$prefix/grub.cfg` and nothing made for one host; `[ -e ]` is always false over
-//! the network; a missing `source` file is an error line and the script goes on; the end of a script is GRUB's shell, so
-//! each ends by reading itself again; `initrd` reports success for a file that is not there.
+//! the network; a missing `source` file is an error line and the script goes on; the end of the script is GRUB's shell, so
+//! it goes round for ever (a `configfile` of itself would need more stack each time); `initrd` reports success for a file
+//! that is not there.
 
 use crate::boot_choice::{BootSite, BootTarget, kernel_command_line, plain_text};
 use crate::types::{BoxHttp, MacAddr};
@@ -10,11 +11,11 @@ use crate::types::{BoxHttp, MacAddr};
 /// `/grub/grub.cfg`, the same for everybody: goes on to the file made for this host's NIC.
 pub fn generic_grub_config(http: BoxHttp) -> String {
     format!(
-        "set pager=0\n\
-         source $prefix/mac-$net_default_mac.cfg\n\
-         echo \"Firstlight: asking {http} again in 5 seconds\"\n\
-         sleep 5\n\
-         configfile $prefix/grub.cfg\n"
+        "while true; do\n\
+         \x20 source $prefix/mac-$net_default_mac.cfg\n\
+         \x20 echo \"Firstlight: asking {http} again in 5 seconds\"\n\
+         \x20 sleep 5\n\
+         done\n"
     )
 }
 

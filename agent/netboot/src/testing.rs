@@ -1,5 +1,9 @@
 //! A client for tests: builds the datagrams that machines send, byte by byte, so that no decoder checks itself.
 
+mod golden;
+
+pub use golden::expect_golden;
+
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -245,4 +249,14 @@ pub fn option(reply: &Reply, code: u8) -> Option<Vec<u8>> {
         .into_iter()
         .find(|(c, _)| *c == code)
         .map(|(_, data)| data)
+}
+
+/// The site that the golden boot scripts are made for.
+pub fn site() -> crate::BootSite {
+    crate::BootSite {
+        http: crate::BoxHttp::new(ip("172.22.0.1"), 80),
+        ironic_port: 6385,
+        ca: crate::CaFingerprint::new([0xab; 32]),
+        extra_args: Vec::new(),
+    }
 }

@@ -88,7 +88,8 @@ impl Negotiated {
             settings.block_size = asked.min(limits.block_size);
             acknowledge("blksize", settings.block_size.into());
         }
-        if asked.transfer_size {
+        // Of an empty file the size stays unsaid: curl takes a 0 for a broken answer.
+        if asked.transfer_size && size > 0 {
             acknowledge("tsize", size);
         }
         if let Some(seconds) = asked.timeout {

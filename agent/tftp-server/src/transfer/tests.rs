@@ -1,1 +1,269 @@
-//! Tests.
+//! The protocol on a virtual clock: situations one by one, then whole transfers over a link that loses, repeats and
+//! reorders packets.
+
+mod link;
+
+use proptest::prelude::*;
+
+use self::link::{Faults, simulate};
+use super::*;
+use crate::options::{NegotiationLimits, RequestedOptions};
+
+const LIMITS: NegotiationLimits = NegotiationLimits {
+    block_size: 1468,
+    window: 64,
+};
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn transfer(asked: RequestedOptions, size: u64) -> Transfer {
+    let (settings, oack) = Negotiated::new(&asked, size, &LIMITS);
+    Transfer::new(settings, oack, size, secs(0))
+}
+
+fn windowed(window: u16, size: u64) -> Transfer {
+    let asked = RequestedOptions {
+        window: Some(window),
+        ..RequestedOptions::default()
+    };
+    let mut transfer = transfer(asked, size);
+    transfer.handle(Input::Tick, secs(0));
+    transfer
+}
+
+fn blocks(first: u64, count: u64) -> Action {
+    Action::SendBlocks(Blocks { first, count })
+}
+
+#[test]
+fn without_options_the_first_block_is_the_answer() {
+    let mut transfer = transfer(RequestedOptions::default(), 1000);
+    assert_eq!(transfer.handle(Input::Tick, secs(0)), blocks(1, 1));
+    assert_eq!(transfer.handle(Input::Ack(1), secs(0)), blocks(2, 1));
+    assert_eq!(transfer.acknowledged(), 512);
+    assert_eq!(
+        transfer.handle(Input::Ack(2), secs(0)),
+        Action::Finish(Outcome::Complete)
+    );
+    assert_eq!(transfer.handle(Input::Ack(2), secs(0)), Action::Nothing);
+    assert_eq!(transfer.handle(Input::Tick, secs(99)), Action::Nothing);
+}
+
+#[test]
+fn an_empty_block_ends_a_file_that_fills_its_blocks() {
+    for (size, last) in [(0, 1), (511, 1), (512, 2), (1024, 3)] {
+        let mut transfer = transfer(RequestedOptions::default(), size);
+        let mut action = transfer.handle(Input::Tick, secs(0));
+        for block in 1..=last {
+            assert_eq!(action, blocks(block, 1), "size {size}");
+            action = transfer.handle(Input::Ack(u16::try_from(block).unwrap()), secs(0));
+        }
+        assert_eq!(action, Action::Finish(Outcome::Complete), "size {size}");
+    }
+}
+
+#[test]
+fn options_are_acknowledged_with_what_will_be_done() {
+    let asked = RequestedOptions {
+        block_size: Some(9000),
+        transfer_size: true,
+        timeout: Some(3),
+        window: Some(1000),
+    };
+    let mut transfer = transfer(asked, 1_036_152);
+    let oack =
+        b"\0\x06blksize\x001468\0tsize\x001036152\0timeout\x003\0windowsize\x0064\0".to_vec();
+    assert_eq!(
+        transfer.handle(Input::Tick, secs(0)),
+        Action::SendOack(oack)
+    );
+    assert_eq!(transfer.deadline(), secs(3));
+    assert_eq!(transfer.handle(Input::Ack(0), secs(1)), blocks(1, 64));
+    assert_eq!(transfer.deadline(), secs(4));
+}
+
+#[test]
+fn an_unanswered_packet_is_repeated_after_longer_and_longer_pauses() {
+    let mut transfer = transfer(RequestedOptions::default(), 1000);
+    assert_eq!(transfer.handle(Input::Tick, secs(0)), blocks(1, 1));
+    for due in [1, 3, 7, 15, 23] {
+        assert_eq!(transfer.deadline(), secs(due));
+        assert_eq!(
+            transfer.handle(Input::Tick, secs(due) - Duration::from_millis(1)),
+            Action::Nothing
+        );
+        assert_eq!(transfer.handle(Input::Tick, secs(due)), blocks(1, 1));
+    }
+    let outcome = Outcome::TimedOut { acknowledged: 0 };
+    assert_eq!(
+        transfer.handle(Input::Tick, secs(31)),
+        Action::Finish(outcome)
+    );
+}
+
+#[test]
+fn progress_makes_the_pauses_short_again() {
+    let mut transfer = transfer(RequestedOptions::default(), 10_000);
+    transfer.handle(Input::Tick, secs(0));
+    transfer.handle(Input::Tick, secs(1));
+    transfer.handle(Input::Tick, secs(3));
+    assert_eq!(transfer.handle(Input::Ack(1), secs(4)), blocks(2, 1));
+    assert_eq!(transfer.deadline(), secs(5));
+}
+
+#[test]
+fn a_delayed_duplicate_acknowledgement_sends_nothing() {
+    let mut transfer = transfer(RequestedOptions::default(), 10_000);
+    transfer.handle(Input::Tick, secs(0));
+    transfer.handle(Input::Ack(1), secs(0));
+    transfer.handle(Input::Ack(2), secs(0));
+    for old in [2, 1, 0, 65535, 4, 40000] {
+        assert_eq!(
+            transfer.handle(Input::Ack(old), secs(0)),
+            Action::Nothing,
+            "ACK {old}"
+        );
+    }
+    assert_eq!(transfer.handle(Input::Ack(3), secs(0)), blocks(4, 1));
+}
+
+#[test]
+fn a_window_starts_anew_behind_the_last_block_that_arrived() {
+    let mut transfer = windowed(4, 100 * 512);
+    assert_eq!(transfer.handle(Input::Ack(0), secs(0)), blocks(1, 4));
+    assert_eq!(transfer.handle(Input::Ack(4), secs(0)), blocks(5, 4));
+    // Block 7 was lost: the client has 6.
+    assert_eq!(transfer.handle(Input::Ack(6), secs(0)), blocks(7, 4));
+    // It says so for block 8 as well; once is enough.
+    assert_eq!(transfer.handle(Input::Ack(6), secs(0)), Action::Nothing);
+    assert_eq!(transfer.handle(Input::Ack(10), secs(0)), blocks(11, 4));
+    // The first of a window was lost: the acknowledgement of the last window comes again.
+    assert_eq!(transfer.handle(Input::Ack(10), secs(0)), blocks(11, 4));
+    assert_eq!(transfer.handle(Input::Ack(10), secs(0)), Action::Nothing);
+    // That was lost too: the clock helps.
+    assert_eq!(transfer.handle(Input::Tick, secs(1)), blocks(11, 4));
+    assert_eq!(transfer.handle(Input::Ack(10), secs(1)), blocks(11, 4));
+}
+
+#[test]
+fn the_last_window_is_as_short_as_what_is_left() {
+    let mut transfer = windowed(4, 5 * 512);
+    assert_eq!(transfer.handle(Input::Ack(0), secs(0)), blocks(1, 4));
+    assert_eq!(transfer.handle(Input::Ack(4), secs(0)), blocks(5, 2));
+    assert_eq!(
+        transfer.handle(Input::Ack(6), secs(0)),
+        Action::Finish(Outcome::Complete)
+    );
+}
+
+#[test]
+fn the_same_request_again_gets_the_first_packet_again() {
+    let mut transfer = windowed(4, 5000);
+    assert!(!transfer.is_answered());
+    assert!(matches!(
+        transfer.handle(Input::RequestAgain, secs(0)),
+        Action::SendOack(_)
+    ));
+    transfer.handle(Input::Ack(0), secs(0));
+    assert!(transfer.is_answered());
+    assert_eq!(
+        transfer.handle(Input::RequestAgain, secs(0)),
+        Action::Nothing
+    );
+}
+
+#[test]
+fn a_client_that_only_wanted_the_size_ends_it() {
+    let mut transfer = windowed(4, 5000);
+    let message = "aborted".to_owned();
+    let outcome = Outcome::ClientError { code: 8, message };
+    let Outcome::ClientError { code, message } = outcome.clone() else {
+        unreachable!()
+    };
+    assert_eq!(
+        transfer.handle(Input::ClientError { code, message }, secs(0)),
+        Action::Finish(outcome)
+    );
+}
+
+#[test]
+fn files_of_more_blocks_than_numbers_arrive_whole() {
+    for window in [1, 16, 64] {
+        let run = simulate(200_000, 8, 8 * 70_000 + 3, window, Faults::NONE);
+        assert_eq!(
+            run.data_packets, 70_001,
+            "window {window}: nothing is sent twice"
+        );
+    }
+}
+
+#[test]
+fn a_network_that_doubles_every_packet_does_not_double_the_traffic() {
+    let faults = Faults {
+        duplicate_percent: 100,
+        ..Faults::NONE
+    };
+    let run = simulate(1, 512, 512 * 500, 1, faults);
+    assert_eq!(run.data_packets, 501, "Sorcerer's Apprentice");
+}
+
+#[test]
+fn files_arrive_whole_over_links_that_lose_repeat_and_reorder() {
+    for seed in 0..300 {
+        for window in [1, 4, 16] {
+            let faults = Faults {
+                loss_percent: 4,
+                duplicate_percent: 3,
+                jitter: Duration::from_micros(300),
+            };
+            let size = 512 * 300 + seed;
+            let run = simulate(seed, 512, size, window, faults);
+            // Each fault costs at most a window or two.
+            let bound = 301 + (run.faults + 2) * 2 * u64::from(window);
+            assert!(
+                run.data_packets <= bound,
+                "seed {seed}, window {window}: {run:?}"
+            );
+        }
+    }
+}
+
+proptest! {
+    /// Whatever a client says, only blocks of the file are sent, at most a window at a time, and an end is an end.
+    #[test]
+    fn no_client_gets_more_than_a_window(
+        size in 0..200_000_u64,
+        window in 1..70_u16,
+        block_size in 8..1500_u16,
+        inputs in proptest::collection::vec((any::<u16>(), 0..8_u8, 0..5000_u64), 0..80),
+    ) {
+        let asked = RequestedOptions { block_size: Some(block_size), window: Some(window), ..RequestedOptions::default() };
+        let mut transfer = transfer(asked, size);
+        let last = size / u64::from(block_size.min(1468)) + 1;
+        let (mut now, mut finished, mut near) = (Duration::ZERO, false, 0_u64);
+        for (number, kind, pause) in inputs {
+            now += Duration::from_millis(pause);
+            let input = match kind {
+                0 => Input::Tick,
+                1 => Input::Ack(number),
+                2 => Input::RequestAgain,
+                // What could be right, most of the time.
+                n => Input::Ack((near.saturating_sub(u64::from(n)) + 3) as u16),
+            };
+            let action = transfer.handle(input, now);
+            prop_assert!(!finished || action == Action::Nothing);
+            match action {
+                Action::SendBlocks(Blocks { first, count }) => {
+                    prop_assert!(first >= 1 && count >= 1 && count <= u64::from(window.min(64)));
+                    prop_assert!(first + count - 1 <= last);
+                    near = first + count - 1;
+                }
+                Action::Finish(_) => finished = true,
+                Action::SendOack(_) | Action::Nothing => {}
+            }
+            prop_assert!(transfer.acknowledged() <= size);
+        }
+    }
+}
