@@ -7,7 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use firstlight_api::status::{DhcpMode, HostState, SiteStatus};
@@ -20,6 +21,9 @@ use super::lab::{BoxSpec, Lab, LabSpec, ServerDisk, ServerSpec, read_status};
 use super::machine::Vm;
 use super::qemu::{Accel, Firmware};
 use crate::UsageError;
+
+/// How often the status is read at most.
+const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub struct BootArgs {
@@ -126,6 +130,7 @@ struct Session<'a> {
     lab: &'a Lab,
     started: Instant,
     page: SocketAddr,
+    news: Receiver<SiteStatus>,
     vm: Vm,
     waiting: Vec<ServerSpec>,
     servers: Vec<Vm>,
@@ -151,6 +156,7 @@ impl<'a> Session<'a> {
             lab,
             started: vm.started(),
             page,
+            news: spawn_reader(page),
             vm,
             waiting: waiting.collect(),
             servers: Vec::new(),
@@ -198,9 +204,13 @@ impl<'a> Session<'a> {
             server.check_running()?;
         }
         self.report_leaks();
-        let Ok(status) = read_status(self.page) else {
-            return Ok(());
-        };
+        while let Ok(status) = self.news.try_recv() {
+            self.tell(status)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, status: SiteStatus) -> Result<()> {
         if self.seen == SiteStatus::default() {
             self.say("box", format!("the page answers at http://{}/", self.page));
         }
@@ -275,6 +285,23 @@ impl<'a> Session<'a> {
             self.started.elapsed().as_secs_f64()
         );
     }
+}
+
+/// Reads the status in the background, because a box that is still booting answers late and Ctrl-C must not wait for it.
+fn spawn_reader(page: SocketAddr) -> Receiver<SiteStatus> {
+    let (sender, receiver) = sync_channel(1);
+    std::thread::spawn(move || {
+        loop {
+            let began = Instant::now();
+            if let Ok(status) = read_status(page)
+                && sender.send(status).is_err()
+            {
+                return;
+            }
+            std::thread::sleep(LOOK.saturating_sub(began.elapsed()));
+        }
+    });
+    receiver
 }
 
 /// SIGINT, SIGTERM and SIGHUP as something to wait for, so that everything is dropped in order.
