@@ -89,12 +89,17 @@ impl Gpt {
         if crc32fast::hash(&entries) != u32_at(&header, 88) {
             return Err(GptError::Entries);
         }
-        Ok(Some(Self {
+        let table = Self {
             sector,
             header,
             entries,
             entry_size,
-        }))
+        };
+        let is_sound = |p: &Partition| p.first_lba <= p.last_lba && p.last_lba < u64::MAX / sector;
+        if !table.partitions().iter().all(is_sound) {
+            return Err(GptError::Entries);
+        }
+        Ok(Some(table))
     }
 
     pub fn disk_id(&self) -> Uuid {
@@ -134,7 +139,9 @@ impl Gpt {
     pub fn append(&mut self, length: u64, name: &str, id: Uuid) -> Result<Partition, GptError> {
         let partitions = self.partitions();
         let used = partitions.iter().map(|p| p.last_lba + 1).max().unwrap_or(0);
-        let from = used.max(u64_at(&self.header, 40)) * self.sector;
+        let from = used
+            .max(u64_at(&self.header, 40))
+            .saturating_mul(self.sector);
         let end = (u64_at(&self.header, 48) + 1) * self.sector;
         let no_room = || GptError::NoRoom {
             wanted: length,

@@ -15,6 +15,8 @@ pub mod http;
 pub mod image;
 pub mod mbr;
 pub mod signatures;
+#[cfg(test)]
+mod testing;
 
 /// An error with its causes, in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {

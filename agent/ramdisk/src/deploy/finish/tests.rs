@@ -1,1 +1,134 @@
+#![allow(clippy::unwrap_used)]
 
+use super::*;
+use crate::deploy::device::FileDisk;
+use crate::deploy::testing::{disk_of_sectors, disk_with, fixture, read};
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 200 * MIB;
+
+/// What the writer holds back of an image that begins with `head`, on a disk of [`SIZE`].
+fn held(head: Vec<u8>) -> Held {
+    Held {
+        head,
+        tail: vec![0; 1 << 20],
+        length: 16 * MIB,
+    }
+}
+
+fn head_of(name: &str) -> Vec<u8> {
+    let (_image, disk) = fixture(name);
+    read(&disk, 0, MIB)
+}
+
+fn blank() -> (tempfile::NamedTempFile, FileDisk) {
+    disk_with(SIZE, &[])
+}
+
+#[test]
+fn a_gpt_disk_ends_with_its_backup_and_carries_the_config_drive_before_it() {
+    let (_image, disk) = blank();
+    let drive: Vec<u8> = (1..=255).cycle().take(391_168).collect();
+    finish(
+        &disk,
+        held(head_of("gpt")),
+        Some(&drive),
+        Uuid::from_u128(9),
+    )
+    .unwrap();
+    let gpt = Gpt::parse(&read(&disk, 0, MIB), 512).unwrap().unwrap();
+    let place = &gpt.partitions()[1];
+    assert_eq!(
+        (place.name.as_str(), place.id),
+        ("config-2", Uuid::from_u128(9))
+    );
+    let written = read(&disk, place.first_lba * 512, 64 * MIB);
+    assert!(written[..drive.len()] == drive && written[drive.len()..].iter().all(|b| *b == 0));
+    let backup = gpt.backup();
+    assert!(read(&disk, SIZE - backup.len() as u64, backup.len() as u64) == backup);
+}
+
+#[test]
+fn without_a_config_drive_no_partition_is_added() {
+    let (_image, disk) = blank();
+    finish(&disk, held(head_of("gpt")), None, Uuid::from_u128(9)).unwrap();
+    assert_eq!(
+        Gpt::parse(&read(&disk, 0, MIB), 512)
+            .unwrap()
+            .unwrap()
+            .partitions()
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn a_dos_table_gets_a_primary_partition() {
+    let (_image, disk) = blank();
+    finish(
+        &disk,
+        held(head_of("dos")),
+        Some(b"drive"),
+        Uuid::from_u128(9),
+    )
+    .unwrap();
+    let mbr = Mbr::parse(&read(&disk, 0, MIB)).unwrap();
+    let place = mbr.entries[1];
+    assert_eq!(place.sectors, 64 * 2048);
+    assert_eq!(read(&disk, u64::from(place.first_lba) * 512, 5), b"drive");
+}
+
+#[test]
+fn a_config_partition_that_the_image_brings_is_used() {
+    // The image's only partition holds an ISO labelled config-2, as `xorrisofs -V config-2` writes it.
+    let (_iso_image, iso) = fixture("iso9660");
+    let (_image, disk) = disk_with(SIZE, &[(MIB, &read(&iso, 0, 4 * MIB))]);
+    finish(
+        &disk,
+        held(head_of("gpt")),
+        Some(b"new drive"),
+        Uuid::from_u128(9),
+    )
+    .unwrap();
+    assert_eq!(
+        Gpt::parse(&read(&disk, 0, MIB), 512)
+            .unwrap()
+            .unwrap()
+            .partitions()
+            .len(),
+        1
+    );
+    assert_eq!(read(&disk, MIB, 9), b"new drive");
+    assert!(
+        read(&disk, MIB + 512, 40 * 1024).iter().all(|b| *b == 0),
+        "nothing of the old drive stays"
+    );
+}
+
+#[test]
+fn an_image_without_partitions_never_gets_its_first_sector() {
+    for head in [vec![0; 1 << 20], head_of("ext4"), head_of("vfat32")] {
+        let (_image, disk) = blank();
+        let error = finish(&disk, held(head), Some(b"x"), Uuid::from_u128(9)).unwrap_err();
+        assert!(matches!(error, FinishError::NoTable), "{error}");
+        assert!(read(&disk, 0, MIB).iter().all(|b| *b == 0));
+    }
+}
+
+#[test]
+fn an_image_for_other_sectors_is_named_as_such() {
+    let (_image, disk) = disk_of_sectors(4096, SIZE, &[]);
+    let error = finish(&disk, held(head_of("gpt")), None, Uuid::from_u128(9)).unwrap_err();
+    assert!(matches!(error, FinishError::SectorSize(_)), "{error}");
+}
+
+#[test]
+fn a_disk_without_room_for_the_drive_stays_unbootable() {
+    let (_image, disk) = disk_with(40 * MIB, &[]);
+    let error = finish(&disk, held(head_of("gpt")), Some(b"x"), Uuid::from_u128(9)).unwrap_err();
+    assert!(
+        matches!(error, FinishError::Gpt(GptError::NoRoom { .. })),
+        "{error}"
+    );
+    assert!(read(&disk, 0, MIB).iter().all(|b| *b == 0));
+}

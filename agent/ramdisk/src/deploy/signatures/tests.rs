@@ -1,48 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::io::Write;
 
 use super::*;
 use crate::deploy::device::FileDisk;
-
-/// A disk image of `fixtures/disks`, unpacked with its holes.
-fn fixture(name: &str) -> (tempfile::NamedTempFile, FileDisk) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/disks/{name}.zst"));
-    let mut packed = zstd::Decoder::new(File::open(path).unwrap()).unwrap();
-    let image = tempfile::NamedTempFile::new().unwrap();
-    let mut block = vec![0; 1 << 20];
-    let mut offset = 0;
-    loop {
-        let length = packed.read(&mut block).unwrap();
-        if length == 0 {
-            break;
-        }
-        if !is_zero(&block[..length]) {
-            image
-                .as_file()
-                .write_all_at(&block[..length], offset)
-                .unwrap();
-        }
-        offset += length as u64;
-    }
-    image.as_file().set_len(offset).unwrap();
-    let disk = FileDisk::open(image.path(), 512).unwrap();
-    (image, disk)
-}
-
-/// An empty disk with these bytes on it.
-fn disk_with(size: u64, places: &[(u64, &[u8])]) -> (tempfile::NamedTempFile, FileDisk) {
-    let image = tempfile::NamedTempFile::new().unwrap();
-    image.as_file().set_len(size).unwrap();
-    for (offset, bytes) in places {
-        image.as_file().write_all_at(bytes, *offset).unwrap();
-    }
-    let disk = FileDisk::open(image.path(), 512).unwrap();
-    (image, disk)
-}
+use crate::deploy::testing::{disk_with, fixture};
 
 /// What the real tools wrote is found under the name that blkid gives it.
 #[test]

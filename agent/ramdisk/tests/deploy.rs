@@ -1,0 +1,356 @@
+//! Whole deploys over real TLS on loopback: the ramdisk with a file for a disk, against a fake Ironic and a fake box.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use firstlight_api::report::{Directive, LookupState, Phase};
+use firstlight_ramdisk::deploy::gpt::Gpt;
+use firstlight_ramdisk::ipa::event::Departure;
+use serde_json::{Value, json};
+use support::ironic::Ironic;
+use support::machine::{DISK, TestMachine};
+use support::the_box::Box;
+use support::{MIB, Pki, sha256_hex};
+
+struct Site {
+    the_box: Arc<Box>,
+    ironic: Arc<Ironic>,
+    machine: Arc<TestMachine>,
+    box_port: u16,
+    ended: std::sync::mpsc::Receiver<anyhow::Result<Departure>>,
+}
+
+/// A GPT image of 16 MiB with data all over its partition.
+fn image() -> Vec<u8> {
+    let packed: &[u8] = include_bytes!("../fixtures/disks/gpt.zst");
+    let mut image = zstd::decode_all(packed).unwrap();
+    let end = image.len() - 34 * 512;
+    let mut state = 1_u32;
+    for byte in &mut image[1 << 20..end] {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *byte = state.to_be_bytes()[0];
+    }
+    image
+}
+
+impl Site {
+    /// Starts everything; the box lets the ramdisk ask Ironic unless a test decides otherwise.
+    fn start(
+        decide: Option<
+            std::boxed::Box<dyn Fn(&firstlight_api::report::Report) -> Directive + Send>,
+        >,
+    ) -> Self {
+        let pki = Pki::new();
+        let the_box = Arc::new(Box {
+            ca_pem: pki.ca_pem.clone(),
+            ..Box::default()
+        });
+        *the_box.decide.lock().unwrap() = decide;
+        let ironic = Arc::new(Ironic::default());
+        let (box_port, ironic_port) = (the_box.start(), ironic.start(pki.server));
+        let machine = Arc::new(TestMachine::new());
+        let settings = support::settings(box_port, ironic_port, pki.ca_sha256);
+        let ended = support::start(settings, machine.clone());
+        Self {
+            the_box,
+            ironic,
+            machine,
+            box_port,
+            ended,
+        }
+    }
+
+    fn want(&self) {
+        self.ironic.node.lock().unwrap().wanted = true;
+    }
+
+    fn wait(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !holds(self) {
+            assert!(
+                Instant::now() < end,
+                "waiting for {what}: {:?}",
+                self.ironic.node.lock().unwrap()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn wait_for_heartbeat(&self) {
+        self.wait("a heartbeat", |site| {
+            site.ironic.node.lock().unwrap().agent.is_some()
+        });
+    }
+
+    fn step(&self, served: &[u8], name: &str, drive: Option<&str>) -> Value {
+        let url = format!("http://127.0.0.1:{}/images/{name}", self.box_port);
+        json!({
+            "node": {"driver": "manual-management", "power_interface": "fake", "properties": {}, "instance_info": {}},
+            "ports": [],
+            "step": {"interface": "deploy", "step": "write_image", "args": {"configdrive": drive, "image_info": {
+                "id": name, "urls": [url], "disk_format": "raw",
+                "os_hash_algo": "sha256", "os_hash_value": sha256_hex(served),
+            }}},
+        })
+    }
+
+    fn write_image(&self, step: &Value) -> Value {
+        let (status, running) = self
+            .ironic
+            .command("deploy.execute_deploy_step", step, false);
+        assert_eq!(
+            (status, running["command_status"].as_str()),
+            (200, Some("RUNNING")),
+            "{running}"
+        );
+        self.wait("the step's end", |site| {
+            site.ironic.commands().last().unwrap()["command_status"] != "RUNNING"
+        });
+        self.ironic.commands().pop().unwrap()
+    }
+
+    fn command(&self, name: &str) -> Value {
+        let (status, answer) = self.ironic.command(name, &json!({}), true);
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    fn lock_down(&self) -> Departure {
+        assert_eq!(self.command("standby.sync")["command_status"], "SUCCEEDED");
+        let (url, _, client) = self.ironic.agent();
+        assert_eq!(
+            self.command("system.lockdown")["command_status"],
+            "SUCCEEDED"
+        );
+        let departure = self
+            .ended
+            .recv_timeout(Duration::from_secs(30))
+            .unwrap()
+            .unwrap();
+        let call = firstlight_ramdisk::deploy::http::Request::get(&url);
+        assert!(client.send(&call).is_err(), "the command API must be gone");
+        departure
+    }
+
+    /// The disk is the image with its table moved, the config drive at its end, and zeros between.
+    fn assert_installed(&self, image: &[u8], drive: &[u8]) {
+        let head = self.machine.read(0, 1 << 20);
+        let gpt = Gpt::parse(&head, 512).unwrap().unwrap();
+        let partitions = gpt.partitions();
+        assert_eq!(partitions.len(), 2);
+        let end = usize::try_from((partitions[0].last_lba + 1) * 512).unwrap();
+        assert!(self.machine.read(MIB, end - (1 << 20)) == image[1 << 20..end]);
+        assert_eq!(
+            self.machine
+                .read(partitions[1].first_lba * 512, drive.len()),
+            drive
+        );
+        let backup = gpt.backup();
+        assert!(self.machine.read(DISK - backup.len() as u64, backup.len()) == backup);
+    }
+}
+
+fn packed_drive(bytes: &[u8]) -> String {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(bytes).unwrap();
+    base64::engine::general_purpose::STANDARD.encode(gzip.finish().unwrap())
+}
+
+#[test]
+fn a_host_is_discovered_inspected_and_deployed_through_broken_downloads() {
+    let site = Site::start(None);
+    site.wait("a report", |site| {
+        site.the_box.reports.lock().unwrap().len() > 1
+    });
+    let first = site.the_box.reports.lock().unwrap()[0].clone();
+    assert_eq!(
+        (first.lookup, first.disks[0].signatures.len()),
+        (LookupState::NotAsked, 0)
+    );
+    assert_eq!(first.disks[0].name, "/dev/vda");
+
+    site.ironic.node.lock().unwrap().inspecting = true;
+    site.want();
+    site.wait_for_heartbeat();
+    let inspection = site.ironic.node.lock().unwrap().inventory.clone().unwrap();
+    assert_eq!(
+        inspection["inventory"]["interfaces"][0]["mac_address"],
+        support::MAC
+    );
+    assert_eq!(inspection["root_disk"]["name"], "/dev/vda");
+    assert_eq!(inspection["inventory"]["cpu"]["architecture"], "x86_64");
+
+    let (image, drive) = (image(), b"an ISO labelled config-2".repeat(1000));
+    let served = zstd::encode_all(image.as_slice(), 1).unwrap();
+    *site.the_box.image.lock().unwrap() = served.clone();
+    // Seeded by hand: two cuts, an outage of many refusals, and a cut right after it.
+    let mut cuts = vec![1_000_000, 3_000_000];
+    cuts.extend([0; 40]);
+    cuts.push(1);
+    *site.the_box.cuts.lock().unwrap() = cuts.into();
+    assert_eq!(
+        site.command("deploy.get_deploy_steps")["command_status"],
+        "SUCCEEDED"
+    );
+    let done = site.write_image(&site.step(&served, "node.raw.zst", Some(&packed_drive(&drive))));
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    assert_eq!(done["command_result"]["deploy_step"]["step"], "write_image");
+    let ranges = site.the_box.ranges.lock().unwrap().clone();
+    assert_eq!(
+        ranges[0], "bytes=1000000-",
+        "the download goes on where it broke"
+    );
+
+    assert_eq!(site.lock_down(), Departure::BootDisk);
+    site.assert_installed(&image, &drive);
+    let phases = site.the_box.phases.lock().unwrap();
+    assert_eq!(phases.last(), Some(&Phase::Rebooting), "{phases:?}");
+}
+
+#[test]
+fn a_corrupt_image_fails_and_the_same_ramdisk_installs_the_right_one() {
+    let site = Site::start(None);
+    site.want();
+    site.wait_for_heartbeat();
+    let image = image();
+    let step = site.step(&image, "node.raw", None);
+    let mut corrupt = image.clone();
+    corrupt[5 << 20] ^= 1;
+    *site.the_box.image.lock().unwrap() = corrupt;
+    let failed = site.write_image(&step);
+    assert_eq!(failed["command_status"], "FAILED");
+    let details = failed["command_error"]["details"].as_str().unwrap();
+    assert!(
+        details.contains("sha256") && details.contains(&sha256_hex(&image)),
+        "{details}"
+    );
+    assert!(
+        site.machine.read(0, 1 << 20).iter().all(|b| *b == 0),
+        "no partition table, so nothing can boot"
+    );
+
+    let logs = site.command("log.collect_system_logs");
+    let packed = logs["command_result"]["system_logs"].as_str().unwrap();
+    let packed = base64::engine::general_purpose::STANDARD
+        .decode(packed)
+        .unwrap();
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(packed.as_slice()));
+    let mut text = String::new();
+    archive
+        .entries()
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
+    assert_eq!(text, "the machine's log\n");
+
+    // What Ironic does after a failure.
+    site.ironic.wipe_token();
+    site.wait_for_heartbeat();
+    assert_eq!(
+        site.ironic.commands(),
+        Vec::<Value>::new(),
+        "a new registration begins with no commands"
+    );
+    *site.the_box.image.lock().unwrap() = image.clone();
+    let drive = b"drive".to_vec();
+    let done = site.write_image(&site.step(&image, "node.raw", Some(&packed_drive(&drive))));
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    assert_eq!(site.lock_down(), Departure::BootDisk);
+    site.assert_installed(&image, &drive);
+}
+
+#[test]
+fn a_ramdisk_whose_token_went_to_an_earlier_boot_says_so_until_it_gets_one() {
+    let site = Site::start(None);
+    {
+        let mut node = site.ironic.node.lock().unwrap();
+        (node.handed_out, node.token, node.wanted) =
+            (true, Some("of the boot before".into()), true);
+    }
+    site.wait("the loss to be reported", |site| {
+        site.the_box
+            .reports
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|r| r.lookup == LookupState::TokenLost)
+    });
+    site.ironic.wipe_token();
+    site.wait_for_heartbeat();
+    site.wait("a report of the registration", |site| {
+        site.the_box.reports.lock().unwrap().last().unwrap().lookup == LookupState::Registered
+    });
+}
+
+#[test]
+fn cleaning_leaves_a_blank_disk_and_restarts_into_the_network() {
+    let site = Site::start(None);
+    std::os::unix::fs::FileExt::write_all_at(
+        &std::fs::OpenOptions::new()
+            .write(true)
+            .open(site.machine.disk())
+            .unwrap(),
+        &image(),
+        0,
+    )
+    .unwrap();
+    site.want();
+    site.wait_for_heartbeat();
+    let steps = site.command("clean.get_clean_steps");
+    assert!(
+        steps["command_result"]["clean_steps"]
+            .to_string()
+            .contains("erase_devices_metadata")
+    );
+    let step = json!({"node": {}, "ports": [], "step": {"interface": "deploy", "step": "erase_devices_metadata"}});
+    let (_, done) = site.ironic.command("clean.execute_clean_step", &step, true);
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    assert_eq!(done["command_result"]["clean_step"], step["step"]);
+    site.wait("a report of the blank disk", |site| {
+        site.the_box.reports.lock().unwrap().last().unwrap().disks[0]
+            .signatures
+            .is_empty()
+    });
+    assert_eq!(site.lock_down(), Departure::Reboot);
+}
+
+#[test]
+fn a_foreign_ca_is_never_spoken_to() {
+    let pki = Pki::new();
+    let the_box = Arc::new(Box {
+        ca_pem: Pki::new().ca_pem,
+        ..Box::default()
+    });
+    // The box's word is all that is left, and it ends the test.
+    *the_box.decide.lock().unwrap() = Some(std::boxed::Box::new(counting()));
+    let ironic = Arc::new(Ironic::default());
+    ironic.node.lock().unwrap().wanted = true;
+    let (box_port, ironic_port) = (the_box.start(), ironic.start(pki.server));
+    let ended = support::start(
+        support::settings(box_port, ironic_port, pki.ca_sha256),
+        Arc::new(TestMachine::new()),
+    );
+    let departure = ended
+        .recv_timeout(Duration::from_secs(60))
+        .unwrap()
+        .unwrap();
+    assert_eq!(departure, Departure::BootDisk);
+    assert_eq!(ironic.node.lock().unwrap().requests, 0);
+}
+
+/// Lookup twice, then the disk.
+fn counting() -> impl Fn(&firstlight_api::report::Report) -> Directive + Send {
+    let count = std::sync::atomic::AtomicU32::new(0);
+    move |_| match count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+        0 | 1 => Directive::Lookup,
+        _ => Directive::BootDisk,
+    }
+}
