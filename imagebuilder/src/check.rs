@@ -19,7 +19,14 @@ pub fn check_file(path: &Path) -> Result<SiteConfig> {
 pub fn describe(path: &Path, problems: &SiteProblems) -> String {
     let mut text = format!("{} has mistakes:", path.display());
     for problem in &problems.0 {
-        let _ = write!(text, "\n  {}:{}:{}: {}", path.display(), problem.line, problem.column, problem.message);
+        let _ = write!(
+            text,
+            "\n  {}:{}:{}: {}",
+            path.display(),
+            problem.line,
+            problem.column,
+            problem.message
+        );
     }
     text
 }
@@ -40,13 +47,20 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rootfs/box/site.yaml");
         let text = fs::read_to_string(path).unwrap();
         // A comment that is an example is `# key:` or `#   deeper`; sentences start with a capital or have no colon.
-        let example = |line: &&str| line.contains(": ") || line.trim_end().ends_with(':') || line.contains("- ");
+        let example = |line: &&str| {
+            line.contains(": ") || line.trim_end().ends_with(':') || line.contains("- ")
+        };
         let lines: Vec<String> = text
             .lines()
             .filter_map(|line| line.strip_prefix("# "))
             .filter(|line| line.starts_with(|first: char| first == ' ' || first.is_lowercase()))
             .filter(example)
-            .map(|line| line.replace("AAAA...", "AAAAC3NzaC1lZDI1NTE5AAAAIJ1pLbFSTpHvJ0hSWRnUGMvKxQ2g1YMxPvvqj5vJXc0f"))
+            .map(|line| {
+                line.replace(
+                    "AAAA...",
+                    "AAAAC3NzaC1lZDI1NTE5AAAAIJ1pLbFSTpHvJ0hSWRnUGMvKxQ2g1YMxPvvqj5vJXc0f",
+                )
+            })
             .collect();
         let site = parse_site(lines.join("\n")).unwrap();
         assert_eq!((site.hosts.len(), site.ssh_keys.len()), (1, 1), "{lines:?}");
@@ -59,6 +73,11 @@ mod tests {
         fs::write(&path, "nmae: x\n").unwrap();
         let error = check_file(&path).unwrap_err();
         assert!(error.downcast_ref::<UsageError>().is_some());
-        assert!(error.to_string().contains("site.yaml:1:1: unknown key `nmae`"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("site.yaml:1:1: unknown key `nmae`"),
+            "{error}"
+        );
     }
 }

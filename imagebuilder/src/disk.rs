@@ -40,7 +40,10 @@ pub fn place_file(path: &Path, to: &mut File, offset: u64, room: u64) -> Result<
     let mut from = File::open(path).with_context(|| format!("opening {}", path.display()))?;
     let length = from.metadata()?.len();
     if length > room {
-        bail!("{} has {length} bytes, and there is room for {room}", path.display());
+        bail!(
+            "{} has {length} bytes, and there is room for {room}",
+            path.display()
+        );
     }
     copy_sparse(&mut from, to, offset).with_context(|| format!("copying {}", path.display()))
 }

@@ -52,7 +52,9 @@ struct Disk {
 /// Writes and verifies; returns what to say at the end.
 pub fn flash(plan: &FlashPlan) -> Result<String> {
     gpt::load_table(&plan.image)?;
-    let bytes = fs::metadata(&plan.image).with_context(|| format!("reading {}", plan.image.display()))?.len();
+    let bytes = fs::metadata(&plan.image)
+        .with_context(|| format!("reading {}", plan.image.display()))?
+        .len();
     let disk = load_disk(&plan.device)?;
     if let Some(problem) = refuse(&disk, bytes, plan.target) {
         return Err(UsageError(format!("{}: {problem}", plan.device.display())).into());
@@ -62,42 +64,88 @@ pub fn flash(plan: &FlashPlan) -> Result<String> {
     }
     write(plan, bytes)?;
     verify(plan, bytes)?;
-    Ok(format!("{} is ready: put it into a server and switch it on\n", plan.device.display()))
+    Ok(format!(
+        "{} is ready: put it into a server and switch it on\n",
+        plan.device.display()
+    ))
 }
 
 /// Why this disk must not be written to.
 fn refuse(disk: &Disk, image: u64, target: Target) -> Option<String> {
     if let Some(usage) = disk.uses.first() {
-        return Some(format!("is in use ({usage}): unmount it first, or choose another device"));
+        return Some(format!(
+            "is in use ({usage}): unmount it first, or choose another device"
+        ));
     }
     if disk.bytes < image {
-        return Some(format!("has {} bytes, the image needs {}: use a bigger stick", group(disk.bytes), group(image)));
+        return Some(format!(
+            "has {} bytes, the image needs {}: use a bigger stick",
+            group(disk.bytes),
+            group(image)
+        ));
     }
     if !disk.removable && target == Target::RemovableOnly {
-        return Some(format!("{} is not a removable disk: if it is really the right one, say --force", disk.model));
+        return Some(format!(
+            "{} is not a removable disk: if it is really the right one, say --force",
+            disk.model
+        ));
     }
     None
 }
 
 fn load_disk(device: &Path) -> Result<Disk> {
-    let data = fs::metadata(device).with_context(|| format!("reading {} (`lsblk` lists devices)", device.display()))?;
+    let data = fs::metadata(device)
+        .with_context(|| format!("reading {} (`lsblk` lists devices)", device.display()))?;
     if !data.file_type().is_block_device() {
-        return Err(UsageError(format!("{} is not a block device (`lsblk` lists devices)", device.display())).into());
+        return Err(UsageError(format!(
+            "{} is not a block device (`lsblk` lists devices)",
+            device.display()
+        ))
+        .into());
     }
-    let (major, minor) = (nix::sys::stat::major(data.rdev()), nix::sys::stat::minor(data.rdev()));
+    let (major, minor) = (
+        nix::sys::stat::major(data.rdev()),
+        nix::sys::stat::minor(data.rdev()),
+    );
     let link = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    let sys = link.canonicalize().with_context(|| format!("finding {} in /sys", device.display()))?;
+    let sys = link
+        .canonicalize()
+        .with_context(|| format!("finding {} in /sys", device.display()))?;
     if sys.join("partition").exists() {
-        return Err(UsageError(format!("{} is a partition: name the whole disk", device.display())).into());
+        return Err(UsageError(format!(
+            "{} is a partition: name the whole disk",
+            device.display()
+        ))
+        .into());
     }
-    let read = |name: &str| fs::read_to_string(sys.join(name)).map(|text| text.trim().to_owned()).unwrap_or_default();
-    let sectors: u64 = read("size").parse().with_context(|| format!("reading the size of {}", device.display()))?;
+    let read = |name: &str| {
+        fs::read_to_string(sys.join(name))
+            .map(|text| text.trim().to_owned())
+            .unwrap_or_default()
+    };
+    let sectors: u64 = read("size")
+        .parse()
+        .with_context(|| format!("reading the size of {}", device.display()))?;
     let words = [read("device/vendor"), read("device/model")];
-    let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.is_empty()).collect();
-    let usb = sys.components().any(|part| part.as_os_str().to_string_lossy().starts_with("usb"));
+    let words: Vec<&str> = words
+        .iter()
+        .map(String::as_str)
+        .filter(|word| !word.is_empty())
+        .collect();
+    let usb = sys
+        .components()
+        .any(|part| part.as_os_str().to_string_lossy().starts_with("usb"));
     Ok(Disk {
-        name: sys.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        model: if words.is_empty() { "disk without a model name".to_owned() } else { words.join(" ") },
+        name: sys
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
+        model: if words.is_empty() {
+            "disk without a model name".to_owned()
+        } else {
+            words.join(" ")
+        },
         bytes: sectors * 512,
         removable: usb || read("removable") == "1",
         uses: find_uses(&sys)?,
@@ -113,18 +161,33 @@ fn find_uses(sys: &Path) -> Result<Vec<String>> {
             nodes.push(path);
         }
     }
-    let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading the list of mounts")?;
+    let mounts =
+        fs::read_to_string("/proc/self/mountinfo").context("reading the list of mounts")?;
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     let mut uses = Vec::new();
     for node in nodes {
         let number = fs::read_to_string(node.join("dev")).unwrap_or_default();
         uses.extend(mounted_at(&mounts, number.trim()));
-        let name = node.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if swaps.lines().any(|line| line.split(' ').next() == Some(&format!("/dev/{name}"))) {
+        let name = node
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if swaps
+            .lines()
+            .any(|line| line.split(' ').next() == Some(&format!("/dev/{name}")))
+        {
             uses.push("swap".to_owned());
         }
-        for holder in fs::read_dir(node.join("holders")).into_iter().flatten().flatten() {
-            uses.push(format!("in use by {}", holder.file_name().to_string_lossy()));
+        for holder in fs::read_dir(node.join("holders"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            uses.push(format!(
+                "in use by {}",
+                holder.file_name().to_string_lossy()
+            ));
         }
     }
     Ok(uses)
@@ -132,17 +195,30 @@ fn find_uses(sys: &Path) -> Result<Vec<String>> {
 
 /// Mount points of a device number in the text of `/proc/self/mountinfo`.
 fn mounted_at(mountinfo: &str, number: &str) -> Vec<String> {
-    let fields = mountinfo.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let fields = mountinfo
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>());
     let mounted = fields.filter(|fields| fields.get(2) == Some(&number));
-    mounted.filter_map(|fields| fields.get(4).map(|path| format!("mounted at {path}"))).collect()
+    mounted
+        .filter_map(|fields| fields.get(4).map(|path| format!("mounted at {path}")))
+        .collect()
 }
 
 fn ask(disk: &Disk, device: &Path) -> Result<bool> {
     let mut terminal = std::io::stderr();
-    write!(terminal, "{}: {}, {} bytes. Everything on it will be lost. Write {} to go on: ", device.display(), disk.model, group(disk.bytes), disk.name)?;
+    write!(
+        terminal,
+        "{}: {}, {} bytes. Everything on it will be lost. Write {} to go on: ",
+        device.display(),
+        disk.model,
+        group(disk.bytes),
+        disk.name
+    )?;
     terminal.flush()?;
     let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).context("reading the answer (without a terminal, say --yes)")?;
+    std::io::stdin()
+        .read_line(&mut answer)
+        .context("reading the answer (without a terminal, say --yes)")?;
     Ok(answer.trim() == disk.name)
 }
 
@@ -151,7 +227,9 @@ fn write(plan: &FlashPlan, bytes: u64) -> Result<()> {
     // The kernel refuses an exclusive open while anything has the device mounted.
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(nix::libc::O_EXCL);
-    let mut to = options.open(&plan.device).with_context(|| format!("opening {} (are you root?)", plan.device.display()))?;
+    let mut to = options
+        .open(&plan.device)
+        .with_context(|| format!("opening {} (are you root?)", plan.device.display()))?;
     let bar = bar("writing", bytes);
     let mut block = vec![0; BLOCK];
     loop {
@@ -159,9 +237,13 @@ fn write(plan: &FlashPlan, bytes: u64) -> Result<()> {
         if count == 0 {
             break;
         }
-        to.write_all(&block[..count]).with_context(|| format!("writing {}: the stick may be broken", plan.device.display()))?;
+        to.write_all(&block[..count]).with_context(|| {
+            format!("writing {}: the stick may be broken", plan.device.display())
+        })?;
         // Without this the bar would show the speed of memory, and the end would take minutes.
-        to.sync_data().with_context(|| format!("writing {}: the stick may be broken", plan.device.display()))?;
+        to.sync_data().with_context(|| {
+            format!("writing {}: the stick may be broken", plan.device.display())
+        })?;
         bar.inc(count as u64);
     }
     bar.finish_and_clear();
@@ -170,21 +252,30 @@ fn write(plan: &FlashPlan, bytes: u64) -> Result<()> {
 
 fn verify(plan: &FlashPlan, bytes: u64) -> Result<()> {
     let mut image = File::open(&plan.image)?;
-    let mut device = File::open(&plan.device).with_context(|| format!("opening {}", plan.device.display()))?;
+    let mut device =
+        File::open(&plan.device).with_context(|| format!("opening {}", plan.device.display()))?;
     // What was just written must come from the stick, not from memory.
-    posix_fadvise(&device, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).context("dropping the cache of the stick")?;
+    posix_fadvise(&device, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
+        .context("dropping the cache of the stick")?;
     device.seek(SeekFrom::Start(0))?;
     let bar = bar("verifying", bytes);
     let differs = find_difference(&mut image, &mut device, |count| bar.inc(count))?;
     bar.finish_and_clear();
     match differs {
         None => Ok(()),
-        Some(offset) => bail!("{} reads back differently at byte {offset}: the stick is broken, use another one", plan.device.display()),
+        Some(offset) => bail!(
+            "{} reads back differently at byte {offset}: the stick is broken, use another one",
+            plan.device.display()
+        ),
     }
 }
 
 /// Offset of the first block of `image` that `device` does not have.
-fn find_difference(image: &mut impl Read, device: &mut impl Read, progress: impl Fn(u64)) -> Result<Option<u64>> {
+fn find_difference(
+    image: &mut impl Read,
+    device: &mut impl Read,
+    progress: impl Fn(u64),
+) -> Result<Option<u64>> {
     let (mut expected, mut found) = (vec![0; BLOCK], vec![0; BLOCK]);
     let mut offset = 0;
     loop {
@@ -202,8 +293,12 @@ fn find_difference(image: &mut impl Read, device: &mut impl Read, progress: impl
 }
 
 fn bar(what: &'static str, bytes: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg:<10} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-    ProgressBar::new(bytes).with_style(style.expect("the template is constant and valid")).with_message(what)
+    let style = ProgressStyle::with_template(
+        "{msg:<10} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+    );
+    ProgressBar::new(bytes)
+        .with_style(style.expect("the template is constant and valid"))
+        .with_message(what)
 }
 
 #[cfg(test)]
@@ -212,31 +307,80 @@ mod tests {
     use super::*;
 
     fn stick() -> Disk {
-        Disk { name: "sdx".to_owned(), model: "Stick".to_owned(), bytes: 100, removable: true, uses: Vec::new() }
+        Disk {
+            name: "sdx".to_owned(),
+            model: "Stick".to_owned(),
+            bytes: 100,
+            removable: true,
+            uses: Vec::new(),
+        }
     }
 
     #[test]
     fn only_an_unused_removable_disk_with_room_is_written() {
         assert_eq!(refuse(&stick(), 100, Target::RemovableOnly), None);
         let cases = [
-            (Disk { uses: vec!["mounted at /mnt".to_owned()], ..stick() }, "mounted at /mnt"),
-            (Disk { bytes: 99, ..stick() }, "bigger stick"),
-            (Disk { removable: false, ..stick() }, "--force"),
+            (
+                Disk {
+                    uses: vec!["mounted at /mnt".to_owned()],
+                    ..stick()
+                },
+                "mounted at /mnt",
+            ),
+            (
+                Disk {
+                    bytes: 99,
+                    ..stick()
+                },
+                "bigger stick",
+            ),
+            (
+                Disk {
+                    removable: false,
+                    ..stick()
+                },
+                "--force",
+            ),
         ];
         for (disk, part) in cases {
-            assert!(refuse(&disk, 100, Target::RemovableOnly).unwrap().contains(part));
+            assert!(
+                refuse(&disk, 100, Target::RemovableOnly)
+                    .unwrap()
+                    .contains(part)
+            );
         }
     }
 
     #[test]
     fn force_allows_a_fixed_disk_but_never_a_mounted_one() {
-        assert_eq!(refuse(&Disk { removable: false, ..stick() }, 1, Target::Any), None);
-        assert!(refuse(&Disk { uses: vec!["swap".to_owned()], ..stick() }, 1, Target::Any).is_some());
+        assert_eq!(
+            refuse(
+                &Disk {
+                    removable: false,
+                    ..stick()
+                },
+                1,
+                Target::Any
+            ),
+            None
+        );
+        assert!(
+            refuse(
+                &Disk {
+                    uses: vec!["swap".to_owned()],
+                    ..stick()
+                },
+                1,
+                Target::Any
+            )
+            .is_some()
+        );
     }
 
     #[test]
     fn a_mount_is_found_by_the_device_number() {
-        let text = "36 35 98:0 / /mnt1 rw - ext3 /dev/root rw\n37 35 8:1 / /home rw - ext4 /dev/sda1 rw\n";
+        let text =
+            "36 35 98:0 / /mnt1 rw - ext3 /dev/root rw\n37 35 8:1 / /home rw - ext4 /dev/sda1 rw\n";
         assert_eq!(mounted_at(text, "8:1"), ["mounted at /home"]);
         assert!(mounted_at(text, "8:0").is_empty());
     }
@@ -246,7 +390,8 @@ mod tests {
         let image = vec![7; 3 * BLOCK / 2];
         let mut bad = image.clone();
         bad[BLOCK + 5] = 8;
-        let compare = |device: &[u8]| find_difference(&mut image.as_slice(), &mut &*device, |_| ()).unwrap();
+        let compare =
+            |device: &[u8]| find_difference(&mut image.as_slice(), &mut &*device, |_| ()).unwrap();
         assert_eq!(compare(&image), None);
         assert_eq!(compare(&bad), Some(BLOCK as u64));
         assert_eq!(compare(&image[..10]), Some(0));

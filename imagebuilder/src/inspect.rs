@@ -2,29 +2,42 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use backhand::{FilesystemReader, InnerNode};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
-use crate::build::group;
+use crate::build::{group, hex};
 use crate::disk::gpt::{self, DiskPlan, PartitionPlan};
 use crate::disk::slot::{SlotLayer, TABLE, parse_table};
 use crate::disk::{fat, fill};
 
-/// A text for people: partitions, layers, versions, payload, and the settings of the site.
+/// A text for people: partitions, layers (with their digests checked), versions, files, and the settings of the site.
+///
+/// # Errors
+/// Also when a layer's bytes do not have the digest that the slot table gives: such a stick does not start.
 pub fn inspect(image: &Path) -> Result<String> {
     let plan = gpt::load_table(image)?;
     let mut text = String::new();
     write_partitions(&mut text, &plan)?;
-    for part in plan.partitions.iter().filter(|part| part.kind == gpt::SYSTEM) {
+    for part in plan
+        .partitions
+        .iter()
+        .filter(|part| part.kind == gpt::SYSTEM)
+    {
         match load_slot(image, part)? {
             Some(slot) => write_system(&mut text, image, part, &slot)?,
             None => writeln!(text, "\n{}: empty", part.name)?,
         }
     }
-    if let Some(part) = plan.partitions.iter().find(|part| part.name == "FIRSTLIGHT") {
+    if let Some(part) = plan
+        .partitions
+        .iter()
+        .find(|part| part.name == "FIRSTLIGHT")
+    {
+        write_manifest(&mut text, image, part)?;
         write_site(&mut text, image, part)?;
     }
     Ok(text)
@@ -41,7 +54,13 @@ fn write_partitions(text: &mut String, plan: &DiskPlan) -> Result<()> {
             gpt::STATE => "state, made at first boot",
             _ => "unknown to Firstlight",
         };
-        writeln!(text, "{:<4}{:<18}{:>16}  {kind}", part.number, part.name, group(part.bytes()))?;
+        writeln!(
+            text,
+            "{:<4}{:<18}{:>16}  {kind}",
+            part.number,
+            part.name,
+            group(part.bytes())
+        )?;
     }
     Ok(())
 }
@@ -52,57 +71,131 @@ pub fn load_slot(image: &Path, part: &PartitionPlan) -> Result<Option<Vec<SlotLa
     file.seek(SeekFrom::Start(part.offset()))?;
     let mut table = vec![0; usize::try_from(TABLE)?];
     if fill(&mut file, &mut table)? < table.len() {
-        bail!("{} ends inside partition {}: the copy is cut short", image.display(), part.name);
+        bail!(
+            "{} ends inside partition {}: the copy is cut short",
+            image.display(),
+            part.name
+        );
     }
     if table.iter().all(|byte| *byte == 0) {
         return Ok(None);
     }
-    parse_table(&table).map(Some).with_context(|| format!("partition {} of {}", part.name, image.display()))
+    parse_table(&table)
+        .map(Some)
+        .with_context(|| format!("partition {} of {}", part.name, image.display()))
 }
 
-fn write_system(text: &mut String, image: &Path, part: &PartitionPlan, slot: &[SlotLayer]) -> Result<()> {
-    writeln!(text, "\n{} ({})", part.name, part.id)?;
+fn write_system(
+    text: &mut String,
+    image: &Path,
+    part: &PartitionPlan,
+    slot: &[SlotLayer],
+) -> Result<()> {
+    writeln!(text, "\n{} ({}), digests checked", part.name, part.id)?;
     for layer in slot {
-        writeln!(text, "    {:<18}{:>16}  {}", layer.name, group(layer.length), layer.sha256)?;
-    }
-    let agent = open_layer(image, part, slot, "agent")?;
-    let versions = read_member(&agent, "/usr/share/firstlight/versions.json")?;
-    writeln!(text, "\nversions\n{}", indent(&versions))?;
-    let payload = open_layer(image, part, slot, "payload")?;
-    writeln!(text, "payload (/usr/share/firstlight)")?;
-    for node in payload.files() {
-        if let InnerNode::File(file) = &node.inner {
-            let name = node.fullpath.strip_prefix("/usr/share/firstlight").unwrap_or(&node.fullpath);
-            writeln!(text, "    {:<18}{:>16}", name.display().to_string(), group(file.file_len() as u64))?;
+        let mut window = window(image, part.offset() + layer.offset, layer.length)?;
+        let found = digest(&mut window).with_context(|| format!("reading layer {}", layer.name))?;
+        if found != layer.sha256 {
+            bail!(
+                "layer {} of {} in {} has digest {found}, and the slot table says {}: write the stick anew",
+                layer.name,
+                part.name,
+                image.display(),
+                layer.sha256
+            );
         }
+        writeln!(
+            text,
+            "    {:<18}{:>16}  {}",
+            layer.name,
+            group(layer.length),
+            layer.sha256
+        )?;
     }
     Ok(())
 }
 
-fn open_layer<'a>(image: &Path, part: &PartitionPlan, slot: &[SlotLayer], name: &str) -> Result<FilesystemReader<'a>> {
-    let layer = slot.iter().find(|layer| layer.name == name).with_context(|| format!("the slot has no layer {name}"))?;
-    let file = File::open(image).with_context(|| format!("opening {}", image.display()))?;
-    let offset = part.offset() + layer.offset;
-    FilesystemReader::from_reader_with_offset(BufReader::new(file), offset).with_context(|| format!("layer {name} is not readable as squashfs"))
+fn digest(from: &mut impl Read) -> Result<String> {
+    let mut hasher = Sha256::new();
+    let mut block = vec![0; 1 << 20];
+    loop {
+        let count = fill(from, &mut block)?;
+        if count == 0 {
+            return Ok(hex(&hasher.finalize()));
+        }
+        hasher.update(&block[..count]);
+    }
 }
 
-fn read_member(layer: &FilesystemReader<'_>, path: &str) -> Result<String> {
-    let found = layer.files().find(|node| node.fullpath == Path::new(path));
-    let Some(InnerNode::File(file)) = found.map(|node| &node.inner) else { bail!("the layer holds no {path}") };
-    let mut text = String::new();
-    layer.file(file).reader().read_to_string(&mut text).with_context(|| format!("reading {path}"))?;
-    Ok(text)
+/// Versions and files, as the build wrote them down.
+fn write_manifest(text: &mut String, image: &Path, part: &PartitionPlan) -> Result<()> {
+    let Some(manifest) =
+        fat::read_file(window(image, part.offset(), part.bytes())?, "manifest.json")?
+    else {
+        writeln!(
+            text,
+            "\nmanifest.json is not on the FIRSTLIGHT partition: versions are not known"
+        )?;
+        return Ok(());
+    };
+    let manifest: Value = serde_json::from_slice(&manifest)
+        .context("manifest.json on the FIRSTLIGHT partition is damaged")?;
+    writeln!(text, "\nversions")?;
+    for (name, version) in manifest["versions"].as_object().into_iter().flatten() {
+        match version {
+            Value::String(version) => writeln!(text, "    {name:<18}{version}")?,
+            Value::Object(images) => {
+                for reference in images.values().filter_map(Value::as_str) {
+                    writeln!(text, "    {:<18}{reference}", "image")?;
+                }
+            }
+            _ => {}
+        }
+    }
+    writeln!(text, "\nfiles for hosts")?;
+    for file in manifest["files"].as_array().into_iter().flatten() {
+        let (name, sha256) = (
+            file["name"].as_str().unwrap_or_default(),
+            file["sha256"].as_str().unwrap_or_default(),
+        );
+        writeln!(
+            text,
+            "    {name:<18}{:>16}  {sha256}",
+            group(file["bytes"].as_u64().unwrap_or_default())
+        )?;
+    }
+    Ok(())
+}
+
+fn window(image: &Path, start: u64, length: u64) -> Result<Window> {
+    let file = File::open(image).with_context(|| format!("opening {}", image.display()))?;
+    Ok(Window {
+        file,
+        start,
+        length,
+        at: 0,
+    })
 }
 
 fn write_site(text: &mut String, image: &Path, part: &PartitionPlan) -> Result<()> {
-    let file = File::open(image).with_context(|| format!("opening {}", image.display()))?;
-    let Some(site) = fat::read_file(Window { file, start: part.offset(), length: part.bytes(), at: 0 }, "site.yaml")? else {
-        writeln!(text, "\nsite.yaml is not on the FIRSTLIGHT partition: the box would use the defaults")?;
+    let Some(site) = fat::read_file(window(image, part.offset(), part.bytes())?, "site.yaml")?
+    else {
+        writeln!(
+            text,
+            "\nsite.yaml is not on the FIRSTLIGHT partition: the box would use the defaults"
+        )?;
         return Ok(());
     };
     let site = String::from_utf8_lossy(&site);
-    let lines: Vec<&str> = site.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')).collect();
-    writeln!(text, "\nsite.yaml, without comments\n{}", indent(&lines.join("\n")))?;
+    let lines: Vec<&str> = site
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+        .collect();
+    writeln!(
+        text,
+        "\nsite.yaml, without comments\n{}",
+        indent(&lines.join("\n"))
+    )?;
     Ok(())
 }
 
@@ -115,7 +208,7 @@ fn indent(text: &str) -> String {
     })
 }
 
-/// Part of a file, read-only: what the FAT reader may see.
+/// Part of a file, read-only.
 struct Window {
     file: File,
     start: u64,

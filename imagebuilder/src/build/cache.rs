@@ -31,7 +31,9 @@ pub struct Key(Sha256);
 impl Key {
     /// `version` is the recipe's own: raise it when the code of the step changes what it makes.
     pub fn new(step: &str, version: u32) -> Self {
-        Self(Sha256::new()).text("step", step).text("version", &version.to_string())
+        Self(Sha256::new())
+            .text("step", step)
+            .text("version", &version.to_string())
     }
 
     #[must_use]
@@ -49,7 +51,8 @@ impl Key {
 
     /// Content of a file or of everything below a folder: paths, executable bits, link targets, bytes.
     pub fn path(mut self, path: &Path) -> Result<Self> {
-        hash_tree(&mut self.0, path, &NOT_INPUT).with_context(|| format!("reading the input {}", path.display()))?;
+        hash_tree(&mut self.0, path, &NOT_INPUT)
+            .with_context(|| format!("reading the input {}", path.display()))?;
         Ok(self)
     }
 
@@ -134,14 +137,27 @@ impl Steps {
             Ok(lock) => lock,
             Err((file, _)) => {
                 progress.say("another build uses this cache: waiting for it to end");
-                Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error).context("waiting for the build lock")?
+                Flock::lock(file, FlockArg::LockExclusive)
+                    .map_err(|(_, error)| error)
+                    .context("waiting for the build lock")?
             }
         };
-        Ok(Self { root, logs, progress, _lock: lock })
+        Ok(Self {
+            root,
+            logs,
+            progress,
+            _lock: lock,
+        })
     }
 
     /// Runs `make` unless its output for this key is there.
-    pub fn run(&self, name: &str, key: Key, reuse: Reuse, make: impl FnOnce(&Work) -> Result<()>) -> Result<Output> {
+    pub fn run(
+        &self,
+        name: &str,
+        key: Key,
+        reuse: Reuse,
+        make: impl FnOnce(&Work) -> Result<()>,
+    ) -> Result<Output> {
         let folder = self.root.join(name);
         let dir = folder.join(&key.finish()[..32]);
         if reuse == Reuse::Cached && dir.join("digest").exists() {
@@ -160,17 +176,28 @@ impl Steps {
             return Err(error.context(format!("step {name} failed")));
         }
         running.done();
-        fs::write(folder.join("seconds"), started.elapsed().as_secs().to_string())?;
+        fs::write(
+            folder.join("seconds"),
+            started.elapsed().as_secs().to_string(),
+        )?;
         prune(&folder, &dir)?;
         load_output(&dir)
     }
 }
 
-fn make_output(temporary: &Path, dir: &Path, log: Log, make: impl FnOnce(&Work) -> Result<()>) -> Result<()> {
+fn make_output(
+    temporary: &Path,
+    dir: &Path,
+    log: Log,
+    make: impl FnOnce(&Work) -> Result<()>,
+) -> Result<()> {
     remove_tree(temporary)?;
     let out = temporary.join("out");
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-    make(&Work { dir: out.clone(), log })?;
+    make(&Work {
+        dir: out.clone(),
+        log,
+    })?;
     let mut hasher = Sha256::new();
     hash_tree(&mut hasher, &out, &[])?;
     fs::write(temporary.join("digest"), hex(&hasher.finalize()))?;
@@ -179,10 +206,14 @@ fn make_output(temporary: &Path, dir: &Path, log: Log, make: impl FnOnce(&Work) 
 }
 
 fn load_output(dir: &Path) -> Result<Output> {
-    let digest = fs::read_to_string(dir.join("digest")).with_context(|| format!("reading {}/digest", dir.display()))?;
+    let digest = fs::read_to_string(dir.join("digest"))
+        .with_context(|| format!("reading {}/digest", dir.display()))?;
     // The newest use is remembered, for `prune`.
     File::open(dir.join("digest"))?.set_modified(std::time::SystemTime::now())?;
-    Ok(Output { dir: dir.join("out"), digest })
+    Ok(Output {
+        dir: dir.join("out"),
+        digest,
+    })
 }
 
 fn load_duration(folder: &Path) -> Option<Duration> {
@@ -231,17 +262,24 @@ fn make_writable(dir: &Path) -> io::Result<()> {
 
 /// Hashes a file, or a folder with everything below it in the order of the names.
 fn hash_tree(hasher: &mut Sha256, path: &Path, skip: &[&str]) -> Result<()> {
-    let data = fs::symlink_metadata(path).with_context(|| format!("{} is missing", path.display()))?;
+    let data =
+        fs::symlink_metadata(path).with_context(|| format!("{} is missing", path.display()))?;
     let kind = data.file_type();
     if kind.is_symlink() {
         hasher.update(b"l");
         hasher.update(fs::read_link(path)?.as_os_str().as_bytes());
     } else if kind.is_file() {
-        hasher.update(if data.permissions().mode() & 0o111 == 0 { b"f" } else { b"x" });
+        hasher.update(if data.permissions().mode() & 0o111 == 0 {
+            b"f"
+        } else {
+            b"x"
+        });
         hasher.update(data.len().to_le_bytes());
         hash_file(hasher, path)?;
     } else if kind.is_dir() {
-        let mut names: Vec<_> = fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<_>>()?;
+        let mut names: Vec<_> = fs::read_dir(path)?
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect::<io::Result<_>>()?;
         names.sort();
         names.retain(|name| !skip.iter().any(|skip| name == skip));
         hasher.update(b"d");

@@ -34,7 +34,10 @@ impl Log {
     }
 
     fn open(&self) -> Result<File> {
-        OpenOptions::new().append(true).open(&self.path).with_context(|| format!("opening the log {}", self.path.display()))
+        OpenOptions::new()
+            .append(true)
+            .open(&self.path)
+            .with_context(|| format!("opening the log {}", self.path.display()))
     }
 
     fn tail(&self) -> String {
@@ -55,7 +58,11 @@ pub struct Program {
 
 impl Program {
     pub fn new(program: impl AsRef<OsStr>, log: &Log) -> Self {
-        Self { command: Command::new(program), log: log.clone(), input: None }
+        Self {
+            command: Command::new(program),
+            log: log.clone(),
+            input: None,
+        }
     }
 
     #[must_use]
@@ -93,8 +100,13 @@ impl Program {
     pub fn run(mut self) -> Result<()> {
         self.log.note(&format!("$ {}", self.describe()))?;
         self.connect_input()?;
-        self.command.stdout(self.log.open()?).stderr(self.log.open()?);
-        let status = self.command.status().with_context(|| format!("starting {}", self.name()))?;
+        self.command
+            .stdout(self.log.open()?)
+            .stderr(self.log.open()?);
+        let status = self
+            .command
+            .status()
+            .with_context(|| format!("starting {}", self.name()))?;
         if !status.success() {
             bail!(
                 "{} failed ({status}); the last lines of {}:\n    {}",
@@ -111,16 +123,27 @@ impl Program {
         self.log.note(&format!("$ {}", self.describe()))?;
         self.connect_input()?;
         self.command.stdout(Stdio::piped()).stderr(self.log.open()?);
-        let output = self.command.output().with_context(|| format!("starting {}", self.name()))?;
+        let output = self
+            .command
+            .output()
+            .with_context(|| format!("starting {}", self.name()))?;
         if !output.status.success() {
-            bail!("{} failed ({}); see {}", self.name(), output.status, self.log.path.display());
+            bail!(
+                "{} failed ({}); see {}",
+                self.name(),
+                output.status,
+                self.log.path.display()
+            );
         }
-        String::from_utf8(output.stdout).with_context(|| format!("{} wrote something that is not text", self.name()))
+        String::from_utf8(output.stdout)
+            .with_context(|| format!("{} wrote something that is not text", self.name()))
     }
 
     fn connect_input(&mut self) -> Result<()> {
         let input = match &self.input {
-            Some(path) => Stdio::from(File::open(path).with_context(|| format!("opening {}", path.display()))?),
+            Some(path) => Stdio::from(
+                File::open(path).with_context(|| format!("opening {}", path.display()))?,
+            ),
             None => Stdio::null(),
         };
         self.command.stdin(input);
@@ -128,12 +151,19 @@ impl Program {
     }
 
     fn name(&self) -> String {
-        Path::new(self.command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned()
+        Path::new(self.command.get_program())
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
     }
 
     fn describe(&self) -> String {
         let words = std::iter::once(self.command.get_program()).chain(self.command.get_args());
-        words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
@@ -146,8 +176,17 @@ mod tests {
     fn a_failure_names_the_log_and_shows_its_end() {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::create(dir.path().join("step.log")).unwrap();
-        let error = Program::new("sh", &log).args(["-c", "echo no such package >&2; exit 3"]).run().unwrap_err().to_string();
-        assert!(error.contains("exit status: 3") && error.contains("no such package") && error.contains("step.log"), "{error}");
+        let error = Program::new("sh", &log)
+            .args(["-c", "echo no such package >&2; exit 3"])
+            .run()
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("exit status: 3")
+                && error.contains("no such package")
+                && error.contains("step.log"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -155,6 +194,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::create(dir.path().join("step.log")).unwrap();
         std::fs::write(dir.path().join("in"), "given").unwrap();
-        assert_eq!(Program::new("cat", &log).input(&dir.path().join("in")).read().unwrap(), "given");
+        assert_eq!(
+            Program::new("cat", &log)
+                .input(&dir.path().join("in"))
+                .read()
+                .unwrap(),
+            "given"
+        );
     }
 }

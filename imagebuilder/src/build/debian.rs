@@ -79,9 +79,19 @@ pub fn bootstrap(work: &Work, settings: &Settings, spec: &TreeSpec, name: &str) 
 }
 
 /// Like [`bootstrap`], with hooks of mmdebstrap that run when all packages are there.
-pub fn bootstrap_with(work: &Work, settings: &Settings, spec: &TreeSpec, name: &str, hooks: &[String]) -> Result<()> {
+pub fn bootstrap_with(
+    work: &Work,
+    settings: &Settings,
+    spec: &TreeSpec,
+    name: &str,
+    hooks: &[String],
+) -> Result<()> {
     let packages = load_list(&spec.recipe.join("packages"))?;
-    ensure!(!packages.is_empty(), "{}/packages names no package", spec.recipe.display());
+    ensure!(
+        !packages.is_empty(),
+        "{}/packages names no package",
+        spec.recipe.display()
+    );
     let mut program = Program::new("mmdebstrap", &work.log)
         .env("SOURCE_DATE_EPOCH", SOURCE_DATE_EPOCH.to_string())
         .arg("--mode=auto")
@@ -103,8 +113,16 @@ pub fn bootstrap_with(work: &Work, settings: &Settings, spec: &TreeSpec, name: &
     if customize.exists() {
         program = program.arg(format!("--customize-hook={}", chroot_hook(&customize)?));
     }
-    program = program.args(hooks.iter().map(|hook| format!("{}={hook}", spec.variant.last_hook())));
-    program.arg(SUITE).arg(work.path(&format!("{name}.tar"))).args(sources(&settings.mirror)).run()?;
+    program = program.args(
+        hooks
+            .iter()
+            .map(|hook| format!("{}={hook}", spec.variant.last_hook())),
+    );
+    program
+        .arg(SUITE)
+        .arg(work.path(&format!("{name}.tar")))
+        .args(sources(&settings.mirror))
+        .run()?;
     if spec.overlay.is_some() {
         fs::remove_file(work.path("overlay.tar"))?;
     }
@@ -113,8 +131,11 @@ pub fn bootstrap_with(work: &Work, settings: &Settings, spec: &TreeSpec, name: &
 
 /// The script travels inside the command: an ordinary user's home may be closed to the user namespace.
 fn chroot_hook(script: &Path) -> Result<String> {
-    let text = fs::read_to_string(script).with_context(|| format!("reading {}", script.display()))?;
-    Ok(format!("chroot \"$1\" env LC_ALL=C.UTF-8 sh -eu <<'END-OF-CUSTOMIZE'\n{text}\nEND-OF-CUSTOMIZE"))
+    let text =
+        fs::read_to_string(script).with_context(|| format!("reading {}", script.display()))?;
+    Ok(format!(
+        "chroot \"$1\" env LC_ALL=C.UTF-8 sh -eu <<'END-OF-CUSTOMIZE'\n{text}\nEND-OF-CUSTOMIZE"
+    ))
 }
 
 fn path_filter(line: &str) -> String {
@@ -135,27 +156,45 @@ fn sources(mirror: &str) -> Vec<String> {
 }
 
 fn security_mirror(mirror: &str) -> String {
-    let parts: Vec<&str> = mirror.split('/').map(|part| if part == "debian" { "debian-security" } else { part }).collect();
+    let parts: Vec<&str> = mirror
+        .split('/')
+        .map(|part| {
+            if part == "debian" {
+                "debian-security"
+            } else {
+                part
+            }
+        })
+        .collect();
     parts.join("/")
 }
 
 /// Entries of a list: one a line, `#` begins a comment.
 pub fn load_list(path: &Path) -> Result<Vec<String>> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let entries = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    Ok(entries.filter(|line| !line.is_empty()).map(str::to_owned).collect())
+    let entries = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default().trim());
+    Ok(entries
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect())
 }
 
 /// Packs a folder as root's files at the path `at` of a tree, in the order of the names.
 pub fn pack_overlay(folder: &Path, at: &str, archive: &Path) -> Result<()> {
-    let mut tar = tar::Builder::new(File::create(archive).with_context(|| format!("creating {}", archive.display()))?);
+    let mut tar = tar::Builder::new(
+        File::create(archive).with_context(|| format!("creating {}", archive.display()))?,
+    );
     tar.follow_symlinks(false);
     append_tree(&mut tar, folder, Path::new(at))?;
     tar.finish().context("finishing the overlay archive")
 }
 
 fn append_tree(tar: &mut tar::Builder<File>, from: &Path, name: &Path) -> Result<()> {
-    let mut entries: Vec<_> = fs::read_dir(from).with_context(|| format!("reading {}", from.display()))?.collect::<Result<_, _>>()?;
+    let mut entries: Vec<_> = fs::read_dir(from)
+        .with_context(|| format!("reading {}", from.display()))?
+        .collect::<Result<_, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let (path, name) = (entry.path(), name.join(entry.file_name()));
@@ -179,7 +218,9 @@ fn append_tree(tar: &mut tar::Builder<File>, from: &Path, name: &Path) -> Result
 
 /// Unpacks the parts of a tree's tar below the given prefixes (all of it for `""`) as files of the user who builds.
 pub fn unpack(archive: &Path, prefixes: &[&str], to: &Path) -> Result<()> {
-    let mut tar = tar::Archive::new(File::open(archive).with_context(|| format!("opening {}", archive.display()))?);
+    let mut tar = tar::Archive::new(
+        File::open(archive).with_context(|| format!("opening {}", archive.display()))?,
+    );
     tar.set_preserve_mtime(false);
     tar.set_overwrite(true);
     for entry in tar.entries()? {
@@ -187,9 +228,14 @@ pub fn unpack(archive: &Path, prefixes: &[&str], to: &Path) -> Result<()> {
         let path = entry.path()?.into_owned();
         let relative = below_root(&path);
         let wanted = prefixes.iter().any(|prefix| relative.starts_with(prefix));
-        let device = matches!(entry.header().entry_type(), tar::EntryType::Char | tar::EntryType::Block | tar::EntryType::Fifo);
+        let device = matches!(
+            entry.header().entry_type(),
+            tar::EntryType::Char | tar::EntryType::Block | tar::EntryType::Fifo
+        );
         if wanted && !device {
-            entry.unpack_in(to).with_context(|| format!("unpacking {}", relative.display()))?;
+            entry
+                .unpack_in(to)
+                .with_context(|| format!("unpacking {}", relative.display()))?;
         }
     }
     Ok(())
@@ -197,12 +243,16 @@ pub fn unpack(archive: &Path, prefixes: &[&str], to: &Path) -> Result<()> {
 
 /// The path without `./` or `/` in front.
 fn below_root(path: &Path) -> PathBuf {
-    path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
+    path.components()
+        .filter(|part| matches!(part, Component::Normal(_)))
+        .collect()
 }
 
 /// One file out of a tree's tar.
 pub fn read_member(archive: &Path, member: &str) -> Result<Vec<u8>> {
-    let mut tar = tar::Archive::new(File::open(archive).with_context(|| format!("opening {}", archive.display()))?);
+    let mut tar = tar::Archive::new(
+        File::open(archive).with_context(|| format!("opening {}", archive.display()))?,
+    );
     for entry in tar.entries()? {
         let mut entry = entry?;
         if below_root(&entry.path()?) == Path::new(member) {
@@ -221,7 +271,10 @@ mod tests {
 
     #[test]
     fn the_security_archive_lies_beside_the_main_one() {
-        assert_eq!(security_mirror("http://deb.debian.org/debian"), "http://deb.debian.org/debian-security");
+        assert_eq!(
+            security_mirror("http://deb.debian.org/debian"),
+            "http://deb.debian.org/debian-security"
+        );
         assert_eq!(
             security_mirror("http://snapshot.debian.org/archive/debian/20261101T000000Z"),
             "http://snapshot.debian.org/archive/debian-security/20261101T000000Z"
@@ -242,7 +295,12 @@ mod tests {
         assert_eq!(fs::read(&first).unwrap(), fs::read(&second).unwrap());
         assert_eq!(read_member(&first, "etc/fstab").unwrap(), b"x");
         let mut archive = tar::Archive::new(File::open(&first).unwrap());
-        assert!(archive.entries().unwrap().all(|entry| entry.unwrap().header().uid().unwrap() == 0));
+        assert!(
+            archive
+                .entries()
+                .unwrap()
+                .all(|entry| entry.unwrap().header().uid().unwrap() == 0)
+        );
     }
 
     #[test]
@@ -253,9 +311,19 @@ mod tests {
         fs::write(dir.path().join("tree/usr/lib/x"), "x").unwrap();
         fs::write(dir.path().join("tree/etc/y"), "y").unwrap();
         pack_overlay(&dir.path().join("tree"), ".", &dir.path().join("tree.tar")).unwrap();
-        unpack(&dir.path().join("tree.tar"), &["usr"], &dir.path().join("out")).unwrap_err();
+        unpack(
+            &dir.path().join("tree.tar"),
+            &["usr"],
+            &dir.path().join("out"),
+        )
+        .unwrap_err();
         fs::create_dir(dir.path().join("out")).unwrap();
-        unpack(&dir.path().join("tree.tar"), &["usr"], &dir.path().join("out")).unwrap();
+        unpack(
+            &dir.path().join("tree.tar"),
+            &["usr"],
+            &dir.path().join("out"),
+        )
+        .unwrap();
         assert!(dir.path().join("out/usr/lib/x").exists() && !dir.path().join("out/etc").exists());
     }
 }

@@ -41,23 +41,36 @@ pub struct Written {
 
 /// Writes the image to a temporary name beside `output` and renames it at the end.
 pub fn write_image(parts: &Parts<'_>, tools: &Tools, output: &Path) -> Result<Written> {
-    let layers: Vec<_> = parts.layers.iter().map(|layer| (layer.name.to_owned(), layer.bytes, layer.sha256.clone())).collect();
+    let layers: Vec<_> = parts
+        .layers
+        .iter()
+        .map(|layer| (layer.name.to_owned(), layer.bytes, layer.sha256.clone()))
+        .collect();
     let slot = slot::plan_slot(&layers);
     let table = slot::format_table(&slot)?;
     let plan = gpt::plan_stick(std::str::from_utf8(&table)?, slot::slot_bytes(&slot));
 
     let folder = super::preflight::output_folder(output);
-    let temporary = tempfile::Builder::new().prefix(".firstlight-").suffix(".part").tempfile_in(folder);
-    let mut temporary = temporary.with_context(|| format!("creating a file in {}", folder.display()))?;
+    let temporary = tempfile::Builder::new()
+        .prefix(".firstlight-")
+        .suffix(".part")
+        .tempfile_in(folder);
+    let mut temporary =
+        temporary.with_context(|| format!("creating a file in {}", folder.display()))?;
     let disk = temporary.as_file_mut();
-    disk.set_len(plan.bytes()).context("setting the size of the image")?;
+    disk.set_len(plan.bytes())
+        .context("setting the size of the image")?;
     gpt::write_table(disk, &plan)?;
     write_boot(disk, parts, tools, &plan)?;
     write_slot(disk, parts.layers, &slot, &table, &plan)?;
     disk.sync_all().context("writing the image to disk")?;
     set_mode(disk)?;
-    temporary.persist(output).with_context(|| format!("moving the image to {}", output.display()))?;
-    File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| format!("writing the folder {} to disk", folder.display()))?;
+    temporary
+        .persist(output)
+        .with_context(|| format!("moving the image to {}", output.display()))?;
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .with_context(|| format!("writing the folder {} to disk", folder.display()))?;
     Ok(Written { plan, slot })
 }
 
@@ -66,11 +79,13 @@ fn set_mode(disk: &File) -> Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let mask = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     nix::sys::stat::umask(mask);
-    disk.set_permissions(fs::Permissions::from_mode(0o666 & !mask.bits())).context("setting the permissions of the image")
+    disk.set_permissions(fs::Permissions::from_mode(0o666 & !mask.bits()))
+        .context("setting the permissions of the image")
 }
 
 fn write_boot(disk: &mut File, parts: &Parts<'_>, tools: &Tools, plan: &DiskPlan) -> Result<()> {
-    let boot = fs::read(tools.path("usr/lib/grub/i386-pc/boot.img")).context("reading GRUB's boot.img")?;
+    let boot =
+        fs::read(tools.path("usr/lib/grub/i386-pc/boot.img")).context("reading GRUB's boot.img")?;
     let core = fs::read(parts.core).with_context(|| format!("reading {}", parts.core.display()))?;
     grub::install_bios(disk, &boot, &core, plan.partition("bios-boot")?.bytes())?;
 
@@ -79,9 +94,18 @@ fn write_boot(disk: &mut File, parts: &Parts<'_>, tools: &Tools, plan: &DiskPlan
     let config = parts.grub_config.replace("@SYSTEM@", &system);
     let signed = |name: &str| Content::File(tools.path(name));
     let esp = [
-        ("EFI/BOOT/BOOTX64.EFI", signed("usr/lib/shim/shimx64.efi.signed")),
-        ("EFI/BOOT/grubx64.efi", signed("usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed")),
-        ("EFI/BOOT/mmx64.efi", signed("usr/lib/shim/mmx64.efi.signed")),
+        (
+            "EFI/BOOT/BOOTX64.EFI",
+            signed("usr/lib/shim/shimx64.efi.signed"),
+        ),
+        (
+            "EFI/BOOT/grubx64.efi",
+            signed("usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed"),
+        ),
+        (
+            "EFI/BOOT/mmx64.efi",
+            signed("usr/lib/shim/mmx64.efi.signed"),
+        ),
         ("EFI/debian/grub.cfg", Content::Text(config)),
         ("boot/vmlinuz", Content::File(parts.kernel.to_owned())),
         ("boot/initrd", Content::File(parts.initrd.to_owned())),
@@ -95,19 +119,46 @@ fn write_boot(disk: &mut File, parts: &Parts<'_>, tools: &Tools, plan: &DiskPlan
     write_fat(disk, plan.partition("FIRSTLIGHT")?, 512, SITE_VOLUME, &site)
 }
 
-fn write_fat(disk: &mut File, part: &gpt::PartitionPlan, cluster: u32, volume_id: u32, files: &[(&str, Content)]) -> Result<()> {
-    let files = files.iter().map(|(path, content)| ((*path).to_owned(), content.clone())).collect();
-    let image = format_fat(&FatSpec { bytes: part.bytes(), cluster, label: part.name.clone(), volume_id, files })?;
-    disk::copy_sparse(&mut image.as_slice(), disk, part.offset()).with_context(|| format!("writing partition {}", part.name))?;
+fn write_fat(
+    disk: &mut File,
+    part: &gpt::PartitionPlan,
+    cluster: u32,
+    volume_id: u32,
+    files: &[(&str, Content)],
+) -> Result<()> {
+    let files = files
+        .iter()
+        .map(|(path, content)| ((*path).to_owned(), content.clone()))
+        .collect();
+    let image = format_fat(&FatSpec {
+        bytes: part.bytes(),
+        cluster,
+        label: part.name.clone(),
+        volume_id,
+        files,
+    })?;
+    disk::copy_sparse(&mut image.as_slice(), disk, part.offset())
+        .with_context(|| format!("writing partition {}", part.name))?;
     Ok(())
 }
 
-fn write_slot(disk: &mut File, layers: &[Layer], slot: &[SlotLayer], table: &[u8], plan: &DiskPlan) -> Result<()> {
+fn write_slot(
+    disk: &mut File,
+    layers: &[Layer],
+    slot: &[SlotLayer],
+    table: &[u8],
+    plan: &DiskPlan,
+) -> Result<()> {
     let part = plan.partition("system-a")?;
     disk.seek(SeekFrom::Start(part.offset()))?;
     disk.write_all(table).context("writing the slot table")?;
     for (layer, place) in layers.iter().zip(slot) {
-        disk::place_file(&layer.path, disk, part.offset() + place.offset, part.bytes() - place.offset)?;
+        disk::place_file(
+            &layer.path,
+            disk,
+            part.offset() + place.offset,
+            part.bytes() - place.offset,
+        )?;
     }
     Ok(())
 }

@@ -18,15 +18,32 @@ pub fn install_wheels(work: &Work, requirements: &Path) -> Result<()> {
     let count = load_list(requirements)?.len();
     work.log.note(&format!("{count} packages"))?;
     let venv = work.path("venv");
-    Program::new("python3", &work.log).args(["-m", "venv"]).arg(&venv).run()?;
+    Program::new("python3", &work.log)
+        .args(["-m", "venv"])
+        .arg(&venv)
+        .run()?;
     let target = work.path("overlay").join(PACKAGES);
     Program::new(venv.join("bin/pip"), &work.log)
         .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
         .args(["install", "--no-input", "--target"])
         .arg(&target)
         .args(["--python-version", "3.13", "--implementation", "cp"])
-        .args(["manylinux_2_34_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64"].iter().flat_map(|name| ["--platform", name]))
-        .args(["--only-binary=:all:", "--ignore-requires-python", "--no-deps", "--no-compile", "--requirement"])
+        .args(
+            [
+                "manylinux_2_34_x86_64",
+                "manylinux_2_28_x86_64",
+                "manylinux2014_x86_64",
+            ]
+            .iter()
+            .flat_map(|name| ["--platform", name]),
+        )
+        .args([
+            "--only-binary=:all:",
+            "--ignore-requires-python",
+            "--no-deps",
+            "--no-compile",
+            "--requirement",
+        ])
         .arg(requirements)
         .run()?;
     fs::remove_dir_all(&venv)?;

@@ -43,12 +43,27 @@ pub fn make_image(work: &Work, tools: &Tools, tree: &Path, esp_config: &Path) ->
 
     let raw = work.path("node.raw");
     let plan = gpt::plan_node(ROOT_ID, ESP_BYTES, fs::metadata(&root)?.len());
-    let mut disk = OpenOptions::new().read(true).write(true).create_new(true).open(&raw).context("creating the disk image")?;
+    let mut disk = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&raw)
+        .context("creating the disk image")?;
     disk.set_len(plan.bytes())?;
     gpt::write_table(&mut disk, &plan)?;
-    let boot = fs::read(tools.path("usr/lib/grub/i386-pc/boot.img")).context("reading GRUB's boot.img")?;
-    grub::install_bios(&mut disk, &boot, &fs::read(&core)?, plan.partition("bios-boot")?.bytes())?;
-    disk::copy_sparse(&mut esp.as_slice(), &mut disk, plan.partition("ESP")?.offset())?;
+    let boot =
+        fs::read(tools.path("usr/lib/grub/i386-pc/boot.img")).context("reading GRUB's boot.img")?;
+    grub::install_bios(
+        &mut disk,
+        &boot,
+        &fs::read(&core)?,
+        plan.partition("bios-boot")?.bytes(),
+    )?;
+    disk::copy_sparse(
+        &mut esp.as_slice(),
+        &mut disk,
+        plan.partition("ESP")?.offset(),
+    )?;
     let part = plan.partition("root")?;
     disk::place_file(&root, &mut disk, part.offset(), part.bytes())?;
     drop(disk);
@@ -62,14 +77,21 @@ pub fn make_image(work: &Work, tools: &Tools, tree: &Path, esp_config: &Path) ->
 }
 
 fn format_root(work: &Work, tools: &Tools, tree: &Path, root: &Path) -> Result<()> {
-    let content = fs::metadata(tree).with_context(|| format!("reading {}", tree.display()))?.len();
+    let content = fs::metadata(tree)
+        .with_context(|| format!("reading {}", tree.display()))?
+        .len();
     let kib = (content + content / 16 + ROOM).next_multiple_of(MIB) / 1024;
     tools
         .program("usr/sbin/mke2fs", &work.log)
         .env("SOURCE_DATE_EPOCH", SOURCE_DATE_EPOCH.to_string())
-        .args(["-q", "-t", "ext4", "-b", "4096", "-m", "1", "-J", "size=32", "-L", "root", "-U", ROOT_ID])
+        .args([
+            "-q", "-t", "ext4", "-b", "4096", "-m", "1", "-J", "size=32", "-L", "root", "-U",
+            ROOT_ID,
+        ])
         .arg("-E")
-        .arg(format!("hash_seed={HASH_SEED},lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0"))
+        .arg(format!(
+            "hash_seed={HASH_SEED},lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0"
+        ))
         .arg("-d")
         .arg(tree)
         .arg(root)
@@ -81,7 +103,8 @@ fn format_root(work: &Work, tools: &Tools, tree: &Path, root: &Path) -> Result<(
 fn esp_spec(tools: &Tools, config: &Path) -> Result<FatSpec> {
     let shim = |name: &str| Content::File(tools.path("usr/lib/shim").join(name));
     let grub = || Content::File(tools.path("usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed"));
-    let config = fs::read_to_string(config).with_context(|| format!("reading {}", config.display()))?;
+    let config =
+        fs::read_to_string(config).with_context(|| format!("reading {}", config.display()))?;
     let files = vec![
         ("EFI/BOOT/BOOTX64.EFI", shim("shimx64.efi.signed")),
         ("EFI/BOOT/grubx64.efi", grub()),
@@ -92,8 +115,17 @@ fn esp_spec(tools: &Tools, config: &Path) -> Result<FatSpec> {
         ("EFI/debian/BOOTX64.CSV", shim("BOOTX64.CSV")),
         ("EFI/debian/grub.cfg", Content::Text(config)),
     ];
-    let files = files.into_iter().map(|(path, content)| (path.to_owned(), content)).collect();
-    Ok(FatSpec { bytes: ESP_BYTES, cluster: 512, label: "ESP".to_owned(), volume_id: ESP_VOLUME, files })
+    let files = files
+        .into_iter()
+        .map(|(path, content)| (path.to_owned(), content))
+        .collect();
+    Ok(FatSpec {
+        bytes: ESP_BYTES,
+        cluster: 512,
+        label: "ESP".to_owned(),
+        volume_id: ESP_VOLUME,
+        files,
+    })
 }
 
 /// GRUB's core image for BIOS, which reads `grub.cfg` in the folder `prefix`.
@@ -117,9 +149,14 @@ fn compress(raw: &Path, packed: &Path) -> Result<()> {
     encoder.include_contentsize(true)?;
     encoder.set_pledged_src_size(Some(from.metadata()?.len()))?;
     // The bytes do not depend on the number of workers, only on there being any.
-    encoder.multithread(u32::try_from(thread::available_parallelism().map_or(1, usize::from))?)?;
+    encoder.multithread(u32::try_from(
+        thread::available_parallelism().map_or(1, usize::from),
+    )?)?;
     std::io::copy(&mut from, &mut encoder).context("compressing the node image")?;
-    encoder.finish()?.flush().context("writing the compressed node image")
+    encoder
+        .finish()?
+        .flush()
+        .context("writing the compressed node image")
 }
 
 fn write_description(raw: &Path, packed: &Path, to: &Path) -> Result<()> {

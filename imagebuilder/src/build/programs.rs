@@ -28,44 +28,116 @@ pub const KUBE_PROGRAMS: &[GoProgram] = &[
         module: "kubernetes",
         package: "./cmd/kube",
         name: "usr/bin/kube",
-        links: &["etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubeadm", "kubectl", "kubelet"],
+        links: &[
+            "etcd",
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-proxy",
+            "kube-scheduler",
+            "kubeadm",
+            "kubectl",
+            "kubelet",
+        ],
     },
-    GoProgram { module: "containers", package: "./cmd/await", name: "usr/lib/firstlight/await", links: &[] },
-    GoProgram { module: "containers", package: "./cmd/containerd", name: "usr/bin/containerd", links: &[] },
+    GoProgram {
+        module: "containers",
+        package: "./cmd/await",
+        name: "usr/lib/firstlight/await",
+        links: &[],
+    },
+    GoProgram {
+        module: "containers",
+        package: "./cmd/containerd",
+        name: "usr/bin/containerd",
+        links: &[],
+    },
     GoProgram {
         module: "containers",
         package: "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
         name: "usr/bin/containerd-shim-runc-v2",
         links: &[],
     },
-    GoProgram { module: "containers", package: "github.com/containerd/containerd/v2/cmd/ctr", name: "usr/bin/ctr", links: &[] },
-    GoProgram { module: "containers", package: "github.com/containernetworking/plugins/plugins/main/bridge", name: "usr/lib/cni/bridge", links: &[] },
-    GoProgram { module: "containers", package: "github.com/containernetworking/plugins/plugins/main/loopback", name: "usr/lib/cni/loopback", links: &[] },
-    GoProgram { module: "containers", package: "github.com/containernetworking/plugins/plugins/ipam/host-local", name: "usr/lib/cni/host-local", links: &[] },
-    GoProgram { module: "containers", package: "github.com/containernetworking/plugins/plugins/meta/portmap", name: "usr/lib/cni/portmap", links: &[] },
+    GoProgram {
+        module: "containers",
+        package: "github.com/containerd/containerd/v2/cmd/ctr",
+        name: "usr/bin/ctr",
+        links: &[],
+    },
+    GoProgram {
+        module: "containers",
+        package: "github.com/containernetworking/plugins/plugins/main/bridge",
+        name: "usr/lib/cni/bridge",
+        links: &[],
+    },
+    GoProgram {
+        module: "containers",
+        package: "github.com/containernetworking/plugins/plugins/main/loopback",
+        name: "usr/lib/cni/loopback",
+        links: &[],
+    },
+    GoProgram {
+        module: "containers",
+        package: "github.com/containernetworking/plugins/plugins/ipam/host-local",
+        name: "usr/lib/cni/host-local",
+        links: &[],
+    },
+    GoProgram {
+        module: "containers",
+        package: "github.com/containernetworking/plugins/plugins/meta/portmap",
+        name: "usr/lib/cni/portmap",
+        links: &[],
+    },
 ];
 
 /// Programs of container images, each in a folder of its own.
 pub const IMAGE_PROGRAMS: &[GoProgram] = &[
-    GoProgram { module: "containers", package: "./cmd/pause", name: "pause/pause", links: &[] },
-    GoProgram { module: "containers", package: "./cmd/coredns", name: "coredns/coredns", links: &[] },
+    GoProgram {
+        module: "containers",
+        package: "./cmd/pause",
+        name: "pause/pause",
+        links: &[],
+    },
+    GoProgram {
+        module: "containers",
+        package: "./cmd/coredns",
+        name: "coredns/coredns",
+        links: &[],
+    },
 ];
 
 /// The build tool that lays out containerd's store.
-pub const SEED: GoProgram = GoProgram { module: "containers", package: "./cmd/seed", name: "seed", links: &[] };
+pub const SEED: GoProgram = GoProgram {
+    module: "containers",
+    package: "./cmd/seed",
+    name: "seed",
+    links: &[],
+};
 
 /// Version of the Go compiler: it decides the bytes of the programs.
 pub fn go_version(log: &Log) -> Result<String> {
-    Ok(Program::new("go", log).arg("version").read()?.trim().to_owned())
+    Ok(Program::new("go", log)
+        .arg("version")
+        .read()?
+        .trim()
+        .to_owned())
 }
 
 /// Version of the Rust compiler.
 pub fn rust_version(log: &Log) -> Result<String> {
-    Ok(Program::new("rustc", log).arg("--version").read()?.trim().to_owned())
+    Ok(Program::new("rustc", log)
+        .arg("--version")
+        .read()?
+        .trim()
+        .to_owned())
 }
 
 /// Builds Go programs into `root`.
-pub fn build_go(work: &Work, settings: &Settings, programs: &[GoProgram], root: &Path) -> Result<()> {
+pub fn build_go(
+    work: &Work,
+    settings: &Settings,
+    programs: &[GoProgram],
+    root: &Path,
+) -> Result<()> {
     for program in programs {
         let module = settings.rootfs("go").join(program.module);
         let out = root.join(program.name);
@@ -75,12 +147,21 @@ pub fn build_go(work: &Work, settings: &Settings, programs: &[GoProgram], root: 
             .env("CGO_ENABLED", "0")
             .env("GOFLAGS", "-mod=readonly")
             .env("GOTOOLCHAIN", "local")
-            .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", &linker_flags(&module)?, "-o"])
+            .args([
+                "build",
+                "-trimpath",
+                "-buildvcs=false",
+                "-ldflags",
+                &linker_flags(&module)?,
+                "-o",
+            ])
             .arg(&out)
             .arg(program.package)
             .run()?;
         for link in program.links {
-            let target = Path::new(program.name).file_name().context("a Go program needs a name")?;
+            let target = Path::new(program.name)
+                .file_name()
+                .context("a Go program needs a name")?;
             symlink(target, out.with_file_name(link)).with_context(|| format!("linking {link}"))?;
         }
     }
@@ -89,20 +170,35 @@ pub fn build_go(work: &Work, settings: &Settings, programs: &[GoProgram], root: 
 
 /// Versions that programs report; Kubernetes refuses to work without them.
 fn linker_flags(module: &Path) -> Result<String> {
-    let text = fs::read_to_string(module.join("go.mod")).with_context(|| format!("reading {}/go.mod", module.display()))?;
+    let text = fs::read_to_string(module.join("go.mod"))
+        .with_context(|| format!("reading {}/go.mod", module.display()))?;
     let mut flags = String::from("-s -w");
     if let Some(version) = required_version(&text, "k8s.io/kubernetes") {
         let numbers: Vec<&str> = version.trim_start_matches('v').split('.').collect();
-        ensure!(numbers.len() >= 3, "k8s.io/kubernetes {version} in {}/go.mod is not a release", module.display());
-        for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
-            for (name, value) in [("gitVersion", version), ("gitMajor", numbers[0]), ("gitMinor", numbers[1]), ("gitTreeState", "clean")] {
+        ensure!(
+            numbers.len() >= 3,
+            "k8s.io/kubernetes {version} in {}/go.mod is not a release",
+            module.display()
+        );
+        for package in [
+            "k8s.io/component-base/version",
+            "k8s.io/client-go/pkg/version",
+        ] {
+            for (name, value) in [
+                ("gitVersion", version),
+                ("gitMajor", numbers[0]),
+                ("gitMinor", numbers[1]),
+                ("gitTreeState", "clean"),
+            ] {
                 flags.push_str(&format!(" -X {package}.{name}={value}"));
             }
             flags.push_str(&format!(" -X {package}.buildDate=2026-11-01T00:00:00Z"));
         }
     }
     if let Some(version) = required_version(&text, "github.com/containerd/containerd/v2") {
-        flags.push_str(&format!(" -X github.com/containerd/containerd/v2/version.Version={version}"));
+        flags.push_str(&format!(
+            " -X github.com/containerd/containerd/v2/version.Version={version}"
+        ));
     }
     if let Some(version) = required_version(&text, "github.com/containernetworking/plugins") {
         flags.push_str(&format!(" -X github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion={version}"));
@@ -112,22 +208,48 @@ fn linker_flags(module: &Path) -> Result<String> {
 
 /// The version that a `go.mod` requires of a module.
 pub fn required_version<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
-    let mut lines = go_mod.lines().map(|line| line.trim().trim_start_matches("require "));
-    lines.find_map(|line| line.strip_prefix(module)?.strip_prefix(' ')?.split(' ').next())
+    let mut lines = go_mod
+        .lines()
+        .map(|line| line.trim().trim_start_matches("require "));
+    lines.find_map(|line| {
+        line.strip_prefix(module)?
+            .strip_prefix(' ')?
+            .split(' ')
+            .next()
+    })
 }
 
 /// Builds one of our own programs as a static binary and copies it to `out`.
 ///
 /// Static, because it then runs on any base and as PID 1; in a target folder of its own, so that the flags do not rebuild
 /// what `cargo test` has built.
-pub fn build_rust(work: &Work, settings: &Settings, package: &str, binary: &str, out: &Path) -> Result<()> {
+pub fn build_rust(
+    work: &Work,
+    settings: &Settings,
+    package: &str,
+    binary: &str,
+    out: &Path,
+) -> Result<()> {
     let target = settings.cache.join("target-image");
-    Program::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), &work.log)
-        .current_dir(&settings.source)
-        .env("CARGO_TARGET_DIR", &target)
-        .env("RUSTFLAGS", rust_flags(settings))
-        .args(["build", "--release", "--locked", "--target", TARGET, "--package", package, "--bin", binary])
-        .run()?;
+    Program::new(
+        env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
+        &work.log,
+    )
+    .current_dir(&settings.source)
+    .env("CARGO_TARGET_DIR", &target)
+    .env("RUSTFLAGS", rust_flags(settings))
+    .args([
+        "build",
+        "--release",
+        "--locked",
+        "--target",
+        TARGET,
+        "--package",
+        package,
+        "--bin",
+        binary,
+    ])
+    .run()?;
     let built = target.join(TARGET).join("release").join(binary);
     fs::create_dir_all(out.parent().context("a program needs a folder")?)?;
     fs::copy(&built, out).with_context(|| format!("copying {}", built.display()))?;
@@ -136,7 +258,10 @@ pub fn build_rust(work: &Work, settings: &Settings, package: &str, binary: &str,
 
 /// Paths of the build machine stay out of the binaries.
 fn rust_flags(settings: &Settings) -> String {
-    let mut flags = format!("-C target-feature=+crt-static --remap-path-prefix={}=/firstlight", settings.source.display());
+    let mut flags = format!(
+        "-C target-feature=+crt-static --remap-path-prefix={}=/firstlight",
+        settings.source.display()
+    );
     let home = env::var_os("CARGO_HOME").map(std::path::PathBuf::from);
     let home = home.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")));
     if let Some(home) = home {
@@ -153,7 +278,10 @@ mod tests {
     fn versions_come_from_go_mod_and_not_from_longer_names() {
         let text = "require (\n\tk8s.io/kubernetes-extra v9.9.9\n\tk8s.io/kubernetes v1.36.3 // indirect\n)\n";
         assert_eq!(required_version(text, "k8s.io/kubernetes"), Some("v1.36.3"));
-        assert_eq!(required_version("require a/b v1.0.0\n", "a/b"), Some("v1.0.0"));
+        assert_eq!(
+            required_version("require a/b v1.0.0\n", "a/b"),
+            Some("v1.0.0")
+        );
         assert_eq!(required_version(text, "k8s.io/api"), None);
     }
 }

@@ -17,7 +17,11 @@ pub enum Progress {
 impl Progress {
     /// Bars when somebody watches standard error.
     pub fn detect() -> Self {
-        if std::io::stderr().is_terminal() { Self::Bars } else { Self::Lines }
+        if std::io::stderr().is_terminal() {
+            Self::Bars
+        } else {
+            Self::Lines
+        }
     }
 
     pub fn silent() -> Self {
@@ -45,17 +49,28 @@ impl Progress {
             }
             Self::Silent => None,
         };
-        Running { progress: self, name: name.to_owned(), started: Instant::now(), bar }
+        Running {
+            progress: self,
+            name: name.to_owned(),
+            started: Instant::now(),
+            bar,
+        }
     }
 }
 
 fn start_bar(name: &str, log: &Path, expected: Option<Duration>) -> ProgressBar {
-    let template = if expected.is_some() { "  {prefix:<12} {bar:30} {elapsed} {msg}" } else { "  {prefix:<12} {spinner} {elapsed} {msg}" };
+    let template = if expected.is_some() {
+        "  {prefix:<12} {bar:30} {elapsed} {msg}"
+    } else {
+        "  {prefix:<12} {spinner} {elapsed} {msg}"
+    };
     let style = ProgressStyle::with_template(template).expect("the template is constant and valid");
     // Position and length are tenths of seconds; the bar waits at its end when a step takes longer than the last time.
     let length = expected.map_or(1, |time| time.as_secs().max(1) * 10);
     let moving = move |state: &indicatif::ProgressState, out: &mut dyn std::fmt::Write| {
-        let filled = usize::try_from(state.elapsed().as_secs() * 10 * 30 / length).unwrap_or(30).min(30);
+        let filled = usize::try_from(state.elapsed().as_secs() * 10 * 30 / length)
+            .unwrap_or(30)
+            .min(30);
         let _ = write!(out, "[{}{}]", "=".repeat(filled), " ".repeat(30 - filled));
     };
     let bar = ProgressBar::new(length).with_style(style.with_key("bar", moving));
@@ -87,6 +102,10 @@ impl Running {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        self.progress.say(&format!("  {:<12} {how} in {:.1} s", self.name, self.started.elapsed().as_secs_f32()));
+        self.progress.say(&format!(
+            "  {:<12} {how} in {:.1} s",
+            self.name,
+            self.started.elapsed().as_secs_f32()
+        ));
     }
 }

@@ -54,25 +54,46 @@ fn collect(sources: &Sources<'_>) -> Result<BTreeSet<Component>> {
     }
     let files = fs::read_to_string(sources.tools.output().path("packages"))?;
     all.extend(files.lines().filter_map(debian_archive));
-    all.extend(crates(&fs::read_to_string(settings.source.join("Cargo.lock"))?));
+    all.extend(crates(&fs::read_to_string(
+        settings.source.join("Cargo.lock"),
+    )?));
     for module in ["kubernetes", "containers"] {
-        all.extend(go_modules(&fs::read_to_string(settings.rootfs("go").join(module).join("go.mod"))?));
+        all.extend(go_modules(&fs::read_to_string(
+            settings.rootfs("go").join(module).join("go.mod"),
+        )?));
     }
     let wheels = debian::load_list(&settings.rootfs("ironic").join("requirements.txt"))?;
-    all.extend(wheels.iter().filter_map(|line| line.split_once("==")).map(|(name, version)| component("pypi", name, version)));
+    all.extend(
+        wheels
+            .iter()
+            .filter_map(|line| line.split_once("=="))
+            .map(|(name, version)| component("pypi", name, version)),
+    );
     Ok(all)
 }
 
 fn component(kind: &str, name: &str, version: &str) -> Component {
-    Component { purl: format!("pkg:{kind}/{name}@{version}"), name: name.to_owned(), version: version.to_owned() }
+    Component {
+        purl: format!("pkg:{kind}/{name}@{version}"),
+        name: name.to_owned(),
+        version: version.to_owned(),
+    }
 }
 
 /// Installed packages of a dpkg status file.
 fn debian_packages(status: &str) -> Vec<Component> {
     let package = |paragraph: &str| {
-        let field = |name: &str| paragraph.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        let field = |name: &str| {
+            paragraph
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+        };
         (field("Status")? == "install ok installed").then_some(())?;
-        Some(component("deb/debian", field("Package")?, field("Version")?))
+        Some(component(
+            "deb/debian",
+            field("Package")?,
+            field("Version")?,
+        ))
     };
     status.split("\n\n").filter_map(package).collect()
 }
@@ -80,16 +101,38 @@ fn debian_packages(status: &str) -> Vec<Component> {
 /// A package by the name of its archive, `NAME_VERSION_ARCH.deb`, as apt keeps it.
 fn debian_archive(name: &str) -> Option<Component> {
     let mut fields = name.strip_suffix(".deb")?.split('_');
-    Some(component("deb/debian", fields.next()?, &fields.next()?.replace("%3a", ":")))
+    Some(component(
+        "deb/debian",
+        fields.next()?,
+        &fields.next()?.replace("%3a", ":"),
+    ))
 }
 
 /// Packages of Cargo.lock that come from a registry.
 fn crates(lock: &str) -> Vec<Component> {
     let value = |block: &str, key: &str| {
-        block.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(" = ")?.trim_matches('"').to_owned()))
+        block.lines().find_map(|line| {
+            Some(
+                line.strip_prefix(key)?
+                    .strip_prefix(" = ")?
+                    .trim_matches('"')
+                    .to_owned(),
+            )
+        })
     };
-    let blocks = lock.split("[[package]]").skip(1).filter(|block| value(block, "source").is_some());
-    blocks.filter_map(|block| Some(component("cargo", &value(block, "name")?, &value(block, "version")?))).collect()
+    let blocks = lock
+        .split("[[package]]")
+        .skip(1)
+        .filter(|block| value(block, "source").is_some());
+    blocks
+        .filter_map(|block| {
+            Some(component(
+                "cargo",
+                &value(block, "name")?,
+                &value(block, "version")?,
+            ))
+        })
+        .collect()
 }
 
 /// Modules that a go.mod requires; the file lists the whole pruned graph since Go 1.17.
@@ -101,7 +144,11 @@ fn go_modules(text: &str) -> Vec<Component> {
             "require (" => inside = true,
             ")" => inside = false,
             _ => {
-                let entry = if inside { Some(line) } else { line.strip_prefix("require ") };
+                let entry = if inside {
+                    Some(line)
+                } else {
+                    line.strip_prefix("require ")
+                };
                 let mut words = entry.unwrap_or_default().split_whitespace();
                 if let (Some(name), Some(version)) = (words.next(), words.next()) {
                     modules.push(component("golang", name, version));
@@ -117,9 +164,14 @@ fn document(components: &BTreeSet<Component>, versions: &Value) -> Value {
         .iter()
         .map(|part| json!({"type": "library", "bom-ref": part.purl, "purl": part.purl, "name": part.name, "version": part.version}))
         .collect();
-    let made = time::OffsetDateTime::from_unix_timestamp(i64::try_from(SOURCE_DATE_EPOCH).unwrap_or_default())
-        .ok()
-        .and_then(|time| time.format(&time::format_description::well_known::Rfc3339).ok());
+    let made = time::OffsetDateTime::from_unix_timestamp(
+        i64::try_from(SOURCE_DATE_EPOCH).unwrap_or_default(),
+    )
+    .ok()
+    .and_then(|time| {
+        time.format(&time::format_description::well_known::Rfc3339)
+            .ok()
+    });
     json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -139,12 +191,24 @@ mod tests {
     #[test]
     fn every_kind_of_list_is_read() {
         let status = "Package: a\nStatus: install ok installed\nVersion: 1:2-3\n\nPackage: b\nStatus: deinstall ok config-files\nVersion: 1\n";
-        assert_eq!(debian_packages(status), [component("deb/debian", "a", "1:2-3")]);
-        assert_eq!(debian_archive("shim-signed_1%3a2_amd64.deb"), Some(component("deb/debian", "shim-signed", "1:2")));
+        assert_eq!(
+            debian_packages(status),
+            [component("deb/debian", "a", "1:2-3")]
+        );
+        assert_eq!(
+            debian_archive("shim-signed_1%3a2_amd64.deb"),
+            Some(component("deb/debian", "shim-signed", "1:2"))
+        );
         let lock = "version = 4\n\n[[package]]\nname = \"ours\"\nversion = \"0.1.0\"\n\n[[package]]\nname = \"x\"\nversion = \"1.2.3\"\nsource = \"registry\"\n";
         assert_eq!(crates(lock), [component("cargo", "x", "1.2.3")]);
         let go = "module m\n\nrequire one.org/a v1.0.0\n\nrequire (\n\ttwo.org/b v2.0.0 // indirect\n)\n\nreplace (\n\tc => d v9.9.9\n)\n";
-        assert_eq!(go_modules(go), [component("golang", "one.org/a", "v1.0.0"), component("golang", "two.org/b", "v2.0.0")]);
+        assert_eq!(
+            go_modules(go),
+            [
+                component("golang", "one.org/a", "v1.0.0"),
+                component("golang", "two.org/b", "v2.0.0")
+            ]
+        );
     }
 
     #[test]

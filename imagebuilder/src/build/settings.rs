@@ -38,13 +38,23 @@ impl Settings {
 
 /// The working tree: the current folder or one above it, else where this program was built.
 pub fn find_source() -> Result<PathBuf> {
-    let is_source = |dir: &Path| dir.join("rootfs/box/packages").is_file() && dir.join("Cargo.toml").is_file();
+    let is_source =
+        |dir: &Path| dir.join("rootfs/box/packages").is_file() && dir.join("Cargo.toml").is_file();
     let current = env::current_dir().context("reading the current folder")?;
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned);
-    let found = current.ancestors().map(Path::to_owned).chain(built).find(|dir| is_source(dir));
+    let built = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(Path::to_owned);
+    let found = current
+        .ancestors()
+        .map(Path::to_owned)
+        .chain(built)
+        .find(|dir| is_source(dir));
     match found {
         Some(dir) => Ok(dir),
-        None => bail!("{} is not inside Firstlight's repository (no rootfs/box/packages): change into it", current.display()),
+        None => bail!(
+            "{} is not inside Firstlight's repository (no rootfs/box/packages): change into it",
+            current.display()
+        ),
     }
 }
 
@@ -52,6 +62,8 @@ pub fn find_source() -> Result<PathBuf> {
 pub fn find_cache() -> Result<PathBuf> {
     let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let base = base.or_else(home).context("neither HOME nor XDG_CACHE_HOME is set: say where caches may live")?;
+    let base = base
+        .or_else(home)
+        .context("neither HOME nor XDG_CACHE_HOME is set: say where caches may live")?;
     Ok(base.join("firstlight"))
 }

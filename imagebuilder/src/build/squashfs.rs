@@ -42,9 +42,17 @@ pub struct Layer {
 /// The layer that a step has left.
 pub fn load_layer(name: &'static str, output: &Output) -> Result<Layer> {
     let path = output.path(IMAGE);
-    let bytes = fs::metadata(&path).with_context(|| format!("reading {}", path.display()))?.len();
-    let sha256 = fs::read_to_string(output.path(DIGEST)).with_context(|| format!("reading the digest of layer {name}"))?;
-    Ok(Layer { name, path, bytes, sha256 })
+    let bytes = fs::metadata(&path)
+        .with_context(|| format!("reading {}", path.display()))?
+        .len();
+    let sha256 = fs::read_to_string(output.path(DIGEST))
+        .with_context(|| format!("reading the digest of layer {name}"))?;
+    Ok(Layer {
+        name,
+        path,
+        bytes,
+        sha256,
+    })
 }
 
 /// Makes a layer from the tar of a Debian tree, owners and capabilities kept, without the given paths.
@@ -68,7 +76,17 @@ pub fn pack_folder(work: &Work, tools: &Tools, folder: &Path, packing: Packing) 
         .program("usr/bin/mksquashfs", &work.log)
         .arg(folder)
         .arg(work.path(IMAGE))
-        .args(["-noappend", "-no-progress", "-reproducible", "-all-root", "-no-xattrs", "-mkfs-time", &time, "-all-time", &time])
+        .args([
+            "-noappend",
+            "-no-progress",
+            "-reproducible",
+            "-all-root",
+            "-no-xattrs",
+            "-mkfs-time",
+            &time,
+            "-all-time",
+            &time,
+        ])
         .args(packing.options())
         .run()?;
     write_digest(work)

@@ -22,19 +22,39 @@ pub struct Item {
 /// Sizes and digests of files.
 pub fn collect_items(paths: &[&Path]) -> Result<Vec<Item>> {
     let item = |path: &&Path| {
-        let name = path.file_name().context("a file needs a name")?.to_string_lossy().into_owned();
-        let bytes = fs::metadata(path).with_context(|| format!("reading {}", path.display()))?.len();
-        Ok(Item { name, bytes, sha256: digest_file(path)? })
+        let name = path
+            .file_name()
+            .context("a file needs a name")?
+            .to_string_lossy()
+            .into_owned();
+        let bytes = fs::metadata(path)
+            .with_context(|| format!("reading {}", path.display()))?
+            .len();
+        Ok(Item {
+            name,
+            bytes,
+            sha256: digest_file(path)?,
+        })
     };
     paths.iter().map(item).collect()
 }
 
 /// What `manifest.json` on the FIRSTLIGHT partition says.
 pub fn manifest(versions: &Value, layers: &[Layer], items: &[Item]) -> Result<String> {
-    let layers: Vec<Value> =
-        layers.iter().map(|layer| json!({"name": layer.name, "bytes": layer.bytes, "sha256": layer.sha256})).collect();
-    let files: Vec<Value> = items.iter().map(|item| json!({"name": item.name, "bytes": item.bytes, "sha256": item.sha256})).collect();
-    Ok(format!("{}\n", serde_json::to_string_pretty(&json!({"versions": versions, "layers": layers, "files": files}))?))
+    let layers: Vec<Value> = layers
+        .iter()
+        .map(|layer| json!({"name": layer.name, "bytes": layer.bytes, "sha256": layer.sha256}))
+        .collect();
+    let files: Vec<Value> = items
+        .iter()
+        .map(|item| json!({"name": item.name, "bytes": item.bytes, "sha256": item.sha256}))
+        .collect();
+    Ok(format!(
+        "{}\n",
+        serde_json::to_string_pretty(
+            &json!({"versions": versions, "layers": layers, "files": files})
+        )?
+    ))
 }
 
 /// The table: partitions, layers, files, and the image itself.
@@ -42,18 +62,41 @@ pub fn table(output: &Path, written: &Written, items: &[Item]) -> Result<String>
     let mut text = String::new();
     writeln!(text, "\n{:<20} {:>14}  sha256", "partition", "bytes")?;
     for part in &written.plan.partitions {
-        writeln!(text, "{:<20} {:>14}", format!("{} {}", part.number, part.name), group(part.bytes()))?;
+        writeln!(
+            text,
+            "{:<20} {:>14}",
+            format!("{} {}", part.number, part.name),
+            group(part.bytes())
+        )?;
     }
     writeln!(text, "\n{:<20} {:>14}", "layer of system-a", "bytes")?;
     for layer in &written.slot {
-        writeln!(text, "{:<20} {:>14}  {}", layer.name, group(layer.length), layer.sha256)?;
+        writeln!(
+            text,
+            "{:<20} {:>14}  {}",
+            layer.name,
+            group(layer.length),
+            layer.sha256
+        )?;
     }
     writeln!(text, "\n{:<20} {:>14}", "file", "bytes")?;
     for item in items {
-        writeln!(text, "{:<20} {:>14}  {}", item.name, group(item.bytes), item.sha256)?;
+        writeln!(
+            text,
+            "{:<20} {:>14}  {}",
+            item.name,
+            group(item.bytes),
+            item.sha256
+        )?;
     }
     let bytes = fs::metadata(output)?.len();
-    writeln!(text, "\n{:<20} {:>14}  {}", output.display(), group(bytes), digest_file(output)?)?;
+    writeln!(
+        text,
+        "\n{:<20} {:>14}  {}",
+        output.display(),
+        group(bytes),
+        digest_file(output)?
+    )?;
     Ok(text)
 }
 
@@ -76,7 +119,12 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped_from_the_right() {
-        let cases = [(0, "0"), (999, "999"), (1000, "1,000"), (12_345_678, "12,345,678")];
+        let cases = [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (12_345_678, "12,345,678"),
+        ];
         for (number, text) in cases {
             assert_eq!(group(number), text);
         }

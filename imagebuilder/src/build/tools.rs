@@ -28,10 +28,13 @@ impl Tools {
 
     /// A program of the tree, started by the tree's own loader with the tree's own libraries.
     pub fn program(&self, name: &str, log: &Log) -> Program {
-        Program::new(self.path("usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"), log)
-            .env("LC_ALL", "C")
-            .arg("--library-path")
-            .arg(self.path("usr/lib/x86_64-linux-gnu"))
-            .arg(self.path(name))
+        Program::new(
+            self.path("usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"),
+            log,
+        )
+        .env("LC_ALL", "C")
+        .arg("--library-path")
+        .arg(self.path("usr/lib/x86_64-linux-gnu"))
+        .arg(self.path(name))
     }
 }

@@ -36,20 +36,33 @@ pub fn collect(settings: &Settings, kernel: &Output, base: &Output) -> Result<Va
 pub fn image_references(settings: &Settings) -> Result<BTreeMap<&'static str, String>> {
     let coredns = go_version(settings, "containers", "github.com/coredns/coredns")?;
     let ironic = ironic_version(settings)?;
-    let tags = [("pause", PAUSE.to_owned()), ("coredns", coredns), ("ironic", ironic)];
-    Ok(tags.into_iter().map(|(name, tag)| (name, format!("{DOMAIN}/{name}:{tag}"))).collect())
+    let tags = [
+        ("pause", PAUSE.to_owned()),
+        ("coredns", coredns),
+        ("ironic", ironic),
+    ];
+    Ok(tags
+        .into_iter()
+        .map(|(name, tag)| (name, format!("{DOMAIN}/{name}:{tag}")))
+        .collect())
 }
 
 fn go_version(settings: &Settings, module: &str, dependency: &str) -> Result<String> {
     let path = settings.rootfs("go").join(module).join("go.mod");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let version = required_version(&text, dependency);
-    Ok(version.with_context(|| format!("{} does not require {dependency}", path.display()))?.to_owned())
+    Ok(version
+        .with_context(|| format!("{} does not require {dependency}", path.display()))?
+        .to_owned())
 }
 
 fn ironic_version(settings: &Settings) -> Result<String> {
     let path = settings.rootfs("ironic").join("requirements.txt");
     let packages = debian::load_list(&path)?;
-    let version = packages.iter().find_map(|line| line.strip_prefix("ironic=="));
-    Ok(version.with_context(|| format!("{} does not pin ironic", path.display()))?.to_owned())
+    let version = packages
+        .iter()
+        .find_map(|line| line.strip_prefix("ironic=="));
+    Ok(version
+        .with_context(|| format!("{} does not pin ironic", path.display()))?
+        .to_owned())
 }

@@ -59,13 +59,21 @@ pub struct DiskPlan {
 impl DiskPlan {
     /// Size of the image file.
     pub fn bytes(&self) -> u64 {
-        let end = self.partitions.iter().map(|plan| plan.first + plan.sectors).max().unwrap_or(ALIGN);
+        let end = self
+            .partitions
+            .iter()
+            .map(|plan| plan.first + plan.sectors)
+            .max()
+            .unwrap_or(ALIGN);
         (end + TAIL) * SECTOR
     }
 
     /// The partition with this name.
     pub fn partition(&self, name: &str) -> Result<&PartitionPlan> {
-        self.partitions.iter().find(|plan| plan.name == name).with_context(|| format!("no partition {name} in the plan"))
+        self.partitions
+            .iter()
+            .find(|plan| plan.name == name)
+            .with_context(|| format!("no partition {name} in the plan"))
     }
 }
 
@@ -97,10 +105,20 @@ fn lay_out(content: &str, parts: &[(u32, &str, Uuid, u64)]) -> DiskPlan {
     let mut partitions = Vec::new();
     for (number, name, kind, sectors) in parts {
         let id = derive_id(content, name);
-        partitions.push(PartitionPlan { number: *number, name: (*name).to_owned(), kind: *kind, id, first, sectors: *sectors });
+        partitions.push(PartitionPlan {
+            number: *number,
+            name: (*name).to_owned(),
+            kind: *kind,
+            id,
+            first,
+            sectors: *sectors,
+        });
         first += sectors.next_multiple_of(ALIGN);
     }
-    DiskPlan { id: derive_id(content, "disk"), partitions }
+    DiskPlan {
+        id: derive_id(content, "disk"),
+        partitions,
+    }
 }
 
 fn sectors(bytes: u64) -> u64 {
@@ -118,22 +136,35 @@ pub fn derive_id(content: &str, role: &str) -> Uuid {
 /// Writes protective MBR and both tables into `disk`, which has its full size already.
 pub fn write_table(disk: &mut File, plan: &DiskPlan) -> Result<()> {
     let last = u32::try_from(plan.bytes() / SECTOR - 1).unwrap_or(u32::MAX);
-    gpt::mbr::ProtectiveMBR::with_lb_size(last).overwrite_lba0(disk).context("writing the protective MBR")?;
+    gpt::mbr::ProtectiveMBR::with_lb_size(last)
+        .overwrite_lba0(disk)
+        .context("writing the protective MBR")?;
     let config = gpt::GptConfig::new().writable(true);
-    let mut table = config.create_from_device(&mut *disk, Some(plan.id)).context("creating the partition table")?;
+    let mut table = config
+        .create_from_device(&mut *disk, Some(plan.id))
+        .context("creating the partition table")?;
     let mut entries = BTreeMap::new();
     for part in &plan.partitions {
         let entry = Partition {
-            part_type_guid: Type { guid: part.kind, os: OperatingSystem::None },
+            part_type_guid: Type {
+                guid: part.kind,
+                os: OperatingSystem::None,
+            },
             part_guid: part.id,
             first_lba: part.first,
             last_lba: part.first + part.sectors - 1,
             flags: 0,
             name: part.name.clone(),
         };
-        ensure!(entries.insert(part.number, entry).is_none(), "partition number {} is used twice", part.number);
+        ensure!(
+            entries.insert(part.number, entry).is_none(),
+            "partition number {} is used twice",
+            part.number
+        );
     }
-    table.update_partitions(entries).context("filling the partition table")?;
+    table
+        .update_partitions(entries)
+        .context("filling the partition table")?;
     table.write().context("writing the partition table")?;
     Ok(())
 }
@@ -143,7 +174,12 @@ pub fn load_table(path: &Path) -> Result<DiskPlan> {
     let disk = gpt::GptConfig::new()
         .writable(false)
         .open(path)
-        .with_context(|| format!("{} has no readable GPT: not an image that `firstlight build` made, or cut short", path.display()))?;
+        .with_context(|| {
+            format!(
+                "{} has no readable GPT: not an image that `firstlight build` made, or cut short",
+                path.display()
+            )
+        })?;
     let mut partitions: Vec<PartitionPlan> = disk
         .partitions()
         .iter()
@@ -158,7 +194,10 @@ pub fn load_table(path: &Path) -> Result<DiskPlan> {
         })
         .collect();
     partitions.sort_by_key(|plan| plan.first);
-    Ok(DiskPlan { id: *disk.guid(), partitions })
+    Ok(DiskPlan {
+        id: *disk.guid(),
+        partitions,
+    })
 }
 
 #[cfg(test)]
@@ -177,17 +216,28 @@ mod tests {
 
     #[test]
     fn partitions_do_not_overlap_and_start_at_megabytes() {
-        for plan in [plan_stick("x", 1), plan_stick("x", 900 << 20), plan_node("x", 34 << 20, 1 << 30)] {
+        for plan in [
+            plan_stick("x", 1),
+            plan_stick("x", 900 << 20),
+            plan_node("x", 34 << 20, 1 << 30),
+        ] {
             for pair in plan.partitions.windows(2) {
                 assert!(pair[0].first + pair[0].sectors <= pair[1].first, "{pair:?}");
             }
-            assert!(plan.partitions.iter().all(|part| part.first % ALIGN == 0 && part.sectors > 0));
+            assert!(
+                plan.partitions
+                    .iter()
+                    .all(|part| part.first % ALIGN == 0 && part.sectors > 0)
+            );
         }
     }
 
     #[test]
     fn guids_follow_the_content() {
         assert_eq!(plan_stick("a", 5), plan_stick("a", 5));
-        assert_ne!(plan_stick("a", 5).partition("system-a").unwrap().id, plan_stick("b", 5).partition("system-a").unwrap().id);
+        assert_ne!(
+            plan_stick("a", 5).partition("system-a").unwrap().id,
+            plan_stick("b", 5).partition("system-a").unwrap().id
+        );
     }
 }

@@ -19,13 +19,36 @@ const BLOCK_LIST: usize = 0x1f4;
 
 /// Modules in the core image: enough to read the configuration on the ESP and start a kernel from FAT or ext4.
 pub const BIOS_MODULES: &[&str] = &[
-    "biosdisk", "part_gpt", "fat", "ext2", "normal", "configfile", "linux", "search", "search_fs_uuid", "echo", "test", "serial",
-    "terminal", "sleep", "reboot", "halt", "all_video", "gzio", "loadenv", "minicmd", "regexp",
+    "biosdisk",
+    "part_gpt",
+    "fat",
+    "ext2",
+    "normal",
+    "configfile",
+    "linux",
+    "search",
+    "search_fs_uuid",
+    "echo",
+    "test",
+    "serial",
+    "terminal",
+    "sleep",
+    "reboot",
+    "halt",
+    "all_video",
+    "gzio",
+    "loadenv",
+    "minicmd",
+    "regexp",
 ];
 
 /// `boot.img` with the address of the core image in it.
 fn patch_boot(boot: &[u8]) -> Result<Vec<u8>> {
-    ensure!(boot.len() == 512, "boot.img of GRUB has {} bytes, not 512", boot.len());
+    ensure!(
+        boot.len() == 512,
+        "boot.img of GRUB has {} bytes, not 512",
+        boot.len()
+    );
     let mut code = boot[..BOOT_CODE].to_vec();
     code[KERNEL_SECTOR..KERNEL_SECTOR + 8].copy_from_slice(&BIOS_BOOT_LBA.to_le_bytes());
     code[DRIVE_CHECK..DRIVE_CHECK + 2].copy_from_slice(&[0x90, 0x90]);
@@ -34,9 +57,20 @@ fn patch_boot(boot: &[u8]) -> Result<Vec<u8>> {
 
 /// `core.img` with the address of its second sector in it.
 fn patch_core(core: &[u8], room: u64) -> Result<Vec<u8>> {
-    ensure!(core.len() > 1024 && core.len() as u64 <= room, "core.img of GRUB has {} bytes, room is {room}", core.len());
-    let listed = u64::from_le_bytes(core[BLOCK_LIST..BLOCK_LIST + 8].try_into().expect("eight bytes"));
-    ensure!(listed == 1 || listed == 2, "core.img of GRUB names block {listed} where 1 or 2 is expected: another layout?");
+    ensure!(
+        core.len() > 1024 && core.len() as u64 <= room,
+        "core.img of GRUB has {} bytes, room is {room}",
+        core.len()
+    );
+    let listed = u64::from_le_bytes(
+        core[BLOCK_LIST..BLOCK_LIST + 8]
+            .try_into()
+            .expect("eight bytes"),
+    );
+    ensure!(
+        listed == 1 || listed == 2,
+        "core.img of GRUB names block {listed} where 1 or 2 is expected: another layout?"
+    );
     let mut core = core.to_vec();
     core[BLOCK_LIST..BLOCK_LIST + 8].copy_from_slice(&(BIOS_BOOT_LBA + 1).to_le_bytes());
     Ok(core)
@@ -69,9 +103,15 @@ mod tests {
     fn core_image_names_its_second_sector() {
         let mut core = vec![0; 2000];
         core[0x1f4] = 2;
-        assert_eq!(patch_core(&core, 1 << 20).unwrap()[0x1f4..0x1fc], [1, 8, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            patch_core(&core, 1 << 20).unwrap()[0x1f4..0x1fc],
+            [1, 8, 0, 0, 0, 0, 0, 0]
+        );
         assert!(patch_core(&core, 1999).is_err(), "does not fit");
         core[0x1f4] = 9;
-        assert!(patch_core(&core, 1 << 20).is_err(), "an unknown block list is not patched blindly");
+        assert!(
+            patch_core(&core, 1 << 20).is_err(),
+            "an unknown block list is not patched blindly"
+        );
     }
 }

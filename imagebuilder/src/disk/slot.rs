@@ -23,7 +23,12 @@ pub fn plan_slot(layers: &[(String, u64, String)]) -> Vec<SlotLayer> {
     let mut offset = TABLE;
     let mut slot = Vec::new();
     for (name, length, sha256) in layers {
-        slot.push(SlotLayer { name: name.clone(), offset, length: *length, sha256: sha256.clone() });
+        slot.push(SlotLayer {
+            name: name.clone(),
+            offset,
+            length: *length,
+            sha256: sha256.clone(),
+        });
         offset += length.next_multiple_of(TABLE);
     }
     slot
@@ -31,17 +36,27 @@ pub fn plan_slot(layers: &[(String, u64, String)]) -> Vec<SlotLayer> {
 
 /// Bytes of a slot, table included.
 pub fn slot_bytes(slot: &[SlotLayer]) -> u64 {
-    slot.last().map_or(TABLE, |layer| layer.offset + layer.length.next_multiple_of(TABLE))
+    slot.last().map_or(TABLE, |layer| {
+        layer.offset + layer.length.next_multiple_of(TABLE)
+    })
 }
 
 /// The table as it stands on disk, padded with NUL.
 pub fn format_table(slot: &[SlotLayer]) -> Result<Vec<u8>> {
     let mut text = format!("{MAGIC}\n");
     for layer in slot {
-        writeln!(text, "{} {} {} {}", layer.name, layer.offset, layer.length, layer.sha256)?;
+        writeln!(
+            text,
+            "{} {} {} {}",
+            layer.name, layer.offset, layer.length, layer.sha256
+        )?;
     }
     let mut table = text.into_bytes();
-    ensure!(table.len() as u64 <= TABLE, "{} layers do not fit into the slot table", slot.len());
+    ensure!(
+        table.len() as u64 <= TABLE,
+        "{} layers do not fit into the slot table",
+        slot.len()
+    );
     table.resize(usize::try_from(TABLE)?, 0);
     Ok(table)
 }
@@ -59,11 +74,17 @@ pub fn parse_table(table: &[u8]) -> Result<Vec<SlotLayer>> {
 
 fn parse_line(line: &str) -> Result<SlotLayer> {
     let fields: Vec<&str> = line.split(' ').collect();
-    let [name, offset, length, sha256] = fields[..] else { bail!("slot table line {line:?} does not have four fields") };
+    let [name, offset, length, sha256] = fields[..] else {
+        bail!("slot table line {line:?} does not have four fields")
+    };
     Ok(SlotLayer {
         name: name.to_owned(),
-        offset: offset.parse().with_context(|| format!("offset in slot table line {line:?}"))?,
-        length: length.parse().with_context(|| format!("length in slot table line {line:?}"))?,
+        offset: offset
+            .parse()
+            .with_context(|| format!("offset in slot table line {line:?}"))?,
+        length: length
+            .parse()
+            .with_context(|| format!("length in slot table line {line:?}"))?,
         sha256: sha256.to_owned(),
     })
 }
@@ -74,7 +95,10 @@ mod tests {
     use super::*;
 
     fn layers() -> Vec<SlotLayer> {
-        plan_slot(&[("agent".to_owned(), 5000, "aa".to_owned()), ("base".to_owned(), 4096, "bb".to_owned())])
+        plan_slot(&[
+            ("agent".to_owned(), 5000, "aa".to_owned()),
+            ("base".to_owned(), 4096, "bb".to_owned()),
+        ])
     }
 
     #[test]
@@ -88,13 +112,20 @@ mod tests {
     fn the_table_is_the_text_of_the_contract() {
         let table = format_table(&layers()).unwrap();
         assert_eq!(table.len(), 4096);
-        assert!(table.starts_with(b"firstlight-slot 1\nagent 4096 5000 aa\nbase 12288 4096 bb\n\0"));
+        assert!(
+            table.starts_with(b"firstlight-slot 1\nagent 4096 5000 aa\nbase 12288 4096 bb\n\0")
+        );
         assert_eq!(parse_table(&table).unwrap(), layers());
     }
 
     #[test]
     fn a_strange_table_is_refused() {
-        for table in ["", "firstlight-slot 2\n", "firstlight-slot 1\nbase 1 2\n", "firstlight-slot 1\nbase x 2 aa\n"] {
+        for table in [
+            "",
+            "firstlight-slot 2\n",
+            "firstlight-slot 1\nbase 1 2\n",
+            "firstlight-slot 1\nbase x 2 aa\n",
+        ] {
             assert!(parse_table(table.as_bytes()).is_err(), "{table:?}");
         }
     }

@@ -15,10 +15,15 @@ fn a_step_runs_once_for_the_same_inputs_and_again_for_others() {
     let runs = Cell::new(0);
     let run = |input: &str, reuse| {
         steps
-            .run("demo", Key::new("demo", 1).text("input", input), reuse, |work| {
-                runs.set(runs.get() + 1);
-                Ok(fs::write(work.path("file"), input)?)
-            })
+            .run(
+                "demo",
+                Key::new("demo", 1).text("input", input),
+                reuse,
+                |work| {
+                    runs.set(runs.get() + 1);
+                    Ok(fs::write(work.path("file"), input)?)
+                },
+            )
             .unwrap()
     };
     let first = run("a", Reuse::Cached);
@@ -76,10 +81,22 @@ fn only_the_newest_outputs_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let steps = steps(dir.path());
     let last = (0..KEPT + 2)
-        .map(|number| steps.run("demo", Key::new("demo", 1).text("n", &number.to_string()), Reuse::Cached, |_| Ok(())).unwrap())
+        .map(|number| {
+            steps
+                .run(
+                    "demo",
+                    Key::new("demo", 1).text("n", &number.to_string()),
+                    Reuse::Cached,
+                    |_| Ok(()),
+                )
+                .unwrap()
+        })
         .last()
         .unwrap();
-    let kept = fs::read_dir(dir.path().join("steps/demo")).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count();
+    let kept = fs::read_dir(dir.path().join("steps/demo"))
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().path().is_dir())
+        .count();
     assert_eq!(kept, KEPT);
     assert!(last.dir().exists());
 }
