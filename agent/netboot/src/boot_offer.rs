@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use dhcproto::v4::{DhcpOption, Message};
+use dhcproto::v4::{DhcpOption, Message, UnknownOption};
 
 use crate::packet::Request;
 use crate::{BoxHttp, ClientArch, Mode};
@@ -35,7 +35,6 @@ impl BootOffer {
         if !asks {
             return Self::NotAsked;
         }
-        // RFC 4578 demands option 93; what lacks it is older than UEFI.
         let arch = request.arch.unwrap_or(ClientArch::Bios);
         match arch {
             arch if !arch.is_supported() => Self::Unsupported(arch),
@@ -68,35 +67,58 @@ impl BootOffer {
         server: Ipv4Addr,
         mode: Mode,
     ) {
-        let (file, class) = match self {
+        let (file, in_header) = match self {
             Self::NotAsked | Self::Unsupported(_) => return,
-            Self::Tftp { file } => (*file, Some("PXEClient")),
-            Self::Http { url } => (url.as_str(), Some("HTTPClient")),
-            // As a lease's server we are iPXE's only source; as a proxy we are one only with this class.
-            Self::Script { url } => (url.as_str(), (mode == Mode::Proxy).then_some("PXEClient")),
+            Self::Tftp { file } => (*file, true),
+            Self::Script { url } => (url.as_str(), true),
+            Self::Http { url } => (url.as_str(), false),
         };
         message.set_siaddr(server);
         // shim asks for its second stage relative to the `file` field, not to option 67. HTTP URLs may be longer than it.
-        if !matches!(self, Self::Http { .. }) && file.len() < 128 {
+        if in_header && file.len() < 128 {
             message.set_fname_str(file);
         }
         let options = message.opts_mut();
         options.insert(DhcpOption::BootfileName(file.as_bytes().to_vec()));
         if matches!(self, Self::Tftp { .. }) {
             options.insert(DhcpOption::TFTPServerName(server.to_string().into_bytes()));
-            options.insert(DhcpOption::VendorExtensions(USE_THIS_BOOT_FILE.to_vec()));
         }
-        if let Some(class) = class {
-            options.insert(DhcpOption::ClassIdentifier(class.as_bytes().to_vec()));
+        if let Some(class) = self.class(request, mode) {
+            options.insert(DhcpOption::ClassIdentifier(class.to_vec()));
             if let Some(id) = &request.machine_id {
                 options.insert(DhcpOption::ClientMachineIdentifier(id.clone()));
             }
         }
+        if matches!(self, Self::Tftp { .. }) && is_bios(request) {
+            options.insert(DhcpOption::VendorExtensions(USE_THIS_BOOT_FILE.to_vec()));
+        }
         if matches!(self, Self::Script { .. }) && mode == Mode::Serve {
-            options.insert(DhcpOption::Unknown(dhcproto::v4::UnknownOption::new(
-                175.into(),
-                IPXE_NO_PROXY_DHCP.to_vec(),
-            )));
+            let value = IPXE_NO_PROXY_DHCP.to_vec();
+            options.insert(DhcpOption::Unknown(UnknownOption::new(175.into(), value)));
+        }
+    }
+
+    /// Option 60, with which a server says that it speaks PXE.
+    ///
+    /// A proxy needs it to be heard at all. From the server of the lease, BIOS firmware takes it as "wait for no other offer";
+    /// UEFI's (EDK II) takes it as "ask for the boot file at port 4011", unless there is an option 43, with which in turn it
+    /// overlooks a proxy's offer: UEFI gets the plain offer from a server, and from a proxy the class alone.
+    fn class(&self, request: &Request, mode: Mode) -> Option<&'static [u8]> {
+        match self {
+            Self::NotAsked | Self::Unsupported(_) => None,
+            Self::Http { .. } => Some(b"HTTPClient"),
+            Self::Tftp { .. } if is_bios(request) => Some(b"PXEClient"),
+            Self::Tftp { .. } | Self::Script { .. } => {
+                (mode == Mode::Proxy).then_some(b"PXEClient")
+            }
         }
     }
 }
+
+/// RFC 4578 demands option 93; what lacks it is older than UEFI.
+fn is_bios(request: &Request) -> bool {
+    request.arch.unwrap_or(ClientArch::Bios) == ClientArch::Bios
+}
+
+#[cfg(test)]
+mod tests;

@@ -45,8 +45,9 @@ impl Drop for Dnsmasq {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
-    let content: Vec<u8> = (0..SIZE)
-        .map(|n| (n.wrapping_mul(0x9e37_79b9) >> 16) as u8)
+    let content: Vec<u8> = (0_u32..)
+        .flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes())
+        .take(SIZE)
         .collect();
     std::fs::write(folder.path().join("file"), &content)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

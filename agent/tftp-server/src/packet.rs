@@ -117,7 +117,7 @@ fn take_string<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], PacketError> {
 }
 
 /// What precedes the bytes of block `block` (counted from 1 without end; the wire has its low 16 bits).
-#[allow(clippy::cast_possible_truncation, reason = "block numbers roll over")]
+#[expect(clippy::cast_possible_truncation, reason = "block numbers roll over")]
 pub fn encode_data_header(block: u64) -> [u8; 4] {
     let [high, low] = (block as u16).to_be_bytes();
     [0, 3, high, low]

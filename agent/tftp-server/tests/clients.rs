@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 const BIG: usize = 3 * 1024 * 1024 + 12345;
 
 fn content(length: usize) -> Vec<u8> {
-    (0..length as u32)
+    (0_u32..)
         .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
         .take(length)
         .collect()
@@ -331,7 +331,7 @@ fn one_client_cannot_take_all_transfers() {
     for client in &clients {
         server.request(client, request);
     }
-    let answers: Vec<_> = clients.iter().map(|client| receive(client)).collect();
+    let answers: Vec<_> = clients.iter().map(receive).collect();
     assert_eq!(answers[0].0[..2], [0, 3]);
     assert_eq!(answers[1].0[..2], [0, 3]);
     assert_eq!(answers[2].0[..4], [0, 5, 0, 0], "the third of this client");

@@ -1,0 +1,93 @@
+//! Which firmware is told what, by option numbers: 43, 60, 66, 67, 175.
+
+use crate::testing::{Packet, Timeline, discover, dump_options, mac, small_site};
+use crate::{Decision, Mode};
+
+/// The boot options of the answer, without those that every lease has.
+fn boot_options(packet: &Packet, mode: Mode) -> String {
+    let mut spec = small_site();
+    spec.mode = mode;
+    let decision = Timeline::new(spec).at(0).send(packet).decision;
+    let Decision::Reply(reply) = decision else {
+        return format!("{decision:?}");
+    };
+    let bytes = reply.encode();
+    let file: Vec<u8> = bytes[108..236]
+        .iter()
+        .copied()
+        .take_while(|b| *b != 0)
+        .collect();
+    let mut text = format!("file={}", String::from_utf8_lossy(&file));
+    for (code, data) in dump_options(&bytes) {
+        if [43, 60, 66, 67, 175].contains(&code) {
+            let shown = String::from_utf8_lossy(&data).escape_default().to_string();
+            text = format!("{text} {code}={shown}");
+        }
+    }
+    text
+}
+
+fn pxe(arch: u8) -> Packet {
+    discover(mac(1))
+        .option(60, b"PXEClient:Arch:000xx")
+        .option(93, &[0, arch])
+}
+
+#[test]
+fn bios_firmware_is_told_to_wait_for_nobody_else() {
+    let told = "file=undionly.kpxe 43=\\u{6}\\u{1}\\u{8}\\u{fffd} 60=PXEClient 66=172.22.0.1 67=undionly.kpxe";
+    assert_eq!(boot_options(&pxe(0), Mode::Serve), told);
+    assert_eq!(boot_options(&pxe(0), Mode::Proxy), told);
+    let old = discover(mac(1)).option(60, b"PXEClient");
+    assert_eq!(
+        boot_options(&old, Mode::Serve),
+        told,
+        "without option 93 it is older than UEFI"
+    );
+}
+
+#[test]
+fn uefi_firmware_gets_a_plain_offer_and_from_a_proxy_the_class() {
+    for arch in [7, 9] {
+        let serve = "file=shimx64.efi 66=172.22.0.1 67=shimx64.efi";
+        assert_eq!(boot_options(&pxe(arch), Mode::Serve), serve);
+        let proxy = "file=shimx64.efi 60=PXEClient 66=172.22.0.1 67=shimx64.efi";
+        assert_eq!(boot_options(&pxe(arch), Mode::Proxy), proxy);
+    }
+}
+
+#[test]
+fn ipxe_gets_its_script_and_no_reason_to_wait() {
+    let ipxe = pxe(7).option(77, b"iPXE");
+    let url = "http://172.22.0.1/boot/ipxe?mac=52:54:00:aa:00:01";
+    assert_eq!(
+        boot_options(&ipxe, Mode::Serve),
+        format!("file={url} 67={url} 175=\\u{{fffd}}\\u{{1}}\\u{{1}}")
+    );
+    assert_eq!(
+        boot_options(&ipxe, Mode::Proxy),
+        format!("file={url} 60=PXEClient 67={url}")
+    );
+}
+
+#[test]
+fn machines_that_nothing_fits_get_no_boot_options() {
+    for arch in [6, 11, 19, 27] {
+        assert_eq!(boot_options(&pxe(arch), Mode::Serve), "file=");
+        assert_eq!(
+            boot_options(&pxe(arch), Mode::Proxy),
+            "Ignore(NothingToBoot)"
+        );
+        assert_eq!(
+            boot_options(&pxe(arch).option(77, b"iPXE"), Mode::Serve),
+            "file="
+        );
+    }
+}
+
+#[test]
+fn who_does_not_boot_gets_no_boot_options() {
+    assert_eq!(boot_options(&discover(mac(1)), Mode::Serve), "file=");
+    let linux = discover(mac(1)).option(60, b"Linux ipconfig");
+    assert_eq!(boot_options(&linux, Mode::Serve), "file=");
+}
