@@ -51,7 +51,7 @@ fn show(paths: &Paths, banner: &str) {
         format!("{}\n", banner.replace('\\', "\\\\")).as_bytes(),
         Access::Everybody,
     );
-    if let (Err(error), _, _) | (_, Err(error), _) = (console, screen, ()) {
+    if let Err(error) = console.and(screen) {
         tracing::debug!(%error, "the banner was not shown everywhere");
     }
     if let Err(error) = issue {

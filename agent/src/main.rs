@@ -6,10 +6,12 @@ use clap::Parser;
 use firstlight_agent::options::Options;
 use tracing_subscriber::EnvFilter;
 
+/// kube reports every refused connection as an error, also while the API server is not there yet.
+const LOG: &str = "info,kube_client=off";
+
 fn main() -> ExitCode {
     let options = Options::parse();
-    let filter =
-        EnvFilter::try_from_env("FIRSTLIGHT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env("FIRSTLIGHT_LOG").unwrap_or_else(|_| EnvFilter::new(LOG));
     // The journal adds the time; standard output is the console.
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -1,4 +1,4 @@
-//! Tells systemd that the agent is ready (sd_notify(3)): one datagram.
+//! Tells systemd that the agent is ready (`sd_notify(3))`: one datagram.
 
 use std::os::{
     linux::net::SocketAddrExt,

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The partition is on the stick that the box has just booted from.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub async fn load(
     paths: &Paths,
@@ -66,7 +66,10 @@ fn judge(read: io::Result<Vec<u8>>) -> (SiteConfig, Vec<Problem>) {
 
 /// sshd reads them through `AuthorizedKeysCommand`, because it trusts no file of another user.
 fn write_admin_keys(paths: &Paths, site: &SiteConfig) -> Result<()> {
-    let keys: String = site.ssh_keys.iter().map(|key| format!("{key}\n")).collect();
+    let keys = site
+        .ssh_keys
+        .iter()
+        .fold(String::new(), |keys, key| keys + key.as_str() + "\n");
     files::make_dir(&paths.run_ssh(), 0o755)?;
     files::write(
         &paths.run_ssh().join("admin"),

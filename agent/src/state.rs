@@ -12,7 +12,7 @@ use crate::{
 /// A read of `/proc/self/mountinfo` is cheap enough to be the whole mechanism.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// After this the step says what may be wrong; it waits on all the same.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Returns when the state partition is mounted and the agent's directory on it may be written to.
 pub async fn wait_for_state(paths: &Paths, status: &StatusSender, stop: &CancellationToken) {
@@ -58,7 +58,7 @@ pub fn is_mounted(paths: &Paths, directory: &Path) -> bool {
         .is_ok_and(|info| mount_points(&info).any(|point| Path::new(point) == directory))
 }
 
-/// The fifth field of each line (proc_pid_mountinfo(5)). Our mount points need no unescaping.
+/// The fifth field of each line (`proc_pid_mountinfo(5)`). Our mount points need no unescaping.
 fn mount_points(mountinfo: &str) -> impl Iterator<Item = &str> {
     mountinfo.lines().filter_map(|line| line.split(' ').nth(4))
 }

@@ -119,7 +119,7 @@ fn link_address(index: u32, mac: [u8; 6]) -> LinkAddr {
     let mut address = [0; 8];
     address[..6].copy_from_slice(&mac);
     let raw = libc::sockaddr_ll {
-        sll_family: libc::AF_PACKET as u16,
+        sll_family: u16::try_from(libc::AF_PACKET).expect("a small number"),
         sll_protocol: ETH_P_ARP.to_be(),
         sll_ifindex: i32::try_from(index).expect("the kernel counts interfaces in an int"),
         sll_hatype: 0,

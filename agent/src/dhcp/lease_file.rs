@@ -108,7 +108,7 @@ mod tests {
         LeaseChange::Leased {
             mac: firstlight_netboot::MacAddr::new([2, 0, 0, 0, 0, last]).unwrap(),
             address: [172, 22, 0, last].into(),
-            expires: now.plus(Duration::from_secs(60)),
+            expires: now.plus(Duration::from_mins(1)),
         }
     }
 

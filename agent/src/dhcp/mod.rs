@@ -36,22 +36,18 @@ pub struct Dhcp {
     pub status: StatusSender,
 }
 
-/// Serves the segment, whichever it is, until `stop`. Starts once boot scripts can be made for it.
+/// Serves the segment, whichever it is, until `stop`.
 pub async fn run(
     dhcp: Dhcp,
     mut segment: watch::Receiver<Option<Segment>>,
-    mut boot: watch::Receiver<Option<BootSite>>,
+    boot: watch::Receiver<Option<BootSite>>,
     stop: CancellationToken,
 ) -> Result<()> {
-    tokio::select! {
-        ready = boot.wait_for(Option::is_some) => if ready.is_err() { return Ok(()) },
-        () = stop.cancelled() => return Ok(()),
-    }
     loop {
         let current = segment.borrow_and_update().clone();
         let serving = async {
             match &current {
-                Some(current) => keep_serving(&dhcp, current).await,
+                Some(current) => keep_serving(&dhcp, current, boot.clone()).await,
                 None => std::future::pending().await,
             }
         };
@@ -64,10 +60,10 @@ pub async fn run(
     }
 }
 
-async fn keep_serving(dhcp: &Dhcp, segment: &Segment) {
+async fn keep_serving(dhcp: &Dhcp, segment: &Segment, mut boot: watch::Receiver<Option<BootSite>>) {
     loop {
         dhcp.status.running(StepName::Dhcp);
-        let Err(error) = serve(dhcp, segment).await;
+        let Err(error) = serve(dhcp, segment, &mut boot).await;
         dhcp.status.failed(
             StepName::Dhcp,
             format!("DHCP on {} failed: {error:#}", segment.interface),
@@ -77,10 +73,18 @@ async fn keep_serving(dhcp: &Dhcp, segment: &Segment) {
     }
 }
 
-async fn serve(dhcp: &Dhcp, segment: &Segment) -> Result<std::convert::Infallible> {
+async fn serve(
+    dhcp: &Dhcp,
+    segment: &Segment,
+    boot: &mut watch::Receiver<Option<BootSite>>,
+) -> Result<std::convert::Infallible> {
     let client = sockets::bind(&segment.interface, 68).context("opening UDP port 68")?;
     dhcp.status.send(Update::Dhcp(DhcpMode::Probing));
     let foreign = probe_foreign(&client, segment).await?;
+    // Asking takes seconds, so it comes first. Answers need the lease file, and boot scripts that can be made.
+    boot.wait_for(Option::is_some)
+        .await
+        .context("the agent is stopping")?;
     server::serve(dhcp, segment, client, foreign).await
 }
 

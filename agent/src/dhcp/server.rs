@@ -32,7 +32,7 @@ use crate::{
 /// How often addresses are probed before anybody wants them, and leases are counted.
 const TICK: Duration = Duration::from_secs(10);
 /// How often a box that gives boot information only asks whether the other server is gone.
-const ASK_AGAIN: Duration = Duration::from_secs(300);
+const ASK_AGAIN: Duration = Duration::from_mins(5);
 /// Datagrams that wait for a probe; their clients repeat themselves anyway.
 const WAITING: usize = 64;
 

@@ -28,7 +28,7 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(20);
 /// After this a part that did not come up counts as failed; an emulated box needs some minutes.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Follows the bring-up until `stop`. `client` is published once the API server answers.
 pub async fn run(
@@ -58,7 +58,7 @@ pub async fn run(
         let pod = part(StepName::Ironic, "kubelet");
         let dns = async {
             coredns.well(|| apply::apply_all(&api, &paths)).await;
-            coredns.stays(|| is_available(&api, "coredns")).await
+            coredns.stays(|| is_available(&api, "coredns")).await;
         };
         tokio::join!(
             etcd.stays(|| probe::healthy(&etcd_client, "/health")),

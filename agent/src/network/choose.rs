@@ -203,12 +203,12 @@ mod tests {
         let dark = nic(1, "/a", false);
         let by_name = InterfaceChoice::Name("eth1".into());
         assert_eq!(
-            choose(&by_name, &[dark.clone()], Patience::Fresh),
+            choose(&by_name, std::slice::from_ref(&dark), Patience::Fresh),
             Choice::Use(dark.clone())
         );
         let by_mac = InterfaceChoice::Mac(MacAddr([0x52, 0x54, 0, 0, 0, 1]));
         assert_eq!(
-            choose(&by_mac, &[dark.clone()], Patience::Fresh),
+            choose(&by_mac, std::slice::from_ref(&dark), Patience::Fresh),
             Choice::Use(dark)
         );
         let absent = choose(&by_name, &[nic(2, "/b", true)], Patience::Fresh);

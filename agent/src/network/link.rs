@@ -47,7 +47,7 @@ fn parse_link(message: &LinkMessage, devices: &Path) -> Option<Link> {
             LinkAttribute::Address(bytes) => current = mac_of(bytes),
             LinkAttribute::PermAddress(bytes) => permanent = mac_of(bytes),
             LinkAttribute::LinkInfo(infos) => {
-                software |= infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)))
+                software |= infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)));
             }
             _ => {}
         }
@@ -115,7 +115,7 @@ pub async fn set_address(handle: &Handle, index: u32, wanted: Ipv4Cidr) -> Resul
             Some(address)
                 if address == wanted.address() && message.header.prefix_len == wanted.prefix() =>
             {
-                present = true
+                present = true;
             }
             Some(address) => {
                 tracing::info!(index, %address, "removing a stale address");

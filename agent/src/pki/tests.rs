@@ -107,7 +107,7 @@ fn every_file_of_the_architecture_is_made_with_its_mode() {
             .permissions()
             .mode()
             & 0o777;
-        let public = file.ends_with(".crt") || file.ends_with(".pub");
+        let public = matches!(file.rsplit_once('.'), Some((_, "crt" | "pub")));
         assert_eq!(mode, if public { 0o644 } else { 0o640 }, "{file}");
     }
     for dir in ["pki", "kube", "kube/pki", "agent"] {

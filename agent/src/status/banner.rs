@@ -9,7 +9,7 @@ pub fn render(status: &SiteStatus) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let mut line = |args: std::fmt::Arguments<'_>| {
-        writeln!(text, "{args}").expect("a String takes every text")
+        writeln!(text, "{args}").expect("a String takes every text");
     };
     line(format_args!(
         "Firstlight {} - site {}",

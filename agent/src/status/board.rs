@@ -48,10 +48,13 @@ impl Board {
         status
     }
 
-    pub fn apply(&mut self, update: Update, now: Duration) {
+    /// Returns the step that is done with this update and was not before.
+    pub fn apply(&mut self, update: Update, now: Duration) -> Option<StepName> {
         match update {
             Update::Site(name) => self.status.site = name,
-            Update::Step(step, change) => self.step(step, change, now.as_secs_f64()),
+            Update::Step(step, change) => {
+                return self.step(step, change, now.as_secs_f64()).then_some(step);
+            }
             Update::Interface { name, mac, address } => {
                 let network = &mut self.status.network;
                 (network.interface, network.mac, network.address) = (name, mac, address);
@@ -63,12 +66,14 @@ impl Board {
                 self.problems.insert(source, problems);
             }
         }
+        None
     }
 
     /// A retry keeps the time of the first start, so that the page shows how long a step takes in all.
-    fn step(&mut self, step: StepName, change: StepChange, now: f64) {
+    fn step(&mut self, step: StepName, change: StepChange, now: f64) -> bool {
         self.notes.remove(&step);
         let state = &mut self.status.bring_up[step as usize].state;
+        let was_done = matches!(state, StepState::Done { .. });
         let since = match *state {
             StepState::Running { started } | StepState::Failed { started, .. } => started,
             StepState::Waiting | StepState::Done { .. } => now,
@@ -91,6 +96,7 @@ impl Board {
                 problem,
             },
         };
+        !was_done && matches!(state, StepState::Done { .. })
     }
 }
 

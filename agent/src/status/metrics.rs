@@ -76,7 +76,7 @@ pub fn render(status: &SiteStatus) -> String {
 }
 
 fn hosts(status: &SiteStatus) -> Vec<(String, f64)> {
-    let states = [
+    let all = [
         HostState::Discovered,
         HostState::Registering,
         HostState::Inspecting,
@@ -93,8 +93,7 @@ fn hosts(status: &SiteStatus) -> Vec<(String, f64)> {
             .filter(|host| host.state == state)
             .count()
     };
-    states
-        .iter()
+    all.iter()
         .map(|state| {
             (
                 format!("{{state=\"{}\"}}", state_name(*state)),

@@ -125,10 +125,9 @@ pub async fn own(mut owner: StatusOwner, stop: CancellationToken) -> anyhow::Res
         }
         let now = clock::uptime();
         for update in batch.drain(..) {
-            if let Update::Step(step, StepChange::Done) = &update {
+            if let Some(step) = owner.board.apply(update, now) {
                 tracing::info!(step = step.name(), uptime = now.as_secs_f64(), "step done");
             }
-            owner.board.apply(update, now);
         }
         owner.publish.send_replace(owner.board.status(now));
     }

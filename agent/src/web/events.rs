@@ -52,6 +52,7 @@ pub fn answer(web: &Web) -> Response<Body> {
     response
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "the stream's items are results")]
 fn frame(text: String) -> Result<Frame<Bytes>, Infallible> {
     Ok(Frame::data(text.into()))
 }

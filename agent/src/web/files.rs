@@ -68,7 +68,7 @@ pub async fn serve(path: &Path, headers: &HeaderMap, only_head: bool) -> Respons
             format!("bytes {first}-{}/{length}", first + count - 1),
         ),
         StatusCode::RANGE_NOT_SATISFIABLE => {
-            set(header::CONTENT_RANGE, format!("bytes */{length}"))
+            set(header::CONTENT_RANGE, format!("bytes */{length}"));
         }
         _ => {}
     }

@@ -79,7 +79,7 @@ fn write_page(out: &mut String, status: &SiteStatus) -> fmt::Result {
         status
             .problems
             .iter()
-            .try_for_each(|problem| write_problem(out, problem))?;
+            .try_for_each(|problem| write_problem(out, problem, "bad"))?;
         out.write_str("</section>\n")?;
     }
     out.write_str("<div class=\"grid\">\n<div>\n")?;
@@ -109,8 +109,12 @@ fn readiness(status: &SiteStatus) -> (&'static str, &'static str) {
     }
 }
 
-fn write_problem(out: &mut String, problem: &Problem) -> fmt::Result {
-    write!(out, "<div class=\"problem\"><b>{}</b>", Text(&problem.what))?;
+fn write_problem(out: &mut String, problem: &Problem, class: &str) -> fmt::Result {
+    write!(
+        out,
+        "<div class=\"problem {class}\"><b>{}</b>",
+        Text(&problem.what)
+    )?;
     if !problem.next.is_empty() {
         write!(out, "<p>{}</p>", Text(&problem.next))?;
     }
@@ -122,13 +126,13 @@ fn write_network(out: &mut String, network: &NetworkStatus) -> fmt::Result {
     if network.interface.is_empty() {
         out.write_str("<dt>Interface</dt><dd class=\"dim\">none chosen yet</dd>\n")?;
     } else {
-        write!(
+        writeln!(
             out,
-            "<dt>Interface</dt><dd>{} <span class=\"dim\">{}</span></dd>\n",
+            "<dt>Interface</dt><dd>{} <span class=\"dim\">{}</span></dd>",
             Text(&network.interface),
             Text(&network.mac)
         )?;
-        write!(out, "<dt>Address</dt><dd>{}</dd>\n", Text(&network.address))?;
+        writeln!(out, "<dt>Address</dt><dd>{}</dd>", Text(&network.address))?;
     }
     out.write_str("<dt>DHCP</dt>")?;
     match &network.dhcp {
@@ -136,14 +140,14 @@ fn write_network(out: &mut String, network: &NetworkStatus) -> fmt::Result {
         DhcpMode::Probing => out.write_str(
             "<dd class=\"busy\">asking whether another server leases addresses here</dd>\n",
         )?,
-        DhcpMode::Serving => write!(
+        DhcpMode::Serving => writeln!(
             out,
-            "<dd><span class=\"good\">serving</span>, {} leased</dd>\n",
+            "<dd><span class=\"good\">serving</span>, {} leased</dd>",
             network.leases
         )?,
-        DhcpMode::Proxy { server } => write!(
+        DhcpMode::Proxy { server } => writeln!(
             out,
-            "<dd><span class=\"warm\">boot information only</span>: {} leases addresses here</dd>\n",
+            "<dd><span class=\"warm\">boot information only</span>: {} leases addresses here</dd>",
             Text(server)
         )?,
     }
@@ -179,15 +183,15 @@ fn write_step(out: &mut String, step: &Step, now: f64) -> fmt::Result {
             Span(now - started)
         )?,
         StepState::Done { started, ended } => {
-            write!(out, "{:.1} s, at {}", ended - started, Span(*ended))?
+            write!(out, "{:.1} s, at {}", ended - started, Span(*ended))?;
         }
         StepState::Failed { started, ended, .. } => {
-            write!(out, "failed after {}", Span(ended - started))?
+            write!(out, "failed after {}", Span(ended - started))?;
         }
     }
     out.write_str("</span>")?;
     if let StepState::Failed { problem, .. } = &step.state {
-        write_problem(out, problem)?;
+        write_problem(out, problem, "bad")?;
     }
     out.write_str("</li>\n")
 }
@@ -231,34 +235,43 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
         HostState::Discovered | HostState::Available => "wait",
         _ => "busy",
     };
-    write!(
+    writeln!(
         out,
-        "<section class=\"card\"><div class=\"host-head\"><h3>{}</h3><span class=\"dim\">{} {}</span><span class=\"pill {class}\">{}</span></div>\n",
+        "<section class=\"card\"><div class=\"host-head\"><h3>{}</h3><span class=\"dim\">{} {}</span><span class=\"pill {class}\">{}</span></div>",
         Text(&host.name),
         Text(&host.mac),
         Text(&host.address),
         state_name(host.state)
     )?;
-    write!(
+    writeln!(
         out,
-        "<p>{} <span class=\"time\">for <span data-since=\"{:.1}\">{}</span></span></p>\n",
+        "<p>{} <span class=\"time\">for <span data-since=\"{:.1}\">{}</span></span></p>",
         Text(&host.step),
         host.since,
         Span(now - host.since)
     )?;
     if let Some(percent) = host.percent {
-        write!(
+        writeln!(
             out,
-            "<progress max=\"100\" value=\"{percent}\">{percent} %</progress>\n"
+            "<progress max=\"100\" value=\"{percent}\">{percent} %</progress>"
         )?;
     }
     if let Some(problem) = &host.problem {
-        write_problem(out, problem)?;
+        // A server that is left alone is as safe as can be: no alarm.
+        write_problem(
+            out,
+            problem,
+            if host.state == HostState::Discovered {
+                "warm"
+            } else {
+                "bad"
+            },
+        )?;
     }
     if let Some(hardware) = &host.hardware {
-        write!(
+        writeln!(
             out,
-            "<p class=\"dim\">{} · {} CPUs · {} · {} · {}</p>\n",
+            "<p class=\"dim\">{} · {} CPUs · {} · {} · {}</p>",
             Text(&hardware.product),
             hardware.cpus,
             Memory(hardware.memory_mib),

@@ -147,7 +147,7 @@ fn ipxe(web: &Web, query: &str) -> Response<Body> {
 fn grub(web: &Web, name: &str) -> Response<Body> {
     match web.grub_file(name) {
         Some(content) => text(StatusCode::OK, PLAIN, content),
-        None if name.ends_with(".cfg") && web.boot.borrow().is_none() => not_yet(),
+        None if name.strip_suffix(".cfg").is_some() && web.boot.borrow().is_none() => not_yet(),
         None => refusal(StatusCode::NOT_FOUND, "no such file"),
     }
 }

@@ -27,7 +27,7 @@ const CONNECTIONS: usize = 512;
 /// For a request's head, and for an idle connection.
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// A client that takes no bytes for so long is gone.
-const STALLED: Duration = Duration::from_secs(60);
+const STALLED: Duration = Duration::from_mins(1);
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Serves one fixed address until `stop`.

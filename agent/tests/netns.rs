@@ -1,0 +1,403 @@
+//! The agent on a segment with real clients: `udhcpc`, `atftp`, `curl`, and `udhcpd` as the stranger.
+//!
+//! Runs unprivileged: the test starts itself again in user, network, mount and PID namespaces of its own, which take
+//! everything with them when they end. Needs the Debian packages busybox, atftp, curl and iproute2.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use firstlight_api::status::{DhcpMode, SiteStatus, StepState};
+
+const INSIDE: &str = "FIRSTLIGHT_TEST_INSIDE";
+/// Emulated and busy machines are slow; every wait ends as soon as its condition holds.
+const PATIENCE: Duration = Duration::from_mins(1);
+const MAC: &str = "52:54:00:00:00:11";
+
+/// Runs `story` in namespaces of its own.
+fn isolated(name: &str, story: impl Fn()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return story();
+    }
+    let status = Command::new("unshare")
+        .args([
+            "--user",
+            "--map-root-user",
+            "--net",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1")
+        .status()
+        .expect("unshare of util-linux runs");
+    assert!(
+        status.success(),
+        "the story inside the namespaces failed, see above (or user namespaces are switched off here)"
+    );
+}
+
+fn run(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(args)
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}; install it"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{program} {args:?}: {text}{errors}"
+    );
+    text
+}
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A process that ends with its owner.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// A server beside the box: a network namespace at the other end of a cable.
+struct Server {
+    holder: Running,
+}
+
+impl Server {
+    /// Lays the cable: `fl-box` here, `fl-host` there.
+    fn connect() -> Self {
+        let holder = Running(
+            Command::new("unshare")
+                .args(["--net", "sleep", "infinity"])
+                .spawn()
+                .unwrap(),
+        );
+        let own = fs::read_link("/proc/self/ns/net").unwrap();
+        let theirs = format!("/proc/{}/ns/net", holder.0.id());
+        wait_for("the namespace of the server", || {
+            fs::read_link(&theirs).ok().filter(|link| *link != own)
+        });
+        run("ip", &["link", "set", "lo", "up"]);
+        // Stands for the dummy device, which the kernel of a test machine may lack; the agent takes it as it is.
+        run("ip", &["link", "add", "name", "box0", "type", "bridge"]);
+        run(
+            "ip",
+            &[
+                "link", "add", "name", "fl-box", "type", "veth", "peer", "name", "fl-host",
+            ],
+        );
+        run(
+            "ip",
+            &[
+                "link",
+                "set",
+                "fl-host",
+                "address",
+                MAC,
+                "netns",
+                &holder.0.id().to_string(),
+            ],
+        );
+        let server = Self { holder };
+        server.run("ip", &["link", "set", "fl-host", "up"]);
+        server
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--net=/proc/{}/ns/net", self.holder.0.id()))
+            .arg(program);
+        command
+    }
+
+    fn run(&self, program: &str, args: &[&str]) -> String {
+        let output = self.command(program).args(args).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success(),
+            "{program} {args:?}: {text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        text
+    }
+
+    /// What a real client gets: the variables that udhcpc hands to its script.
+    fn dhcp(&self, script: &Path) -> String {
+        let script = script.to_str().unwrap();
+        self.run(
+            "busybox",
+            &[
+                "udhcpc", "-i", "fl-host", "-f", "-q", "-n", "-t", "10", "-T", "1", "-O", "ntpsrv",
+                "-s", script,
+            ],
+        )
+    }
+}
+
+/// A tree as the stick has it.
+struct Stick {
+    dir: tempfile::TempDir,
+    kernel: Vec<u8>,
+}
+
+impl Stick {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let kernel: Vec<u8> = (0..700_001_u32)
+            .map(|at| u8::try_from(at % 253).unwrap())
+            .collect();
+        let stick = Self { dir, kernel };
+        stick.write(
+            "firstlight/site/site.yaml",
+            b"name: lab\nprovisioning: {interface: fl-box}\n",
+        );
+        stick.write("usr/share/firstlight/netboot/vmlinuz", &stick.kernel);
+        stick.write(
+            "usr/share/firstlight/netboot/undionly.kpxe",
+            &stick.kernel[..100_000],
+        );
+        fs::create_dir_all(stick.path("var/lib/firstlight/agent")).unwrap();
+        fs::create_dir_all(stick.path("run/firstlight")).unwrap();
+        stick
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    fn write(&self, path: &str, content: &[u8]) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    /// The script that prints what udhcpc got.
+    fn script(&self) -> PathBuf {
+        let text = "#!/bin/sh\n[ \"$1\" = bound ] && echo \"ip=$ip mask=$mask serverid=$serverid router=$router lease=$lease\"\nexit 0\n";
+        self.write("script", text.as_bytes());
+        run("chmod", &["0755", self.path("script").to_str().unwrap()]);
+        self.path("script")
+    }
+
+    fn start_agent(&self) -> Running {
+        let agent = Command::new(env!("CARGO_BIN_EXE_firstlight-agent"))
+            .arg("--root")
+            .arg(self.dir.path())
+            .stdout(Stdio::null())
+            .spawn();
+        Running(agent.unwrap())
+    }
+}
+
+fn status() -> Option<SiteStatus> {
+    let output = Command::new("curl")
+        .args(["-sf", "http://127.0.0.1/api/v1/status"])
+        .output()
+        .expect("curl runs");
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+fn wait_for_dhcp(what: &str, wanted: impl Fn(&DhcpMode) -> bool) -> SiteStatus {
+    wait_for(what, || {
+        status().filter(|status| wanted(&status.network.dhcp))
+    })
+}
+
+#[test]
+fn a_client_gets_an_address_and_its_boot_files_and_keeps_the_address_after_a_power_cut() {
+    isolated(
+        "a_client_gets_an_address_and_its_boot_files_and_keeps_the_address_after_a_power_cut",
+        || {
+            let (stick, server) = (Stick::new(), Server::connect());
+            let started = Instant::now();
+            let agent = stick.start_agent();
+            wait_for("the page", status);
+            let page = started.elapsed();
+            let ready = wait_for_dhcp("DHCP", |mode| *mode == DhcpMode::Serving);
+            eprintln!("page after {page:?}, DHCP after {:?}", started.elapsed());
+            assert_eq!(
+                (ready.site.as_str(), ready.network.interface.as_str()),
+                ("lab", "fl-box")
+            );
+            for step in ["site", "state", "network", "pki", "dhcp"] {
+                let state = &ready
+                    .bring_up
+                    .iter()
+                    .find(|other| other.name == step)
+                    .unwrap()
+                    .state;
+                assert!(matches!(state, StepState::Done { .. }), "{step}: {state:?}");
+            }
+
+            let script = stick.script();
+            let lease = server.dhcp(&script);
+            assert!(
+                lease.starts_with("ip=172.22.0.100 mask=24 serverid=172.22.0.1 router= "),
+                "{lease}"
+            );
+            assert!(
+                fs::read_to_string(stick.path("var/lib/firstlight/agent/leases.log"))
+                    .unwrap()
+                    .contains(MAC)
+            );
+
+            server.run(
+                "ip",
+                &["address", "add", "172.22.0.100/24", "dev", "fl-host"],
+            );
+            let (file, out) = (stick.path("out"), stick.path("out"));
+            let out = out.to_str().unwrap();
+            server.run("curl", &["-sf", "-o", out, "http://172.22.0.1/boot/kernel"]);
+            assert!(
+                fs::read(&file).unwrap() == stick.kernel,
+                "the kernel by HTTP"
+            );
+            server.run(
+                "atftp",
+                &[
+                    "--option",
+                    "blksize 1428",
+                    "--get",
+                    "-r",
+                    "undionly.kpxe",
+                    "-l",
+                    out,
+                    "172.22.0.1",
+                ],
+            );
+            assert!(
+                fs::read(&file).unwrap() == stick.kernel[..100_000],
+                "iPXE by TFTP"
+            );
+            server.run(
+                "atftp",
+                &["--get", "-r", "/grub/grub.cfg", "-l", out, "172.22.0.1"],
+            );
+            assert!(fs::read_to_string(&file).unwrap().contains("mac-"));
+            let ipxe = server.run(
+                "curl",
+                &["-sf", &format!("http://172.22.0.1/boot/ipxe?mac={MAC}")],
+            );
+            assert!(
+                ipxe.contains("ipa-api-url=https://172.22.0.1:6385 firstlight.ca=sha256:"),
+                "{ipxe}"
+            );
+            let ca = server.run("curl", &["-sf", "http://172.22.0.1/boot/ca.pem"]);
+            assert!(ca.starts_with("-----BEGIN CERTIFICATE-----"), "{ca}");
+            server.run("ip", &["address", "flush", "dev", "fl-host"]);
+
+            // A power cut: no signal, no clean-up.
+            drop(agent);
+            let _agent = stick.start_agent();
+            wait_for_dhcp("DHCP after the power cut", |mode| {
+                *mode == DhcpMode::Serving
+            });
+            assert!(server.dhcp(&script).starts_with("ip=172.22.0.100 "));
+            assert_eq!(
+                ca,
+                run("curl", &["-sf", "http://127.0.0.1/boot/ca.pem"]),
+                "the site keeps its CA"
+            );
+        },
+    );
+}
+
+#[test]
+fn an_address_in_use_is_not_leased() {
+    isolated("an_address_in_use_is_not_leased", || {
+        let (stick, server) = (Stick::new(), Server::connect());
+        // Somebody configured the first address of the range by hand.
+        server.run(
+            "ip",
+            &["address", "add", "172.22.0.100/24", "dev", "fl-host"],
+        );
+        server.run(
+            "ip",
+            &[
+                "link", "add", "link", "fl-host", "name", "fl-two", "type", "macvlan", "mode",
+                "bridge",
+            ],
+        );
+        server.run("ip", &["link", "set", "fl-two", "up"]);
+        let _agent = stick.start_agent();
+        wait_for_dhcp("DHCP", |mode| *mode == DhcpMode::Serving);
+        let script = stick.script();
+        let script = script.to_str().unwrap();
+        let lease = server.run(
+            "busybox",
+            &[
+                "udhcpc", "-i", "fl-two", "-f", "-q", "-n", "-t", "10", "-T", "1", "-s", script,
+            ],
+        );
+        assert!(lease.starts_with("ip=172.22.0.101 "), "{lease}");
+    });
+}
+
+#[test]
+fn beside_another_dhcp_server_the_box_leases_nothing() {
+    isolated("beside_another_dhcp_server_the_box_leases_nothing", || {
+        let (stick, server) = (Stick::new(), Server::connect());
+        server.run(
+            "ip",
+            &["address", "add", "172.22.0.254/24", "dev", "fl-host"],
+        );
+        let leases = stick.path("udhcpd.leases");
+        fs::write(&leases, "").unwrap();
+        let config = format!(
+            "start 172.22.0.60\nend 172.22.0.70\ninterface fl-host\nlease_file {}\npidfile {}\noption subnet 255.255.255.0\n",
+            leases.display(),
+            stick.path("udhcpd.pid").display()
+        );
+        stick.write("udhcpd.conf", config.as_bytes());
+        let stranger = server
+            .command("busybox")
+            .args(["udhcpd", "-f"])
+            .arg(stick.path("udhcpd.conf"))
+            .stderr(Stdio::null())
+            .spawn();
+        let _stranger = Running(stranger.unwrap());
+        let _agent = stick.start_agent();
+        let status = wait_for_dhcp("proxy mode", |mode| {
+            matches!(mode, DhcpMode::Proxy { .. } | DhcpMode::Serving)
+        });
+        assert_eq!(
+            status.network.dhcp,
+            DhcpMode::Proxy {
+                server: "172.22.0.254".into()
+            }
+        );
+        let told = wait_for("the problem on the page", || {
+            crate::status().filter(|status| !status.problems.is_empty())
+        });
+        assert!(
+            told.problems[0]
+                .what
+                .contains("172.22.0.254 leases addresses"),
+            "{:?}",
+            told.problems
+        );
+    });
+}
