@@ -11,6 +11,7 @@ pub mod console;
 pub mod dhcp;
 mod files;
 pub mod fleet;
+pub mod hosts;
 pub mod ironic_files;
 pub mod kubernetes;
 pub mod network;
@@ -18,7 +19,6 @@ pub mod notify;
 pub mod options;
 pub mod paths;
 pub mod pki;
-pub mod roster;
 pub mod site_file;
 pub mod state;
 pub mod status;
@@ -53,13 +53,22 @@ struct Tasks {
 }
 
 impl Tasks {
-    fn spawn(
-        &mut self,
-        name: &'static str,
-        task: impl Future<Output = Result<()>> + Send + 'static,
-    ) {
+    fn spawn<T>(&mut self, name: &'static str, task: impl FnOnce(CancellationToken) -> T)
+    where
+        T: Future<Output = Result<()>> + Send + 'static,
+    {
+        let task = task(self.stop.clone());
         self.set.spawn(async move { (name, task.await) });
     }
+}
+
+/// What tasks are made of; each gets copies.
+#[derive(Clone)]
+struct Agent {
+    paths: Paths,
+    status: StatusSender,
+    facts: Facts,
+    web: Web,
 }
 
 /// Runs the agent until it is told to stop by a signal, or a task that should run for ever ends.
@@ -70,121 +79,93 @@ pub async fn run(options: Options) -> Result<()> {
     let (status, reader, owner) = status::channel(env!("CARGO_PKG_VERSION"));
     let (fleet, controller) = fleet::channel();
     let facts = Facts::default();
-    let web = Web::new(
-        reader.clone(),
-        facts.boot.subscribe(),
-        fleet.clone(),
-        paths.clone(),
-    );
-    let mut tasks = Tasks {
-        set: JoinSet::new(),
-        stop: CancellationToken::new(),
-    };
-    let stop = || tasks.stop.clone();
+    let web = Web::new(reader, facts.boot.subscribe(), fleet, paths.clone());
     let place = if options.loopback.is_some() {
         Place::Desk
     } else {
         Place::Box
     };
-    let port = options.loopback.unwrap_or(HTTP_PORT);
-    let local = (Ipv4Addr::LOCALHOST, port).into();
+    let local = (Ipv4Addr::LOCALHOST, options.loopback.unwrap_or(HTTP_PORT)).into();
+    let agent = Agent {
+        paths,
+        status,
+        facts,
+        web,
+    };
 
-    let (stop_status, stop_http, stop_site, stop_foundation) = (stop(), stop(), stop(), stop());
-    tasks.spawn("status", status::own(owner, stop_status));
-    tasks.spawn(
-        "http",
-        web::serve_address(web.clone(), local, status.clone(), stop_http),
-    );
-    tasks.spawn(
-        "site",
-        bring_up::site(paths.clone(), status.clone(), facts.clone(), stop_site),
-    );
-    tasks.spawn(
-        "foundation",
-        bring_up::foundation(
-            paths.clone(),
-            place,
-            status.clone(),
-            facts.clone(),
-            stop_foundation,
-        ),
-    );
+    let mut tasks = Tasks {
+        set: JoinSet::new(),
+        stop: CancellationToken::new(),
+    };
+    tasks.spawn("status", |stop| status::own(owner, stop));
+    let (web, status) = (agent.web.clone(), agent.status.clone());
+    tasks.spawn("http", |stop| web::serve_address(web, local, status, stop));
+    spawn_common(&mut tasks, agent.clone(), place, controller);
     if place == Place::Box {
-        spawn_box_tasks(&mut tasks, &paths, &status, &facts, &web);
+        spawn_box(&mut tasks, &agent);
     }
-    drop(controller);
     finish(tasks).await
 }
 
+/// What a desk has too.
+fn spawn_common(tasks: &mut Tasks, agent: Agent, place: Place, controller: fleet::Controller) {
+    let Agent {
+        paths,
+        status,
+        facts,
+        ..
+    } = agent;
+    let known = hosts::Facts {
+        site: facts.site.subscribe(),
+        ironic: facts.ironic.subscribe(),
+        kubernetes: facts.kubernetes.subscribe(),
+    };
+    tasks.spawn("hosts", |stop| {
+        hosts::run(paths.clone(), known, controller, status.clone(), stop)
+    });
+    tasks.spawn("site", |stop| {
+        bring_up::site(paths.clone(), status.clone(), facts.clone(), stop)
+    });
+    tasks.spawn("foundation", |stop| {
+        bring_up::foundation(paths, place, status, facts, stop)
+    });
+}
+
 /// What only a box has: networks, DHCP and TFTP, Kubernetes, a console.
-fn spawn_box_tasks(
-    tasks: &mut Tasks,
-    paths: &Paths,
-    status: &StatusSender,
-    facts: &Facts,
-    web: &Web,
-) {
-    let stop = || tasks.stop.clone();
-    let stops = [stop(), stop(), stop(), stop(), stop(), stop(), stop()];
-    let [
-        on_segment,
-        on_console,
-        on_network,
-        on_provisioning,
-        on_dhcp,
-        on_tftp,
-        on_kubernetes,
-    ] = stops;
+fn spawn_box(tasks: &mut Tasks, agent: &Agent) {
+    let Agent {
+        paths,
+        status,
+        facts,
+        web,
+    } = agent;
+    let copies = || (paths.clone(), status.clone(), facts.clone());
     let segment = || facts.segment.subscribe();
-    tasks.spawn(
-        "http-segment",
-        web::serve_segment(
-            web.clone(),
-            segment(),
-            HTTP_PORT,
-            status.clone(),
-            on_segment,
-        ),
-    );
-    tasks.spawn(
-        "console",
-        console::run(paths.clone(), web.status.clone(), on_console),
-    );
-    tasks.spawn(
-        "network",
-        network::run(
-            paths.clone(),
-            facts.site.subscribe(),
-            status.clone(),
-            facts.segment.clone(),
-            on_network,
-        ),
-    );
-    tasks.spawn(
-        "provisioning",
-        bring_up::provisioning(
-            paths.clone(),
-            status.clone(),
-            facts.clone(),
-            on_provisioning,
-        ),
-    );
-    tasks.spawn(
-        "tftp",
-        tftp::run(web.clone(), segment(), status.clone(), on_tftp),
-    );
-    let dhcp = bring_up::dhcp(
-        paths.clone(),
-        status.clone(),
-        facts.clone(),
-        web.fleet.clone(),
-        on_dhcp,
-    );
-    tasks.spawn("dhcp", dhcp);
-    tasks.spawn(
-        "kubernetes",
-        bring_up::kubernetes(paths.clone(), status.clone(), facts.clone(), on_kubernetes),
-    );
+    tasks.spawn("http-segment", |stop| {
+        web::serve_segment(web.clone(), segment(), HTTP_PORT, status.clone(), stop)
+    });
+    tasks.spawn("console", |stop| {
+        console::run(paths.clone(), web.status.clone(), stop)
+    });
+    tasks.spawn("network", |stop| {
+        let (paths, status, facts) = copies();
+        network::run(paths, facts.site.subscribe(), status, facts.segment, stop)
+    });
+    tasks.spawn("provisioning", |stop| {
+        let (paths, status, facts) = copies();
+        bring_up::provisioning(paths, status, facts, stop)
+    });
+    tasks.spawn("tftp", |stop| {
+        tftp::run(web.clone(), segment(), status.clone(), stop)
+    });
+    tasks.spawn("dhcp", |stop| {
+        let (paths, status, facts) = copies();
+        bring_up::dhcp(paths, status, facts, web.fleet.clone(), stop)
+    });
+    tasks.spawn("kubernetes", |stop| {
+        let (paths, status, facts) = copies();
+        bring_up::kubernetes(paths, status, facts, stop)
+    });
 }
 
 /// Waits for a signal or for the end of a task, then stops everything.
