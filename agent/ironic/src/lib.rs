@@ -1,4 +1,4 @@
-//! A typed client for the calls of OpenStack Ironic's bare metal API that Firstlight makes (API reference:
+//! A typed client for the calls of `OpenStack` Ironic's bare metal API that Firstlight makes (API reference:
 //! docs.openstack.org/api-ref/baremetal; behaviour as observed on Ironic 39.0.0).
 //!
 //! One file a resource. Every call is one request with one answer; waiting, retrying and deciding belong to the caller.

@@ -8,7 +8,7 @@ use crate::{Client, ClientError, ProvisionState};
 
 /// The fields of a node that we ask for; Ironic has many more.
 const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,last_error,maintenance,reservation,\
-                      instance_info,properties,extra,driver_internal_info";
+                      instance_info,properties,extra,driver_internal_info,inspection_finished_at";
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Node {
@@ -23,6 +23,9 @@ pub struct Node {
     pub maintenance: bool,
     /// The conductor that holds the node's lock.
     pub reservation: Option<String>,
+    /// Set once an inspection has ended well.
+    #[serde(default)]
+    pub inspection_finished_at: Option<String>,
     #[serde(default)]
     pub instance_info: Value,
     #[serde(default)]

@@ -1,8 +1,14 @@
 //! One script for the fake and for a live Ironic, so that the fake cannot drift from the original.
 //!
-//! Live: FIRSTLIGHT_IRONIC_URL=https://127.0.0.1:6385 FIRSTLIGHT_IRONIC_CA=ca.crt FIRSTLIGHT_IRONIC_USER=u
-//! FIRSTLIGHT_IRONIC_PASSWORD=p cargo test -p firstlight-ironic --test contract. That Ironic must run on this machine
-//! with the configuration of `agent/src/hosts/ironic/ironic.conf`; nodes named `contract-*` are made and removed.
+//! Live:
+//!
+//! ```sh
+//! FIRSTLIGHT_IRONIC_URL=https://127.0.0.1:6385 FIRSTLIGHT_IRONIC_CA=ca.crt FIRSTLIGHT_IRONIC_USER=u \
+//!     FIRSTLIGHT_IRONIC_PASSWORD=p cargo test -p firstlight-ironic --test contract
+//! ```
+//!
+//! That Ironic must run on this machine with the configuration of `agent/src/hosts/ironic/ironic.conf`; nodes named
+//! `contract-*` are made and removed.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -96,7 +102,7 @@ async fn expect_state(client: &Client, wanted: ProvisionState) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    if tokio::time::timeout(Duration::from_secs(60), reached)
+    if tokio::time::timeout(Duration::from_mins(1), reached)
         .await
         .is_err()
     {

@@ -14,11 +14,14 @@ pub struct DriveSpec<'a> {
     pub ssh_keys: &'a [SshKey],
 }
 
-/// Metadata as OpenStack defines it, user data as cloud-config, network data as `network_data.json`.
+/// Metadata as `OpenStack` defines it, user data as cloud-config, network data as `network_data.json`.
 pub fn config_drive(spec: &DriveSpec) -> ConfigDrive {
     let keys: Vec<&str> = spec.ssh_keys.iter().map(SshKey::as_str).collect();
-    let named: serde_json::Map<String, serde_json::Value> =
-        keys.iter().enumerate().map(|(index, key)| (format!("key-{index}"), json!(key))).collect();
+    let named: serde_json::Map<String, serde_json::Value> = keys
+        .iter()
+        .enumerate()
+        .map(|(index, key)| (format!("key-{index}"), json!(key)))
+        .collect();
     let cloud_config = json!({
         "hostname": spec.name,
         "fqdn": spec.name,
@@ -61,15 +64,28 @@ mod tests {
             "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0iVdvSbJ4m7y7C5jzUVzQ9c0GvYqFo0x9r6b5mN3pZ me: \"home\" #1",
         )
         .unwrap()];
-        let spec = DriveSpec { name: "n1", mac: "52:54:00:00:00:01".parse().unwrap(), ssh_keys: &keys };
+        let spec = DriveSpec {
+            name: "n1",
+            mac: "52:54:00:00:00:01".parse().unwrap(),
+            ssh_keys: &keys,
+        };
         let drive = config_drive(&spec);
         assert_eq!(drive.meta_data["local-hostname"], "n1");
         assert_eq!(drive.meta_data["public_keys"]["key-0"], keys[0].as_str());
-        assert_eq!(drive.network_data["links"][0]["ethernet_mac_address"], "52:54:00:00:00:01");
+        assert_eq!(
+            drive.network_data["links"][0]["ethernet_mac_address"],
+            "52:54:00:00:00:01"
+        );
         let (head, body) = drive.user_data.split_once('\n').unwrap();
         assert_eq!(head, "#cloud-config");
         let parsed: serde_json::Value = serde_json::from_str(body).unwrap();
-        assert_eq!(parsed["users"][0]["ssh_authorized_keys"][0], keys[0].as_str());
-        assert_eq!((&parsed["hostname"], &parsed["users"][0]["name"]), (&json!("n1"), &json!("admin")));
+        assert_eq!(
+            parsed["users"][0]["ssh_authorized_keys"][0],
+            keys[0].as_str()
+        );
+        assert_eq!(
+            (&parsed["hostname"], &parsed["users"][0]["name"]),
+            (&json!("n1"), &json!("admin"))
+        );
     }
 }

@@ -44,9 +44,14 @@ pub fn load(images: &Path) -> Result<NodeImage, Problem> {
     let path = images.join("node.json");
     let parsed = fs::read(&path)
         .map_err(|error| error.to_string())
-        .and_then(|text| serde_json::from_slice::<NodeImage>(&text).map_err(|error| error.to_string()));
+        .and_then(|text| {
+            serde_json::from_slice::<NodeImage>(&text).map_err(|error| error.to_string())
+        });
     parsed.map_err(|error| Problem {
-        what: format!("the stick has no usable operating system image: {}: {error}", path.display()),
+        what: format!(
+            "the stick has no usable operating system image: {}: {error}",
+            path.display()
+        ),
         next: "build the stick again with `firstlight build`".to_owned(),
     })
 }
@@ -64,7 +69,15 @@ mod tests {
         let image = load(dir.path()).unwrap();
         let info = image.instance_info("http://172.22.0.1");
         assert_eq!(info.image_source, "http://172.22.0.1/images/node.raw.zst");
-        assert_eq!((info.image_os_hash_value.as_str(), image.bytes), ("ab", 1000));
-        assert!(load(&dir.path().join("none")).unwrap_err().what.contains("node.json"));
+        assert_eq!(
+            (info.image_os_hash_value.as_str(), image.bytes),
+            ("ab", 1000)
+        );
+        assert!(
+            load(&dir.path().join("none"))
+                .unwrap_err()
+                .what
+                .contains("node.json")
+        );
     }
 }

@@ -40,11 +40,11 @@ use crate::{
     paths::Paths,
     status::{StatusSender, Update},
 };
-pub use actor::{Inputs, IronicEnd, Settings};
-pub use kube_store::KubeStore;
+use actor::{Inputs, IronicEnd, Pace, Settings};
+use kube_store::KubeStore;
 
 /// For one request to Ironic; an emulated box takes seconds for some.
-const IRONIC_TIMEOUT: Duration = Duration::from_secs(60);
+const IRONIC_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What the rest of the agent publishes and this controller waits for.
 pub struct Facts {
@@ -62,13 +62,25 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<()> {
     let work = async {
-        let Some(site) = facts.site.wait_for(Option::is_some).await?.clone() else { return Ok(()) };
-        let settings = Settings { site, image: image::load(&paths.images()), ssh_port: 22 };
+        let Some(site) = facts.site.wait_for(Option::is_some).await?.clone() else {
+            return Ok(());
+        };
+        let settings = Settings {
+            site,
+            image: image::load(&paths.images()),
+            ssh_port: 22,
+            pace: Pace::default(),
+        };
         let ironic = watch::Sender::new(None);
         let store = watch::Sender::new(None);
         let hosts = watch::Sender::new(Vec::new());
         let mut shown = hosts.subscribe();
-        let inputs = Inputs { fleet: controller, ironic: ironic.subscribe(), store: store.subscribe(), hosts };
+        let inputs = Inputs {
+            fleet: controller,
+            ironic: ironic.subscribe(),
+            store: store.subscribe(),
+            hosts,
+        };
         let show = async {
             while shown.changed().await.is_ok() {
                 status.send(Update::Hosts(shown.borrow_and_update().clone()));
@@ -79,7 +91,9 @@ pub async fn run(
             actor::run(settings, inputs),
             show,
             follow(&mut facts.ironic, &ironic, ironic_end),
-            follow(&mut facts.kubernetes, &store, |client| Ok(KubeStore::new(client))),
+            follow(&mut facts.kubernetes, &store, |client| Ok(KubeStore::new(
+                client
+            ))),
         )?;
         Ok(())
     };
@@ -108,9 +122,15 @@ fn ironic_end(access: IronicAccess) -> Result<IronicEnd> {
     let config = ClientConfig {
         url: format!("https://{}:6385", access.address),
         ca_pem: access.ca,
-        credentials: Some(Credentials { user: ironic_files::USER.to_owned(), password: access.password }),
+        credentials: Some(Credentials {
+            user: ironic_files::USER.to_owned(),
+            password: access.password,
+        }),
         timeout: IRONIC_TIMEOUT,
     };
     let client = Client::new(&config).context("making a client for Ironic")?;
-    Ok(IronicEnd { client, box_http: format!("http://{}", access.address) })
+    Ok(IronicEnd {
+        client,
+        box_http: format!("http://{}", access.address),
+    })
 }

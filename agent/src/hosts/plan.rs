@@ -23,7 +23,7 @@ use super::{
 pub const MOST_ATTEMPTS: u64 = 3;
 const MOST_INSPECTIONS: u32 = 3;
 /// After the first, the second failed deployment.
-const PAUSES: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(60)];
+const PAUSES: [Duration; 2] = [Duration::from_secs(20), Duration::from_mins(1)];
 const PAUSE: Duration = Duration::from_secs(10);
 /// A ramdisk reports every 30 s while it is registered.
 const SILENT: Duration = Duration::from_secs(100);
@@ -73,7 +73,10 @@ pub enum Action {
     Inspect,
     Provide,
     /// Image and marks, then `active`.
-    Deploy { attempt: u64, disks: String },
+    Deploy {
+        attempt: u64,
+        disks: String,
+    },
     /// A recorded reboot, so that the ramdisk gets a new token.
     ForgetToken,
     Manage,
@@ -100,7 +103,10 @@ impl Plan {
         let step = step.into();
         Self {
             state,
-            directive: Directive::Wait { seconds: 2, reason: step.clone() },
+            directive: Directive::Wait {
+                seconds: 2,
+                reason: step.clone(),
+            },
             step,
             percent: None,
             problem: None,
@@ -120,12 +126,15 @@ impl Plan {
     }
 
     fn problem(mut self, problem: Problem) -> Self {
-        self.directive = Directive::Wait { seconds: 15, reason: problem.what.clone() };
+        self.directive = Directive::Wait {
+            seconds: 15,
+            reason: problem.what.clone(),
+        };
         self.problem = Some(problem);
         self
     }
 
-    fn from_disk(mut self) -> Self {
+    fn boot_disk(mut self) -> Self {
         self.directive = Directive::BootDisk;
         self.boot = BootTarget::Disk;
         self
@@ -135,11 +144,14 @@ impl Plan {
 impl<'a> Observed<'a> {
     /// The report of a ramdisk that is there now.
     fn ramdisk(&self) -> Option<&'a Report> {
-        self.report.filter(|(_, at)| self.now.saturating_sub(*at) < SILENT).map(|(report, _)| report)
+        self.report
+            .filter(|(_, at)| self.now.saturating_sub(*at) < SILENT)
+            .map(|(report, _)| report)
     }
 
     fn lost_token(&self) -> bool {
-        self.ramdisk().is_some_and(|report| report.lookup == LookupState::TokenLost)
+        self.ramdisk()
+            .is_some_and(|report| report.lookup == LookupState::TokenLost)
     }
 
     /// It was switched on again since we gave up.
@@ -157,40 +169,56 @@ pub fn plan(o: &Observed) -> Plan {
         Ironic::Unknown if o.object_says_installed => installed(o),
         Ironic::Unknown => Plan::new(HostState::Discovered, "waiting for Ironic to come up"),
         Ironic::Absent => unregistered(o),
-        Ironic::Node(node) if node.maintenance => Plan::new(HostState::Failed, "in maintenance").problem(Problem {
-            what: "somebody put the Ironic node into maintenance".to_owned(),
-            next: "take it out again to go on".to_owned(),
-        }),
+        Ironic::Node(node) if node.maintenance => Plan::new(HostState::Failed, "in maintenance")
+            .problem(Problem {
+                what: "somebody put the Ironic node into maintenance".to_owned(),
+                next: "take it out again to go on".to_owned(),
+            }),
         Ironic::Node(node) => registered(o, node),
     }
 }
 
 fn unregistered(o: &Observed) -> Plan {
     let Some(report) = o.ramdisk() else {
-        return Plan::new(HostState::Discovered, "seen on the network; its ramdisk has not reported");
+        return Plan::new(
+            HostState::Discovered,
+            "seen on the network; its ramdisk has not reported",
+        );
     };
     if let Err(problem) = o.image {
         return Plan::new(HostState::Discovered, "cannot be installed").problem(problem.clone());
     }
     match policy::judge(o.policy, report, o.name) {
-        Verdict::LeaveAlone(problem) => Plan::new(HostState::Discovered, "left alone").problem(problem),
-        Verdict::Install => Plan::new(HostState::Registering, "registering with Ironic").act(Action::Register),
+        Verdict::LeaveAlone(problem) => {
+            Plan::new(HostState::Discovered, "left alone").problem(problem)
+        }
+        Verdict::Install => {
+            Plan::new(HostState::Registering, "registering with Ironic").act(Action::Register)
+        }
     }
 }
 
 fn registered(o: &Observed, node: &Node) -> Plan {
     use ProvisionState as S;
     match &node.provision_state {
-        S::Enroll if o.ramdisk().is_none() => Plan::new(HostState::Registering, "waiting for its ramdisk"),
-        S::Enroll if node.last_error.is_some() && o.rests(PAUSE) => Plan::new(HostState::Registering, "trying again soon"),
-        S::Enroll => Plan::new(HostState::Registering, "registering with Ironic").act(Action::Register),
+        S::Enroll if o.ramdisk().is_none() => {
+            Plan::new(HostState::Registering, "waiting for its ramdisk")
+        }
+        S::Enroll if node.last_error.is_some() && o.rests(PAUSE) => {
+            Plan::new(HostState::Registering, "trying again soon")
+        }
+        S::Enroll => {
+            Plan::new(HostState::Registering, "registering with Ironic").act(Action::Register)
+        }
         S::Verifying => Plan::new(HostState::Registering, "Ironic checks the node"),
         S::Manageable => manageable(o, node),
         S::Inspecting => Plan::new(HostState::Inspecting, "Ironic works on the inventory"),
         S::InspectWait => Plan::new(HostState::Inspecting, "waiting for the inventory").lookup(),
         S::InspectFailed => inspect_failed(o, node),
         S::Cleaning => Plan::new(HostState::Registering, "making it available").lookup(),
-        S::CleanWait if o.lost_token() => Plan::new(HostState::Registering, "starting over").act(Action::Abort),
+        S::CleanWait if o.lost_token() => Plan::new(HostState::Registering, "starting over")
+            .lookup()
+            .act(Action::Abort),
         S::CleanWait => Plan::new(HostState::Registering, "erasing metadata").lookup(),
         S::CleanFailed if o.rests(PAUSE) => Plan::new(HostState::Registering, "trying again soon"),
         S::CleanFailed => Plan::new(HostState::Registering, "starting over").act(Action::Manage),
@@ -201,22 +229,25 @@ fn registered(o: &Observed, node: &Node) -> Plan {
         S::Deleting => Plan::new(HostState::Provisioning, "ending the deployment before"),
         S::Error if o.rests(PAUSE) => Plan::new(HostState::Provisioning, "trying again soon"),
         S::Error => Plan::new(HostState::Provisioning, "starting over").act(Action::Release),
-        S::Other(state) => Plan::new(HostState::Available, format!("Ironic says `{state}`; left to whoever did that")),
+        S::Other(state) => Plan::new(
+            HostState::Available,
+            format!("Ironic says `{state}`; left to whoever did that"),
+        ),
     }
 }
 
 fn manageable(o: &Observed, node: &Node) -> Plan {
     let plan = |step: &str| Plan::new(HostState::Inspecting, step);
+    if node.inspection_finished_at.is_none() {
+        return match o.ramdisk() {
+            Some(_) => plan("inspecting").act(Action::Inspect),
+            None => plan("waiting for its ramdisk"),
+        };
+    }
     if node.power_state.as_deref() != Some("power on") {
         return plan("recording that it is switched on").act(Action::PowerOn);
     }
-    if node.inspection_finished_at.is_some() {
-        return plan("making it available").lookup().act(Action::Provide);
-    }
-    match o.ramdisk() {
-        Some(_) => plan("inspecting").act(Action::Inspect),
-        None => plan("waiting for its ramdisk"),
-    }
+    plan("making it available").lookup().act(Action::Provide)
 }
 
 fn inspect_failed(o: &Observed, node: &Node) -> Plan {
@@ -225,13 +256,19 @@ fn inspect_failed(o: &Observed, node: &Node) -> Plan {
         return failed("inspection", node);
     }
     if o.rests(PAUSE) {
-        return Plan::new(HostState::Inspecting, "inspection failed, trying again soon");
+        return Plan::new(
+            HostState::Inspecting,
+            "inspection failed, trying again soon",
+        );
     }
     Plan::new(HostState::Inspecting, "inspecting again").act(Action::Manage)
 }
 
 fn failed(what: &str, node: &Node) -> Plan {
-    let reason = node.last_error.as_deref().unwrap_or("Ironic gives no reason");
+    let reason = node
+        .last_error
+        .as_deref()
+        .unwrap_or("Ironic gives no reason");
     Plan::new(HostState::Failed, format!("{what} failed")).problem(Problem {
         what: format!("{what} failed several times: {reason}"),
         next: "mend what the reason names, then restart the server: it is tried again at its next network boot".to_owned(),
@@ -264,11 +301,19 @@ fn deploy(o: &Observed, node: &Node, waits: HostState) -> Plan {
     {
         return Plan::new(waits, "left alone").problem(problem);
     }
-    let attempt = if o.tries_anew(report) { 1 } else { attempts(node) + 1 };
+    let attempt = if o.tries_anew(report) {
+        1
+    } else {
+        attempts(node) + 1
+    };
     if attempt > MOST_ATTEMPTS {
         return failed("installation", node);
     }
-    Plan::new(HostState::Provisioning, format!("starting installation, attempt {attempt}")).act(Action::Deploy { attempt, disks })
+    Plan::new(
+        HostState::Provisioning,
+        format!("starting installation, attempt {attempt}"),
+    )
+    .act(Action::Deploy { attempt, disks })
 }
 
 fn available(o: &Observed, node: &Node) -> Plan {
@@ -279,7 +324,9 @@ fn available(o: &Observed, node: &Node) -> Plan {
     match o.ramdisk().map(|report| report.lookup) {
         Some(LookupState::Registered) => plan,
         Some(LookupState::TokenLost) => {
-            Plan::new(HostState::Available, "giving its ramdisk a new token").act(Action::ForgetToken)
+            Plan::new(HostState::Available, "giving its ramdisk a new token")
+                .lookup()
+                .act(Action::ForgetToken)
         }
         // Ironic takes a fast way when the ramdisk is there already.
         _ => Plan::new(HostState::Available, "waiting for its ramdisk to register").lookup(),
@@ -290,32 +337,55 @@ fn deploying(o: &Observed, node: &Node) -> Plan {
     let plan = Plan::new(HostState::Provisioning, "waiting for its ramdisk").lookup();
     if o.phase == Some(&Phase::Rebooting) {
         // The image is on the disk; Ironic says `active` only after the ramdisk is gone.
-        return Plan { step: "restarting from its disk".to_owned(), boot: BootTarget::Disk, ..plan };
+        return Plan {
+            step: "restarting from its disk".to_owned(),
+            boot: BootTarget::Disk,
+            ..plan
+        };
     }
     if o.lost_token() && node.provision_state == ProvisionState::DeployWait {
-        return Plan { step: "its ramdisk was restarted, starting over".to_owned(), ..plan.act(Action::Release) };
+        return Plan {
+            step: "its ramdisk was restarted, starting over".to_owned(),
+            ..plan.act(Action::Release)
+        };
     }
     if o.ramdisk().is_none() && o.report.is_some() {
         let problem = Problem {
             what: "its ramdisk has been silent for more than 100 s".to_owned(),
             next: "look at the server's screen, or switch it off and on: the installation starts again".to_owned(),
         };
-        return Plan { problem: Some(problem), ..plan };
+        return Plan {
+            problem: Some(problem),
+            ..plan
+        };
     }
     let (step, percent) = match o.phase {
         None if node.has_agent() => ("preparing".to_owned(), None),
         None => (plan.step.clone(), None),
         Some(Phase::Writing { bytes, total }) => {
             let percent = percent(*bytes, *total);
-            let file = o.image.map_or_else(|_| "the image".to_owned(), NodeImage::file);
-            (percent.map_or(format!("writing {file}"), |percent| format!("writing {file}, {percent} %")), percent)
+            let file = o
+                .image
+                .map_or_else(|_| "the image".to_owned(), NodeImage::file);
+            (
+                percent.map_or(format!("writing {file}"), |percent| {
+                    format!("writing {file}, {percent} %")
+                }),
+                percent,
+            )
         }
-        Some(Phase::Retrying { reason }) => (format!("the download broke and goes on: {reason}"), None),
+        Some(Phase::Retrying { reason }) => {
+            (format!("the download broke and goes on: {reason}"), None)
+        }
         Some(Phase::ConfigDrive) => ("writing the config drive".to_owned(), None),
         Some(Phase::BootEntry | Phase::Rebooting) => ("setting the boot entry".to_owned(), None),
         Some(Phase::Failed { reason }) => (format!("failed: {reason}"), None),
     };
-    Plan { step, percent, ..plan }
+    Plan {
+        step,
+        percent,
+        ..plan
+    }
 }
 
 fn percent(bytes: u64, total: u64) -> Option<u8> {
@@ -332,7 +402,11 @@ fn deploy_failed(o: &Observed, node: &Node) -> Plan {
     let pause = PAUSES[before.saturating_sub(1).min(PAUSES.len() - 1)];
     if o.rests(pause) {
         let reason = node.last_error.clone().unwrap_or_default();
-        return Plan::new(HostState::Provisioning, format!("attempt {before} failed, trying again soon")).problem(Problem {
+        return Plan::new(
+            HostState::Provisioning,
+            format!("attempt {before} failed, trying again soon"),
+        )
+        .problem(Problem {
             what: reason,
             next: "nothing yet: it is tried again".to_owned(),
         });
@@ -344,9 +418,12 @@ fn installed(o: &Observed) -> Plan {
     let plan = if o.ssh_answers {
         Plan::new(HostState::Running, "its operating system answers")
     } else if o.ramdisk().is_some() && o.phase.is_none() {
-        Plan::new(HostState::Provisioned, "in the ramdisk; told to start from its disk")
+        Plan::new(
+            HostState::Provisioned,
+            "in the ramdisk; told to start from its disk",
+        )
     } else {
         Plan::new(HostState::Provisioned, "starting from its disk")
     };
-    plan.from_disk()
+    plan.boot_disk()
 }

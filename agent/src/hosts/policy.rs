@@ -7,7 +7,7 @@ use firstlight_api::{
 };
 
 /// What the rule says of a machine as it reported itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     Install,
     LeaveAlone(Problem),
@@ -46,11 +46,15 @@ fn leave(why: &str, name: &str) -> Verdict {
 pub fn fingerprint(disks: &[DiskSignatures], inventory: &serde_json::Value) -> String {
     let serial = |name: &str| {
         let disks = inventory["disks"].as_array().into_iter().flatten();
-        let serial = disks.filter(|disk| disk["name"] == name).find_map(|disk| disk["serial"].as_str());
+        let serial = disks
+            .filter(|disk| disk["name"] == name)
+            .find_map(|disk| disk["serial"].as_str());
         serial.unwrap_or_default().to_owned()
     };
-    let mut parts: Vec<String> =
-        disks.iter().map(|disk| format!("{}:{}:{}", disk.name, disk.size_bytes, serial(&disk.name))).collect();
+    let mut parts: Vec<String> = disks
+        .iter()
+        .map(|disk| format!("{}:{}:{}", disk.name, disk.size_bytes, serial(&disk.name)))
+        .collect();
     parts.sort();
     parts.join(" ")
 }
@@ -100,17 +104,33 @@ mod tests {
 
     #[test]
     fn the_reason_names_the_disk_what_is_on_it_and_the_way_out() {
-        let Verdict::LeaveAlone(problem) = judge(InstallPolicy::Blank, &report(&[("/dev/vdb", &["dos", "ntfs"])]), "n1") else {
+        let Verdict::LeaveAlone(problem) = judge(
+            InstallPolicy::Blank,
+            &report(&[("/dev/vdb", &["dos", "ntfs"])]),
+            "n1",
+        ) else {
             panic!("a disk with data is left alone");
         };
-        assert_eq!(problem.what, "left alone: its disk /dev/vdb is not blank: dos, ntfs found");
-        assert!(problem.next.contains("kubectl annotate bmh n1 firstlight.internal/install=wipe"), "{}", problem.next);
+        assert_eq!(
+            problem.what,
+            "left alone: its disk /dev/vdb is not blank: dos, ntfs found"
+        );
+        assert!(
+            problem
+                .next
+                .contains("kubectl annotate bmh n1 firstlight.internal/install=wipe"),
+            "{}",
+            problem.next
+        );
     }
 
     #[test]
     fn another_disk_is_another_fingerprint_and_new_signatures_are_not() {
-        let inventory = |serial: &str| serde_json::json!({"disks": [{"name": "/dev/vda", "serial": serial}]});
-        let of = |found: &[&str], serial: &str| fingerprint(&report(&[("/dev/vda", found)]).disks, &inventory(serial));
+        let inventory =
+            |serial: &str| serde_json::json!({"disks": [{"name": "/dev/vda", "serial": serial}]});
+        let of = |found: &[&str], serial: &str| {
+            fingerprint(&report(&[("/dev/vda", found)]).disks, &inventory(serial))
+        };
         assert_eq!(of(&[], "S1"), of(&["gpt"], "S1"));
         assert_ne!(of(&[], "S1"), of(&[], "S2"));
     }

@@ -11,7 +11,9 @@ const TIME: Duration = Duration::from_secs(4);
 
 pub async fn answers(address: Ipv4Addr, port: u16) -> bool {
     let banner = async {
-        let mut stream = TcpStream::connect(SocketAddr::from((address, port))).await.ok()?;
+        let mut stream = TcpStream::connect(SocketAddr::from((address, port)))
+            .await
+            .ok()?;
         let mut start = [0; 4];
         stream.read_exact(&mut start).await.ok()?;
         Some(start)
@@ -27,11 +29,27 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_banner_of_ssh_counts() {
-        for (says, expected) in [("SSH-2.0-OpenSSH_10.0\r\n", true), ("HTTP/1.1 400\r\n", false), ("", false)] {
+        for (says, expected) in [
+            ("SSH-2.0-OpenSSH_10.0\r\n", true),
+            ("HTTP/1.1 400\r\n", false),
+            ("", false),
+        ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let port = listener.local_addr().unwrap().port();
-            let server = tokio::spawn(async move { listener.accept().await.unwrap().0.write_all(says.as_bytes()).await });
-            assert_eq!(answers(Ipv4Addr::LOCALHOST, port).await, expected, "{says:?}");
+            let server = tokio::spawn(async move {
+                listener
+                    .accept()
+                    .await
+                    .unwrap()
+                    .0
+                    .write_all(says.as_bytes())
+                    .await
+            });
+            assert_eq!(
+                answers(Ipv4Addr::LOCALHOST, port).await,
+                expected,
+                "{says:?}"
+            );
             server.await.unwrap().unwrap();
         }
     }

@@ -26,6 +26,7 @@ struct FakeNode {
     instance_info: Map<String, Value>,
     macs: BTreeSet<String>,
     inventory: Option<Value>,
+    inspected: bool,
     token: Option<String>,
     agent_url: Option<String>,
     config_drive: Option<Value>,
@@ -61,6 +62,7 @@ impl FakeNode {
             "power_state": self.power, "last_error": self.last_error, "maintenance": false,
             "reservation": self.next.as_ref().map(|_| "box"), "instance_info": self.instance_info,
             "properties": self.properties, "extra": self.extra, "driver_internal_info": internal,
+            "inspection_finished_at": self.inspected.then_some("2026-11-21T00:00:00+00:00"),
         })
     }
 
@@ -91,13 +93,14 @@ impl FakeNode {
             (S::Enroll, "manage") => busy(S::Verifying, S::Manageable),
             (S::Available | S::InspectFailed | S::CleanFailed, "manage") => (S::Manageable, None),
             (S::Manageable | S::InspectFailed, "inspect") => {
+                self.power = Some("power on");
                 self.forget_agent();
                 busy(S::Inspecting, S::InspectWait)
             }
             (S::InspectWait, "abort") => (S::InspectFailed, None),
             (S::CleanWait, "abort") => (S::CleanFailed, None),
             (S::Manageable, "provide") => busy(S::Cleaning, S::Available),
-            (S::Available | S::DeployFailed | S::Active, "active") => {
+            (S::Available | S::DeployFailed, "active") => {
                 if !self.instance_info.contains_key("image_source") {
                     return refuse(
                         400,
@@ -149,8 +152,8 @@ impl Machine {
         Ok(node)
     }
 
-    pub fn list(&mut self) -> Answer {
-        Ok(json!({"nodes": self.nodes.values_mut().map(FakeNode::read).collect::<Vec<_>>()}))
+    pub fn list(&mut self) -> Value {
+        json!({"nodes": self.nodes.values_mut().map(FakeNode::read).collect::<Vec<_>>()})
     }
 
     pub fn get(&mut self, id: &str) -> Answer {
@@ -181,6 +184,7 @@ impl Machine {
             instance_info: Map::new(),
             macs: BTreeSet::new(),
             inventory: None,
+            inspected: false,
             token: None,
             agent_url: None,
             config_drive: None,
@@ -216,10 +220,13 @@ impl Machine {
             );
             match path.trim_start_matches('/').split_once('/') {
                 None if path == "/instance_info" => {
-                    node.instance_info = value.as_object().cloned().unwrap_or_default()
+                    node.instance_info = value.as_object().cloned().unwrap_or_default();
                 }
                 None if path == "/name" => {
-                    node.name = value.as_str().unwrap_or_default().to_owned()
+                    value
+                        .as_str()
+                        .unwrap_or_default()
+                        .clone_into(&mut node.name);
                 }
                 Some(("extra", key)) => node.extra[key] = value,
                 _ => return refuse(400, format!("Attribute {path} cannot be changed here")),
@@ -321,7 +328,8 @@ impl Machine {
             return refuse(404, "Resource could not be found.");
         };
         (node.state, node.next) = (S::Inspecting, Some(S::Manageable));
-        if inventory["cpu"]["architecture"].is_null() {
+        node.inspected = !inventory["cpu"]["architecture"].is_null();
+        if !node.inspected {
             node.next = Some(S::InspectFailed);
             node.last_error = Some("Failed to finish inspection: no CPU architecture".into());
         }

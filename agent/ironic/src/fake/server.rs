@@ -89,7 +89,7 @@ fn route(
             200,
             json!({"version": {"id": "v1", "min_version": "1.1", "version": "1.115"}}),
         )),
-        ("GET", ["v1", "nodes"]) => machine.list().map(with(200)),
+        ("GET", ["v1", "nodes"]) => Ok((200, machine.list())),
         ("POST", ["v1", "nodes"]) => machine.create(body).map(with(201)),
         ("GET", ["v1", "nodes", id]) => machine.get(id).map(with(200)),
         ("PATCH", ["v1", "nodes", id]) => machine.patch(id, body).map(with(200)),

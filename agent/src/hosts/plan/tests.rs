@@ -1,0 +1,469 @@
+#![allow(clippy::unwrap_used)]
+
+use firstlight_api::report::DiskSignatures;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// One host with everything as it is in the middle of a good run; each test changes what it is about.
+struct World {
+    report: Report,
+    reported: Option<u64>,
+    phase: Option<Phase>,
+    node: Option<Node>,
+    ironic_known: bool,
+    node_since: u64,
+    policy: InstallPolicy,
+    object_says_installed: bool,
+    ssh_answers: bool,
+    image: Result<NodeImage, Problem>,
+    inspections: u32,
+    gave_up: Option<String>,
+}
+
+const NOW: u64 = 1000;
+const DISKS: &str = "/dev/vda:8589934592:";
+
+fn world() -> World {
+    World {
+        report: Report {
+            boot_mac: "52:54:00:00:00:01".into(),
+            boot_id: "boot-1".into(),
+            address: "172.22.0.9".into(),
+            inventory: Value::Null,
+            disks: vec![DiskSignatures {
+                name: "/dev/vda".into(),
+                size_bytes: 8 << 30,
+                signatures: vec![],
+            }],
+            lookup: LookupState::Registered,
+        },
+        reported: Some(NOW - 1),
+        phase: None,
+        node: None,
+        ironic_known: true,
+        node_since: 0,
+        policy: InstallPolicy::Blank,
+        object_says_installed: false,
+        ssh_answers: false,
+        image: Ok(NodeImage {
+            name: "node".into(),
+            sha256: "ab".into(),
+            bytes: 1000,
+        }),
+        inspections: 0,
+        gave_up: None,
+    }
+}
+
+impl World {
+    #[expect(clippy::needless_pass_by_value, reason = "reads better in the tables")]
+    fn node(mut self, state: &str, extra: Value) -> Self {
+        let node = json!({
+            "uuid": "u", "name": "n1", "provision_state": state, "power_state": "power on", "extra": extra,
+            "target_provision_state": null, "last_error": null, "reservation": null,
+        });
+        self.node = Some(serde_json::from_value(node).unwrap());
+        self
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn change_node(self, change: impl FnOnce(&mut Node)) -> Self {
+        self.with(|world| change(world.node.as_mut().unwrap()))
+    }
+
+    fn lookup(self, lookup: LookupState) -> Self {
+        self.with(|world| world.report.lookup = lookup)
+    }
+
+    fn data(self) -> Self {
+        self.with(|world| world.report.disks[0].signatures = vec!["gpt".into()])
+    }
+
+    fn plan(&self) -> Plan {
+        plan(&Observed {
+            now: Duration::from_secs(NOW),
+            name: "n1",
+            policy: self.policy,
+            report: self
+                .reported
+                .map(|at| (&self.report, Duration::from_secs(at))),
+            phase: self.phase.as_ref(),
+            ironic: match &self.node {
+                Some(node) => Ironic::Node(node),
+                None if self.ironic_known => Ironic::Absent,
+                None => Ironic::Unknown,
+            },
+            node_since: Duration::from_secs(self.node_since),
+            object_says_installed: self.object_says_installed,
+            ssh_answers: self.ssh_answers,
+            image: self.image.as_ref(),
+            inspections: self.inspections,
+            gave_up: self.gave_up.as_deref(),
+        })
+    }
+
+    fn outcome(&self) -> (HostState, Option<Action>) {
+        let plan = self.plan();
+        (plan.state, plan.action)
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "compared with what a plan has")]
+fn first_deploy(attempt: u64) -> Option<Action> {
+    Some(Action::Deploy {
+        attempt,
+        disks: DISKS.into(),
+    })
+}
+
+fn judged() -> Value {
+    json!({EXTRA_DISKS: DISKS, EXTRA_ATTEMPT: 1})
+}
+
+#[test]
+fn a_blank_machine_is_registered_and_one_with_data_is_left_alone() {
+    assert_eq!(
+        world().outcome(),
+        (HostState::Registering, Some(Action::Register))
+    );
+    assert_eq!(
+        world()
+            .data()
+            .with(|world| world.policy = InstallPolicy::Wipe)
+            .outcome()
+            .1,
+        Some(Action::Register)
+    );
+    let left = world().data().plan();
+    assert_eq!(
+        (left.state, &left.action, &left.boot),
+        (HostState::Discovered, &None, &BootTarget::Ramdisk)
+    );
+    let problem = left.problem.unwrap();
+    assert!(
+        problem.what.contains("/dev/vda") && problem.what.contains("gpt"),
+        "{problem:?}"
+    );
+    assert_eq!(
+        left.directive,
+        Directive::Wait {
+            seconds: 15,
+            reason: problem.what
+        }
+    );
+}
+
+#[test]
+fn nothing_is_decided_before_ironic_was_asked_and_without_a_report() {
+    for world in [
+        world().with(|world| world.ironic_known = false),
+        world().with(|world| world.reported = None),
+    ] {
+        assert_eq!(world.outcome(), (HostState::Discovered, None));
+    }
+    let no_image = world()
+        .with(|world| {
+            world.image = Err(Problem {
+                what: "no image".into(),
+                next: "build".into(),
+            });
+        })
+        .plan();
+    assert_eq!(
+        (no_image.action, no_image.problem.unwrap().what.as_str()),
+        (None, "no image")
+    );
+}
+
+#[test]
+fn an_installed_host_boots_its_disk_before_ironic_is_up_if_kubernetes_remembers_it() {
+    let plan = world()
+        .with(|world| (world.ironic_known, world.object_says_installed) = (false, true))
+        .plan();
+    assert_eq!(
+        (plan.boot, plan.directive, plan.action),
+        (BootTarget::Disk, Directive::BootDisk, None)
+    );
+}
+
+#[test]
+fn each_state_of_ironic_has_its_next_action() {
+    let inspected = |node: &mut Node| node.inspection_finished_at = Some("then".into());
+    let cases = [
+        (
+            world().node("enroll", json!({})),
+            HostState::Registering,
+            Some(Action::Register),
+        ),
+        (
+            world().node("verifying", json!({})),
+            HostState::Registering,
+            None,
+        ),
+        (
+            world().node("manageable", json!({})),
+            HostState::Inspecting,
+            Some(Action::Inspect),
+        ),
+        (
+            world().node("manageable", json!({})).change_node(inspected),
+            HostState::Inspecting,
+            Some(Action::Provide),
+        ),
+        (
+            world()
+                .node("manageable", json!({}))
+                .change_node(inspected)
+                .change_node(|node| node.power_state = None),
+            HostState::Inspecting,
+            Some(Action::PowerOn),
+        ),
+        (
+            world().node("inspecting", json!({})),
+            HostState::Inspecting,
+            None,
+        ),
+        (
+            world().node("inspect wait", json!({})),
+            HostState::Inspecting,
+            None,
+        ),
+        (
+            world().node("inspect failed", json!({})),
+            HostState::Inspecting,
+            Some(Action::Manage),
+        ),
+        (
+            world().node("clean failed", json!({})),
+            HostState::Registering,
+            Some(Action::Manage),
+        ),
+        (
+            world().node("available", json!({})),
+            HostState::Provisioning,
+            first_deploy(1),
+        ),
+        (
+            world().node("deploying", judged()),
+            HostState::Provisioning,
+            None,
+        ),
+        (
+            world().node("wait call-back", judged()),
+            HostState::Provisioning,
+            None,
+        ),
+        (
+            world().node("deploy failed", judged()),
+            HostState::Provisioning,
+            first_deploy(2),
+        ),
+        (
+            world().node("active", judged()),
+            HostState::Provisioned,
+            None,
+        ),
+        (
+            world().node("error", judged()),
+            HostState::Provisioning,
+            Some(Action::Release),
+        ),
+        (world().node("rescue", judged()), HostState::Available, None),
+    ];
+    for (world, state, action) in cases {
+        let ironic = world.node.as_ref().unwrap().provision_state.clone();
+        assert_eq!(world.outcome(), (state, action), "{ironic}");
+    }
+}
+
+#[test]
+fn an_active_host_is_never_deployed_whatever_it_reports() {
+    for lookup in [
+        LookupState::NotAsked,
+        LookupState::NotWanted,
+        LookupState::TokenLost,
+        LookupState::Registered,
+    ] {
+        for policy in [
+            InstallPolicy::Blank,
+            InstallPolicy::Wipe,
+            InstallPolicy::Never,
+        ] {
+            let plan = world()
+                .node("active", judged())
+                .lookup(lookup)
+                .with(|world| world.policy = policy)
+                .plan();
+            assert_eq!(
+                (plan.boot, plan.directive, plan.action),
+                (BootTarget::Disk, Directive::BootDisk, None)
+            );
+        }
+    }
+    let running = world()
+        .node("active", judged())
+        .with(|world| world.ssh_answers = true)
+        .plan();
+    assert_eq!(running.state, HostState::Running);
+}
+
+#[test]
+fn the_disks_are_judged_again_right_before_the_first_write() {
+    let plan = world().node("available", json!({})).data().plan();
+    assert_eq!((plan.state, plan.action), (HostState::Available, None));
+    assert!(plan.problem.unwrap().what.contains("gpt"));
+    // Our own half-written image is no reason to stop, other disks with data are.
+    assert_eq!(
+        world().node("deploy failed", judged()).data().outcome().1,
+        first_deploy(2)
+    );
+    let swapped = world()
+        .node("deploy failed", judged())
+        .data()
+        .with(|world| world.report.disks[0].size_bytes += 1);
+    assert_eq!(swapped.outcome().1, None);
+}
+
+#[test]
+fn a_lost_token_has_its_way_out_in_every_state() {
+    let lost = |state: &str| {
+        world()
+            .node(state, judged())
+            .lookup(LookupState::TokenLost)
+            .outcome()
+            .1
+    };
+    assert_eq!(lost("available"), Some(Action::ForgetToken));
+    assert_eq!(lost("wait call-back"), Some(Action::Release));
+    assert_eq!(lost("clean wait"), Some(Action::Abort));
+    assert_eq!(
+        lost("deploying"),
+        None,
+        "Ironic refuses it there; the state ends by itself"
+    );
+    for state in ["available", "wait call-back", "clean wait"] {
+        let plan = world()
+            .node(state, judged())
+            .lookup(LookupState::TokenLost)
+            .plan();
+        assert_eq!(
+            plan.directive,
+            Directive::Lookup,
+            "{state}: only who asks again gets the new token"
+        );
+    }
+}
+
+#[test]
+fn a_ramdisk_registers_before_the_deployment_begins() {
+    for lookup in [LookupState::NotAsked, LookupState::NotWanted] {
+        let plan = world().node("available", json!({})).lookup(lookup).plan();
+        assert_eq!((plan.directive, plan.action), (Directive::Lookup, None));
+    }
+    let gone = world()
+        .node("available", json!({}))
+        .with(|world| world.reported = Some(NOW - 200));
+    assert_eq!(gone.outcome(), (HostState::Available, None));
+}
+
+#[test]
+fn a_failed_deployment_rests_is_tried_three_times_and_then_waits_for_a_person() {
+    let failed = |attempt: u64| {
+        world()
+            .node(
+                "deploy failed",
+                json!({EXTRA_DISKS: DISKS, EXTRA_ATTEMPT: attempt}),
+            )
+            .change_node(|node| node.last_error = Some("disk is broken".into()))
+    };
+    let resting = failed(1).with(|world| world.node_since = NOW - 5).plan();
+    assert_eq!(
+        (resting.action, resting.problem.unwrap().what.as_str()),
+        (None, "disk is broken")
+    );
+    assert_eq!(
+        failed(2)
+            .with(|world| world.node_since = NOW - 30)
+            .plan()
+            .action,
+        None,
+        "the second pause is longer"
+    );
+    assert_eq!(failed(2).outcome().1, first_deploy(3));
+
+    let given_up = failed(3).plan();
+    assert_eq!(
+        (given_up.state, &given_up.action),
+        (HostState::Failed, &None)
+    );
+    let problem = given_up.problem.unwrap();
+    assert!(
+        problem.what.contains("disk is broken") && problem.next.contains("restart the server"),
+        "{problem:?}"
+    );
+    assert_eq!(
+        failed(3)
+            .with(|world| world.gave_up = Some("boot-1".into()))
+            .outcome()
+            .0,
+        HostState::Failed
+    );
+    let restarted = failed(3).with(|world| world.gave_up = Some("boot-0".into()));
+    assert_eq!(restarted.outcome().1, first_deploy(1));
+}
+
+#[test]
+fn a_failed_inspection_is_tried_three_times_and_again_after_a_restart_of_the_server() {
+    let failed = |inspections, gave_up: Option<&str>| {
+        let gave_up = gave_up.map(str::to_owned);
+        world()
+            .node("inspect failed", json!({}))
+            .with(|world| (world.inspections, world.gave_up) = (inspections, gave_up))
+    };
+    assert_eq!(failed(2, None).outcome().1, Some(Action::Manage));
+    assert_eq!(
+        failed(3, Some("boot-1")).outcome(),
+        (HostState::Failed, None)
+    );
+    assert_eq!(failed(3, Some("boot-0")).outcome().1, Some(Action::Manage));
+}
+
+#[test]
+fn progress_is_shown_and_the_last_of_it_turns_the_boot_to_the_disk() {
+    let at = |phase| {
+        world()
+            .node("wait call-back", judged())
+            .with(|world| world.phase = Some(phase))
+            .plan()
+    };
+    let writing = at(Phase::Writing {
+        bytes: 410,
+        total: 1000,
+    });
+    assert_eq!(
+        (writing.step.as_str(), writing.percent),
+        ("writing node.raw.zst, 41 %", Some(41))
+    );
+    assert_eq!(writing.boot, BootTarget::Ramdisk);
+    assert_eq!(at(Phase::Writing { bytes: 5, total: 0 }).percent, None);
+    assert_eq!(at(Phase::Rebooting).boot, BootTarget::Disk);
+    let silent = world()
+        .node("wait call-back", judged())
+        .with(|world| world.reported = Some(NOW - 200))
+        .plan();
+    assert!(silent.problem.unwrap().what.contains("silent"));
+}
+
+#[test]
+fn a_node_in_maintenance_is_left_to_whoever_did_that() {
+    let plan = world()
+        .node("available", json!({}))
+        .change_node(|node| node.maintenance = true)
+        .plan();
+    assert_eq!((plan.state, plan.action), (HostState::Failed, None));
+}
