@@ -32,7 +32,7 @@ impl Tools {
             self.path("usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"),
             log,
         )
-        .env("LC_ALL", "C")
+        .env("LC_ALL", "C.UTF-8")
         .arg("--library-path")
         .arg(self.path("usr/lib/x86_64-linux-gnu"))
         .arg(self.path(name))
