@@ -54,6 +54,7 @@ pub struct Program {
     command: Command,
     log: Log,
     input: Option<PathBuf>,
+    name: Option<String>,
 }
 
 impl Program {
@@ -62,6 +63,7 @@ impl Program {
             command: Command::new(program),
             log: log.clone(),
             input: None,
+            name: None,
         }
     }
 
@@ -86,6 +88,13 @@ impl Program {
     #[must_use]
     pub fn current_dir(mut self, dir: &Path) -> Self {
         self.command.current_dir(dir);
+        self
+    }
+
+    /// What errors call it, where the program itself is only a loader.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
         self
     }
 
@@ -151,6 +160,9 @@ impl Program {
     }
 
     fn name(&self) -> String {
+        if let Some(name) = &self.name {
+            return name.clone();
+        }
         Path::new(self.command.get_program())
             .file_name()
             .unwrap_or_default()

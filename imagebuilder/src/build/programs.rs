@@ -219,39 +219,30 @@ pub fn required_version<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
     })
 }
 
-/// Builds one of our own programs as a static binary and copies it to `out`.
+/// Builds one of our own programs, named like its crate, as a static binary and copies it to `out`.
 ///
 /// Static, because it then runs on any base and as PID 1; in a target folder of its own, so that the flags do not rebuild
 /// what `cargo test` has built.
-pub fn build_rust(
-    work: &Work,
-    settings: &Settings,
-    package: &str,
-    binary: &str,
-    out: &Path,
-) -> Result<()> {
+pub fn build_rust(work: &Work, settings: &Settings, package: &str, out: &Path) -> Result<()> {
     let target = settings.cache.join("target-image");
-    Program::new(
-        env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
-        &work.log,
-    )
-    .current_dir(&settings.source)
-    .env("CARGO_TARGET_DIR", &target)
-    .env("RUSTFLAGS", rust_flags(settings))
-    .args([
-        "build",
-        "--release",
-        "--locked",
-        "--target",
-        TARGET,
-        "--package",
-        package,
-        "--bin",
-        binary,
-    ])
-    .run()?;
-    let built = target.join(TARGET).join("release").join(binary);
-    fs::create_dir_all(out.parent().context("a program needs a folder")?)?;
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    Program::new(cargo, &work.log)
+        .current_dir(&settings.source)
+        .env("CARGO_TARGET_DIR", &target)
+        .env("RUSTFLAGS", rust_flags(settings))
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--target",
+            TARGET,
+            "--package",
+            package,
+            "--bin",
+            package,
+        ])
+        .run()?;
+    let built = target.join(TARGET).join("release").join(package);
     fs::copy(&built, out).with_context(|| format!("copying {}", built.display()))?;
     Ok(())
 }

@@ -8,20 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::cache::Output;
 use super::debian;
 use super::settings::{SOURCE_DATE_EPOCH, Settings};
 use super::tools::Tools;
-
-/// Where the list of components comes from.
-#[derive(Clone, Copy, Debug)]
-pub struct Sources<'a> {
-    pub settings: &'a Settings,
-    pub base: &'a Output,
-    pub node: &'a Output,
-    pub tools: &'a Tools,
-    pub versions: &'a Value,
-}
 
 /// One component, by its package URL.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,11 +20,16 @@ struct Component {
     version: String,
 }
 
-/// Writes `OUTPUT.cdx.json`.
-pub fn write_sbom(sources: &Sources<'_>, output: &Path) -> Result<()> {
-    let components = collect(sources)?;
-    let path = sbom_path(output);
-    let text = format!("{:#}\n", document(&components, sources.versions));
+/// Writes `OUTPUT.cdx.json`; `trees` are tar files with a dpkg database.
+pub fn write_sbom(
+    settings: &Settings,
+    trees: &[PathBuf],
+    tools: &Tools,
+    versions: &Value,
+) -> Result<()> {
+    let components = collect(settings, trees, tools)?;
+    let path = sbom_path(&settings.output);
+    let text = format!("{:#}\n", document(&components, versions));
     fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
 }
 
@@ -45,14 +39,13 @@ fn sbom_path(output: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn collect(sources: &Sources<'_>) -> Result<BTreeSet<Component>> {
-    let settings = sources.settings;
+fn collect(settings: &Settings, trees: &[PathBuf], tools: &Tools) -> Result<BTreeSet<Component>> {
     let mut all = BTreeSet::new();
-    for archive in [sources.base.path("base.tar"), sources.node.path("node.tar")] {
-        let status = debian::read_member(&archive, "var/lib/dpkg/status")?;
+    for archive in trees {
+        let status = debian::read_member(archive, "var/lib/dpkg/status")?;
         all.extend(debian_packages(&String::from_utf8_lossy(&status)));
     }
-    let files = fs::read_to_string(sources.tools.output().path("packages"))?;
+    let files = fs::read_to_string(tools.output().path("packages"))?;
     all.extend(files.lines().filter_map(debian_archive));
     all.extend(crates(&fs::read_to_string(
         settings.source.join("Cargo.lock"),

@@ -32,6 +32,8 @@ impl Tools {
             self.path("usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"),
             log,
         )
+        .named(name.rsplit('/').next().unwrap_or(name))
+        // Names in archives are UTF-8; this locale is built into the tree's C library, whatever the host has.
         .env("LC_ALL", "C.UTF-8")
         .arg("--library-path")
         .arg(self.path("usr/lib/x86_64-linux-gnu"))

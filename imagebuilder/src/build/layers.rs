@@ -1,0 +1,196 @@
+//! Steps that put things together: the initramfs, the node image, and the layers of the system slot.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::cache::{Key, Output, Reuse, remove_tree};
+use super::recipe::Recipe;
+use super::squashfs::Packing;
+use super::tools::Tools;
+use super::{debian, images, node, squashfs, versions};
+
+/// Where containerd's store is in its layer (ARCHITECTURE.md).
+const STORE: &str = "usr/lib/firstlight/images";
+
+impl Recipe<'_> {
+    pub fn base_layer(&self, tools: &Tools, tree: &Output) -> Result<Output> {
+        let key = Key::new("base", 1).output(tools.output()).output(tree);
+        self.steps.run("base", key, Reuse::Cached, |work| {
+            // The kernel is on the ESP; what is left of dpkg's database is its list of packages.
+            let without = [
+                "boot",
+                "dev",
+                "var/lib/dpkg/info",
+                "var/lib/dpkg/status-old",
+                "vmlinuz",
+                "vmlinuz.old",
+                "initrd.img",
+                "initrd.img.old",
+            ];
+            squashfs::pack_tar(work, tools, &tree.path("base.tar"), &without)
+        })
+    }
+
+    /// The one initramfs, for the box and for hosts.
+    pub fn initramfs(&self, kernel: &Output, ramdisk: &Output) -> Result<Output> {
+        let lists = self.settings.rootfs("ramdisk");
+        let key = Key::new("initramfs", 1)
+            .output(kernel)
+            .output(ramdisk)
+            .path(&lists)?;
+        let key = key.path(&self.settings.source.join("imagebuilder/src/initramfs"))?;
+        self.steps.run("initramfs", key, Reuse::Cached, |work| {
+            let spec = crate::initramfs::InitramfsSpec {
+                init: &ramdisk.path("firstlight-ramdisk"),
+                kernel: kernel.dir(),
+                firmware: &[kernel.dir().to_owned()],
+                recipe: &crate::initramfs::load_recipe(&lists)?,
+            };
+            let summary = crate::initramfs::build_initramfs(spec, &work.path("initrd"))?;
+            work.log.note(&format!("{summary:#?}"))
+        })
+    }
+
+    pub fn kube_layer(&self, tools: &Tools, programs: &Output) -> Result<Output> {
+        let key = Key::new("kube", 1).output(tools.output()).output(programs);
+        self.steps.run("kube", key, Reuse::Cached, |work| {
+            squashfs::pack_folder(work, tools, programs.dir(), Packing::Zstd)
+        })
+    }
+
+    /// containerd's store with the images of all pods in it.
+    pub fn images_layer(
+        &self,
+        tools: &Tools,
+        seed: &Output,
+        programs: &Output,
+        ironic: &Output,
+    ) -> Result<Output> {
+        let references = versions::image_references(self.settings)?;
+        let key = Key::new("images", 1)
+            .output(tools.output())
+            .output(seed)
+            .output(programs)
+            .output(ironic);
+        let key = key.text("references", &format!("{references:?}"));
+        self.steps.run("images", key, Reuse::Cached, |work| {
+            let scratch = work.path("root");
+            let images = images::plan_images(&references, programs, ironic)?;
+            images::lay_out(work, &seed.path("seed"), &images, &scratch.join(STORE))?;
+            squashfs::pack_folder(work, tools, &scratch, Packing::Zstd)?;
+            remove_tree(&work.path("root"))
+        })
+    }
+
+    /// The disk image that hosts get.
+    pub fn node_image(&self, tools: &Tools, tree: &Output) -> Result<Output> {
+        let config = self.settings.rootfs("node").join("grub.cfg");
+        let key = Key::new("node", 1)
+            .output(tools.output())
+            .output(tree)
+            .path(&config)?;
+        self.steps.run("node", key, Reuse::Cached, |work| {
+            node::make_image(work, tools, &tree.path("node.tar"), &config)
+        })
+    }
+
+    /// What hosts fetch from the box.
+    pub fn payload_layer(
+        &self,
+        tools: &Tools,
+        kernel: &Output,
+        initrd: &Output,
+        node: &Output,
+    ) -> Result<Output> {
+        let key = Key::new("payload", 1)
+            .output(tools.output())
+            .output(kernel)
+            .output(initrd)
+            .output(node);
+        self.steps.run("payload", key, Reuse::Cached, |work| {
+            let share = Path::new("usr/share/firstlight");
+            let files = [
+                (kernel.path("vmlinuz"), "netboot/vmlinuz"),
+                (initrd.path("initrd"), "netboot/initrd"),
+                (
+                    tools.path("usr/lib/ipxe/undionly.kpxe"),
+                    "netboot/undionly.kpxe",
+                ),
+                (
+                    tools.path("usr/lib/ipxe/snponly.efi"),
+                    "netboot/snponly.efi",
+                ),
+                (
+                    tools.path("usr/lib/shim/shimx64.efi.signed"),
+                    "netboot/shimx64.efi",
+                ),
+                (
+                    tools.path("usr/lib/grub/x86_64-efi-signed/grubnetx64.efi.signed"),
+                    "netboot/grubx64.efi",
+                ),
+                (node.path(node::IMAGE), "images/node.raw.zst"),
+                (node.path("node.json"), "images/node.json"),
+            ];
+            for (from, to) in files {
+                copy_into(&from, &work.path("root").join(share).join(to), 0o644)?;
+            }
+            squashfs::pack_folder(work, tools, &work.path("root"), Packing::Stored)?;
+            remove_tree(&work.path("root"))
+        })
+    }
+
+    /// The agent and the files of the box: the small layer that changes most.
+    pub fn agent_layer(
+        &self,
+        tools: &Tools,
+        agent: &Output,
+        versions: &serde_json::Value,
+    ) -> Result<Output> {
+        let overlay = self.settings.overlay("box");
+        ensure!(
+            overlay.join("etc").is_dir(),
+            "{} has no etc: the box could not start",
+            overlay.display()
+        );
+        let key = Key::new("agent", 1)
+            .output(tools.output())
+            .output(agent)
+            .path(&overlay)?
+            .text("versions", &versions.to_string());
+        self.steps.run("agent", key, Reuse::Cached, |work| {
+            let root = work.path("root");
+            fs::create_dir(&root)?;
+            debian::pack_overlay(&overlay, ".", &work.path("overlay.tar"))?;
+            debian::unpack(&work.path("overlay.tar"), &[""], &root)?;
+            fs::remove_file(work.path("overlay.tar"))?;
+            copy_into(
+                &agent.path("firstlight-agent"),
+                &root.join("usr/bin/firstlight-agent"),
+                0o755,
+            )?;
+            let share = root.join("usr/share/firstlight");
+            fs::create_dir_all(&share)?;
+            fs::write(share.join("versions.json"), format!("{versions:#}\n"))?;
+            squashfs::pack_folder(work, tools, &root, Packing::Zstd)?;
+            remove_tree(&root)
+        })
+    }
+
+    /// GRUB's core image for the stick under BIOS.
+    pub fn bios_core(&self, tools: &Tools) -> Result<Output> {
+        let key = Key::new("bios-core", 1).output(tools.output());
+        self.steps.run("bios-core", key, Reuse::Cached, |work| {
+            node::make_core(work, tools, "(,gpt2)/EFI/debian", &work.path("core.img"))
+        })
+    }
+}
+
+fn copy_into(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    fs::create_dir_all(to.parent().context("a file needs a folder")?)?;
+    fs::copy(from, to)
+        .with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+    Ok(fs::set_permissions(to, fs::Permissions::from_mode(mode))?)
+}

@@ -1,0 +1,218 @@
+//! Steps that get things: trees of Debian packages, compiled programs, wheels. [`super::layers`] puts them together.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::cache::{Key, Output, Reuse, Steps};
+use super::command::Log;
+use super::debian::{Initramfs, Overlay, TreeSpec, Variant};
+use super::programs::GoProgram;
+use super::settings::Settings;
+use super::tools::Tools;
+use super::{debian, ironic, programs};
+
+/// Where users of the box are listed, in its overlay and in its tree.
+const SYSUSERS: &str = "usr/lib/sysusers.d";
+
+/// Names of the archives of an unpacked tree: it has no list of packages, and the bill of materials wants one.
+const LIST_ARCHIVES: &str =
+    r#"ls "$1/var/cache/apt/archives" | grep '[.]deb$' >"$1/usr/share/firstlight-packages""#;
+
+/// The steps, with what they share.
+pub struct Recipe<'a> {
+    pub settings: &'a Settings,
+    pub steps: Steps,
+}
+
+impl Recipe<'_> {
+    /// Programs and boot files of Debian 13 that later steps use.
+    pub fn tools(&self) -> Result<Tools> {
+        let spec = self.tree_spec("tools", Variant::Extract);
+        let key = self.tree_key("tools", &spec)?;
+        let output = self.steps.run("tools", key, self.settings.debian, |work| {
+            debian::bootstrap_with(
+                work,
+                self.settings,
+                &spec,
+                "tools",
+                &[LIST_ARCHIVES.to_owned()],
+            )?;
+            fs::create_dir(work.path("tree"))?;
+            debian::unpack(&work.path("tools.tar"), &["usr"], &work.path("tree"))?;
+            fs::write(
+                work.path("packages"),
+                debian::read_member(&work.path("tools.tar"), "usr/share/firstlight-packages")?,
+            )?;
+            Ok(fs::remove_file(work.path("tools.tar"))?)
+        })?;
+        Ok(Tools::new(output))
+    }
+
+    /// Debian as it runs on the box, with the kernel.
+    pub fn base_tree(&self) -> Result<Output> {
+        // Users are made here, with fixed numbers, so that no boot has to.
+        let overlay = Overlay {
+            folder: self.settings.overlay("box").join(SYSUSERS),
+            at: SYSUSERS,
+        };
+        let spec = self.tree_spec("box", Variant::Essential);
+        let spec = TreeSpec {
+            initramfs: Initramfs::Suppress,
+            overlay: Some(overlay),
+            ..spec
+        };
+        let key = self.tree_key("base-tree", &spec)?;
+        self.steps
+            .run("base-tree", key, self.settings.debian, |work| {
+                debian::bootstrap(work, self.settings, &spec, "base")
+            })
+    }
+
+    /// The kernel, and its modules and firmware for the initramfs.
+    pub fn kernel(&self, tree: &Output) -> Result<Output> {
+        let key = Key::new("kernel", 1).output(tree);
+        self.steps.run("kernel", key, Reuse::Cached, |work| {
+            debian::unpack(
+                &tree.path("base.tar"),
+                &["boot", "usr/lib/modules", "usr/lib/firmware"],
+                &work.dir,
+            )?;
+            let release = kernel_release(&work.dir)?;
+            fs::rename(
+                work.path(&format!("boot/vmlinuz-{release}")),
+                work.path("vmlinuz"),
+            )
+            .context("finding the kernel in /boot")?;
+            Ok(fs::write(work.path("release"), release)?)
+        })
+    }
+
+    /// PID 1 of the initramfs.
+    pub fn ramdisk_program(&self) -> Result<Output> {
+        self.rust_program(
+            "ramdisk",
+            "firstlight-ramdisk",
+            &["agent/api", "agent/ramdisk"],
+        )
+    }
+
+    /// The agent of the box.
+    pub fn agent_program(&self) -> Result<Output> {
+        let crates = [
+            "agent/Cargo.toml",
+            "agent/src",
+            "agent/api",
+            "agent/ironic",
+            "agent/netboot",
+            "agent/tftp-server",
+        ];
+        self.rust_program("agent-bin", "firstlight-agent", &crates)
+    }
+
+    /// One of our own programs, with the folders that its crate and the crates below it are in.
+    fn rust_program(&self, step: &str, package: &str, crates: &[&str]) -> Result<Output> {
+        let inputs = ["Cargo.toml", "Cargo.lock"]
+            .iter()
+            .chain(crates)
+            .map(|name| self.settings.source.join(name));
+        let inputs: Vec<PathBuf> = inputs.collect();
+        let log = Log::create(self.settings.cache.join("logs/rustc.log"))?;
+        let key = Key::new(step, 1)
+            .text("rustc", &programs::rust_version(&log)?)
+            .paths(inputs.iter().map(PathBuf::as_path))?;
+        self.steps.run(step, key, Reuse::Cached, |work| {
+            programs::build_rust(work, self.settings, package, &work.path(package))
+        })
+    }
+
+    /// Upstream's Go programs.
+    pub fn go_programs(&self, step: &str, list: &[GoProgram]) -> Result<Output> {
+        let log = Log::create(self.settings.cache.join("logs/go.log"))?;
+        let mut key = Key::new(step, 1)
+            .text("go", &programs::go_version(&log)?)
+            .text("programs", &format!("{list:?}"));
+        for program in list {
+            key = key.path(&self.settings.rootfs("go").join(program.module))?;
+        }
+        self.steps.run(step, key, Reuse::Cached, |work| {
+            programs::build_go(work, self.settings, list, &work.dir)
+        })
+    }
+
+    /// Ironic and what it needs from PyPI.
+    pub fn ironic_wheels(&self) -> Result<Output> {
+        let list = self.settings.rootfs("ironic").join("requirements.txt");
+        let key = Key::new("wheels", 1).path(&list)?;
+        self.steps.run("wheels", key, Reuse::Cached, |work| {
+            ironic::install_wheels(work, &list)
+        })
+    }
+
+    /// The root file system of Ironic's container.
+    pub fn ironic_tree(&self, wheels: &Output) -> Result<Output> {
+        let spec = self.tree_spec("ironic", Variant::Extract);
+        let key = self.tree_key("ironic-tree", &spec)?.output(wheels);
+        self.steps
+            .run("ironic-tree", key, self.settings.debian, |work| {
+                ironic::make_tree(work, self.settings, &spec, wheels)
+            })
+    }
+
+    /// Debian as it is installed on hosts.
+    pub fn node_tree(&self) -> Result<Output> {
+        let overlay = Overlay {
+            folder: self.settings.overlay("node"),
+            at: ".",
+        };
+        let spec = TreeSpec {
+            overlay: Some(overlay),
+            ..self.tree_spec("node", Variant::Minbase)
+        };
+        let key = self.tree_key("node-tree", &spec)?;
+        self.steps
+            .run("node-tree", key, self.settings.debian, |work| {
+                debian::bootstrap(work, self.settings, &spec, "node")
+            })
+    }
+
+    fn tree_spec(&self, folder: &str, variant: Variant) -> TreeSpec {
+        TreeSpec {
+            variant,
+            recipe: self.settings.rootfs(folder),
+            overlay: None,
+            initramfs: Initramfs::Make,
+        }
+    }
+
+    /// The recipe, the overlay and the mirror; what the mirror holds today is not part of it (`--refresh` asks again).
+    fn tree_key(&self, step: &str, spec: &TreeSpec) -> Result<Key> {
+        let mut key = Key::new(step, 1)
+            .text("mirror", &self.settings.mirror)
+            .text("variant", &format!("{:?}", spec.variant));
+        for name in ["packages", "exclude", "customize"] {
+            let path = spec.recipe.join(name);
+            if path.exists() {
+                key = key.path(&path)?;
+            }
+        }
+        if let Some(overlay) = &spec.overlay {
+            key = key.path(&overlay.folder)?;
+        }
+        Ok(key)
+    }
+}
+
+/// The one kernel in an unpacked tree.
+fn kernel_release(tree: &Path) -> Result<String> {
+    let mut names = fs::read_dir(tree.join("usr/lib/modules"))
+        .context("the tree has no kernel modules")?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<Vec<_>>>()?;
+    ensure!(
+        names.len() == 1,
+        "one kernel is expected in the tree, found {names:?}"
+    );
+    Ok(names.remove(0))
+}
