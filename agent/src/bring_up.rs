@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     HTTP_PORT, clock,
     dhcp::{self, Dhcp},
+    files,
     fleet::Fleet,
     ironic_files::{self, IronicAccess},
     kubernetes,
@@ -100,6 +101,8 @@ pub async fn foundation(
             () = stop.cancelled() => return Ok(()),
         }
     };
+    // Before kubelet looks for it; the pods follow.
+    files::make_dir(&paths.run_manifests(), 0o755)?;
     facts.pki.send_replace(Some(Arc::new(made)));
     status.done(StepName::Pki);
     if let Err(error) = notify::notify("READY=1") {

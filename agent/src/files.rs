@@ -1,6 +1,7 @@
 //! Files that are either whole or absent, also after a power cut.
 
 use std::{
+    ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
@@ -84,8 +85,10 @@ pub fn write(path: &Path, content: &[u8], access: Access) -> Result<()> {
         .with_context(|| format!("writing {}", path.display()))
 }
 
+/// A name with a leading dot, which kubelet passes over in its directory of pods.
 fn aside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
     name.push(".new");
     path.with_file_name(name)
 }
@@ -113,7 +116,7 @@ mod tests {
     fn a_file_is_replaced_with_its_mode_and_nothing_is_left_aside() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ca.key");
-        fs::write(dir.path().join("ca.key.new"), "left by a power cut").unwrap();
+        fs::write(dir.path().join(".ca.key.new"), "left by a power cut").unwrap();
         for content in ["one", "two"] {
             write(&path, content.as_bytes(), Access::Group).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), content);

@@ -42,7 +42,7 @@ fn manifests(paths: &Paths) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn parse_manifest(text: &str) -> Result<Vec<DynamicObject>> {
+pub fn parse_manifest(text: &str) -> Result<Vec<DynamicObject>> {
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(text)?;
     let objects = documents
         .into_iter()

@@ -6,6 +6,11 @@
 mod apply;
 mod probe;
 
+#[cfg(test)]
+pub use apply::parse_manifest;
+#[cfg(test)]
+mod tests;
+
 use std::{future::Future, time::Duration};
 
 use anyhow::{Context, Result, ensure};
@@ -46,26 +51,28 @@ pub async fn run(
     let follow = async {
         let etcd = part(StepName::Etcd, "etcd");
         let etcd_client = probe::etcd_client(&paths)?;
-        etcd.well(|| probe::healthy(&etcd_client, "/health")).await;
+        let etcd_well = || probe::healthy(&etcd_client, "/health");
+        etcd.comes_up(etcd_well).await;
 
         let apiserver = part(StepName::Apiserver, "kube-apiserver");
         let api = api_client(&paths).await?;
-        apiserver.well(|| probe::healthy(&api, "/readyz")).await;
+        let api_well = || probe::healthy(&api, "/readyz");
+        apiserver.comes_up(api_well).await;
         client.send_replace(Some(api.clone()));
 
-        let coredns = part(StepName::Coredns, "kubelet");
-        let node = part(StepName::Node, "kubelet");
-        let pod = part(StepName::Ironic, "kubelet");
-        let dns = async {
-            coredns.well(|| apply::apply_all(&api, &paths)).await;
-            coredns.stays(|| is_available(&api, "coredns")).await;
-        };
+        let [node, coredns, pod] =
+            [StepName::Node, StepName::Coredns, StepName::Ironic].map(|step| part(step, "kubelet"));
         tokio::join!(
-            etcd.stays(|| probe::healthy(&etcd_client, "/health")),
-            apiserver.stays(|| probe::healthy(&api, "/readyz")),
-            node.stays(|| is_node_ready(&api)),
-            dns,
-            pod.stays(|| is_ironic_well(&ironic)),
+            etcd.stays(etcd_well),
+            apiserver.stays(api_well),
+            node.comes_up_and_stays(|| is_node_ready(&api)),
+            async {
+                coredns.answers(|| apply::apply_all(&api, &paths)).await;
+                coredns
+                    .comes_up_and_stays(|| is_available(&api, "coredns"))
+                    .await;
+            },
+            pod.comes_up_and_stays(|| is_ironic_well(&ironic)),
         );
         Ok(())
     };
@@ -84,8 +91,8 @@ struct Part {
 }
 
 impl Part {
-    /// Returns when the probe succeeds once. The step stays open.
-    async fn well<F: Future<Output = Result<()>>>(&self, probe: impl Fn() -> F) {
+    /// Returns when the probe succeeds. The step stays open.
+    async fn answers<F: Future<Output = Result<()>>>(&self, probe: impl Fn() -> F) {
         self.status.running(self.step);
         let since = Instant::now();
         let mut told = false;
@@ -103,21 +110,31 @@ impl Part {
         }
     }
 
-    /// Watches for ever: done while the probe succeeds, failed once it stopped doing so.
+    async fn comes_up<F: Future<Output = Result<()>>>(&self, probe: impl Fn() -> F) {
+        self.answers(probe).await;
+        self.status.done(self.step);
+    }
+
+    /// Watches for ever a part that came up: failed when it stops answering, done when it does again.
     async fn stays<F: Future<Output = Result<()>>>(&self, probe: impl Fn() -> F) {
         loop {
-            self.well(&probe).await;
-            self.status.done(self.step);
-            loop {
-                tokio::time::sleep(LOOK_AGAIN).await;
-                if probe().await.is_err()
-                    && let Err(error) = probe().await
-                {
-                    self.failed(&error);
-                    break;
+            tokio::time::sleep(LOOK_AGAIN).await;
+            // One lost answer of a busy box is no news.
+            if probe().await.is_err()
+                && let Err(error) = probe().await
+            {
+                self.failed(&error);
+                while probe().await.is_err() {
+                    tokio::time::sleep(LOOK).await;
                 }
+                self.status.done(self.step);
             }
         }
+    }
+
+    async fn comes_up_and_stays<F: Future<Output = Result<()>>>(&self, probe: impl Fn() -> F) {
+        self.comes_up(&probe).await;
+        self.stays(&probe).await;
     }
 
     fn failed(&self, error: &anyhow::Error) {
