@@ -28,8 +28,8 @@ use slot::{Layer, TABLE_BYTES, parse_slot_table};
 pub fn run(cmdline: &Cmdline, partuuid: &str, loader: Loader) -> Result<Infallible> {
     let loader = Arc::new(loader);
     let devices = Devices::watch(&loader).context("listening for devices")?;
-    loader.load_list("box");
     tracing::info!("looking for the stick");
+    loader.load_list("box");
     let slot = find::wait_for_slot(partuuid, &devices.blocks)?;
     let table = load_table(&slot)?;
     tracing::info!(partition = slot.name, layers = table.len(), "system found");

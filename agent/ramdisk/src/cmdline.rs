@@ -12,6 +12,8 @@ pub struct Cmdline {
     pub slot: Option<String>,
     /// `firstlight.verify`: hash every layer of the slot before it is mounted.
     pub verify: bool,
+    /// `firstlight.debug`: say every step on the console.
+    pub debug: bool,
     /// `firstlight.box=http://BOX`, without a trailing slash: the agent that answers reports.
     pub box_url: Option<String>,
     /// `ipa-api-url=https://BOX:6385`, without a trailing slash: Ironic.
@@ -43,6 +45,7 @@ pub fn parse_cmdline(text: &str) -> Cmdline {
                     .push(format!("{word}: expected firstlight.slot=PARTUUID=…")),
             },
             "firstlight.verify" => parsed.verify = truth(value),
+            "firstlight.debug" => parsed.debug = truth(value),
             "firstlight.box" => parsed.box_url = url(value),
             "ipa-api-url" => parsed.ironic_url = url(value),
             "ipa-inspection-callback-url" => parsed.inspection_url = url(value),

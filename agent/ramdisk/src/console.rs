@@ -8,20 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::libc::{O_NOCTTY, O_NONBLOCK};
 use nix::time::{ClockId, clock_gettime};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 
 /// Starts logging. Needs `/dev`, `/proc` and `/sys`; what cannot be opened is left out.
-pub fn start_logging() {
+pub fn start_logging(level: tracing::Level) {
     // By default the kernel takes ten lines in five seconds from us and drops the rest.
     let _ = std::fs::write("/proc/sys/kernel/printk_devkmsg", "on");
     let consoles = Consoles(Arc::new(Mutex::new(Sinks::open())));
-    let filter = EnvFilter::builder()
-        .with_default_directive(tracing::Level::INFO.into())
-        .parse_lossy(std::env::var("FIRSTLIGHT_LOG").unwrap_or_default());
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(level)
         .with_ansi(false)
         .with_target(false)
         .with_timer(SinceBoot);

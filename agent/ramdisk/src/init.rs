@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use tracing::Level;
 
 use crate::cmdline::{Cmdline, load_cmdline};
 use crate::modules::{Loader, MODULES_DIR};
@@ -28,9 +29,17 @@ pub fn run() -> ! {
 
 fn start() -> Result<Infallible> {
     early::mount_api_file_systems()?;
-    console::start_logging();
     let cmdline =
         load_cmdline(Path::new("/proc/cmdline")).context("reading the kernel command line")?;
+    console::start_logging(if cmdline.debug {
+        Level::DEBUG
+    } else {
+        Level::INFO
+    });
+    // Nobody stands in front of the machine: after a panic of the kernel it starts again.
+    if let Err(error) = std::fs::write("/proc/sys/kernel/panic", "30") {
+        tracing::warn!(%error, "after a panic of the kernel this machine stays as it is");
+    }
     for problem in &cmdline.bad {
         tracing::error!(
             problem,
@@ -49,12 +58,13 @@ fn dispatch(cmdline: Cmdline, loader: Loader) -> Result<Infallible> {
 }
 
 fn fail(error: &anyhow::Error) -> ! {
-    // Logging may not have started: standard error is the kernel's console.
-    eprintln!("firstlight: {error:#}");
+    if !tracing::dispatcher::has_been_set() {
+        eprintln!("firstlight: {error:#}");
+    }
     tracing::error!("{error:#}");
     tracing::error!(
         seconds = RETRY.as_secs(),
-        "the machine restarts; to see more, remove `quiet` from its command line"
+        "the machine restarts; to see more, add `firstlight.debug` to its kernel command line"
     );
     std::thread::sleep(RETRY);
     power::reboot()

@@ -30,10 +30,12 @@ pub struct Session {
 
 impl Session {
     /// `xid` is random.
-    pub fn open(nic: Nic, xid: u32) -> Result<Self> {
+    pub fn open(mut nic: Nic, xid: u32) -> Result<Self> {
         let socket = open_socket(&nic.name)
             .with_context(|| format!("opening a DHCP socket on {}", nic.name))?;
         let links = LinkNews::open().context("listening for news of links")?;
+        // Whatever changed before the subscription is no news any more.
+        nic.carrier = has_carrier(&nic);
         let client = Client::new(nic.mac, xid);
         Ok(Self {
             nic,
@@ -112,9 +114,7 @@ impl Session {
 
     fn look_at_link(&mut self) {
         self.links.clear();
-        let carrier = observe_nics()
-            .into_iter()
-            .any(|nic| nic.mac == self.nic.mac && nic.carrier);
+        let carrier = has_carrier(&self.nic);
         if carrier == self.nic.carrier {
             return;
         }
@@ -165,6 +165,12 @@ impl Session {
         self.applied = Some(lease);
         Ok(())
     }
+}
+
+fn has_carrier(nic: &Nic) -> bool {
+    observe_nics()
+        .iter()
+        .any(|now| now.name == nic.name && now.carrier)
 }
 
 /// A socket that hears broadcasts of one NIC only, and may be used before there is an address.

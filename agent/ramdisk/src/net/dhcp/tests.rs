@@ -177,6 +177,15 @@ fn answers_to_others_are_ignored() {
 }
 
 #[test]
+fn a_hardware_address_longer_than_its_field_is_not_believed() {
+    let mut client = client();
+    let (_, discover) = sent(&client.poll(at(0)));
+    let mut packet = reply(&discover, MessageType::Offer, &hour());
+    packet[2] = 255;
+    assert_eq!(client.receive(at(0), &packet), []);
+}
+
+#[test]
 fn a_lease_is_renewed_with_its_server_then_with_anybody_then_lost() {
     let (mut client, lease) = bound();
     let (to, renew) = sent(&client.poll(at(1800)));
