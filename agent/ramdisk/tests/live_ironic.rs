@@ -7,6 +7,7 @@
 
 mod support;
 
+use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -153,6 +154,15 @@ fn image() -> Vec<u8> {
     image
 }
 
+/// Ironic takes no inventory whose only address is a loopback one. Connecting a UDP socket sends nothing.
+fn own_address() -> IpAddr {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket
+        .connect("192.0.2.1:9")
+        .expect("this machine needs a default route");
+    socket.local_addr().unwrap().ip()
+}
+
 #[test]
 fn a_real_ironic_inspects_cleans_and_deploys() {
     let Some(api) = Api::from_environment() else {
@@ -172,7 +182,8 @@ fn a_real_ironic_inspects_cleans_and_deploys() {
     let port = api.base.rsplit(':').next().unwrap().parse().unwrap();
     let machine = Arc::new(TestMachine::new());
     api.make_node();
-    let settings = support::settings(box_port, port, Sha256::digest(&der).into());
+    let mut settings = support::settings(box_port, port, Sha256::digest(&der).into());
+    settings.address = own_address();
     let ended = support::start(settings, machine.clone());
 
     api.target("inspect");

@@ -23,6 +23,7 @@ const EAGER_FOR: Duration = Duration::from_mins(2);
 const BEAT_RETRY: Duration = Duration::from_secs(5);
 /// From the answer to `lockdown` to the end, so that the answer arrives.
 const LEAVE_AFTER: Duration = SECOND;
+const EXECUTE_DEPLOY_STEP: &str = "deploy.execute_deploy_step";
 /// Between reports of a registered ramdisk.
 const REPORT_EVERY: Duration = Duration::from_secs(30);
 /// A lookup that came just before Ironic began to wait for an inventory succeeds, and nobody would send it then.
@@ -166,7 +167,7 @@ impl Agent {
                 return Vec::new();
             }
             self.leaving = Some((Duration::MAX, departure));
-            return vec![Action::CloseServer, Action::Leave(departure)];
+            return vec![Action::Leave(departure)];
         }
         match &mut self.stage {
             Stage::Resting { until } if now >= *until => self.begin(),
@@ -228,8 +229,8 @@ impl Agent {
             (Stage::Reporting | Stage::Registered(_), Ok(Directive::BootDisk)) if !busy => {
                 let mut actions =
                     self.say("This machine is installed; starting it from disk.".to_owned());
-                self.leaving = Some((now, Departure::BootDisk));
-                actions.extend(self.woken(now));
+                self.leaving = Some((Duration::MAX, Departure::BootDisk));
+                actions.extend([Action::CloseServer, Action::Leave(Departure::BootDisk)]);
                 actions
             }
             _ => Vec::new(),
@@ -483,40 +484,38 @@ impl Agent {
         if matches!(self.stage, Stage::Draining) {
             return self.rest(now, SECOND, String::new());
         }
-        let succeeded = result.is_ok();
         let failure = result.as_ref().err().cloned();
         let Some((command, waiting)) = self.commands.finish(id, result) else {
             return Vec::new();
         };
         let name = command.name.clone();
         let body = command.to_json();
-        let mut actions: Vec<Action> = waiting
-            .into_iter()
-            .map(|ask| answer(ask, body.clone()))
-            .collect();
-        match (&failure, name.as_str()) {
-            (None, "deploy.execute_deploy_step") => self.deployed = true,
-            (Some(failure), "deploy.execute_deploy_step") => {
-                actions.push(Action::Tell(Phase::Failed {
-                    reason: failure.reason.clone(),
-                }));
-            }
-            _ => {}
-        }
-        if let Some(failure) = failure {
-            actions.extend(self.say(format!("{name} failed: {}", failure.reason)));
-        }
-        if succeeded && let Some(departure) = self.departure_of(&name) {
-            if departure == Departure::BootDisk {
-                actions.push(Action::Tell(Phase::Rebooting));
-            }
+        let answers = waiting.into_iter().map(|ask| answer(ask, body.clone()));
+        if failure.is_none()
+            && let Some(departure) = self.departure_of(&name)
+        {
             self.leaving = Some((now + LEAVE_AFTER, departure));
-            return actions;
+            let told = (departure == Departure::BootDisk).then_some(Action::Tell(Phase::Rebooting));
+            // Ironic looks again as soon as it has the answer, and must find nobody then.
+            return std::iter::once(Action::CloseServer)
+                .chain(answers)
+                .chain(told)
+                .collect();
+        }
+        let mut actions: Vec<Action> = answers.collect();
+        match failure {
+            None if name == EXECUTE_DEPLOY_STEP => self.deployed = true,
+            Some(Failure { reason }) => {
+                actions.extend(self.say(format!("{name} failed: {reason}")));
+                if name == EXECUTE_DEPLOY_STEP {
+                    actions.push(Action::Tell(Phase::Failed { reason }));
+                }
+            }
+            None => {}
         }
         if let Stage::Registered(session) = &mut self.stage {
             session.eager_until = now + EAGER_FOR;
-            let forced = now.max(session.last_beat + BEAT_SPACING);
-            session.beat_due = Some(forced);
+            session.beat_due = Some(now.max(session.last_beat + BEAT_SPACING));
             session.report_due = session.report_due.map(|_| now);
         }
         actions.extend(self.registered_timers(now));

@@ -1,14 +1,15 @@
 //! The command API's HTTPS server: hyper on a tokio runtime of one thread, since a listener that must survive any client
 //! is no place for a parser of our own. Everything else in this program blocks.
 //!
-//! Dropping the runtime closes the listener and every connection at once; Ironic keeps one open and would otherwise
-//! still get answers after `lockdown`.
+//! It can be closed so that an answer is the last thing ever heard: Ironic keeps a connection open, looks again right
+//! after `lockdown`, and takes any further answer for a ramdisk that did not lock down.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::event::{Event, Request};
@@ -32,10 +33,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 type Answers = Arc<Mutex<HashMap<u64, oneshot::Sender<(u16, Value)>>>>;
 
-/// The running server.
+/// The running server. Dropping it ends every connection.
 pub struct Server {
     answers: Answers,
-    stop: Option<oneshot::Sender<()>>,
+    closing: watch::Sender<bool>,
+    /// Says that the listener is closed.
+    closed: Receiver<()>,
+    end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -54,26 +58,35 @@ impl Server {
             .build()
             .context("starting the command API's runtime")?;
         let answers = Answers::default();
+        let (closing, is_closing) = watch::channel(false);
+        let (has_closed, closed) = std::sync::mpsc::channel();
+        let (end, ended) = oneshot::channel::<()>();
         let desk = Arc::new(Desk {
             answers: Arc::clone(&answers),
             events,
             next: AtomicU64::new(1),
+            closing: is_closing,
         });
-        let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new()
             .name("command-api".to_owned())
             .spawn(move || {
                 runtime.block_on(async {
+                    let closing = desk.closing.clone();
                     tokio::select! {
                         () = serve(listener, TlsAcceptor::from(tls), desk) => {}
-                        _ = stopped => {}
+                        () = until_closing(closing) => {}
                     }
+                    // The listener went with the future that held it.
+                    let _ = has_closed.send(());
+                    let _ = ended.await;
                 });
             })
             .context("starting the command API's thread")?;
         Ok(Self {
             answers,
-            stop: Some(stop),
+            closing,
+            closed,
+            end: Some(end),
             thread: Some(thread),
         })
     }
@@ -90,9 +103,20 @@ impl Server {
         }
     }
 
-    /// Closes the listener and every connection; afterwards nothing is answered any more.
-    pub fn close(&mut self) {
-        self.stop = None;
+    /// Closes the listener and every idle connection. Requests that came before are still answered, each as the last
+    /// of its connection: whoever has the answer to `lockdown` finds nobody any more.
+    pub fn close(&self) {
+        self.closing.send_replace(true);
+        if self.closed.recv_timeout(PATIENCE).is_err() {
+            tracing::warn!("the command API's listener does not close");
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.closing.send_replace(true);
+        self.end = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -106,6 +130,12 @@ struct Desk {
     answers: Answers,
     events: Sender<Event>,
     next: AtomicU64,
+    closing: watch::Receiver<bool>,
+}
+
+async fn until_closing(mut closing: watch::Receiver<bool>) {
+    // A server that has gone has closed as well.
+    let _ = closing.wait_for(|closing| *closing).await;
 }
 
 async fn serve(listener: TcpListener, tls: TlsAcceptor, desk: Arc<Desk>) {
@@ -142,12 +172,21 @@ async fn connection(
         }
         Err(_) => return tracing::debug!(%peer, "a client of the command API was silent"),
     };
+    let closing = desk.closing.clone();
     let service = service_fn(|request| handle(request, Arc::clone(&desk)));
-    let result = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE * 30)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let mut serving = pin!(
+        hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE * 30)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let result = tokio::select! {
+        result = serving.as_mut() => result,
+        () = until_closing(closing) => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
     if let Err(error) = result {
         tracing::debug!(%peer, %error, "a connection to the command API ended early");
     }

@@ -505,13 +505,15 @@ fn a_deploy_from_steps_to_lockdown() {
         id,
         result: Ok(Value::Null),
     });
+    assert_eq!(
+        actions[0],
+        Action::CloseServer,
+        "nobody may answer once Ironic has this answer"
+    );
     assert_eq!(answered(&actions).1["command_name"], "lockdown");
     assert_eq!(actions.last(), Some(&Action::Tell(Phase::Rebooting)));
     let before = line.now;
-    assert_eq!(
-        line.wake(),
-        [Action::CloseServer, Action::Leave(Departure::BootDisk)]
-    );
+    assert_eq!(line.wake(), [Action::Leave(Departure::BootDisk)]);
     assert_eq!(line.now - before, LEAVE_AFTER);
 }
 
