@@ -29,6 +29,8 @@ pub fn switch_root(root: &Path, init: &OsStr, arguments: &[String]) -> Result<In
     }
     for dir in KEEP {
         let place = root.join(&dir[1..]);
+        // The layers need not bring empty directories.
+        fs::create_dir_all(&place).with_context(|| format!("making {}", place.display()))?;
         mount(
             Some(dir),
             &place,
