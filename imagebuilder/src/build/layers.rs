@@ -17,12 +17,11 @@ const STORE: &str = "usr/lib/firstlight/images";
 
 impl Recipe<'_> {
     pub fn base_layer(&self, tools: &Tools, tree: &Output) -> Result<Output> {
-        let key = Key::new("base", 1).output(tools.output()).output(tree);
+        let key = Key::new("base", 2).output(tools.output()).output(tree);
         self.steps.run("base", key, Reuse::Cached, |work| {
             // The kernel is on the ESP; what is left of dpkg's database is its list of packages.
             let without = [
                 "boot",
-                "dev",
                 "var/lib/dpkg/info",
                 "var/lib/dpkg/status-old",
                 "vmlinuz",
