@@ -14,7 +14,7 @@ use firstlight_ramdisk::ipa::event::Departure;
 use serde_json::{Value, json};
 use support::ironic::Ironic;
 use support::machine::{DISK, TestMachine};
-use support::the_box::Box;
+use support::the_box::{Box, Decide};
 use support::{MIB, Pki, sha256_hex};
 
 struct Site {
@@ -40,11 +40,7 @@ fn image() -> Vec<u8> {
 
 impl Site {
     /// Starts everything; the box lets the ramdisk ask Ironic unless a test decides otherwise.
-    fn start(
-        decide: Option<
-            std::boxed::Box<dyn Fn(&firstlight_api::report::Report) -> Directive + Send>,
-        >,
-    ) -> Self {
+    fn start(decide: Option<Decide>) -> Self {
         let pki = Pki::new();
         let the_box = Arc::new(Box {
             ca_pem: pki.ca_pem.clone(),
@@ -70,7 +66,7 @@ impl Site {
     }
 
     fn wait(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(120);
+        let end = Instant::now() + Duration::from_mins(2);
         while !holds(self) {
             assert!(
                 Instant::now() < end,
@@ -343,10 +339,7 @@ fn a_foreign_ca_is_never_spoken_to() {
         support::settings(box_port, ironic_port, pki.ca_sha256),
         Arc::new(TestMachine::new()),
     );
-    let departure = ended
-        .recv_timeout(Duration::from_secs(60))
-        .unwrap()
-        .unwrap();
+    let departure = ended.recv_timeout(Duration::from_mins(1)).unwrap().unwrap();
     assert_eq!(departure, Departure::BootDisk);
     assert_eq!(ironic.node.lock().unwrap().requests, 0);
 }

@@ -1,7 +1,10 @@
 //! The same ramdisk against a real Ironic on this machine: inspection, deploy with a JSON config drive, and cleaning.
 //!
-//! FIRSTLIGHT_IRONIC_URL=https://127.0.0.1:6385 FIRSTLIGHT_IRONIC_CA=ca.crt FIRSTLIGHT_IRONIC_USER=u
+//! ```sh
+//! FIRSTLIGHT_IRONIC_URL=https://127.0.0.1:6385 FIRSTLIGHT_IRONIC_CA=ca.crt FIRSTLIGHT_IRONIC_USER=u \
 //! FIRSTLIGHT_IRONIC_PASSWORD=p cargo test -p firstlight-ramdisk --test live_ironic -- --nocapture
+//! ```
+//!
 //! It makes the node `firstlight-ramdisk-test` and removes it again. Without the variables it is skipped.
 #![allow(clippy::unwrap_used)]
 
@@ -49,7 +52,7 @@ impl Api {
                 "Basic {}",
                 base64::engine::general_purpose::STANDARD.encode(pair)
             ),
-            client: Client::new(Some(trust.unwrap()), Duration::from_secs(60)),
+            client: Client::new(Some(trust.unwrap()), Duration::from_mins(1)),
             ca_pem,
         })
     }
@@ -105,7 +108,7 @@ impl Api {
             if now == state {
                 return;
             }
-            let failed = now.contains("fail") || start.elapsed() > Duration::from_secs(240);
+            let failed = now.contains("fail") || start.elapsed() > Duration::from_mins(4);
             assert!(!failed, "{now} instead of {state}: {}", node["last_error"]);
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -210,10 +213,7 @@ fn a_real_ironic_inspects_cleans_and_deploys() {
         &format!("nodes/{NAME}/states/provision"),
         &json!({"target": "active", "configdrive": drive}),
     );
-    let departure = ended
-        .recv_timeout(Duration::from_secs(240))
-        .unwrap()
-        .unwrap();
+    let departure = ended.recv_timeout(Duration::from_mins(4)).unwrap().unwrap();
     assert_eq!(departure, Departure::BootDisk);
     api.wait_for("active");
     api.remove_node();

@@ -37,7 +37,7 @@ pub fn run(context: &Context) -> Outcome {
     let settings = Settings {
         box_url: cmdline.box_url.clone(),
         ironic_url: cmdline.ironic_url.clone(),
-        inspection_url: None,
+        inspection_url: cmdline.inspection_url.clone(),
         insecure: cmdline.insecure,
         ca_sha256: cmdline.ca_sha256,
         boot_mac: context.boot_mac.clone(),

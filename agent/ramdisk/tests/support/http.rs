@@ -91,7 +91,7 @@ fn connection(stream: impl Read + Write, handler: &Handler) {
         response.status, response.length
     );
     for (name, value) in &response.headers {
-        head += &format!("{name}: {value}\r\n");
+        head = head + name + ": " + value + "\r\n";
     }
     head += "\r\n";
     let stream = reader.get_mut();

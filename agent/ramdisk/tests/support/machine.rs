@@ -14,6 +14,8 @@ use super::MAC;
 
 pub const DISK: u64 = 5 << 30;
 
+const NIC: &str = "sys/devices/pci0000:00/0000:00:02.0/net/ens2";
+
 pub struct TestMachine {
     dir: tempfile::TempDir,
 }
@@ -27,7 +29,6 @@ impl TestMachine {
         let machine = Self {
             dir: tempfile::tempdir().unwrap(),
         };
-        const NIC: &str = "sys/devices/pci0000:00/0000:00:02.0/net/ens2";
         let sectors = (DISK / 512).to_string();
         for (path, text) in [
             (format!("{NIC}/address"), mac),

@@ -67,16 +67,16 @@ pub fn settings(box_port: u16, ironic_port: u16, ca_sha256: [u8; 32]) -> Setting
         patience: Patience {
             first_pause: Duration::from_millis(5),
             longest_pause: Duration::from_millis(20),
-            in_all: Duration::from_secs(60),
+            in_all: Duration::from_mins(1),
         },
     }
 }
 
 pub fn sha256_hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
+    let digest = Sha256::digest(bytes);
+    digest
         .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect()
+        .fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
 /// Runs the ramdisk in a thread of its own; the receiver gets how it left.

@@ -7,6 +7,9 @@ use firstlight_api::report::{Directive, Phase, Progress, Report};
 
 use super::http::{Request, Response, serve};
 
+/// Answers a report.
+pub type Decide = std::boxed::Box<dyn Fn(&Report) -> Directive + Send>;
+
 #[derive(Default)]
 pub struct Box {
     pub ca_pem: String,
@@ -17,8 +20,7 @@ pub struct Box {
     pub phases: Mutex<Vec<Phase>>,
     pub ranges: Mutex<Vec<String>>,
     /// What to answer to a report.
-    #[allow(clippy::type_complexity)]
-    pub decide: Mutex<Option<std::boxed::Box<dyn Fn(&Report) -> Directive + Send>>>,
+    pub decide: Mutex<Option<Decide>>,
 }
 
 impl Box {

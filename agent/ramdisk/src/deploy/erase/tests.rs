@@ -55,7 +55,7 @@ fn erasing_everything_leaves_zeros_and_tells_how_far_it_is() {
     let (_image, disk) = disk_with(600 * MIB, &[(8 * MIB, b"content"), (599 * MIB, b"more")]);
     let steps = std::cell::RefCell::new(Vec::new());
     everything(&disk, &Cancel::default(), &|done, total| {
-        steps.borrow_mut().push((done, total))
+        steps.borrow_mut().push((done, total));
     })
     .unwrap();
     let size = 600 * MIB;

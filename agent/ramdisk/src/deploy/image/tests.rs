@@ -80,10 +80,10 @@ impl Fetch for Flaky {
 }
 
 fn request(file: &[u8], url: &str) -> ImageRequest {
-    let hex: String = Sha256::digest(file)
+    let digest = Sha256::digest(file);
+    let hex = digest
         .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect();
+        .fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     ImageRequest {
         urls: vec![url.into()],
         format: Some("raw".into()),
@@ -227,7 +227,7 @@ fn a_box_that_stays_away_is_given_up_in_the_end() {
     let (_file, disk) = used_disk();
     let context = Context {
         device: &disk,
-        fetch: &Flaky::new(&image, &[0; 100_000]),
+        fetch: &Flaky::new(&image, &vec![0; 100_000]),
         patience: Patience {
             in_all: Duration::from_millis(30),
             ..QUICK
@@ -251,7 +251,7 @@ fn work_can_be_called_off() {
         device: &disk,
         fetch: &Flaky::new(&image, &[0; 1000]),
         patience: Patience {
-            first_pause: Duration::from_secs(600),
+            first_pause: Duration::from_mins(10),
             ..QUICK
         },
         cancel: &cancel,

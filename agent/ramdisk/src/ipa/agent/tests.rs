@@ -1,4 +1,8 @@
-#![allow(clippy::unwrap_used)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    clippy::unchecked_time_subtraction
+)]
 
 use std::time::Duration;
 
@@ -93,10 +97,10 @@ impl Line {
                 match action {
                     Action::Beat { .. } => drop(self.send(Event::Beaten(Beaten::Accepted))),
                     Action::Report { .. } => {
-                        drop(self.send(Event::Reported(Ok(Directive::Lookup))))
+                        drop(self.send(Event::Reported(Ok(Directive::Lookup))));
                     }
                     Action::Inspect => {
-                        drop(self.send(Event::Registration(Registration::NotWanted)))
+                        drop(self.send(Event::Registration(Registration::NotWanted)));
                     }
                     _ => {}
                 }
