@@ -380,10 +380,10 @@ impl Actor {
             record.policy = word
                 .and_then(|word| parse_policy(word))
                 .unwrap_or(site_policy);
-            if record.name == object.metadata.name {
-                record.address = record.address.or_else(|| known_address(&object));
-                record.object = Some(object);
-            }
+            // A person may have made the object, and chosen the name.
+            record.name.clone_from(&object.metadata.name);
+            record.address = record.address.or_else(|| known_address(&object));
+            record.object = Some(object);
         }
     }
 

@@ -167,7 +167,14 @@ impl<'a> Observed<'a> {
 pub fn plan(o: &Observed) -> Plan {
     match o.ironic {
         Ironic::Unknown if o.object_says_installed => installed(o),
-        Ironic::Unknown => Plan::new(HostState::Discovered, "waiting for Ironic to come up"),
+        Ironic::Unknown => {
+            let waiting = "waiting for Ironic to come up";
+            match o.phase {
+                // The box was restarted in the middle; the ramdisk went on.
+                Some(phase) => writing(o, phase, Plan::new(HostState::Provisioning, waiting)),
+                None => Plan::new(HostState::Discovered, waiting),
+            }
+        }
         Ironic::Absent => unregistered(o),
         Ironic::Node(node) if node.maintenance => Plan::new(HostState::Failed, "in maintenance")
             .problem(Problem {
@@ -335,13 +342,8 @@ fn available(o: &Observed, node: &Node) -> Plan {
 
 fn deploying(o: &Observed, node: &Node) -> Plan {
     let plan = Plan::new(HostState::Provisioning, "waiting for its ramdisk").lookup();
-    if o.phase == Some(&Phase::Rebooting) {
-        // The image is on the disk; Ironic says `active` only after the ramdisk is gone.
-        return Plan {
-            step: "restarting from its disk".to_owned(),
-            boot: BootTarget::Disk,
-            ..plan
-        };
+    if let Some(phase @ Phase::Rebooting) = o.phase {
+        return writing(o, phase, plan);
     }
     if o.lost_token() && node.provision_state == ProvisionState::DeployWait {
         return Plan {
@@ -359,27 +361,40 @@ fn deploying(o: &Observed, node: &Node) -> Plan {
             ..plan
         };
     }
-    let (step, percent) = match o.phase {
-        None if node.has_agent() => ("preparing".to_owned(), None),
-        None => (plan.step.clone(), None),
-        Some(Phase::Writing { bytes, total }) => {
-            let percent = percent(*bytes, *total);
+    match o.phase {
+        Some(phase) => writing(o, phase, plan),
+        None if node.has_agent() => Plan {
+            step: "preparing".to_owned(),
+            ..plan
+        },
+        None => plan,
+    }
+}
+
+/// What the ramdisk says that it does.
+fn writing(o: &Observed, phase: &Phase, plan: Plan) -> Plan {
+    let (step, percent) = match phase {
+        Phase::Writing { bytes, total } => {
             let file = o
                 .image
                 .map_or_else(|_| "the image".to_owned(), NodeImage::file);
-            (
-                percent.map_or(format!("writing {file}"), |percent| {
-                    format!("writing {file}, {percent} %")
-                }),
-                percent,
-            )
+            match percent(*bytes, *total) {
+                Some(percent) => (format!("writing {file}, {percent} %"), Some(percent)),
+                None => (format!("writing {file}"), None),
+            }
         }
-        Some(Phase::Retrying { reason }) => {
-            (format!("the download broke and goes on: {reason}"), None)
+        Phase::Retrying { reason } => (format!("the download broke and goes on: {reason}"), None),
+        Phase::ConfigDrive => ("writing the config drive".to_owned(), None),
+        Phase::BootEntry => ("setting the boot entry".to_owned(), None),
+        // The image is on the disk; Ironic says `active` only after the ramdisk is gone.
+        Phase::Rebooting => {
+            return Plan {
+                step: "restarting from its disk".to_owned(),
+                boot: BootTarget::Disk,
+                ..plan
+            };
         }
-        Some(Phase::ConfigDrive) => ("writing the config drive".to_owned(), None),
-        Some(Phase::BootEntry | Phase::Rebooting) => ("setting the boot entry".to_owned(), None),
-        Some(Phase::Failed { reason }) => (format!("failed: {reason}"), None),
+        Phase::Failed { reason } => (format!("failed: {reason}"), None),
     };
     Plan {
         step,

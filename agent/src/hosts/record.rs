@@ -27,6 +27,8 @@ pub struct Record {
     pub address: Option<Ipv4Addr>,
     pub report: Option<Seen<Report>>,
     phase: Option<(String, Phase)>,
+    /// Its ramdisk has ended since the report.
+    left: bool,
     pub node: Option<Node>,
     pub node_since: Duration,
     pub object: Option<BareMetalHost>,
@@ -63,6 +65,7 @@ impl Record {
             address: None,
             report: None,
             phase: None,
+            left: false,
             node: None,
             node_since: now,
             object: None,
@@ -99,6 +102,7 @@ impl Record {
         if let Ok(address) = report.address.parse() {
             self.address = Some(address);
         }
+        self.left = false;
         // Its firmware ran again: what answered before does not any more.
         self.ssh_answered = None;
         self.report = Some((report, now));
@@ -130,6 +134,7 @@ impl Record {
         {
             self.phase = None;
         }
+        self.left |= before != after && after == Some(ProvisionState::Active);
         if before.is_some() && after.is_none() {
             (self.inspections, self.gave_up) = (0, None);
         }
@@ -184,7 +189,11 @@ impl Record {
             now,
             name: &self.name,
             policy: self.policy,
-            report: self.report.as_ref().map(|(report, at)| (report, *at)),
+            report: self
+                .report
+                .as_ref()
+                .filter(|_| !self.left)
+                .map(|(report, at)| (report, *at)),
             phase: self.phase.as_ref().map(|(_, phase)| phase),
             ironic: match &self.node {
                 Some(node) => Ironic::Node(node),

@@ -1,6 +1,8 @@
 //! Whole installations: the controller, the fake Ironic, objects in memory, and a server that does what our ramdisk does.
 #![allow(clippy::unwrap_used)]
 
+mod live;
+
 use std::{
     net::{IpAddr, Ipv4Addr},
     sync::{Arc, Mutex},
@@ -200,17 +202,20 @@ struct Server {
     signatures: Vec<String>,
     lookup: LookupState,
     known: Option<LookupAnswer>,
+    /// A live Ironic would call back, and nobody is there.
+    beats: bool,
 }
 
 impl Server {
-    fn new(ironic: &FakeIronic) -> Self {
-        let ramdisk = Ramdisk::new(ironic.client(), MAC, "127.0.0.1");
+    fn new(client: firstlight_ironic::Client) -> Self {
+        let ramdisk = Ramdisk::new(client, MAC, "172.22.0.77");
         Self {
             ramdisk,
             boot_id: "boot-1".into(),
             signatures: vec![],
             lookup: LookupState::NotAsked,
             known: None,
+            beats: true,
         }
     }
 
@@ -249,14 +254,14 @@ impl Server {
     }
 
     /// One round: heartbeat if registered, report, and what the answer says. True once told to boot from disk.
-    async fn step(&mut self, site: &Site) -> bool {
-        if let Some(known) = &self.known
+    async fn step(&mut self, fleet: &Fleet) -> bool {
+        if self.beats
+            && let Some(known) = &self.known
             && self.ramdisk.heartbeat(known).await.is_err()
         {
             (self.known, self.lookup) = (None, LookupState::NotAsked);
         }
-        match site
-            .fleet
+        match fleet
             .report(IpAddr::V4(Ipv4Addr::LOCALHOST), self.report())
             .await
         {
@@ -295,7 +300,7 @@ impl Server {
     ) {
         let rounds = async {
             while site.ironic.state(&node()).as_ref() != Some(&state) {
-                self.step(site).await;
+                self.step(&site.fleet).await;
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 after_each(site);
             }
@@ -315,7 +320,7 @@ impl Server {
     /// Rounds until the agent says: boot from disk.
     async fn until_told_to_boot_disk(&mut self, site: &Site) {
         let rounds = async {
-            while !self.step(site).await {
+            while !self.step(&site.fleet).await {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -353,8 +358,8 @@ fn finish(site: &Site, server: &Server) {
 #[tokio::test]
 async fn a_blank_server_is_installed_without_a_word_from_anybody() {
     let mut site = Site::start(free_port().await).await;
-    let mut server = Server::new(&site.ironic);
-    assert!(!server.step(&site).await);
+    let mut server = Server::new(site.ironic.client());
+    assert!(!server.step(&site.fleet).await);
     let shown = site
         .wait_for(
             "the host on the page before Ironic and Kubernetes",
@@ -453,7 +458,7 @@ async fn install_with_restarts(every: usize) {
     let mut site = Site::start(free_port().await).await;
     site.ironic_comes_up();
     site.kubernetes_comes_up();
-    let mut server = Server::new(&site.ironic);
+    let mut server = Server::new(site.ironic.client());
     let (mut rounds, mut met) = (0, vec![]);
     server
         .until_with(&mut site, ProvisionState::DeployWait, |site| {
@@ -469,7 +474,7 @@ async fn install_with_restarts(every: usize) {
         "the installation was over before the first restart"
     );
     site.restart_controller();
-    server.step(&site).await;
+    server.step(&site.fleet).await;
     finish(&site, &server);
     site.restart_controller();
     // It comes back to the ramdisk, as a server whose firmware prefers the network does.
@@ -499,9 +504,9 @@ async fn a_server_with_data_is_listed_with_the_reason_until_a_person_says_wipe()
     let mut site = Site::start(free_port().await).await;
     site.ironic_comes_up();
     site.kubernetes_comes_up();
-    let mut server = Server::new(&site.ironic);
+    let mut server = Server::new(site.ironic.client());
     server.signatures = vec!["dos".into(), "ntfs".into()];
-    server.step(&site).await;
+    server.step(&site.fleet).await;
     let left = site
         .wait_for("the reason", |host| host.problem.is_some())
         .await;
@@ -535,7 +540,7 @@ async fn a_server_with_data_is_listed_with_the_reason_until_a_person_says_wipe()
 async fn a_power_cut_of_the_server_in_the_middle_starts_its_deployment_over() {
     let mut site = Site::start(free_port().await).await;
     site.ironic_comes_up();
-    let mut server = Server::new(&site.ironic);
+    let mut server = Server::new(site.ironic.client());
     server.until(&mut site, ProvisionState::DeployWait).await;
     server.tell(
         &site,
@@ -544,13 +549,13 @@ async fn a_power_cut_of_the_server_in_the_middle_starts_its_deployment_over() {
             total: 1000,
         },
     );
-    server.step(&site).await;
+    server.step(&site.fleet).await;
     server.power_cycle();
     // Half an image is on the disk.
     server.signatures = vec!["gpt".into()];
     let again = async {
         while site.ironic.deploys(&node()) < 2 {
-            server.step(&site).await;
+            server.step(&site.fleet).await;
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -569,13 +574,13 @@ async fn a_restart_of_the_whole_box_while_the_image_is_written_does_not_begin_ag
     let mut site = Site::start(free_port().await).await;
     site.ironic_comes_up();
     site.kubernetes_comes_up();
-    let mut server = Server::new(&site.ironic);
+    let mut server = Server::new(site.ironic.client());
     server.until(&mut site, ProvisionState::DeployWait).await;
     site.ironic.restart();
     site.restart_controller();
     // The ramdisk kept its token and went on.
     for _ in 0..20 {
-        server.step(&site).await;
+        server.step(&site.fleet).await;
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(site.ironic.state(&node()), Some(ProvisionState::DeployWait));

@@ -181,6 +181,24 @@ fn nothing_is_decided_before_ironic_was_asked_and_without_a_report() {
 }
 
 #[test]
+fn a_ramdisk_that_went_on_while_the_box_restarted_is_shown_before_ironic_is_up() {
+    let at = |phase| {
+        let unknown =
+            world().with(|world| (world.ironic_known, world.phase) = (false, Some(phase)));
+        unknown.plan()
+    };
+    let writing = at(Phase::Writing { bytes: 1, total: 2 });
+    assert_eq!(
+        (writing.state, writing.percent),
+        (HostState::Provisioning, Some(50))
+    );
+    assert_eq!(
+        (writing.boot, at(Phase::Rebooting).boot),
+        (BootTarget::Ramdisk, BootTarget::Disk)
+    );
+}
+
+#[test]
 fn an_installed_host_boots_its_disk_before_ironic_is_up_if_kubernetes_remembers_it() {
     let plan = world()
         .with(|world| (world.ironic_known, world.object_says_installed) = (false, true))
