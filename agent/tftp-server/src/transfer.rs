@@ -62,14 +62,31 @@ pub enum Outcome {
 enum State {
     /// The OACK is to be acknowledged as block 0.
     Offered,
-    /// Blocks up to `acked` are there, those up to `sent` are under way. `repeated` guards against answering each of several
-    /// equal acknowledgements (Sorcerer's Apprentice, RFC 1123 section 4.2.3.1).
+    /// Blocks up to `acked` are there, those up to `sent` are under way.
     Sending {
         acked: u64,
         sent: u64,
-        repeated: bool,
+        copies: Copies,
+        complaints: Complaints,
     },
     Finished,
+}
+
+/// Whether blocks of the window were sent before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copies {
+    First,
+    Again,
+}
+
+/// Whether another acknowledgement of the same block means that the window behind it was lost. Not with a window of one
+/// block (RFC 1123 section 4.2.3.1), not when it was answered already, and not while copies of the window before may still
+/// arrive, for each of which a client may acknowledge again: else every window would be sent twice from then on
+/// (Sorcerer's Apprentice).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Complaints {
+    Heard,
+    Ignored,
 }
 
 /// One file on its way to one client.
@@ -96,7 +113,8 @@ impl Transfer {
             State::Sending {
                 acked: 0,
                 sent: 0,
-                repeated: false,
+                copies: Copies::First,
+                complaints: Complaints::Heard,
             }
         };
         Self {
@@ -177,17 +195,31 @@ impl Transfer {
     fn send_again(&mut self, now: Duration) -> Action {
         match (&self.oack, self.state) {
             (Some(oack), State::Offered) => Action::SendOack(oack.clone()),
-            (_, State::Sending { acked, .. }) => self.send_from(acked, false, now),
+            (_, State::Sending { acked, sent, .. }) => {
+                let copies = if sent > acked {
+                    Copies::Again
+                } else {
+                    Copies::First
+                };
+                self.send_from(acked, copies, Complaints::Heard, now)
+            }
             _ => Action::Nothing,
         }
     }
 
-    fn send_from(&mut self, acked: u64, repeated: bool, now: Duration) -> Action {
+    fn send_from(
+        &mut self,
+        acked: u64,
+        copies: Copies,
+        complaints: Complaints,
+        now: Duration,
+    ) -> Action {
         let count = u64::from(self.settings.window).min(self.last_block - acked);
         self.state = State::Sending {
             acked,
             sent: acked + count,
-            repeated,
+            copies,
+            complaints,
         };
         self.deadline = self.deadline.max(now + self.pause);
         Action::SendBlocks(Blocks {
@@ -198,36 +230,51 @@ impl Transfer {
 
     fn acknowledge(&mut self, block: u16, now: Duration) -> Action {
         match self.state {
-            State::Offered if block == 0 => self.progress(0, false, now),
+            State::Offered if block == 0 => self.progress(0, Copies::First, Complaints::Heard, now),
             State::Sending {
                 acked,
                 sent,
-                repeated,
+                copies,
+                complaints,
             } => {
                 // How far ahead of `acked`, in numbers that roll over: what is further than was sent, is old.
-                #[allow(clippy::cast_possible_truncation, reason = "block numbers roll over")]
+                #[expect(clippy::cast_possible_truncation, reason = "block numbers roll over")]
                 let ahead = u64::from(block.wrapping_sub(acked as u16));
                 let now_acked = acked + ahead;
                 match ahead {
                     _ if now_acked > sent => Action::Nothing,
                     _ if now_acked == self.last_block => self.finish(Outcome::Complete),
-                    // The first block of the window was lost. With a window of 1 it is a delayed duplicate.
-                    0 if self.settings.window == 1 || repeated => Action::Nothing,
-                    0 => self.send_from(acked, true, now),
-                    // Less than all of the window: the one behind was lost, the window starts anew there.
-                    _ => self.progress(now_acked, now_acked < sent, now),
+                    0 if self.settings.window == 1 || complaints == Complaints::Ignored => {
+                        Action::Nothing
+                    }
+                    // The first block of the window was lost.
+                    0 => self.send_from(acked, Copies::Again, Complaints::Ignored, now),
+                    // Less than all of the window: the block behind was lost, and the window starts anew there.
+                    _ if now_acked < sent => {
+                        self.progress(now_acked, Copies::Again, Complaints::Ignored, now)
+                    }
+                    _ if copies == Copies::Again => {
+                        self.progress(now_acked, Copies::First, Complaints::Ignored, now)
+                    }
+                    _ => self.progress(now_acked, Copies::First, Complaints::Heard, now),
                 }
             }
             _ => Action::Nothing,
         }
     }
 
-    fn progress(&mut self, acked: u64, repeated: bool, now: Duration) -> Action {
+    fn progress(
+        &mut self,
+        acked: u64,
+        copies: Copies,
+        complaints: Complaints,
+        now: Duration,
+    ) -> Action {
         self.answered = true;
         self.retries = 0;
         self.pause = self.settings.timeout;
         self.deadline = now + self.pause;
-        self.send_from(acked, repeated, now)
+        self.send_from(acked, copies, complaints, now)
     }
 
     fn finish(&mut self, outcome: Outcome) -> Action {

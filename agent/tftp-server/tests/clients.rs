@@ -152,7 +152,7 @@ fn run(program: &str, package: &str, arguments: &[&str]) -> Output {
 
 fn curl(server: &Running, name: &str, arguments: &[&str]) -> (Option<i32>, Vec<u8>) {
     let url = format!("tftp://{}/{name}", server.address);
-    let mut all = vec!["-sS", "--path-as-is", "--max-time", "60", &url];
+    let mut all = vec!["-sS", "--path-as-is", "--max-time", "300", &url];
     all.extend(arguments);
     let output = run("curl", "curl", &all);
     (output.status.code(), output.stdout)

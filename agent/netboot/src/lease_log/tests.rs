@@ -141,7 +141,9 @@ proptest! {
     fn compaction_keeps_every_lease_and_every_quarantine_that_holds(changes in proptest::collection::vec(change(), 0..30), now in 0..5000_u64) {
         let now = Now::from_unix_seconds(now);
         let mut table = LeaseTable::default();
-        changes.iter().for_each(|change| table.apply(change));
+        for change in &changes {
+            table.apply(change);
+        }
         let again = decode_log(&compact(&table, now)).unwrap().table;
         prop_assert!(again.iter().eq(table.iter()));
         for n in 1..8 {

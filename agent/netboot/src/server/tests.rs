@@ -499,10 +499,10 @@ fn relayed_clients_get_an_address_of_their_subnet_through_their_relay() {
         .at(0)
         .send(&discover(mac(3)).through("192.0.2.1"))
         .decision;
-    let (relay, link) = (ip("192.0.2.1"), ip("192.0.2.1"));
+    let relay = ip("192.0.2.1");
     assert_eq!(
         unknown,
-        Decision::Ignore(Reason::UnknownRelay { relay, link })
+        Decision::Ignore(Reason::UnknownRelay { relay, link: relay })
     );
     // A refusal is broadcast by the relay.
     let nak = line

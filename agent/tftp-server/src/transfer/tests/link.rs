@@ -25,6 +25,12 @@ impl Faults {
     };
 }
 
+/// A block number as packets have it.
+#[expect(clippy::cast_possible_truncation, reason = "block numbers roll over")]
+pub fn on_the_wire(block: u64) -> u16 {
+    block as u16
+}
+
 /// What happened.
 #[derive(Debug)]
 pub struct Run {
@@ -103,13 +109,13 @@ struct Client {
 impl Client {
     fn ack(&mut self, now: Duration) -> Packet {
         self.deadline = now + CLIENT_PATIENCE;
-        Packet::Ack((self.expected - 1) as u16)
+        Packet::Ack(on_the_wire(self.expected - 1))
     }
 
     fn receive(&mut self, packet: &Packet, now: Duration) -> Option<Packet> {
         match packet {
             Packet::Oack if self.expected == 1 => Some(self.ack(now)),
-            Packet::Data(number, length) if *number == self.expected as u16 && !self.done => {
+            Packet::Data(number, length) if *number == on_the_wire(self.expected) && !self.done => {
                 self.expected += 1;
                 self.received += length;
                 self.complained = false;
@@ -173,7 +179,7 @@ pub fn simulate(seed: u64, block_size: u16, size: u64, window: u16, faults: Faul
                         let length =
                             (size - (block - 1) * u64::from(block_size)).min(block_size.into());
                         data_packets += 1;
-                        link.send(&Packet::Data(block as u16, length), now);
+                        link.send(&Packet::Data(on_the_wire(block), length), now);
                     }
                 }
                 Action::Finish(outcome) => {
