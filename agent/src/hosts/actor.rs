@@ -6,10 +6,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use firstlight_api::{
     bmh::{BareMetalHost, INSTALL_ANNOTATION},
     report::{Directive, Progress, Report},
-    site::{InstallPolicy, SiteConfig},
+    site::SiteConfig,
     status::{HostState, HostStatus, Problem},
 };
-use firstlight_ironic::{Client, ClientError, Node};
+use firstlight_ironic::{ClientError, Node};
 use firstlight_netboot::{ClientArch, MacAddr};
 use tokio::{
     sync::{mpsc, watch},
@@ -21,6 +21,8 @@ use super::{
     image::NodeImage,
     object, objects,
     plan::{Action, EXTRA_MAC},
+    policy,
+    poll::{self, IronicEnd, Look},
     record::{Record, Records, site_mac},
     ssh,
     store::HostStore,
@@ -63,14 +65,6 @@ impl Default for Pace {
     }
 }
 
-/// Ironic, as the controller uses it.
-#[derive(Clone, Debug)]
-pub struct IronicEnd {
-    pub client: Client,
-    /// Where hosts get images: `http://172.22.0.1`.
-    pub box_http: String,
-}
-
 /// The controller's connections to the rest.
 pub struct Inputs<S> {
     pub fleet: fleet::Controller,
@@ -80,10 +74,6 @@ pub struct Inputs<S> {
 }
 
 enum Event {
-    Nodes {
-        nodes: Result<Vec<Node>, ClientError>,
-        asked: Duration,
-    },
     Done {
         mac: MacAddr,
         action: Action,
@@ -123,7 +113,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         inputs: mut from_fleet,
         view,
     } = fleet;
-    let (events, mut from_tasks) = mpsc::channel(16);
+    let (looks, mut looked) = mpsc::channel(1);
     let (seen, mut objects_seen) = mpsc::channel(1);
     let look = watch::Sender::new(settings.pace.busy);
     let wanted = watch::Sender::new(Arc::new(Vec::new()));
@@ -134,7 +124,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         seen,
         settings.pace.idle,
     ));
-    background.spawn(poll(ironic.clone(), look.subscribe(), events));
+    background.spawn(poll::run(ironic.clone(), look.subscribe(), looks));
     let mut tick = tokio::time::interval(settings.pace.busy);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut actor = Actor {
@@ -155,7 +145,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
                 Some(input) => actor.input(input),
                 None => return Ok(()),
             },
-            Some(event) = from_tasks.recv() => actor.event(event),
+            Some(look) = looked.recv() => actor.looked(look),
             Some(objects) = objects_seen.recv() => actor.objects(objects),
             Some(done) = actor.tasks.join_next() => actor.event(done?),
             Some(ended) = background.join_next() => return ended?,
@@ -163,29 +153,6 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         }
         actor.ironic.clone_from(&ironic.borrow_and_update());
         actor.settle();
-    }
-}
-
-/// Asks Ironic for its nodes, again and again.
-async fn poll(
-    mut ironic: watch::Receiver<Option<IronicEnd>>,
-    mut look: watch::Receiver<Duration>,
-    events: mpsc::Sender<Event>,
-) -> anyhow::Result<()> {
-    loop {
-        let Some(end) = ironic.wait_for(Option::is_some).await?.clone() else {
-            continue;
-        };
-        let pause = *look.borrow_and_update();
-        let asked = clock::uptime();
-        let nodes = end.client.nodes().await;
-        if events.send(Event::Nodes { nodes, asked }).await.is_err() {
-            return Ok(());
-        }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            changed = look.changed() => changed?,
-        }
     }
 }
 
@@ -287,18 +254,6 @@ impl Actor {
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::Nodes {
-                nodes: Ok(nodes),
-                asked,
-            } => self.nodes(nodes, asked),
-            Event::Nodes {
-                nodes: Err(error), ..
-            } => {
-                if self.ironic_up {
-                    tracing::warn!(error = %error, "Ironic does not answer any more; hosts wait for it");
-                }
-                self.ironic_up = false;
-            }
             Event::Done {
                 mac,
                 action,
@@ -308,6 +263,18 @@ impl Actor {
                 if let Some(record) = self.records.get_mut(&mac).filter(|_| answers) {
                     record.ssh_answered = Some(clock::uptime());
                 }
+            }
+        }
+    }
+
+    fn looked(&mut self, look: Look) {
+        match look.nodes {
+            Ok(nodes) => self.nodes(nodes, look.asked),
+            Err(error) => {
+                if self.ironic_up {
+                    tracing::warn!(error = %error, "Ironic does not answer any more; hosts wait for it");
+                }
+                self.ironic_up = false;
             }
         }
     }
@@ -378,11 +345,11 @@ impl Actor {
             };
             let word = object.metadata.annotations.get(INSTALL_ANNOTATION);
             record.policy = word
-                .and_then(|word| parse_policy(word))
+                .and_then(|word| policy::parse(word))
                 .unwrap_or(site_policy);
             // A person may have made the object, and chosen the name.
             record.name.clone_from(&object.metadata.name);
-            record.address = record.address.or_else(|| known_address(&object));
+            record.address = record.address.or_else(|| object::known_address(&object));
             record.object = Some(object);
         }
     }
@@ -489,7 +456,7 @@ impl Actor {
             .map(|record| object::desired(record, image, &now))
             .collect();
         self.wanted.send_if_modified(|old| {
-            let changed = !same_but_for_times(old, &wanted);
+            let changed = !object::same_but_for_times(old, &wanted);
             if changed {
                 *old = Arc::new(wanted);
             }
@@ -508,41 +475,11 @@ fn publish<T: PartialEq>(to: &watch::Sender<T>, value: T) {
     });
 }
 
-fn same_but_for_times(old: &[BareMetalHost], new: &[BareMetalHost]) -> bool {
-    let timeless = |host: &BareMetalHost| {
-        let mut host = host.clone();
-        if let Some(status) = &mut host.status {
-            status.last_updated = None;
-        }
-        host
-    };
-    old.len() == new.len()
-        && old
-            .iter()
-            .zip(new)
-            .all(|(old, new)| timeless(old) == timeless(new))
-}
-
 fn refusal(error: &ClientError) -> Problem {
     Problem {
         what: error.to_string(),
         next: "the box tries again; if it stays, look at Ironic's log: `kubectl -n kube-system logs ironic-box`".to_owned(),
     }
-}
-
-fn parse_policy(word: &str) -> Option<InstallPolicy> {
-    match word {
-        "blank" => Some(InstallPolicy::Blank),
-        "wipe" => Some(InstallPolicy::Wipe),
-        "never" => Some(InstallPolicy::Never),
-        _ => None,
-    }
-}
-
-/// The address that the host had when its ramdisk last reported.
-fn known_address(object: &BareMetalHost) -> Option<std::net::Ipv4Addr> {
-    let nics = &object.status.as_ref()?.hardware.as_ref()?.nics;
-    nics.iter().find(|nic| nic.pxe)?.ip.parse().ok()
 }
 
 fn rfc3339(seconds: i64) -> String {

@@ -20,6 +20,7 @@ mod object;
 mod objects;
 mod plan;
 mod policy;
+mod poll;
 mod record;
 mod ssh;
 mod store;
@@ -40,8 +41,9 @@ use crate::{
     paths::Paths,
     status::{StatusSender, Update},
 };
-use actor::{Inputs, IronicEnd, Pace, Settings};
+use actor::{Inputs, Pace, Settings};
 use kube_store::KubeStore;
+use poll::IronicEnd;
 
 /// For one request to Ironic; an emulated box takes seconds for some.
 const IRONIC_TIMEOUT: Duration = Duration::from_mins(1);

@@ -1,5 +1,7 @@
 //! A host as a `BareMetalHost`: what a person who knows Metal3 expects to read.
 
+use std::net::Ipv4Addr;
+
 use firstlight_api::{
     bmh::{
         BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, BootMode, ChecksumType, ErrorType,
@@ -182,4 +184,26 @@ fn operation(
         ProvisioningState::Provisioning => Some(&mut history.provision),
         _ => None,
     }
+}
+
+/// The address that the host had when its ramdisk last reported.
+pub fn known_address(object: &BareMetalHost) -> Option<Ipv4Addr> {
+    let nics = &object.status.as_ref()?.hardware.as_ref()?.nics;
+    nics.iter().find(|nic| nic.pxe)?.ip.parse().ok()
+}
+
+/// A changed `lastUpdated` alone is no reason to write.
+pub fn same_but_for_times(old: &[BareMetalHost], new: &[BareMetalHost]) -> bool {
+    let timeless = |host: &BareMetalHost| {
+        let mut host = host.clone();
+        if let Some(status) = &mut host.status {
+            status.last_updated = None;
+        }
+        host
+    };
+    old.len() == new.len()
+        && old
+            .iter()
+            .zip(new)
+            .all(|(old, new)| timeless(old) == timeless(new))
 }

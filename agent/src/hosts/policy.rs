@@ -13,6 +13,16 @@ pub enum Verdict {
     LeaveAlone(Problem),
 }
 
+/// The word in the annotation of a `BareMetalHost`; another one means nothing.
+pub fn parse(word: &str) -> Option<InstallPolicy> {
+    match word {
+        "blank" => Some(InstallPolicy::Blank),
+        "wipe" => Some(InstallPolicy::Wipe),
+        "never" => Some(InstallPolicy::Never),
+        _ => None,
+    }
+}
+
 /// `name` is the host's, for the sentence that says what to do.
 pub fn judge(policy: InstallPolicy, report: &Report, name: &str) -> Verdict {
     match policy {

@@ -23,9 +23,10 @@ use firstlight_netboot::{BootTarget, MacAddr};
 use tokio::{io::AsyncWriteExt, net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{
-    actor::{self, Inputs, IronicEnd, Pace, Settings},
+    actor::{self, Inputs, Pace, Settings},
     apply::node_uuid,
     image::NodeImage,
+    poll::IronicEnd,
     store::HostStore,
 };
 use crate::fleet::{self, Fleet, Input};

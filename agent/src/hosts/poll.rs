@@ -1,0 +1,45 @@
+//! Asks Ironic for its nodes, again and again, so that the owner of the hosts never waits for it.
+
+use std::time::Duration;
+
+use firstlight_ironic::{Client, ClientError, Node};
+use tokio::sync::{mpsc, watch};
+
+use crate::clock;
+
+/// Ironic, as the controller uses it.
+#[derive(Clone, Debug)]
+pub struct IronicEnd {
+    pub client: Client,
+    /// Where hosts get images: `http://172.22.0.1`.
+    pub box_http: String,
+}
+
+/// One look at all nodes, and the uptime at which it was begun.
+pub struct Look {
+    pub nodes: Result<Vec<Node>, ClientError>,
+    pub asked: Duration,
+}
+
+/// `pause` is the time between two looks; a change of it, even to the same value, asks at once.
+pub async fn run(
+    mut ironic: watch::Receiver<Option<IronicEnd>>,
+    mut pause: watch::Receiver<Duration>,
+    looks: mpsc::Sender<Look>,
+) -> anyhow::Result<()> {
+    loop {
+        let Some(end) = ironic.wait_for(Option::is_some).await?.clone() else {
+            continue;
+        };
+        let rest = *pause.borrow_and_update();
+        let asked = clock::uptime();
+        let nodes = end.client.nodes().await;
+        if looks.send(Look { nodes, asked }).await.is_err() {
+            return Ok(());
+        }
+        tokio::select! {
+            () = tokio::time::sleep(rest) => {}
+            changed = pause.changed() => changed?,
+        }
+    }
+}
