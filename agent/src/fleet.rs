@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
+    time::Duration,
 };
 
 use firstlight_api::report::{Directive, Progress, Report};
@@ -64,6 +65,8 @@ pub struct Controller {
     pub view: watch::Sender<Arc<View>>,
 }
 
+/// The controller answers at once, or something is wrong with it; the ramdisk asks again.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Inputs that may wait for the controller; hosts repeat themselves, so what is beyond is dropped.
 const BACKLOG: usize = 256;
 
@@ -102,7 +105,10 @@ impl Fleet {
             seconds: 5,
             reason: "the box is still starting".to_owned(),
         };
-        answered.await.unwrap_or_else(|_| busy())
+        match tokio::time::timeout(ANSWER_TIME, answered).await {
+            Ok(Ok(directive)) => directive,
+            Ok(Err(_)) | Err(_) => busy(),
+        }
     }
 }
 

@@ -11,10 +11,12 @@ pub fn render(status: &SiteStatus) -> String {
     let mut line = |args: std::fmt::Arguments<'_>| {
         writeln!(text, "{args}").expect("a String takes every text");
     };
-    line(format_args!(
-        "Firstlight {} - site {}",
-        status.version, status.site
-    ));
+    let site = if status.site.is_empty() {
+        String::new()
+    } else {
+        format!(" - site {}", status.site)
+    };
+    line(format_args!("Firstlight {}{site}", status.version));
     match address(status) {
         Some(address) => line(format_args!(
             "  page      http://{address}/  ({} {})",

@@ -57,7 +57,12 @@ pub fn render(status: &SiteStatus) -> String {
 }
 
 fn write_page(out: &mut String, status: &SiteStatus) -> fmt::Result {
-    let site = Text(&status.site);
+    // Before site.yaml is read the site has no name.
+    let site = Text(if status.site.is_empty() {
+        "Firstlight"
+    } else {
+        &status.site
+    });
     let (class, word) = readiness(status);
     write!(
         out,

@@ -1,9 +1,10 @@
 //! Sockets and limits of the HTTP server.
 
 use std::{
+    collections::HashMap,
     convert::Infallible,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -14,7 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::watch,
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,7 @@ use crate::{network::Segment, status::StatusSender};
 
 /// Connections at a time and address served; a rack of hosts needs a few each.
 const CONNECTIONS: usize = 512;
+const CONNECTIONS_PER_CLIENT: usize = 64;
 /// For a request's head, and for an idle connection.
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// A client that takes no bytes for so long is gone.
@@ -111,21 +113,23 @@ pub async fn serve_segment(
 }
 
 pub(super) async fn accept(web: Web, listener: TcpListener, stop: CancellationToken) -> Result<()> {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Places::default();
     let mut connections = JoinSet::new();
     loop {
-        let place = places.clone().acquire_owned().await?;
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => break,
         };
         match accepted {
+            // Without a place the connection is closed: a client that opens so many waits for none of them.
             Ok((stream, peer)) => {
-                let web = web.clone();
-                connections.spawn(async move {
-                    serve_connection(web, stream, peer.ip()).await;
-                    drop(place);
-                });
+                if let Some(place) = places.take(peer.ip()) {
+                    let web = web.clone();
+                    connections.spawn(async move {
+                        serve_connection(web, stream, peer.ip()).await;
+                        drop(place);
+                    });
+                }
             }
             // Out of file descriptors, or the client was gone again: neither may end the server.
             Err(error) => {
@@ -137,6 +141,48 @@ pub(super) async fn accept(web: Web, listener: TcpListener, stop: CancellationTo
     }
     connections.shutdown().await;
     Ok(())
+}
+
+/// Open connections by client.
+#[derive(Clone, Default)]
+struct Places(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// Held while a connection is open.
+struct Place {
+    places: Places,
+    peer: IpAddr,
+}
+
+impl Places {
+    fn take(&self, peer: IpAddr) -> Option<Place> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = open.values().sum();
+        let own = open.entry(peer).or_default();
+        if all >= CONNECTIONS || *own >= CONNECTIONS_PER_CLIENT {
+            tracing::warn!(%peer, all, own, "too many HTTP connections, one was closed");
+            if *own == 0 {
+                open.remove(&peer);
+            }
+            return None;
+        }
+        *own += 1;
+        Some(Place {
+            places: self.clone(),
+            peer,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = open.get_mut(&self.peer) {
+            *own -= 1;
+            if *own == 0 {
+                open.remove(&self.peer);
+            }
+        }
+    }
 }
 
 async fn serve_connection(web: Web, stream: TcpStream, peer: IpAddr) {
@@ -161,5 +207,32 @@ async fn serve_connection(web: Web, stream: TcpStream, peer: IpAddr) {
         .await;
     if let Err(error) = served {
         tracing::debug!(%peer, %error, "an HTTP connection broke");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_cannot_take_all_places_and_gives_its_own_back() {
+        let (places, greedy, other) = (
+            Places::default(),
+            IpAddr::from([172, 22, 0, 100]),
+            IpAddr::from([172, 22, 0, 101]),
+        );
+        let mut held: Vec<_> = (0..CONNECTIONS_PER_CLIENT)
+            .map(|_| places.take(greedy))
+            .collect();
+        assert!(held.iter().all(Option::is_some));
+        assert!(places.take(greedy).is_none());
+        assert!(places.take(other).is_some());
+        held.pop();
+        assert!(places.take(greedy).is_some());
+        drop(held);
+        assert!(
+            places.0.lock().is_ok_and(|open| open.is_empty()),
+            "nothing is kept of clients that are gone"
+        );
     }
 }

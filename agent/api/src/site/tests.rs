@@ -325,3 +325,28 @@ fn the_published_schema_is_current() {
         "renew it: UPDATE_GOLDEN=1 cargo test -p firstlight-api"
     );
 }
+
+proptest::proptest! {
+    /// A stick may hold anything: the parser answers, with places inside the text.
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "\\PC{0,200}") {
+        let _ = parse_site(&text);
+    }
+
+    #[test]
+    fn a_damaged_file_is_explained_or_read(at in 0_usize..400, byte in 0_u8.., cut in 0_usize..400) {
+        let text = format!(
+            "name: lab\nprovisioning:\n  interface: auto\n  address: 10.0.0.1/16\n  range: 10.0.1.0-10.0.2.255\ninstall: never\n\
+             sshKeys: ['{KEY}']\nhosts:\n- mac: 52:54:00:12:34:56\n  name: n1\n  address: 10.0.0.21\n"
+        );
+        let mut bytes = text.into_bytes();
+        if let Some(slot) = bytes.get_mut(at) {
+            *slot = byte;
+        }
+        bytes.truncate(bytes.len().saturating_sub(cut));
+        if let Err(SiteProblems(problems)) = parse_site(&bytes) {
+            proptest::prop_assert!(!problems.is_empty());
+            proptest::prop_assert!(problems.iter().all(|problem| problem.line > 0 && problem.column > 0 && !problem.message.is_empty()));
+        }
+    }
+}
