@@ -169,8 +169,7 @@ impl Steps {
         let running = self.progress.start(name, log.path(), expected);
         let started = Instant::now();
         let temporary = folder.join("unfinished");
-        let made = make_output(&temporary, &dir, log, make);
-        if let Err(error) = made {
+        if let Err(error) = make_output(&temporary, &dir, log, make) {
             running.failed();
             remove_tree(&temporary)?;
             return Err(error.context(format!("step {name} failed")));

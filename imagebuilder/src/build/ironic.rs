@@ -1,4 +1,4 @@
-//! Ironic's container image: Debian's Python, wheels from PyPI, and the steps that `rootfs/ironic/README.md` lists.
+//! Ironic's container image: Debian's Python, wheels from the Python package index, and the steps that `rootfs/ironic/README.md` lists.
 
 use std::fs;
 use std::path::Path;

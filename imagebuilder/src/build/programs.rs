@@ -3,7 +3,7 @@
 use std::env;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
@@ -174,7 +174,7 @@ pub fn build_go(
 fn linker_flags(module: &Path) -> Result<String> {
     let text = fs::read_to_string(module.join("go.mod"))
         .with_context(|| format!("reading {}/go.mod", module.display()))?;
-    let mut flags = String::from("-s -w");
+    let mut values = Vec::new();
     if let Some(version) = required_version(&text, "k8s.io/kubernetes") {
         let numbers: Vec<&str> = version.trim_start_matches('v').split('.').collect();
         ensure!(
@@ -186,26 +186,31 @@ fn linker_flags(module: &Path) -> Result<String> {
             "k8s.io/component-base/version",
             "k8s.io/client-go/pkg/version",
         ] {
-            for (name, value) in [
-                ("gitVersion", version),
-                ("gitMajor", numbers[0]),
-                ("gitMinor", numbers[1]),
-                ("gitTreeState", "clean"),
-            ] {
-                flags.push_str(&format!(" -X {package}.{name}={value}"));
-            }
-            flags.push_str(&format!(" -X {package}.buildDate=2026-11-01T00:00:00Z"));
+            values.extend([
+                (format!("{package}.gitVersion"), version),
+                (format!("{package}.gitMajor"), numbers[0]),
+                (format!("{package}.gitMinor"), numbers[1]),
+                (format!("{package}.gitTreeState"), "clean"),
+                (format!("{package}.buildDate"), "2026-11-01T00:00:00Z"),
+            ]);
         }
     }
-    if let Some(version) = required_version(&text, "github.com/containerd/containerd/v2") {
-        flags.push_str(&format!(
-            " -X github.com/containerd/containerd/v2/version.Version={version}"
-        ));
+    let variables = [
+        ("github.com/containerd/containerd/v2", "version.Version"),
+        (
+            "github.com/containernetworking/plugins",
+            "pkg/utils/buildversion.BuildVersion",
+        ),
+    ];
+    for (dependency, variable) in variables {
+        if let Some(version) = required_version(&text, dependency) {
+            values.push((format!("{dependency}/{variable}"), version));
+        }
     }
-    if let Some(version) = required_version(&text, "github.com/containernetworking/plugins") {
-        flags.push_str(&format!(" -X github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion={version}"));
-    }
-    Ok(flags)
+    let values = values
+        .iter()
+        .map(|(variable, value)| format!(" -X {variable}={value}"));
+    Ok(format!("-s -w{}", values.collect::<String>()))
 }
 
 /// The version that a `go.mod` requires of a module.
@@ -252,16 +257,22 @@ pub fn build_rust(work: &Work, settings: &Settings, package: &str, out: &Path) -
 
 /// Paths of the build machine stay out of the binaries.
 fn rust_flags(settings: &Settings) -> String {
-    let mut flags = format!(
-        "-C target-feature=+crt-static --remap-path-prefix={}=/firstlight",
-        settings.source.display()
-    );
-    let home = env::var_os("CARGO_HOME").map(std::path::PathBuf::from);
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")));
-    if let Some(home) = home {
-        flags.push_str(&format!(" --remap-path-prefix={}=/cargo", home.display()));
-    }
-    flags
+    let folders = [
+        (Some(settings.source.clone()), "/firstlight"),
+        (home, "/cargo"),
+    ];
+    let remaps = folders.iter().filter_map(|(from, to)| {
+        Some(format!(
+            " --remap-path-prefix={}={to}",
+            from.as_ref()?.display()
+        ))
+    });
+    format!(
+        "-C target-feature=+crt-static{}",
+        remaps.collect::<String>()
+    )
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ impl Recipe<'_> {
         })
     }
 
-    /// Ironic and what it needs from PyPI.
+    /// Ironic and what it needs from the Python package index.
     pub fn ironic_wheels(&self) -> Result<Output> {
         let list = self.settings.rootfs("ironic").join("requirements.txt");
         let key = Key::new("wheels", 1).path(&list)?;

@@ -1,4 +1,4 @@
-//! The CycloneDX bill of materials beside the image: Debian packages, crates, Go modules, Python packages.
+//! The `CycloneDX` bill of materials beside the image: Debian packages, crates, Go modules, Python packages.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

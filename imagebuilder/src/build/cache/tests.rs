@@ -91,7 +91,7 @@ fn only_the_newest_outputs_are_kept() {
                 )
                 .unwrap()
         })
-        .last()
+        .next_back()
         .unwrap();
     let kept = fs::read_dir(dir.path().join("steps/demo"))
         .unwrap()
