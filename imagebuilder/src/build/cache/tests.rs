@@ -80,7 +80,7 @@ fn the_key_sees_names_bits_links_and_bytes_but_not_build_folders() {
 fn only_the_newest_outputs_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let steps = steps(dir.path());
-    let last = (0..KEPT + 2)
+    let mut outputs: Vec<Output> = (0..KEPT + 2)
         .map(|number| {
             steps
                 .run(
@@ -91,8 +91,8 @@ fn only_the_newest_outputs_are_kept() {
                 )
                 .unwrap()
         })
-        .next_back()
-        .unwrap();
+        .collect();
+    let last = outputs.pop().unwrap();
     let kept = fs::read_dir(dir.path().join("steps/demo"))
         .unwrap()
         .filter(|entry| entry.as_ref().unwrap().path().is_dir())
