@@ -173,3 +173,6 @@ impl ServerCertVerifier for Unchecked {
         self.0.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests;

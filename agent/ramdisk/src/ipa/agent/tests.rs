@@ -6,9 +6,11 @@
 
 use std::time::Duration;
 
+use firstlight_api::report::Phase;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::super::event::{Failure, Request};
 use super::*;
 
 const TOKEN: &str = "tok-1";
