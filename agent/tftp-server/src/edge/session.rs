@@ -2,13 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::reader::Reader;
 use super::{Shared, Source, TransferReport};
@@ -70,6 +71,7 @@ async fn serve(
         socket,
         reader: Reader::new(source),
         started,
+        timer: Box::pin(sleep_until(started)),
         repeats: Some(repeats),
         packets: Vec::new(),
     };
@@ -119,6 +121,9 @@ struct Session {
     socket: UdpSocket,
     reader: Reader,
     started: Instant,
+    /// Fires at the deadline or before. It is not moved for every packet: a new timer may wake another thread, which costs
+    /// as much as the packet.
+    timer: Pin<Box<Sleep>>,
     /// Open until the client has answered.
     repeats: Option<mpsc::Receiver<()>>,
     /// Reused for every window.
@@ -151,6 +156,9 @@ impl Session {
 
     async fn next_input(&mut self, buffer: &mut [u8]) -> io::Result<Input> {
         let deadline = self.started + self.transfer.deadline();
+        if self.timer.is_elapsed() || deadline < self.timer.deadline() {
+            self.timer.as_mut().reset(deadline);
+        }
         loop {
             let length = tokio::select! {
                 biased;
@@ -161,7 +169,13 @@ impl Session {
                     received?
                 }
                 Some(()) = next_repeat(self.repeats.as_mut()) => return Ok(Input::RequestAgain),
-                () = tokio::time::sleep_until(deadline) => return Ok(Input::Tick),
+                () = &mut self.timer => {
+                    if Instant::now() >= deadline {
+                        return Ok(Input::Tick);
+                    }
+                    self.timer.as_mut().reset(deadline);
+                    continue;
+                }
             };
             match ClientPacket::parse(&buffer[..length]) {
                 Ok(ClientPacket::Ack(block)) => return Ok(Input::Ack(block)),
