@@ -3,11 +3,12 @@
 //! Must not: open sockets, read a clock, draw random numbers. `now` is the time since the client was made. The client sends
 //! no client identifier: leases are keyed by MAC, and the firmware that booted this machine had none of ours either.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, Opcode, OptionCode};
-use dhcproto::{Decodable, Encodable};
+use dhcproto::Encodable;
+use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, OptionCode};
 
 /// Between two sends of the same question: doubled from the first to the last. A port that spanning tree still blocks
 /// swallows the first ones, so the last is short too.
@@ -230,7 +231,7 @@ impl Client {
         }
         match (&self.state, reply.kind) {
             (State::Selecting, MessageType::Offer) => {
-                let Some(server) = reply.server else {
+                let Some(server) = reply.server() else {
                     return Vec::new();
                 };
                 let offer = Box::new(Offer {
@@ -276,68 +277,82 @@ impl Client {
     }
 }
 
-/// A server's message, as far as a client cares.
+/// A server's message, as far as a client cares. Read by hand: dhcproto's decoder asserts what a packet claims.
 struct Reply {
     xid: u32,
     mac: [u8; 6],
     kind: MessageType,
     address: Ipv4Addr,
-    server: Option<Ipv4Addr>,
-    message: Message,
+    options: BTreeMap<u8, Vec<u8>>,
 }
+
+/// Length of the fixed fields of BOOTP, with the four bytes that announce DHCP's options.
+const FIXED: usize = 240;
+const MAGIC: [u8; 4] = [99, 130, 83, 99];
+const BOOT_REPLY: u8 = 2;
+const ETHERNET: [u8; 2] = [1, 6];
 
 impl Reply {
     fn parse(packet: &[u8]) -> Option<Self> {
-        let message = Message::from_bytes(packet).ok()?;
-        // `chaddr()` panics when a packet claims more than the field's 16 bytes.
-        if message.opcode() != Opcode::BootReply || message.hlen() != 6 {
+        let (fixed, options) = packet.split_at_checked(FIXED)?;
+        if fixed[0] != BOOT_REPLY || fixed[1..3] != ETHERNET || !fixed.ends_with(&MAGIC) {
             return None;
         }
-        let server = match message.opts().get(OptionCode::ServerIdentifier) {
-            Some(DhcpOption::ServerIdentifier(server)) => Some(*server),
-            _ => None,
+        let options = collect_options(options);
+        let [kind] = options.get(&u8::from(OptionCode::MessageType))?[..] else {
+            return None;
         };
         Some(Self {
-            xid: message.xid(),
-            mac: message.chaddr().get(..6)?.try_into().ok()?,
-            kind: message.opts().msg_type()?,
-            address: message.yiaddr(),
-            server,
-            message,
+            xid: u32::from_be_bytes(fixed[4..8].try_into().ok()?),
+            mac: fixed[28..34].try_into().ok()?,
+            kind: MessageType::from(kind),
+            address: Ipv4Addr::from(<[u8; 4]>::try_from(&fixed[16..20]).ok()?),
+            options,
         })
     }
 
+    fn option(&self, code: OptionCode) -> Option<&[u8]> {
+        self.options.get(&u8::from(code)).map(Vec::as_slice)
+    }
+
+    /// The first address of an option that holds one or more.
+    fn option_address(&self, code: OptionCode) -> Option<Ipv4Addr> {
+        self.option(code)?
+            .first_chunk::<4>()
+            .map(|octets| Ipv4Addr::from(*octets))
+    }
+
+    fn seconds(&self, code: OptionCode) -> Option<Duration> {
+        let bytes = self.option(code)?.try_into().ok()?;
+        Some(Duration::from_secs(u64::from(u32::from_be_bytes(bytes))))
+    }
+
+    fn server(&self) -> Option<Ipv4Addr> {
+        self.option_address(OptionCode::ServerIdentifier)
+    }
+
     fn lease(&self) -> Option<Lease> {
-        let options = self.message.opts();
-        let seconds = |option: Option<&DhcpOption>| match option {
-            Some(
-                DhcpOption::AddressLeaseTime(s) | DhcpOption::Renewal(s) | DhcpOption::Rebinding(s),
-            ) => Some(Duration::from_secs(u64::from(*s))),
-            _ => None,
-        };
-        let prefix = match options.get(OptionCode::SubnetMask) {
-            Some(DhcpOption::SubnetMask(mask))
-                if mask.to_bits().leading_ones() == mask.to_bits().count_ones() =>
-            {
-                mask.to_bits().leading_ones()
-            }
+        let mask = self
+            .option_address(OptionCode::SubnetMask)
+            .map(Ipv4Addr::to_bits);
+        let prefix = match mask {
+            Some(mask) if mask.leading_ones() == mask.count_ones() => mask.leading_ones(),
             _ => classful_prefix(self.address),
         };
-        let router = match options.get(OptionCode::Router) {
-            Some(DhcpOption::Router(routers)) => routers.first().copied(),
-            _ => None,
-        };
-        let hostname = match options.get(OptionCode::Hostname) {
-            Some(DhcpOption::Hostname(name)) => Some(name.clone()),
-            _ => None,
-        };
+        let hostname = self.option(OptionCode::Hostname).and_then(|name| {
+            let name = std::str::from_utf8(name).ok()?.trim_end_matches('\0');
+            (!name.is_empty() && name.len() <= 64).then(|| name.to_owned())
+        });
         // Shorter than this is a mistake that would only flood the network.
-        let expire =
-            seconds(options.get(OptionCode::AddressLeaseTime))?.max(Duration::from_secs(30));
-        let rebind = seconds(options.get(OptionCode::Rebinding))
+        let expire = self
+            .seconds(OptionCode::AddressLeaseTime)?
+            .max(Duration::from_secs(30));
+        let rebind = self
+            .seconds(OptionCode::Rebinding)
             .filter(|t2| *t2 < expire)
             .unwrap_or(expire / 8 * 7);
-        let renew = seconds(options.get(OptionCode::Renewal))
+        let renew = self
+            .seconds(OptionCode::Renewal)
             .filter(|t1| *t1 < rebind)
             .unwrap_or(rebind.min(expire / 2));
         let usable = !self.address.is_unspecified()
@@ -347,13 +362,31 @@ impl Reply {
         usable.then_some(Lease {
             address: self.address,
             prefix: u8::try_from(prefix).ok()?,
-            router,
-            server: self.server?,
+            router: self.option_address(OptionCode::Router),
+            server: self.server()?,
             hostname,
             renew: renew.max(Duration::from_secs(10)),
             rebind,
             expire,
         })
+    }
+}
+
+/// By code; an option that comes in parts (RFC 3396) is joined, one that reaches beyond the packet ends the list.
+fn collect_options(mut rest: &[u8]) -> BTreeMap<u8, Vec<u8>> {
+    let mut options: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+    loop {
+        match rest {
+            [0, after @ ..] => rest = after,
+            [255, ..] | [] | [_] => return options,
+            [code, length, after @ ..] => {
+                let Some((data, after)) = after.split_at_checked(usize::from(*length)) else {
+                    return options;
+                };
+                options.entry(*code).or_default().extend_from_slice(data);
+                rest = after;
+            }
+        }
     }
 }
 

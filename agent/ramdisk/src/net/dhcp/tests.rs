@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use dhcproto::Decodable;
+use dhcproto::v4::Opcode;
 use proptest::prelude::*;
 
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0xaa, 0xbb, 0xcc];
@@ -280,7 +282,15 @@ fn odd_leases_are_mended_and_useless_ones_refused() {
 
 proptest! {
     #[test]
-    fn any_datagram_is_answered(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn any_datagram_is_answered(
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..400), ours in any::<bool>(),
+    ) {
+        if ours && bytes.len() > FIXED {
+            bytes[..3].copy_from_slice(&[BOOT_REPLY, 1, 6]);
+            bytes[4..8].copy_from_slice(&100u32.to_be_bytes());
+            bytes[28..34].copy_from_slice(&MAC);
+            bytes[FIXED - 4..FIXED].copy_from_slice(&MAGIC);
+        }
         let (mut bound, _) = bound();
         let mut new = client();
         new.poll(at(0));
