@@ -87,7 +87,12 @@ impl Cli {
             Command::Check { file } => {
                 let site = check::check_file(&file)?;
                 let hosts = site.hosts.len();
-                Ok(format!("{}: good. Site {}, box at {}, {hosts} servers named\n", file.display(), site.name, site.provisioning.address))
+                Ok(format!(
+                    "{}: good. Site {}, box at {}, {hosts} servers named\n",
+                    file.display(),
+                    site.name,
+                    site.provisioning.address
+                ))
             }
         }
     }
@@ -96,7 +101,11 @@ impl Cli {
 impl BuildArgs {
     fn settings(self) -> Result<Settings> {
         if !self.mirror.starts_with("http://") && !self.mirror.starts_with("https://") {
-            return Err(UsageError(format!("--mirror {}: not a URL; write it like {DEFAULT_MIRROR}", self.mirror)).into());
+            return Err(UsageError(format!(
+                "--mirror {}: not a URL; write it like {DEFAULT_MIRROR}",
+                self.mirror
+            ))
+            .into());
         }
         Ok(Settings {
             source: find_source()?,
@@ -104,7 +113,11 @@ impl BuildArgs {
             output: std::path::absolute(&self.output).context("reading the current folder")?,
             mirror: self.mirror.trim_end_matches('/').to_owned(),
             site: self.site,
-            debian: if self.refresh { Reuse::Never } else { Reuse::Cached },
+            debian: if self.refresh {
+                Reuse::Never
+            } else {
+                Reuse::Cached
+            },
         })
     }
 }
@@ -114,8 +127,16 @@ impl FlashArgs {
         flash::FlashPlan {
             image: self.image,
             device: self.device,
-            target: if self.force { flash::Target::Any } else { flash::Target::RemovableOnly },
-            confirm: if self.yes { flash::Confirm::Given } else { flash::Confirm::Ask },
+            target: if self.force {
+                flash::Target::Any
+            } else {
+                flash::Target::RemovableOnly
+            },
+            confirm: if self.yes {
+                flash::Confirm::Given
+            } else {
+                flash::Confirm::Ask
+            },
         }
     }
 }
