@@ -8,6 +8,7 @@ import compileall
 import os
 import py_compile
 import shutil
+import sqlite3
 import subprocess
 import sys
 
@@ -63,6 +64,23 @@ def make_database():
     os.unlink(config)
 
 
+def settle_database():
+    """Write the database again with its tables and indexes in the order of their names: SQLAlchemy's order is random."""
+    settled = DATABASE + '.settled'
+    source, target = sqlite3.connect(DATABASE), sqlite3.connect(settled)
+    select = "SELECT name, sql FROM sqlite_master WHERE type = ? AND sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY name"
+    for name, sql in source.execute(select, ('table',)).fetchall():
+        target.execute(sql)
+        for row in source.execute(f'SELECT * FROM "{name}" ORDER BY rowid'):
+            target.execute(f'INSERT INTO "{name}" VALUES ({",".join("?" * len(row))})', row)
+    for _, sql in source.execute(select, ('index',)).fetchall():
+        target.execute(sql)
+    target.commit()
+    target.close()
+    source.close()
+    os.replace(settled, DATABASE)
+
+
 def compile_all():
     """By hash, never checked: the files cannot change under a read-only root, and their times say nothing."""
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
@@ -78,6 +96,7 @@ def main():
         os.execve(sys.executable, [sys.executable, '-B', *sys.argv], clean)
     trim()
     make_database()
+    settle_database()
     compile_all()
     remove('/tmp/home')
     # Where the pod's volumes appear.

@@ -87,7 +87,7 @@ impl Recipe<'_> {
     /// The disk image that hosts get.
     pub fn node_image(&self, tools: &Tools, tree: &Output) -> Result<Output> {
         let config = self.settings.rootfs("node").join("grub.cfg");
-        let key = Key::new("node", 2)
+        let key = Key::new("node", 3)
             .output(tools.output())
             .output(tree)
             .path(&config)?;

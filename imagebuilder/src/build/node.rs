@@ -85,8 +85,8 @@ fn format_root(work: &Work, tools: &Tools, tree: &Path, root: &Path) -> Result<(
         .program("usr/sbin/mke2fs", &work.log)
         .env("SOURCE_DATE_EPOCH", SOURCE_DATE_EPOCH.to_string())
         .args([
-            "-q", "-t", "ext4", "-b", "4096", "-m", "1", "-J", "size=32", "-L", "root", "-U",
-            ROOT_ID,
+            "-q", "-t", "ext4", "-b", "4096", "-i", "16384", "-m", "1", "-J", "size=32", "-L",
+            "root", "-U", ROOT_ID,
         ])
         .arg("-E")
         .arg(format!(

@@ -153,7 +153,9 @@ impl Recipe<'_> {
     /// The root file system of Ironic's container.
     pub fn ironic_tree(&self, wheels: &Output) -> Result<Output> {
         let spec = self.tree_spec("ironic", Variant::Extract);
+        let ours = ["launch.py", "finish.py"].map(|name| spec.recipe.join(name));
         let key = self.tree_key("ironic-tree", &spec)?.output(wheels);
+        let key = key.paths(ours.iter().map(PathBuf::as_path))?;
         self.steps
             .run("ironic-tree", key, self.settings.debian, |work| {
                 ironic::make_tree(work, self.settings, &spec, wheels)
