@@ -159,11 +159,13 @@ fn echo_until(stop: &AtomicBool, stream: UnixStream) {
     let mut sockets = SocketSet::new(vec![]);
     let handle = sockets.add(tcp::Socket::new(buffer(), buffer()));
     while !stop.load(Ordering::Relaxed) {
-        interface.poll(now(), &mut peer, &mut sockets);
+        // Before the first poll: a connection that is already waiting must not be refused.
         let socket = sockets.get_mut::<tcp::Socket>(handle);
         if !socket.is_open() {
             socket.listen(80).unwrap();
         }
+        interface.poll(now(), &mut peer, &mut sockets);
+        let socket = sockets.get_mut::<tcp::Socket>(handle);
         while socket.can_recv() && socket.can_send() {
             let room = socket.send_capacity() - socket.send_queue();
             let data = socket
