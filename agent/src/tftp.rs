@@ -7,7 +7,11 @@ use tftp_server::{FilePath, Limits, OpenFile, Provider, Server, Source};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{network::Segment, status::StatusSender, web::Web};
+use crate::{
+    network::{self, Segment},
+    status::StatusSender,
+    web::Web,
+};
 
 const PORT: u16 = 69;
 /// All that firmware, shim and GRUB load; kernel and initramfs come over HTTP, but TFTP has them for odd machines.
@@ -68,14 +72,7 @@ pub async fn run(
                 .await
                 .context("serving TFTP")
         };
-        let moved = async {
-            segment
-                .wait_for(|segment| {
-                    segment.as_ref().map(|segment| segment.address.address()) != address
-                })
-                .await
-                .is_ok()
-        };
+        let moved = network::moved_from(address, &mut segment);
         tokio::select! {
             result = serving => match result {
                 Ok(()) => return Ok(()),

@@ -38,6 +38,18 @@ pub struct Segment {
     pub address: Ipv4Cidr,
 }
 
+/// Waits until the box's address is another than `address`; false when nobody will tell any more. Another interface with
+/// the same address is no move: it needs no new socket.
+pub async fn moved_from(
+    address: Option<Ipv4Addr>,
+    segment: &mut watch::Receiver<Option<Segment>>,
+) -> bool {
+    segment
+        .wait_for(|segment| segment.as_ref().map(|segment| segment.address.address()) != address)
+        .await
+        .is_ok()
+}
+
 /// Makes `box0`, trying again until it is there.
 pub async fn make_box_interface(
     paths: &Paths,

@@ -21,7 +21,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Web, route};
-use crate::{network::Segment, status::StatusSender};
+use crate::{
+    network::{self, Segment},
+    status::StatusSender,
+};
 
 /// Connections at a time and address served; a rack of hosts needs a few each.
 const CONNECTIONS: usize = 512;
@@ -94,15 +97,7 @@ pub async fn serve_segment(
                 None => std::future::pending().await,
             }
         };
-        let moved = async {
-            // Another interface with the same address needs no new socket.
-            segment
-                .wait_for(|segment| {
-                    segment.as_ref().map(|segment| segment.address.address()) != address
-                })
-                .await
-                .is_ok()
-        };
+        let moved = network::moved_from(address, &mut segment);
         tokio::select! {
             result = serving => return result,
             () = stop.cancelled() => return Ok(()),
