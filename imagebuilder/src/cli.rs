@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
-use crate::build::settings::{DEFAULT_MIRROR, Settings, find_cache, find_source};
+use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{UsageError, build, check, flash, inspect, vm};
 
 const EXAMPLES: &str = "Examples:
@@ -51,9 +51,9 @@ struct BuildArgs {
     /// Settings to put on the stick; they can be edited there later
     #[arg(long, value_name = "FILE")]
     site: Option<PathBuf>,
-    /// Debian mirror, for example `http://snapshot.debian.org/archive/debian/20261101T000000Z` for packages of a certain day
-    #[arg(long, value_name = "URL", default_value = DEFAULT_MIRROR)]
-    mirror: String,
+    /// Debian mirror instead of mmdebstrap's default: one near you, or a snapshot for packages of a certain day
+    #[arg(long, value_name = "URL")]
+    mirror: Option<String>,
     /// Ask the mirror for newer Debian packages instead of using the cached trees
     #[arg(long)]
     refresh: bool,
@@ -100,10 +100,10 @@ impl Cli {
 
 impl BuildArgs {
     fn settings(self) -> Result<Settings> {
-        if !self.mirror.starts_with("http://") && !self.mirror.starts_with("https://") {
+        let is_url = |mirror: &str| mirror.starts_with("http://") || mirror.starts_with("https://");
+        if let Some(mirror) = self.mirror.as_deref().filter(|mirror| !is_url(mirror)) {
             return Err(UsageError(format!(
-                "--mirror {}: not a URL; write it like {DEFAULT_MIRROR}",
-                self.mirror
+                "--mirror {mirror}: not a URL; write it like http://mirror.example/debian"
             ))
             .into());
         }
@@ -111,7 +111,9 @@ impl BuildArgs {
             source: find_source()?,
             cache: find_cache()?,
             output: std::path::absolute(&self.output).context("reading the current folder")?,
-            mirror: self.mirror.trim_end_matches('/').to_owned(),
+            mirror: self
+                .mirror
+                .map(|mirror| mirror.trim_end_matches('/').to_owned()),
             site: self.site,
             debian: if self.refresh {
                 Reuse::Never

@@ -14,7 +14,7 @@ use super::command::Program;
 use super::settings::{SOURCE_DATE_EPOCH, Settings};
 
 const SUITE: &str = "trixie";
-const COMPONENTS: &str = "main non-free-firmware";
+const COMPONENTS: &str = "main,non-free-firmware";
 
 /// How much of Debian is in the tree besides the named packages; mmdebstrap's variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,7 @@ pub fn bootstrap_with(
         .env("SOURCE_DATE_EPOCH", SOURCE_DATE_EPOCH.to_string())
         .arg("--mode=auto")
         .arg(format!("--variant={}", spec.variant.name()))
+        .arg(format!("--components={COMPONENTS}"))
         .arg(format!("--include={}", packages.join(",")));
     let exclude = spec.recipe.join("exclude");
     if exclude.exists() {
@@ -121,7 +122,7 @@ pub fn bootstrap_with(
     program
         .arg(SUITE)
         .arg(work.path(&format!("{name}.tar")))
-        .args(sources(&settings.mirror))
+        .args(sources(settings.mirror.as_deref()))
         .run()?;
     if spec.overlay.is_some() {
         fs::remove_file(work.path("overlay.tar"))?;
@@ -145,13 +146,18 @@ fn path_filter(line: &str) -> String {
     }
 }
 
-/// Lines of apt's sources. The security archive lies beside the main one: `…/debian-security` for `…/debian`.
-fn sources(mirror: &str) -> Vec<String> {
+/// Lines of apt's sources; none for mmdebstrap's own, which has updates and the security archive too. Elsewhere the
+/// security archive lies beside the main one: `…/debian-security` for `…/debian`.
+fn sources(mirror: Option<&str>) -> Vec<String> {
+    let Some(mirror) = mirror else {
+        return Vec::new();
+    };
+    let components = COMPONENTS.replace(',', " ");
     let security = security_mirror(mirror);
     vec![
-        format!("deb {mirror} {SUITE} {COMPONENTS}"),
-        format!("deb {mirror} {SUITE}-updates {COMPONENTS}"),
-        format!("deb {security} {SUITE}-security {COMPONENTS}"),
+        format!("deb {mirror} {SUITE} {components}"),
+        format!("deb {mirror} {SUITE}-updates {components}"),
+        format!("deb {security} {SUITE}-security {components}"),
     ]
 }
 
@@ -272,12 +278,12 @@ mod tests {
     #[test]
     fn the_security_archive_lies_beside_the_main_one() {
         assert_eq!(
-            security_mirror("http://deb.debian.org/debian"),
-            "http://deb.debian.org/debian-security"
+            security_mirror("http://mirror.example/debian"),
+            "http://mirror.example/debian-security"
         );
         assert_eq!(
-            security_mirror("http://snapshot.debian.org/archive/debian/20261101T000000Z"),
-            "http://snapshot.debian.org/archive/debian-security/20261101T000000Z"
+            security_mirror("http://snapshot.example/archive/debian/20261101T000000Z"),
+            "http://snapshot.example/archive/debian-security/20261101T000000Z"
         );
     }
 

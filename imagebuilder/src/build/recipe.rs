@@ -191,7 +191,10 @@ impl Recipe<'_> {
     /// The recipe, the overlay and the mirror; what the mirror holds today is not part of it (`--refresh` asks again).
     fn tree_key(&self, step: &str, spec: &TreeSpec) -> Result<Key> {
         let mut key = Key::new(step, 1)
-            .text("mirror", &self.settings.mirror)
+            .text(
+                "mirror",
+                self.settings.mirror.as_deref().unwrap_or_default(),
+            )
             .text("variant", &format!("{:?}", spec.variant));
         for name in ["packages", "exclude", "customize"] {
             let path = spec.recipe.join(name);

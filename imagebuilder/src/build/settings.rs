@@ -10,8 +10,6 @@ use super::cache::Reuse;
 /// The time all files in the image carry, in seconds since 1970: 2026-11-01. Same inputs, same bytes.
 pub const SOURCE_DATE_EPOCH: u64 = 1_793_491_200;
 
-pub const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
-
 /// Settings of one build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -20,7 +18,8 @@ pub struct Settings {
     /// `~/.cache/firstlight`.
     pub cache: PathBuf,
     pub output: PathBuf,
-    pub mirror: String,
+    /// Another Debian mirror than mmdebstrap's default.
+    pub mirror: Option<String>,
     pub site: Option<PathBuf>,
     /// Whether trees of Debian packages may come from the cache.
     pub debian: Reuse,
