@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use imagebuilder::build::build;
 use imagebuilder::build::cache::Reuse;
 use imagebuilder::build::progress::Progress;
-use imagebuilder::build::settings::{DEFAULT_MIRROR, Settings, find_cache, find_source};
+use imagebuilder::build::settings::{Settings, find_cache, find_source};
 use imagebuilder::vm::{file_of_image, kernel_of_image};
 
 use crate::figures;
@@ -39,7 +39,7 @@ pub fn build_site() -> Result<TestSite> {
             source: find_source()?,
             cache: find_cache()?,
             output: image.clone(),
-            mirror: DEFAULT_MIRROR.to_owned(),
+            mirror: None,
             site: Some(site),
             debian: Reuse::Cached,
         },
