@@ -135,6 +135,7 @@ struct Session<'a> {
     waiting: Vec<ServerSpec>,
     servers: Vec<Vm>,
     seen: SiteStatus,
+    /// Host names that have a forwarded SSH port.
     doors: BTreeSet<String>,
     leaks: usize,
     done: bool,
@@ -250,21 +251,25 @@ impl<'a> Session<'a> {
     }
 
     fn open_doors(&mut self, status: &SiteStatus) -> Result<()> {
+        if status.ready {
+            self.open_door("box", self.lab.box_address())?;
+        }
         for host in status
             .hosts
             .iter()
             .filter(|host| host.state == HostState::Running)
         {
-            let Ok(address) = host.address.parse::<Ipv4Addr>() else {
-                continue;
-            };
-            if self.doors.insert(host.mac.clone()) {
-                let door = self.lab.forward(0, SocketAddrV4::new(address, 22))?;
-                self.say(
-                    &host.name,
-                    format!("ssh -p {} admin@127.0.0.1", door.port()),
-                );
+            if let Ok(address) = host.address.parse() {
+                self.open_door(&host.name, address)?;
             }
+        }
+        Ok(())
+    }
+
+    fn open_door(&mut self, name: &str, address: Ipv4Addr) -> Result<()> {
+        if self.doors.insert(name.to_owned()) {
+            let door = self.lab.forward(0, SocketAddrV4::new(address, 22))?;
+            self.say(name, format!("ssh -p {} admin@127.0.0.1", door.port()));
         }
         Ok(())
     }
