@@ -43,7 +43,7 @@ pub fn judge(policy: InstallPolicy, report: &Report, name: &str) -> Verdict {
 
 fn leave(why: &str, name: &str) -> Verdict {
     Verdict::LeaveAlone(Problem {
-        what: format!("left alone: {why}"),
+        what: why.to_owned(),
         next: format!(
             "nothing, if its data matters; otherwise give it `install: wipe` in site.yaml and restart the box, or run \
              `kubectl annotate bmh {name} firstlight.internal/install=wipe`"
@@ -123,7 +123,7 @@ mod tests {
         };
         assert_eq!(
             problem.what,
-            "left alone: its disk /dev/vdb is not blank: dos, ntfs found"
+            "its disk /dev/vdb is not blank: dos, ntfs found"
         );
         assert!(
             problem
