@@ -4,6 +4,7 @@ Upstream's `ironic` command imports everything and then forks its worker, which 
 on a small box. Here the same service object runs in the first process, on a database made when the image was built.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -17,9 +18,9 @@ TEMPLATE = '/usr/share/ironic/empty.sqlite'
 CONFIG = '/run/firstlight/ironic/ironic.conf'
 
 
-def schema(path):
+def schema(path, mode):
     """The schema revision of a database file."""
-    with sqlite3.connect(f'file:{path}?mode=ro', uri=True) as database:
+    with contextlib.closing(sqlite3.connect(f'file:{path}?mode={mode}', uri=True)) as database:
         return database.execute('SELECT version_num FROM alembic_version').fetchall()
 
 
@@ -34,7 +35,8 @@ def prepare_database():
         directory = os.open(os.path.dirname(DATABASE), os.O_RDONLY)
         os.fsync(directory)
         os.close(directory)
-    elif schema(DATABASE) != schema(TEMPLATE):
+    # Not "ro" for ours: after a power cut the first to open it rolls a half-written transaction back.
+    elif schema(DATABASE, 'rw') != schema(TEMPLATE, 'ro'):
         upgrade = 'from ironic.command.dbsync import main; main()'
         subprocess.run([sys.executable, '-c', upgrade, '--config-file', CONFIG, 'upgrade'], check=True)
 

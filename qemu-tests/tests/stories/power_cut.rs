@@ -40,17 +40,17 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
         },
     )?;
     scene.tell(format_args!("{percent} % of the image is on the disk"));
-    let lockdown = scene.box_ssh().run("cat /sys/kernel/security/lockdown")?;
-    ensure!(
-        lockdown.contains("[integrity]"),
-        "the box does not run under Secure Boot: {lockdown}"
-    );
     scene.cut_box_power()?;
 
     scene.switch_box_on(spec)?;
     scene.wait_status("the box is ready again", Duration::from_mins(4), |status| {
         status.ready.then_some(())
     })?;
+    let lockdown = scene.box_ssh().run("cat /sys/kernel/security/lockdown")?;
+    ensure!(
+        lockdown.contains("[integrity]"),
+        "the box does not run under Secure Boot: {lockdown}"
+    );
     scene.wait_status(
         "the server runs its own system",
         Duration::from_mins(7),
