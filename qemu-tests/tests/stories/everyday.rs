@@ -27,8 +27,8 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     scene.wait_status("the page answers", Duration::from_mins(1), |_| Some(()))?;
     figures::BOX_PAGE.record_time(power_on.elapsed())?;
 
-    let server_on = scene.switch_server_on(&server)?;
     bring_up(scene, power_on)?;
+    let server_on = scene.switch_server_on(&server)?;
     let installed = install(scene, &mac, server_on)?;
     installed.run(&format!("sudo touch {MARK}"))?;
     kubernetes_view(scene)?;
@@ -40,10 +40,6 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
 }
 
 fn bring_up(scene: &mut Scene<'_>, power_on: Instant) -> Result<()> {
-    let first = scene.wait("a DHCP answer", Duration::from_mins(1), |scene| {
-        Ok(scene.lab.wire().report().first_dhcp_answer)
-    })?;
-    figures::BOX_DHCP.record_time(first.duration_since(power_on))?;
     for (step, title, figure) in [
         ("node", "the node is Ready", figures::BOX_NODE),
         ("ironic", "Ironic answers", figures::BOX_IRONIC),

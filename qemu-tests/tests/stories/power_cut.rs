@@ -1,4 +1,5 @@
-//! A Secure Boot box and a BIOS server; the box's power goes while the server's disk is written.
+//! A Secure Boot box and a BIOS server that is there before Kubernetes is; the box's power goes while the server's disk is
+//! written.
 
 use std::time::Duration;
 
@@ -28,9 +29,13 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     };
     let mac = format_mac(server.mac());
 
-    scene.switch_box_on(spec)?;
+    let power_on = scene.switch_box_on(spec)?;
     scene.wait_status("the page answers", Duration::from_mins(1), |_| Some(()))?;
     scene.switch_server_on(&server)?;
+    let first = scene.wait("a DHCP answer", Duration::from_mins(1), |scene| {
+        Ok(scene.lab.wire().report().first_dhcp_answer)
+    })?;
+    figures::BOX_DHCP.record_time(first.duration_since(power_on))?;
     let percent = scene.wait_status(
         "the image is being written",
         Duration::from_mins(5),
