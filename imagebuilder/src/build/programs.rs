@@ -236,7 +236,7 @@ pub fn build_rust(work: &Work, settings: &Settings, package: &str, out: &Path) -
     Program::new(cargo, &work.log)
         .current_dir(&settings.source)
         .env("CARGO_TARGET_DIR", &target)
-        .env("RUSTFLAGS", rust_flags(settings))
+        .env("RUSTFLAGS", rust_flags())
         .args([
             "build",
             "--profile",
@@ -255,24 +255,13 @@ pub fn build_rust(work: &Work, settings: &Settings, package: &str, out: &Path) -
     Ok(())
 }
 
-/// Paths of the build machine stay out of the binaries.
-fn rust_flags(settings: &Settings) -> String {
+/// Paths of the build machine stay out of the binaries. Cargo compiles the workspace by relative paths; naming its folder
+/// here would compile every crate again in the next clone.
+fn rust_flags() -> String {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")));
-    let folders = [
-        (Some(settings.source.clone()), "/firstlight"),
-        (home, "/cargo"),
-    ];
-    let remaps = folders.iter().filter_map(|(from, to)| {
-        Some(format!(
-            " --remap-path-prefix={}={to}",
-            from.as_ref()?.display()
-        ))
-    });
-    format!(
-        "-C target-feature=+crt-static{}",
-        remaps.collect::<String>()
-    )
+    let remap = home.map(|home| format!(" --remap-path-prefix={}=/cargo", home.display()));
+    format!("-C target-feature=+crt-static{}", remap.unwrap_or_default())
 }
 
 #[cfg(test)]
