@@ -11,6 +11,7 @@ mod image;
 mod images;
 mod ironic;
 mod layers;
+mod manifests;
 mod node;
 mod preflight;
 mod programs;
@@ -22,6 +23,7 @@ mod squashfs;
 mod summary;
 mod tools;
 mod versions;
+mod workload;
 
 use std::fs;
 use std::path::Path;
@@ -59,17 +61,28 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     let images = recipe.images_layer(&tools, &seed, &image_programs, &ironic_tree)?;
 
     let node_tree = recipe.node_tree()?;
-    let node = recipe.node_image(&tools, &node_tree)?;
+    let bootstrap = recipe.bootstrap_program()?;
+    let node = recipe.node_image(&tools, &node_tree, &kube_programs, &bootstrap)?;
     let payload = recipe.payload_layer(&tools, &kernel, &initrd, &node)?;
+
+    let nettools = recipe.nettools()?;
+    let parts = workload::Parts {
+        kube: &kube_programs,
+        programs: &image_programs,
+        nettools: &nettools,
+    };
+    let registry = recipe.registry_layer(&tools, parts)?;
 
     let agent_program = recipe.agent_program()?;
     let versions = versions::collect(settings, &kernel, &base_tree)?;
-    let agent = recipe.agent_layer(&tools, &agent_program, &versions)?;
+    let manifests = recipe.cluster_api_manifests(&kube_programs)?;
+    let agent = recipe.agent_layer(&tools, &agent_program, &manifests, &versions)?;
 
     let core = recipe.bios_core(&tools)?;
     let layers = [
         load_layer("agent", &agent)?,
         load_layer("payload", &payload)?,
+        load_layer("registry", &registry)?,
         load_layer("images", &images)?,
         load_layer("kube", &kube)?,
         load_layer("base", &base)?,

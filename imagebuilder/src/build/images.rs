@@ -42,6 +42,13 @@ pub fn plan_images(
             json!({"Entrypoint": ["/coredns"]}),
         ),
         (
+            "registry",
+            programs.path("registry"),
+            json!({"Entrypoint": ["/registry"]}),
+        ),
+        // One image for three pods; each names its program.
+        ("cluster-api", programs.path("cluster-api"), json!({})),
+        (
             "ironic",
             ironic.path("ironic.tar"),
             json!({"Entrypoint": ["/usr/bin/python3", "/usr/share/ironic/launch.py"]}),

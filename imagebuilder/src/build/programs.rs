@@ -91,7 +91,7 @@ pub const KUBE_PROGRAMS: &[GoProgram] = &[
     },
 ];
 
-/// Programs of container images, each in a folder of its own.
+/// Programs of container images, of the box and of nodes, each image in a folder of its own.
 pub const IMAGE_PROGRAMS: &[GoProgram] = &[
     GoProgram {
         module: "containers",
@@ -103,6 +103,36 @@ pub const IMAGE_PROGRAMS: &[GoProgram] = &[
         module: "containers",
         package: "./cmd/coredns",
         name: "coredns/coredns",
+        links: &[],
+    },
+    GoProgram {
+        module: "containers",
+        package: "./cmd/registry",
+        name: "registry/registry",
+        links: &[],
+    },
+    GoProgram {
+        module: "containers",
+        package: "./cmd/flannel",
+        name: "flannel/flannel",
+        links: &[],
+    },
+    GoProgram {
+        module: "cluster-api",
+        package: "sigs.k8s.io/cluster-api/core",
+        name: "cluster-api/core",
+        links: &[],
+    },
+    GoProgram {
+        module: "cluster-api",
+        package: "sigs.k8s.io/cluster-api/bootstrap/kubeadm",
+        name: "cluster-api/kubeadm-bootstrap",
+        links: &[],
+    },
+    GoProgram {
+        module: "cluster-api",
+        package: "sigs.k8s.io/cluster-api/controlplane/kubeadm",
+        name: "cluster-api/kubeadm-control-plane",
         links: &[],
     },
 ];
@@ -175,17 +205,29 @@ fn linker_flags(module: &Path) -> Result<String> {
     let text = fs::read_to_string(module.join("go.mod"))
         .with_context(|| format!("reading {}/go.mod", module.display()))?;
     let mut values = Vec::new();
-    if let Some(version) = required_version(&text, "k8s.io/kubernetes") {
+    for (dependency, packages) in [
+        (
+            "k8s.io/kubernetes",
+            &[
+                "k8s.io/component-base/version",
+                "k8s.io/client-go/pkg/version",
+            ][..],
+        ),
+        (
+            "sigs.k8s.io/cluster-api",
+            &["sigs.k8s.io/cluster-api/version"][..],
+        ),
+    ] {
+        let Some(version) = required_version(&text, dependency) else {
+            continue;
+        };
         let numbers: Vec<&str> = version.trim_start_matches('v').split('.').collect();
         ensure!(
             numbers.len() >= 3,
-            "k8s.io/kubernetes {version} in {}/go.mod is not a release",
+            "{dependency} {version} in {}/go.mod is not a release",
             module.display()
         );
-        for package in [
-            "k8s.io/component-base/version",
-            "k8s.io/client-go/pkg/version",
-        ] {
+        for package in packages {
             values.extend([
                 (format!("{package}.gitVersion"), version),
                 (format!("{package}.gitMajor"), numbers[0]),
