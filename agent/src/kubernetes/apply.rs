@@ -13,6 +13,9 @@ use crate::paths::Paths;
 
 const MANAGER: &str = "firstlight";
 
+/// Their pods would wait for certificates, which the agent does not make yet.
+const NOT_YET: [&str; 2] = ["cluster-api.yaml", "registry.yaml"];
+
 /// Applies every document of every `*.yaml`, in the order of the file names. Doing it again changes nothing.
 pub async fn apply_all(client: &Client, paths: &Paths) -> Result<()> {
     for path in manifests(paths)? {
@@ -37,6 +40,7 @@ fn manifests(paths: &Paths) -> Result<Vec<PathBuf>> {
     files.retain(|path| {
         path.extension()
             .is_some_and(|extension| extension == "yaml")
+            && !NOT_YET.iter().any(|name| path.ends_with(name))
     });
     files.sort();
     Ok(files)
