@@ -11,6 +11,7 @@ mod image;
 mod images;
 mod ironic;
 mod layers;
+mod manifests;
 mod node;
 mod preflight;
 mod programs;
@@ -64,7 +65,8 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
 
     let agent_program = recipe.agent_program()?;
     let versions = versions::collect(settings, &kernel, &base_tree)?;
-    let agent = recipe.agent_layer(&tools, &agent_program, &versions)?;
+    let manifests = recipe.cluster_api_manifests(&kube_programs)?;
+    let agent = recipe.agent_layer(&tools, &agent_program, &manifests, &versions)?;
 
     let core = recipe.bios_core(&tools)?;
     let layers = [

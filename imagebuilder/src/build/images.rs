@@ -41,6 +41,8 @@ pub fn plan_images(
             programs.path("coredns"),
             json!({"Entrypoint": ["/coredns"]}),
         ),
+        // One image for three pods; each names its program.
+        ("cluster-api", programs.path("cluster-api"), json!({})),
         (
             "ironic",
             ironic.path("ironic.tar"),

@@ -10,7 +10,7 @@ use super::cache::{Key, Output, Reuse, remove_tree};
 use super::recipe::Recipe;
 use super::squashfs::Packing;
 use super::tools::Tools;
-use super::{debian, images, node, squashfs, versions};
+use super::{debian, images, manifests, node, squashfs, versions};
 
 /// Where containerd's store is in its layer (ARCHITECTURE.md).
 const STORE: &str = "usr/lib/firstlight/images";
@@ -141,11 +141,24 @@ impl Recipe<'_> {
         })
     }
 
+    /// Cluster API's manifests, as the agent applies them.
+    pub fn cluster_api_manifests(&self, kube: &Output) -> Result<Output> {
+        let module = self.settings.rootfs("go").join("cluster-api");
+        let key = Key::new("manifests", 1)
+            .output(kube)
+            .path(&self.settings.rootfs("cluster-api"))?
+            .path(&module)?;
+        self.steps.run("manifests", key, Reuse::Cached, |work| {
+            manifests::render_cluster_api(work, self.settings, &kube.path("usr/bin/kubectl"))
+        })
+    }
+
     /// The agent and the files of the box: the small layer that changes most.
     pub fn agent_layer(
         &self,
         tools: &Tools,
         agent: &Output,
+        manifests: &Output,
         versions: &serde_json::Value,
     ) -> Result<Output> {
         let overlay = self.settings.overlay("box");
@@ -157,6 +170,7 @@ impl Recipe<'_> {
         let key = Key::new("agent", 1)
             .output(tools.output())
             .output(agent)
+            .output(manifests)
             .path(&overlay)?
             .text("versions", &versions.to_string());
         self.steps.run("agent", key, Reuse::Cached, |work| {
@@ -173,6 +187,11 @@ impl Recipe<'_> {
             let share = root.join("usr/share/firstlight");
             fs::create_dir_all(&share)?;
             fs::write(share.join("versions.json"), format!("{versions:#}\n"))?;
+            let folder = share.join("manifests");
+            let name = manifests::CLUSTER_API;
+            copy_into(&manifests.path(name), &folder.join(name), 0o644)?;
+            let references = versions::image_references(self.settings)?;
+            manifests::check_images(&folder, references.values())?;
             squashfs::pack_folder(work, tools, &root, Packing::Zstd)?;
             remove_tree(&root)
         })

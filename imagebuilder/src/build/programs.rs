@@ -105,6 +105,24 @@ pub const IMAGE_PROGRAMS: &[GoProgram] = &[
         name: "coredns/coredns",
         links: &[],
     },
+    GoProgram {
+        module: "cluster-api",
+        package: "sigs.k8s.io/cluster-api/core",
+        name: "cluster-api/core",
+        links: &[],
+    },
+    GoProgram {
+        module: "cluster-api",
+        package: "sigs.k8s.io/cluster-api/bootstrap/kubeadm",
+        name: "cluster-api/kubeadm-bootstrap",
+        links: &[],
+    },
+    GoProgram {
+        module: "cluster-api",
+        package: "sigs.k8s.io/cluster-api/controlplane/kubeadm",
+        name: "cluster-api/kubeadm-control-plane",
+        links: &[],
+    },
 ];
 
 /// The build tool that lays out containerd's store.
@@ -175,17 +193,29 @@ fn linker_flags(module: &Path) -> Result<String> {
     let text = fs::read_to_string(module.join("go.mod"))
         .with_context(|| format!("reading {}/go.mod", module.display()))?;
     let mut values = Vec::new();
-    if let Some(version) = required_version(&text, "k8s.io/kubernetes") {
+    for (dependency, packages) in [
+        (
+            "k8s.io/kubernetes",
+            &[
+                "k8s.io/component-base/version",
+                "k8s.io/client-go/pkg/version",
+            ][..],
+        ),
+        (
+            "sigs.k8s.io/cluster-api",
+            &["sigs.k8s.io/cluster-api/version"][..],
+        ),
+    ] {
+        let Some(version) = required_version(&text, dependency) else {
+            continue;
+        };
         let numbers: Vec<&str> = version.trim_start_matches('v').split('.').collect();
         ensure!(
             numbers.len() >= 3,
-            "k8s.io/kubernetes {version} in {}/go.mod is not a release",
+            "{dependency} {version} in {}/go.mod is not a release",
             module.display()
         );
-        for package in [
-            "k8s.io/component-base/version",
-            "k8s.io/client-go/pkg/version",
-        ] {
+        for package in packages {
             values.extend([
                 (format!("{package}.gitVersion"), version),
                 (format!("{package}.gitMajor"), numbers[0]),

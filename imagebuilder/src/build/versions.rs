@@ -27,6 +27,7 @@ pub fn collect(settings: &Settings, kernel: &Output, base: &Output) -> Result<Va
         "containerd": go_version(settings, "containers", "github.com/containerd/containerd/v2")?,
         "cniPlugins": go_version(settings, "containers", "github.com/containernetworking/plugins")?,
         "coredns": go_version(settings, "containers", "github.com/coredns/coredns")?,
+        "clusterApi": cluster_api_version(settings)?,
         "ironic": ironic_version(settings)?,
         "images": image_references(settings)?,
     }))
@@ -39,6 +40,7 @@ pub fn image_references(settings: &Settings) -> Result<BTreeMap<&'static str, St
     let tags = [
         ("pause", PAUSE.to_owned()),
         ("coredns", coredns),
+        ("cluster-api", cluster_api_version(settings)?),
         ("ironic", ironic),
     ];
     Ok(tags
@@ -54,6 +56,10 @@ fn go_version(settings: &Settings, module: &str, dependency: &str) -> Result<Str
     Ok(version
         .with_context(|| format!("{} does not require {dependency}", path.display()))?
         .to_owned())
+}
+
+fn cluster_api_version(settings: &Settings) -> Result<String> {
+    go_version(settings, "cluster-api", "sigs.k8s.io/cluster-api")
 }
 
 fn ironic_version(settings: &Settings) -> Result<String> {

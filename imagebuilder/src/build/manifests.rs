@@ -1,0 +1,129 @@
+//! Manifests that the agent applies on the box, beside those of `overlays/box`: Cluster API's own, rendered with the
+//! `kubectl kustomize` of this build from the folders of its Go module and the patches in `rootfs/cluster-api`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::cache::{Work, remove_tree};
+use super::command::Program;
+use super::settings::Settings;
+
+/// What the rendered file is called, here and on the box.
+pub const CLUSTER_API: &str = "cluster-api.yaml";
+/// Files that `rootfs/cluster-api/kustomization.yaml` builds on, and the folders of the module they are rendered from.
+const PROVIDERS: [(&str, &str); 3] = [
+    ("provider-core.yaml", "core/config/default"),
+    (
+        "provider-kubeadm-bootstrap.yaml",
+        "bootstrap/kubeadm/config/default",
+    ),
+    (
+        "provider-kubeadm-control-plane.yaml",
+        "controlplane/kubeadm/config/default",
+    ),
+];
+
+/// Renders [`CLUSTER_API`].
+pub fn render_cluster_api(work: &Work, settings: &Settings, kubectl: &Path) -> Result<()> {
+    let module = cluster_api_source(work, settings)?;
+    let folder = work.path("kustomize");
+    let recipe = settings.rootfs("cluster-api");
+    fs::create_dir(&folder)?;
+    for entry in fs::read_dir(&recipe).with_context(|| format!("listing {}", recipe.display()))? {
+        let from = entry?.path();
+        let name = from.file_name().context("a recipe's file has a name")?;
+        fs::copy(&from, folder.join(name))
+            .with_context(|| format!("copying {}", from.display()))?;
+    }
+    for (file, source) in PROVIDERS {
+        kustomize(work, kubectl, &module.join(source), &folder.join(file))?;
+    }
+    kustomize(work, kubectl, &folder, &work.path(CLUSTER_API))?;
+    remove_tree(&folder)
+}
+
+fn kustomize(work: &Work, kubectl: &Path, folder: &Path, to: &Path) -> Result<()> {
+    let text = Program::new(kubectl, &work.log)
+        .arg("kustomize")
+        .arg(folder)
+        .read()?;
+    fs::write(to, text).with_context(|| format!("writing {}", to.display()))
+}
+
+/// Where Go keeps the unpacked module: building its programs has brought it here.
+fn cluster_api_source(work: &Work, settings: &Settings) -> Result<PathBuf> {
+    let path = Program::new("go", &work.log)
+        .current_dir(&settings.rootfs("go").join("cluster-api"))
+        .env("GOFLAGS", "-mod=readonly")
+        .env("GOTOOLCHAIN", "local")
+        .args(["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api"])
+        .read()?;
+    Ok(PathBuf::from(path.trim()))
+}
+
+/// Refuses manifests whose pods would wait for an image for ever: nothing is pulled on the box.
+pub fn check_images<'a>(
+    folder: &Path,
+    known: impl IntoIterator<Item = &'a String>,
+) -> Result<()> {
+    let known: BTreeSet<&str> = known.into_iter().map(String::as_str).collect();
+    for entry in fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        for image in images_of(&text) {
+            ensure!(
+                known.contains(image),
+                "{} names the image {image}, which is not on the stick (it has {known:?}): change the tag there, or add the image to imagebuilder/src/build/images.rs",
+                path.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Values of `image:` keys, wherever they are.
+fn images_of(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let line = line.trim_start();
+        let value = line.strip_prefix("- ").unwrap_or(line);
+        let value = value.strip_prefix("image: ")?.trim().trim_matches('"');
+        // A schema describes a field of this name; only a pod's has a tag.
+        value.contains(':').then_some(value)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_manifest_may_only_name_images_of_the_stick() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = [
+            "firstlight.internal/a:v1".to_owned(),
+            "firstlight.internal/b:v2".to_owned(),
+        ];
+        let text = "containers:\n- image: firstlight.internal/a:v1\n  name: a\n- name: b\n  image: \"firstlight.internal/b:v2\"\n# image: none:at-all\nproperties:\n  image:\n    type: object\n";
+        fs::write(dir.path().join("good.yaml"), text).unwrap();
+        fs::write(dir.path().join("notes.txt"), "image: x:y").unwrap();
+        check_images(dir.path(), &known).unwrap();
+        fs::write(
+            dir.path().join("old.yaml"),
+            text.replace("internal/a:v1", "internal/a:v0"),
+        )
+        .unwrap();
+        let problem = check_images(dir.path(), &known).unwrap_err().to_string();
+        assert!(
+            problem.contains("old.yaml") && problem.contains("internal/a:v0"),
+            "{problem}"
+        );
+    }
+}
