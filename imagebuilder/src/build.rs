@@ -23,6 +23,7 @@ mod squashfs;
 mod summary;
 mod tools;
 mod versions;
+mod workload;
 
 use std::fs;
 use std::path::Path;
@@ -60,8 +61,17 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     let images = recipe.images_layer(&tools, &seed, &image_programs, &ironic_tree)?;
 
     let node_tree = recipe.node_tree()?;
-    let node = recipe.node_image(&tools, &node_tree)?;
+    let bootstrap = recipe.bootstrap_program()?;
+    let node = recipe.node_image(&tools, &node_tree, &kube_programs, &bootstrap)?;
     let payload = recipe.payload_layer(&tools, &kernel, &initrd, &node)?;
+
+    let nettools = recipe.nettools()?;
+    let parts = workload::Parts {
+        kube: &kube_programs,
+        programs: &image_programs,
+        nettools: &nettools,
+    };
+    let registry = recipe.registry_layer(&tools, parts)?;
 
     let agent_program = recipe.agent_program()?;
     let versions = versions::collect(settings, &kernel, &base_tree)?;
@@ -72,6 +82,7 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     let layers = [
         load_layer("agent", &agent)?,
         load_layer("payload", &payload)?,
+        load_layer("registry", &registry)?,
         load_layer("images", &images)?,
         load_layer("kube", &kube)?,
         load_layer("base", &base)?,

@@ -3,8 +3,8 @@
 //! A tree is described by a folder below `rootfs/`: `packages`, and if wanted `exclude` (dpkg's path filters) and
 //! `customize` (a script that runs in the finished tree). The result is a tar file with fixed times.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -197,6 +197,34 @@ pub fn pack_overlay(folder: &Path, at: &str, archive: &Path) -> Result<()> {
     tar.finish().context("finishing the overlay archive")
 }
 
+/// Adds a folder as root's files to the tar of a tree, in place.
+pub fn add_to_tree(archive: &Path, folder: &Path) -> Result<()> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(archive)
+        .with_context(|| format!("opening {}", archive.display()))?;
+    let end = end_of_entries(&file).with_context(|| format!("reading {}", archive.display()))?;
+    file.seek(SeekFrom::Start(end))?;
+    file.set_len(end)?;
+    let mut tar = tar::Builder::new(file);
+    tar.follow_symlinks(false);
+    append_tree(&mut tar, folder, Path::new("."))?;
+    tar.finish()
+        .with_context(|| format!("adding files to {}", archive.display()))
+}
+
+/// Where the zeros begin that end a tar.
+fn end_of_entries(file: &File) -> Result<u64> {
+    let mut tar = tar::Archive::new(file);
+    let mut end = 0;
+    for entry in tar.entries_with_seek()? {
+        let entry = entry?;
+        end = entry.raw_file_position() + entry.size().next_multiple_of(512);
+    }
+    Ok(end)
+}
+
 fn append_tree(tar: &mut tar::Builder<File>, from: &Path, name: &Path) -> Result<()> {
     let mut entries: Vec<_> = fs::read_dir(from)
         .with_context(|| format!("reading {}", from.display()))?
@@ -307,6 +335,26 @@ mod tests {
                 .unwrap()
                 .all(|entry| entry.unwrap().header().uid().unwrap() == 0)
         );
+    }
+
+    #[test]
+    fn files_are_added_behind_the_entries_of_a_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+        for (tree, name) in [(&first, "a"), (&second, "b")] {
+            fs::create_dir_all(tree.join("usr/bin")).unwrap();
+            fs::write(tree.join("usr/bin").join(name), "x".repeat(700)).unwrap();
+        }
+        std::os::unix::fs::symlink("b", second.join("usr/bin/link")).unwrap();
+        let archive = dir.path().join("tree.tar");
+        pack_overlay(&first, ".", &archive).unwrap();
+        add_to_tree(&archive, &second).unwrap();
+        for name in ["a", "b"] {
+            let member = read_member(&archive, &format!("usr/bin/{name}")).unwrap();
+            assert_eq!(member.len(), 700, "{name}");
+        }
+        let link = unpack(&archive, &["usr"], &first).map(|()| first.join("usr/bin/link"));
+        assert_eq!(fs::read_link(link.unwrap()).unwrap(), Path::new("b"));
     }
 
     #[test]

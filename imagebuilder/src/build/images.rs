@@ -41,6 +41,11 @@ pub fn plan_images(
             programs.path("coredns"),
             json!({"Entrypoint": ["/coredns"]}),
         ),
+        (
+            "registry",
+            programs.path("registry"),
+            json!({"Entrypoint": ["/registry"]}),
+        ),
         // One image for three pods; each names its program.
         ("cluster-api", programs.path("cluster-api"), json!({})),
         (

@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::cache::{Key, Output, Reuse, remove_tree};
 use super::recipe::Recipe;
-use super::squashfs::Packing;
+use super::squashfs::{Owner, Packing};
 use super::tools::Tools;
-use super::{debian, images, manifests, node, squashfs, versions};
+use super::{debian, images, manifests, node, squashfs, versions, workload};
 
 /// Where containerd's store is in its layer (ARCHITECTURE.md).
 const STORE: &str = "usr/lib/firstlight/images";
@@ -56,7 +56,7 @@ impl Recipe<'_> {
     pub fn kube_layer(&self, tools: &Tools, programs: &Output) -> Result<Output> {
         let key = Key::new("kube", 1).output(tools.output()).output(programs);
         self.steps.run("kube", key, Reuse::Cached, |work| {
-            squashfs::pack_folder(work, tools, programs.dir(), Packing::Zstd)
+            squashfs::pack_folder(work, tools, programs.dir(), Packing::Zstd, Owner::Root)
         })
     }
 
@@ -79,20 +79,52 @@ impl Recipe<'_> {
             let scratch = work.path("root");
             let images = images::plan_images(&references, programs, ironic)?;
             images::lay_out(work, &seed.path("seed"), &images, &scratch.join(STORE))?;
-            squashfs::pack_folder(work, tools, &scratch, Packing::Zstd)?;
+            squashfs::pack_folder(work, tools, &scratch, Packing::Zstd, Owner::Root)?;
             remove_tree(&work.path("root"))
         })
     }
 
     /// The disk image that hosts get.
-    pub fn node_image(&self, tools: &Tools, tree: &Output) -> Result<Output> {
+    pub fn node_image(
+        &self,
+        tools: &Tools,
+        tree: &Output,
+        kube: &Output,
+        bootstrap: &Output,
+    ) -> Result<Output> {
         let config = self.settings.rootfs("node").join("grub.cfg");
-        let key = Key::new("node", 3)
+        let key = Key::new("node", 4)
             .output(tools.output())
             .output(tree)
+            .output(kube)
+            .output(bootstrap)
             .path(&config)?;
         self.steps.run("node", key, Reuse::Cached, |work| {
-            node::make_image(work, tools, &tree.path("node.tar"), &config)
+            let (archive, programs) = (work.path("node.tar"), work.path("programs"));
+            fs::copy(tree.path("node.tar"), &archive).context("copying the node's tree")?;
+            node::place_programs(&programs, kube, bootstrap)?;
+            debian::add_to_tree(&archive, &programs)?;
+            remove_tree(&programs)?;
+            node::make_image(work, tools, &archive, &config)?;
+            Ok(fs::remove_file(archive)?)
+        })
+    }
+
+    /// The registry's storage with the images of the workload cluster.
+    pub fn registry_layer(&self, tools: &Tools, parts: workload::Parts<'_>) -> Result<Output> {
+        let versions = versions::workload_versions(self.settings)?;
+        workload::check_pause(&self.settings.overlay("node"), &versions)?;
+        let key = Key::new("registry", 1)
+            .output(tools.output())
+            .output(parts.kube)
+            .output(parts.programs)
+            .output(parts.nettools)
+            .text("versions", &format!("{versions:?}"));
+        self.steps.run("registry", key, Reuse::Cached, |work| {
+            let root = work.path("root");
+            workload::fill(&root.join(workload::STORAGE), parts, &versions)?;
+            squashfs::pack_folder(work, tools, &root, Packing::Stored, Owner::Registry)?;
+            remove_tree(&root)
         })
     }
 
@@ -136,7 +168,13 @@ impl Recipe<'_> {
             for (from, to) in files {
                 copy_into(&from, &work.path("root").join(share).join(to), 0o644)?;
             }
-            squashfs::pack_folder(work, tools, &work.path("root"), Packing::Stored)?;
+            squashfs::pack_folder(
+                work,
+                tools,
+                &work.path("root"),
+                Packing::Stored,
+                Owner::Root,
+            )?;
             remove_tree(&work.path("root"))
         })
     }
@@ -192,7 +230,9 @@ impl Recipe<'_> {
             copy_into(&manifests.path(name), &folder.join(name), 0o644)?;
             let references = versions::image_references(self.settings)?;
             manifests::check_images(&folder, references.values())?;
-            squashfs::pack_folder(work, tools, &root, Packing::Zstd)?;
+            let workload = workload::references(&versions::workload_versions(self.settings)?);
+            manifests::check_images(&folder.join("workload"), &workload)?;
+            squashfs::pack_folder(work, tools, &root, Packing::Zstd, Owner::Root)?;
             remove_tree(&root)
         })
     }

@@ -65,10 +65,7 @@ fn cluster_api_source(work: &Work, settings: &Settings) -> Result<PathBuf> {
 }
 
 /// Refuses manifests whose pods would wait for an image for ever: nothing is pulled on the box.
-pub fn check_images<'a>(
-    folder: &Path,
-    known: impl IntoIterator<Item = &'a String>,
-) -> Result<()> {
+pub fn check_images<'a>(folder: &Path, known: impl IntoIterator<Item = &'a String>) -> Result<()> {
     let known: BTreeSet<&str> = known.into_iter().map(String::as_str).collect();
     for entry in fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))? {
         let path = entry?.path();

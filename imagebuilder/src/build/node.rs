@@ -4,13 +4,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::path::Path;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::cache::{Work, digest_file};
+use super::cache::{Output, Work, digest_file};
 use super::settings::SOURCE_DATE_EPOCH;
 use super::tools::Tools;
 use crate::disk::fat::{Content, FatSpec, format_fat};
@@ -33,7 +34,40 @@ const WINDOW_LOG: u32 = 23;
 /// What the served file is called, beside `node.json`.
 pub const IMAGE: &str = "node.raw.zst";
 
-/// Makes `node.raw.zst` and `node.json` from the tree.
+/// Names of the one program on a node.
+const KUBE_LINKS: [&str; 3] = ["kubeadm", "kubectl", "kubelet"];
+const CNI_PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
+
+/// Lays the programs out in `root` as they are on a node.
+pub fn place_programs(root: &Path, kube: &Output, bootstrap: &Output) -> Result<()> {
+    let place = |from: PathBuf, to: String| {
+        let to = root.join(to);
+        fs::create_dir_all(to.parent().context("a program has a folder")?)?;
+        // Linked rather than copied: nobody changes them in place.
+        fs::hard_link(&from, &to)
+            .or_else(|_| fs::copy(&from, &to).map(drop))
+            .with_context(|| format!("placing {}", from.display()))
+    };
+    for name in ["kube", "containerd", "containerd-shim-runc-v2", "ctr"] {
+        place(kube.path("usr/bin").join(name), format!("usr/bin/{name}"))?;
+    }
+    for name in KUBE_LINKS {
+        symlink("kube", root.join("usr/bin").join(name))?;
+    }
+    // Where Kubernetes' own packages put them, and where operators look.
+    for name in CNI_PLUGINS {
+        place(
+            kube.path("usr/lib/cni").join(name),
+            format!("opt/cni/bin/{name}"),
+        )?;
+    }
+    place(
+        bootstrap.path("firstlight-bootstrap"),
+        "usr/bin/firstlight-bootstrap".to_owned(),
+    )
+}
+
+/// Makes `node.raw.zst` and `node.json` from the tar of a tree.
 pub fn make_image(work: &Work, tools: &Tools, tree: &Path, esp_config: &Path) -> Result<()> {
     let root = work.path("root.ext4");
     format_root(work, tools, tree, &root)?;

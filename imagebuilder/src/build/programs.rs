@@ -91,7 +91,7 @@ pub const KUBE_PROGRAMS: &[GoProgram] = &[
     },
 ];
 
-/// Programs of container images, each in a folder of its own.
+/// Programs of container images, of the box and of nodes, each image in a folder of its own.
 pub const IMAGE_PROGRAMS: &[GoProgram] = &[
     GoProgram {
         module: "containers",
@@ -103,6 +103,18 @@ pub const IMAGE_PROGRAMS: &[GoProgram] = &[
         module: "containers",
         package: "./cmd/coredns",
         name: "coredns/coredns",
+        links: &[],
+    },
+    GoProgram {
+        module: "containers",
+        package: "./cmd/registry",
+        name: "registry/registry",
+        links: &[],
+    },
+    GoProgram {
+        module: "containers",
+        package: "./cmd/flannel",
+        name: "flannel/flannel",
         links: &[],
     },
     GoProgram {

@@ -20,6 +20,9 @@ const SYSUSERS: &str = "usr/lib/sysusers.d";
 const LIST_ARCHIVES: &str =
     r#"ls "$1/var/cache/apt/archives" | grep '[.]deb$' >"$1/usr/share/firstlight-packages""#;
 
+/// Names that kube-proxy calls; Debian makes them with scripts that do not run in an unpacked tree.
+const LINK_IPTABLES: &str = r#"for name in iptables ip6tables; do for form in "" -save -restore; do ln -sf xtables-nft-multi "$1/usr/sbin/$name$form"; done; done"#;
+
 /// The steps, with what they share.
 pub struct Recipe<'a> {
     pub settings: &'a Settings,
@@ -160,6 +163,28 @@ impl Recipe<'_> {
             .run("ironic-tree", key, self.settings.debian, |work| {
                 ironic::make_tree(work, self.settings, &spec, wheels)
             })
+    }
+
+    /// Packet filter programs for the images of kube-proxy and flannel.
+    pub fn nettools(&self) -> Result<Output> {
+        let spec = self.tree_spec("nettools", Variant::Extract);
+        let key = self
+            .tree_key("nettools", &spec)?
+            .text("links", LINK_IPTABLES);
+        self.steps
+            .run("nettools", key, self.settings.debian, |work| {
+                let hooks = [LINK_IPTABLES.to_owned()];
+                debian::bootstrap_with(work, self.settings, &spec, "nettools", &hooks)
+            })
+    }
+
+    /// What an installed server runs before cloud-init.
+    pub fn bootstrap_program(&self) -> Result<Output> {
+        self.rust_program(
+            "bootstrap-bin",
+            "firstlight-bootstrap",
+            &["agent/api", "agent/ramdisk", "agent/bootstrap"],
+        )
     }
 
     /// Debian as it is installed on hosts.

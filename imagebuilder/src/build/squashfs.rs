@@ -30,6 +30,23 @@ impl Packing {
     }
 }
 
+/// Whose files are in a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    Root,
+    /// The user that the registry runs as (`overlays/box`, registry.yaml): it adds to folders of this layer.
+    Registry,
+}
+
+impl Owner {
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Root => &["-all-root"],
+            Self::Registry => &["-force-uid", "65532", "-force-gid", "65532"],
+        }
+    }
+}
+
 /// A finished layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
@@ -69,8 +86,14 @@ pub fn pack_tar(work: &Work, tools: &Tools, tar: &Path, without: &[&str]) -> Res
     write_digest(work)
 }
 
-/// Makes a layer from a folder; everything in it belongs to root and carries the build's time.
-pub fn pack_folder(work: &Work, tools: &Tools, folder: &Path, packing: Packing) -> Result<()> {
+/// Makes a layer from a folder; everything in it belongs to one user and carries the build's time.
+pub fn pack_folder(
+    work: &Work,
+    tools: &Tools,
+    folder: &Path,
+    packing: Packing,
+    owner: Owner,
+) -> Result<()> {
     let time = SOURCE_DATE_EPOCH.to_string();
     tools
         .program("usr/bin/mksquashfs", &work.log)
@@ -80,13 +103,13 @@ pub fn pack_folder(work: &Work, tools: &Tools, folder: &Path, packing: Packing) 
             "-noappend",
             "-no-progress",
             "-reproducible",
-            "-all-root",
             "-no-xattrs",
             "-mkfs-time",
             &time,
             "-all-time",
             &time,
         ])
+        .args(owner.options())
         .args(packing.options())
         .run()?;
     write_digest(work)

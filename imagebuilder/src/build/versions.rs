@@ -12,6 +12,8 @@ use super::programs::required_version;
 use super::settings::Settings;
 
 const DOMAIN: &str = "firstlight.internal";
+/// kubeadm counts builds of etcd's image in its tag; there is one here.
+const ETCD_BUILD: &str = "0";
 /// The pause program is our own; the tag is the one that this Kubernetes release asks for.
 const PAUSE: &str = "3.10.2";
 
@@ -28,6 +30,8 @@ pub fn collect(settings: &Settings, kernel: &Output, base: &Output) -> Result<Va
         "cniPlugins": go_version(settings, "containers", "github.com/containernetworking/plugins")?,
         "coredns": go_version(settings, "containers", "github.com/coredns/coredns")?,
         "clusterApi": cluster_api_version(settings)?,
+        "flannel": go_version(settings, "containers", "github.com/flannel-io/flannel")?,
+        "registry": registry_version(settings)?,
         "ironic": ironic_version(settings)?,
         "images": image_references(settings)?,
     }))
@@ -41,6 +45,7 @@ pub fn image_references(settings: &Settings) -> Result<BTreeMap<&'static str, St
         ("pause", PAUSE.to_owned()),
         ("coredns", coredns),
         ("cluster-api", cluster_api_version(settings)?),
+        ("registry", registry_version(settings)?),
         ("ironic", ironic),
     ];
     Ok(tags
@@ -56,6 +61,35 @@ fn go_version(settings: &Settings, module: &str, dependency: &str) -> Result<Str
     Ok(version
         .with_context(|| format!("{} does not require {dependency}", path.display()))?
         .to_owned())
+}
+
+/// Tags of the workload cluster's images; kubeadm of this Kubernetes release asks for exactly these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadVersions {
+    pub kubernetes: String,
+    pub etcd: String,
+    pub coredns: String,
+    pub pause: String,
+    pub flannel: String,
+}
+
+pub fn workload_versions(settings: &Settings) -> Result<WorkloadVersions> {
+    let etcd = go_version(settings, "kubernetes", "go.etcd.io/etcd/server/v3")?;
+    Ok(WorkloadVersions {
+        kubernetes: go_version(settings, "kubernetes", "k8s.io/kubernetes")?,
+        etcd: format!("{}-{ETCD_BUILD}", etcd.trim_start_matches('v')),
+        coredns: go_version(settings, "containers", "github.com/coredns/coredns")?,
+        pause: PAUSE.to_owned(),
+        flannel: go_version(settings, "containers", "github.com/flannel-io/flannel")?,
+    })
+}
+
+fn registry_version(settings: &Settings) -> Result<String> {
+    go_version(
+        settings,
+        "containers",
+        "github.com/distribution/distribution/v3",
+    )
 }
 
 fn cluster_api_version(settings: &Settings) -> Result<String> {

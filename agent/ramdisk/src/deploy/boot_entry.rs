@@ -79,6 +79,29 @@ pub fn boot_next(vars: &EfiVars) -> io::Result<bool> {
     }
 }
 
+/// Makes the next boot come from the network: by the entry of this NIC, else of any; false when there is none.
+pub fn boot_network_next(vars: &EfiVars, mac: [u8; 6]) -> io::Result<bool> {
+    match network_entry(vars, mac) {
+        Some(number) => vars.write("BootNext", &number.to_le_bytes()).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// IPv4 before the rest, because the box answers there; then in the firmware's own order.
+fn network_entry(vars: &EfiVars, mac: [u8; 6]) -> Option<u16> {
+    let order = boot_order(vars);
+    let place = |number: &u16| order.iter().position(|n| n == number).unwrap_or(usize::MAX);
+    let network = |number: u16| {
+        let path = load_option::network_path(&vars.read(&entry_name(number))?)?;
+        Some((number, path))
+    };
+    entry_numbers(vars)
+        .into_iter()
+        .filter_map(network)
+        .min_by_key(|(number, path)| (path.mac != mac, !path.ipv4, place(number)))
+        .map(|(number, _)| number)
+}
+
 /// Loaders that are there, best first.
 fn loaders(device: &dyn BlockDevice, range: Range) -> io::Result<Vec<&'static str>> {
     let volume = Volume {

@@ -195,6 +195,14 @@ pub fn configure(
     }
 }
 
+/// Takes an interface's address away, and with it the routes through it.
+pub fn clear_address(name: &str) -> nix::Result<()> {
+    let request = Request::new(name, &sockaddr(Ipv4Addr::UNSPECIFIED))?;
+    // SAFETY: as in `configure`.
+    unsafe { set_address(control()?.as_raw_fd(), &raw const request) }?;
+    Ok(())
+}
+
 /// News of links (rtnetlink(7), `RTMGRP_LINK`). Only that there is news counts: [`observe_nics`] says what it is.
 pub struct LinkNews(OwnedFd);
 

@@ -166,3 +166,38 @@ fn a_machine_without_variables_has_none_to_open() {
     assert!(EfiVars::open(dir.path()).is_none());
     assert!(EfiVars::open(&dir.path().join("missing")).is_none());
 }
+
+/// A load option for the network, as far as it is looked at.
+fn network_option(mac: [u8; 6], node: u8) -> Vec<u8> {
+    let mut path = vec![3, 11, 10, 0];
+    path.extend(mac);
+    path.extend([3, node, 4, 0, 0x7F, 0xFF, 4, 0]);
+    let mut data = vec![1, 0, 0, 0, 18, 0, b'P', 0, 0, 0];
+    data.extend(path);
+    data
+}
+
+#[test]
+fn the_network_entry_of_this_nic_and_of_ipv4_is_taken() {
+    const V4: u8 = 12;
+    const V6: u8 = 13;
+    let (ours, other) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let cases = [
+        (vec![(1, other, V4), (2, ours, V6), (6, ours, V4)], Some(6)),
+        (vec![(1, other, V6), (2, other, V4)], Some(2)),
+        (vec![(5, ours, V4), (1, ours, V4)], Some(1)),
+        (vec![], None),
+    ];
+    for (entries, expected) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let vars = firmware(dir.path());
+        for (number, mac, node) in &entries {
+            let name = format!("Boot{number:04X}");
+            vars.write(&name, &network_option(*mac, *node)).unwrap();
+        }
+        let told = boot_network_next(&vars, ours).unwrap();
+        assert_eq!(told, expected.is_some(), "{entries:?}");
+        let next = vars.read("BootNext").map(|data| u16::from(data[0]));
+        assert_eq!(next, expected, "{entries:?}");
+    }
+}

@@ -32,6 +32,37 @@ pub fn description(data: &[u8]) -> Option<String> {
     String::from_utf16(&units).ok()
 }
 
+/// What a load option that boots from the network says about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetworkPath {
+    pub mac: [u8; 6],
+    pub ipv4: bool,
+}
+
+/// `None` for a load option that boots from something else.
+pub fn network_path(data: &[u8]) -> Option<NetworkPath> {
+    let length = usize::from(u16::from_le_bytes([*data.get(4)?, *data.get(5)?]));
+    let name = data
+        .get(6..)?
+        .chunks_exact(2)
+        .position(|unit| unit == [0, 0])?;
+    let start = 6 + (name + 1) * 2;
+    let mut rest = data.get(start..start + length)?;
+    let (mut mac, mut ipv4) = (None, false);
+    while let &[kind, subtype, low, high, ..] = rest {
+        let length = usize::from(u16::from_le_bytes([low, high])).max(4);
+        let node = rest.get(4..length)?;
+        match (kind, subtype) {
+            // Messaging device path, MAC address (section 10.3.4.11) and IPv4 (10.3.4.12).
+            (3, 11) => mac = node.first_chunk().copied(),
+            (3, 12) => ipv4 = true,
+            _ => {}
+        }
+        rest = rest.get(length..)?;
+    }
+    mac.map(|mac| NetworkPath { mac, ipv4 })
+}
+
 /// Media device path, hard drive (section 10.3.5.1).
 fn hard_drive(esp: &Esp) -> Vec<u8> {
     let mut node = vec![4, 1, 42, 0];
@@ -101,5 +132,44 @@ mod tests {
         assert_eq!(data, golden);
         assert_eq!(description(&data).as_deref(), Some("Fl"));
         assert_eq!(description(&[1, 2]), None);
+    }
+
+    /// `PciRoot(0x0)/Pci(0x2,0x0)/MAC(...)/IPv4(...)` as OVMF writes it.
+    fn network_option(mac: [u8; 6], version: u8) -> Vec<u8> {
+        let mut path = vec![
+            2, 1, 12, 0, 0xD0, 0x41, 3, 0x0A, 0, 0, 0, 0, 1, 1, 6, 0, 0, 2,
+        ];
+        path.extend([3, 11, 37, 0]);
+        path.extend(mac);
+        path.extend([0; 26]);
+        path.push(1);
+        path.extend([3, if version == 4 { 12 } else { 13 }, 27, 0]);
+        path.extend([0; 23]);
+        path.extend([0x7F, 0xFF, 4, 0]);
+        let mut data = ACTIVE.to_le_bytes().to_vec();
+        data.extend(u16::try_from(path.len()).unwrap_or_default().to_le_bytes());
+        data.extend(utf16z("UEFI PXEv4"));
+        data.extend(path);
+        // Optional data of the firmware, which is no device path.
+        data.extend([0x4E, 0xAC, 8, 0x81]);
+        data
+    }
+
+    #[test]
+    fn a_network_entry_is_known_by_its_device_path() {
+        let mac = [0x52, 0x54, 0, 0, 0, 7];
+        for version in [4, 6] {
+            assert_eq!(
+                network_path(&network_option(mac, version)),
+                Some(NetworkPath {
+                    mac,
+                    ipv4: version == 4
+                })
+            );
+        }
+        let whole = network_option(mac, 4);
+        for cut in 0..whole.len() - 4 {
+            assert_eq!(network_path(&whole[..cut]), None, "cut at {cut}");
+        }
     }
 }

@@ -1,0 +1,72 @@
+//! What this program does to the machine it runs on; tests put another one in its place.
+
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use firstlight_ramdisk::deploy::boot_entry;
+use firstlight_ramdisk::deploy::efi::vars::EfiVars;
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_settime};
+
+const EFI_VARS: &str = "/sys/firmware/efi/efivars";
+
+pub trait Machine {
+    fn pause(&mut self, length: Duration);
+    /// Seconds since 1970 by this machine's clock.
+    fn time(&self) -> u64;
+    fn set_time(&mut self, seconds: u64);
+    /// Starts again, from the network if the firmware lets itself be told.
+    fn restart(&mut self);
+}
+
+/// The machine that this program runs on.
+#[derive(Debug)]
+pub struct ThisMachine {
+    /// The NIC that reached the box.
+    pub mac: [u8; 6],
+}
+
+impl Machine for ThisMachine {
+    fn pause(&mut self, length: Duration) {
+        thread::sleep(length);
+    }
+
+    fn time(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.map_or(0, |time| time.as_secs())
+    }
+
+    fn set_time(&mut self, seconds: u64) {
+        let time = TimeSpec::from_duration(Duration::from_secs(seconds));
+        if let Err(error) = clock_settime(ClockId::CLOCK_REALTIME, time) {
+            tracing::warn!(%error, "the clock cannot be set to the box's time");
+        }
+    }
+
+    fn restart(&mut self) {
+        match EfiVars::open(Path::new(EFI_VARS)) {
+            Some(vars) => match boot_entry::boot_network_next(&vars, self.mac) {
+                Ok(true) => tracing::info!("restarting from the network"),
+                Ok(false) => tracing::warn!(
+                    "restarting; the firmware has no boot entry for the network, so its own order decides"
+                ),
+                Err(error) => {
+                    tracing::warn!(%error, "restarting; the firmware does not take BootNext")
+                }
+            },
+            // A BIOS that starts from the network first asks the box, which now sends it into the ramdisk.
+            None => tracing::info!("restarting"),
+        }
+        if let Err(error) = Command::new("systemctl")
+            .args(["reboot", "--no-block"])
+            .status()
+        {
+            tracing::error!(%error, "systemctl cannot be started; restart the machine by hand");
+        }
+        loop {
+            thread::park();
+        }
+    }
+}

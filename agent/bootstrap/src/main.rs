@@ -1,0 +1,67 @@
+//! `firstlight-bootstrap`: see the library. Started by firstlight-bootstrap.service, before cloud-init.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use firstlight_bootstrap::drive::{find_drive, load_drive, settle_devices};
+use firstlight_bootstrap::files::write_files;
+use firstlight_bootstrap::follow::follow;
+use firstlight_bootstrap::invitation::parse_invitation;
+use firstlight_bootstrap::link::Link;
+use firstlight_bootstrap::machine::ThisMachine;
+use firstlight_bootstrap::plan::Held;
+use firstlight_bootstrap::seed::Seed;
+use firstlight_bootstrap::trust::plan_trust;
+use firstlight_ramdisk::net;
+use firstlight_ramdisk::net::interface::clear_address;
+
+/// Between two attempts after something on this machine failed: ending would let cloud-init start without its data.
+const AGAIN: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .without_time()
+        .with_ansi(false)
+        .init();
+    if std::env::args().len() > 1 {
+        tracing::error!(
+            "firstlight-bootstrap takes no arguments; firstlight-bootstrap.service starts it"
+        );
+        return ExitCode::from(2);
+    }
+    while let Err(error) = run(Path::new("/")) {
+        tracing::error!("{error:#}; trying again");
+        thread::sleep(AGAIN);
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(root: &Path) -> Result<()> {
+    let Some(device) = find_drive()? else {
+        return Ok(());
+    };
+    let drive = load_drive(&device)?;
+    let Some(invitation) = parse_invitation(&drive.meta_data)? else {
+        return Ok(());
+    };
+    write_files(root, &plan_trust(&invitation))?;
+    let seed = Seed::new(root);
+    if seed.held()? == Held::Confirmed {
+        return Ok(());
+    }
+    // A NIC that is up before udev has named it would keep the kernel's name.
+    settle_devices();
+    let (session, lease) = net::connect(None)?;
+    let nic = session.nic().clone();
+    tracing::info!(nic = nic.name, address = %lease.address, "address received");
+    thread::spawn(move || session.keep());
+    let mut link = Link::new(&invitation)?;
+    follow(&mut link, &mut ThisMachine { mac: nic.mac }, &seed, &drive)?;
+    // systemd-networkd starts from nothing.
+    Ok(clear_address(&nic.name)?)
+}

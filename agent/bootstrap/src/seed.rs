@@ -1,0 +1,136 @@
+//! Bootstrap data on this disk, as a config drive that cloud-init finds before it looks at devices: the same files, the
+//! same keys of the metadata, and the same instance at every later boot.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::answer::Data;
+use crate::drive::Drive;
+use crate::files::{NewFile, write_files, write_folder};
+use crate::plan::Held;
+
+/// cloud-init's ConfigDrive looks here first.
+const FOLDER: &str = "var/lib/cloud/seed/config_drive";
+const LATEST: &str = "openstack/latest";
+/// SHA-256 of the user data whose receipt the box has confirmed.
+const CONFIRMED: &str = "var/lib/firstlight/bootstrap/confirmed";
+
+/// The seed below the root of a file system.
+#[derive(Clone, Debug)]
+pub struct Seed {
+    root: PathBuf,
+}
+
+impl Seed {
+    pub fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+        }
+    }
+
+    pub fn held(&self) -> Result<Held> {
+        let user_data = self.root.join(FOLDER).join(LATEST).join("user_data");
+        let digest = match fs::read(&user_data) {
+            Ok(bytes) => hex(&Sha256::digest(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Held::Nothing),
+            Err(error) => return Err(error).context("reading the stored bootstrap data"),
+        };
+        let confirmed = fs::read_to_string(self.root.join(CONFIRMED)).unwrap_or_default();
+        Ok(if confirmed == digest {
+            Held::Confirmed
+        } else {
+            Held::Unconfirmed(digest)
+        })
+    }
+
+    /// Returns once everything is durable.
+    pub fn store(&self, data: &Data, drive: &Drive) -> Result<()> {
+        write_folder(&self.root.join(FOLDER), &plan_seed(data, drive))
+    }
+
+    pub fn confirm(&self, digest: &str) -> Result<()> {
+        write_files(&self.root, &[NewFile::new(CONFIRMED, 0o600, digest)])
+    }
+}
+
+/// Files of the seed: what was sent, over what the config drive says.
+pub fn plan_seed(data: &Data, drive: &Drive) -> Vec<NewFile> {
+    let mut meta_data: Map<String, Value> = drive.meta_data.clone();
+    meta_data.remove("firstlight");
+    meta_data.extend(data.meta_data.clone());
+    let network = data.network_data.as_ref().or(drive.network_data.as_ref());
+    let file =
+        |name: &str, content: String| NewFile::new(Path::new(LATEST).join(name), 0o600, content);
+    let mut files = vec![
+        file("meta_data.json", Value::Object(meta_data).to_string()),
+        file("user_data", data.user_data.clone()),
+    ];
+    files.extend(network.map(|value| file("network_data.json", value.to_string())));
+    files
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn drive() -> Drive {
+        let meta_data = json!({"name": "host-1", "public_keys": {"key-0": "ssh-ed25519 A"}, "firstlight": {"token": "t"}});
+        Drive {
+            meta_data: meta_data.as_object().unwrap().clone(),
+            network_data: Some(json!({"links": ["of the drive"]})),
+        }
+    }
+
+    fn data(network_data: Option<Value>) -> Data {
+        let meta_data = json!({"uuid": "u", "name": "worker-7"});
+        Data {
+            user_data: "#cloud-config\n".to_owned(),
+            meta_data: meta_data.as_object().unwrap().clone(),
+            network_data,
+        }
+    }
+
+    #[test]
+    fn what_was_sent_goes_over_what_the_drive_says_and_the_token_goes_away() {
+        let files = plan_seed(&data(None), &drive());
+        let content: Vec<Value> = [0, 2]
+            .map(|index: usize| serde_json::from_str(&files[index].content).unwrap())
+            .to_vec();
+        assert_eq!(
+            content[0],
+            json!({"name": "worker-7", "public_keys": {"key-0": "ssh-ed25519 A"}, "uuid": "u"})
+        );
+        assert_eq!(content[1], json!({"links": ["of the drive"]}));
+        let sent = plan_seed(&data(Some(json!({"links": ["sent"]}))), &drive());
+        assert_eq!(sent[2].content, r#"{"links":["sent"]}"#);
+        assert!(files.iter().all(|file| file.mode == 0o600));
+    }
+
+    #[test]
+    fn a_seed_is_held_unconfirmed_until_the_box_has_confirmed_this_very_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let seed = Seed::new(dir.path());
+        assert_eq!(seed.held().unwrap(), Held::Nothing);
+        seed.store(&data(None), &drive()).unwrap();
+        let Held::Unconfirmed(digest) = seed.held().unwrap() else {
+            panic!("nothing is confirmed yet");
+        };
+        assert_eq!(digest, hex(&Sha256::digest("#cloud-config\n")));
+        seed.confirm("another").unwrap();
+        assert_eq!(seed.held().unwrap(), Held::Unconfirmed(digest.clone()));
+        seed.confirm(&digest).unwrap();
+        assert_eq!(seed.held().unwrap(), Held::Confirmed);
+    }
+}

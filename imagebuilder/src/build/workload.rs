@@ -1,0 +1,204 @@
+//! Container images of the workload cluster, in the storage of the registry that serves them to the nodes.
+//!
+//! Kubernetes and etcd are one program with many names, so the images of the control plane share one layer: a node fetches
+//! it once. To add an image: a line in [`plan_images`], its layer in [`fill`].
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::cache::Output;
+use super::settings::SOURCE_DATE_EPOCH;
+use super::versions::WorkloadVersions;
+use crate::registry::layer::Entry;
+use crate::registry::store::{Image, Store};
+
+/// How nodes call the registry; no name server has to know it (`agent/bootstrap`).
+pub const REGISTRY: &str = "registry.firstlight.internal";
+/// The `imageRepository` of clusters.
+const REPOSITORY: &str = "kubernetes";
+/// Where the registry's storage is in its layer (ARCHITECTURE.md).
+pub const STORAGE: &str = "usr/share/firstlight/registry";
+
+const KUBE_NAMES: [&str; 5] = [
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+];
+
+/// What the layers are made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    /// Step `kube-bin`.
+    pub kube: &'a Output,
+    /// Step `image-bin`.
+    pub programs: &'a Output,
+    /// Step `nettools`.
+    pub nettools: &'a Output,
+}
+
+/// Full references of the images.
+pub fn references(versions: &WorkloadVersions) -> Vec<String> {
+    plan_images(versions).iter().map(reference).collect()
+}
+
+/// Writes the storage below `root`.
+pub fn fill(root: &Path, parts: Parts<'_>, versions: &WorkloadVersions) -> Result<()> {
+    fs::create_dir_all(root).with_context(|| format!("making {}", root.display()))?;
+    let mut store = Store::create(root, SOURCE_DATE_EPOCH)?;
+    store.add_layer("kube", &kube_layer(parts.kube))?;
+    store.add_layer(
+        "nettools",
+        &[Entry::Tree {
+            tar: parts.nettools.path("nettools.tar"),
+        }],
+    )?;
+    for name in ["coredns", "flannel", "pause"] {
+        store.add_layer(name, &program_layer(parts.programs, name))?;
+    }
+    for image in plan_images(versions) {
+        store.add_image(&image)?;
+    }
+    Ok(())
+}
+
+fn reference(image: &Image) -> String {
+    format!("{REGISTRY}/{}:{}", image.repository, image.tag)
+}
+
+fn plan_images(versions: &WorkloadVersions) -> Vec<Image> {
+    // kubeadm writes commands without a path, and kube-proxy's with this one.
+    let path = json!({"Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin"]});
+    let entry = |command: &str| json!({"Entrypoint": [command]});
+    let image = |name: &str, tag: &str, layers: &[&'static str], config: Value| Image {
+        repository: format!("{REPOSITORY}/{name}"),
+        tag: tag.to_owned(),
+        layers: layers.to_vec(),
+        config,
+    };
+    let kubernetes = versions.kubernetes.as_str();
+    let mut images: Vec<Image> = [
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+    ]
+    .iter()
+    .map(|name| image(name, kubernetes, &["kube"], path.clone()))
+    .collect();
+    images.extend([
+        // The big layer first, as in the other images: layers are shared only with all that is below them.
+        image(
+            "kube-proxy",
+            kubernetes,
+            &["kube", "nettools"],
+            path.clone(),
+        ),
+        image("etcd", &versions.etcd, &["kube"], path.clone()),
+        image(
+            "coredns",
+            &versions.coredns,
+            &["coredns"],
+            entry("/coredns"),
+        ),
+        image(
+            "pause",
+            &versions.pause,
+            &["pause"],
+            json!({"Entrypoint": ["/pause"], "User": "65535:65535"}),
+        ),
+        image(
+            "flannel",
+            &versions.flannel,
+            &["nettools", "flannel"],
+            json!({
+                "Entrypoint": ["/flannel"], "Env": ["PATH=/usr/sbin:/usr/bin"],
+            }),
+        ),
+    ]);
+    images
+}
+
+fn kube_layer(kube: &Output) -> Vec<Entry> {
+    let mut entries = folders(&["usr", "usr/local", "usr/local/bin"]);
+    entries.push(Entry::Folder {
+        to: "tmp".into(),
+        mode: 0o1777,
+    });
+    entries.push(Entry::File {
+        from: kube.path("usr/bin/kube"),
+        to: "usr/local/bin/kube".into(),
+        mode: 0o755,
+    });
+    entries.extend(KUBE_NAMES.map(|name| Entry::Link {
+        to: Path::new("usr/local/bin").join(name),
+        target: "kube".into(),
+    }));
+    entries
+}
+
+fn program_layer(programs: &Output, name: &str) -> Vec<Entry> {
+    vec![Entry::File {
+        from: programs.path(name).join(name),
+        to: name.into(),
+        mode: 0o755,
+    }]
+}
+
+fn folders(paths: &[&str]) -> Vec<Entry> {
+    let folder = |path: &&str| Entry::Folder {
+        to: PathBuf::from(path),
+        mode: 0o755,
+    };
+    paths.iter().map(folder).collect()
+}
+
+/// Refuses a node image whose container runtime would look for another pause image than there is.
+pub fn check_pause(node: &Path, versions: &WorkloadVersions) -> Result<()> {
+    let config = node.join("etc/containerd/config.toml");
+    let text =
+        fs::read_to_string(&config).with_context(|| format!("reading {}", config.display()))?;
+    let wanted = format!("{REGISTRY}/{REPOSITORY}/pause:{}", versions.pause);
+    ensure!(
+        text.contains(&format!("'{wanted}'")),
+        "{} does not name {wanted} as its sandbox image",
+        config.display()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubeadm_finds_every_image_it_asks_for_and_the_control_plane_shares_its_program() {
+        let versions = WorkloadVersions {
+            kubernetes: "v1.36.3".to_owned(),
+            etcd: "3.6.8-0".to_owned(),
+            coredns: "v1.14.2".to_owned(),
+            pause: "3.10.2".to_owned(),
+            flannel: "v0.28.4".to_owned(),
+        };
+        let images = plan_images(&versions);
+        let references = references(&versions);
+        // `kubeadm config images list` of v1.36.3 with this repository.
+        for wanted in [
+            "kube-apiserver:v1.36.3",
+            "kube-controller-manager:v1.36.3",
+            "kube-scheduler:v1.36.3",
+            "kube-proxy:v1.36.3",
+            "coredns:v1.14.2",
+            "pause:3.10.2",
+            "etcd:3.6.8-0",
+        ] {
+            let wanted = format!("registry.firstlight.internal/kubernetes/{wanted}");
+            assert!(references.contains(&wanted), "{wanted} is missing");
+        }
+        let shared = images.iter().filter(|image| image.layers[0] == "kube");
+        assert_eq!(shared.count(), KUBE_NAMES.len());
+    }
+}
