@@ -1,7 +1,7 @@
 //! The whole program but for the machine: a box on loopback with a real certificate, and a disk in a folder.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ fn the_box(answers: Vec<(u16, String)>) -> TheBox {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.subject_alt_names = vec![SanType::IpAddress("127.0.0.1".parse().unwrap())];
-    let certificate = params.signed_by(&key, &ca).unwrap();
+    let certificate = params.signed_by(&key, &*ca).unwrap();
     let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

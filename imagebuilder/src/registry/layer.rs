@@ -1,6 +1,6 @@
 //! One layer of a container image: a tar with fixed order, owners and times, compressed with zstd.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -200,6 +200,8 @@ pub fn read_tar(layer: &Path) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+
     use super::*;
 
     #[test]
