@@ -102,7 +102,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     use super::*;
 
@@ -133,7 +133,6 @@ mod tests {
         let written = fs::metadata(dir.path().join("etc/a/b")).unwrap();
         write_files(dir.path(), &files).unwrap();
         let again = fs::metadata(dir.path().join("etc/a/b")).unwrap();
-        use std::os::unix::fs::MetadataExt as _;
         assert_eq!(written.ino(), again.ino());
         assert!(!format!("{files:?}").contains("one"));
     }

@@ -45,11 +45,12 @@ pub fn follow(
             }
             (Step::Pause { length, why }, _) => {
                 if why != told {
-                    match &why {
-                        Some(why) => tracing::warn!("{why}"),
-                        None => tracing::info!(
+                    if let Some(why) = &why {
+                        tracing::warn!("{why}");
+                    } else {
+                        tracing::info!(
                             "installed; waiting until the box says what this server becomes"
-                        ),
+                        );
                     }
                     told = why;
                 }

@@ -46,19 +46,7 @@ impl Machine for ThisMachine {
     }
 
     fn restart(&mut self) {
-        match EfiVars::open(Path::new(EFI_VARS)) {
-            Some(vars) => match boot_entry::boot_network_next(&vars, self.mac) {
-                Ok(true) => tracing::info!("restarting from the network"),
-                Ok(false) => tracing::warn!(
-                    "restarting; the firmware has no boot entry for the network, so its own order decides"
-                ),
-                Err(error) => {
-                    tracing::warn!(%error, "restarting; the firmware does not take BootNext")
-                }
-            },
-            // A BIOS that starts from the network first asks the box, which now sends it into the ramdisk.
-            None => tracing::info!("restarting"),
-        }
+        prefer_network(self.mac);
         if let Err(error) = Command::new("systemctl")
             .args(["reboot", "--no-block"])
             .status()
@@ -67,6 +55,22 @@ impl Machine for ThisMachine {
         }
         loop {
             thread::park();
+        }
+    }
+}
+
+/// A BIOS that starts from the network first asks the box, which now sends it into the ramdisk; UEFI is told.
+fn prefer_network(mac: [u8; 6]) {
+    let Some(vars) = EfiVars::open(Path::new(EFI_VARS)) else {
+        return;
+    };
+    match boot_entry::boot_network_next(&vars, mac) {
+        Ok(true) => tracing::info!("restarting from the network"),
+        Ok(false) => tracing::warn!(
+            "restarting; the firmware has no boot entry for the network, so its own order decides"
+        ),
+        Err(error) => {
+            tracing::warn!(%error, "restarting; the firmware does not take BootNext");
         }
     }
 }

@@ -76,17 +76,17 @@ mod tests {
 
     use super::*;
 
-    fn data(meta_data: &serde_json::Value) -> Box<Data> {
-        Box::new(Data {
+    fn data(meta_data: &serde_json::Value) -> Data {
+        Data {
             user_data: "x".to_owned(),
             meta_data: meta_data.as_object().unwrap().clone(),
             network_data: None,
-        })
+        }
     }
 
     #[test]
     fn each_answer_has_one_next_step() {
-        let good = data(&json!({"uuid": "u"}));
+        let good = Box::new(data(&json!({"uuid": "u"})));
         let pause = |seconds, why: Option<&str>| Step::Pause {
             length: Duration::from_secs(seconds),
             why: why.map(str::to_owned),
@@ -107,7 +107,10 @@ mod tests {
 
     #[test]
     fn data_that_cannot_be_used_is_neither_stored_nor_confirmed() {
-        for answer in [Answer::Data(data(&json!({"name": "n1"}))), Answer::Spent] {
+        for answer in [
+            Answer::Data(Box::new(data(&json!({"name": "n1"})))),
+            Answer::Spent,
+        ] {
             let Step::Pause { why: Some(why), .. } = after_answer(answer.clone()) else {
                 panic!("{answer:?} must wait with a reason");
             };

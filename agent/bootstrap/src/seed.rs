@@ -14,7 +14,7 @@ use crate::drive::Drive;
 use crate::files::{NewFile, write_files, write_folder};
 use crate::plan::Held;
 
-/// cloud-init's ConfigDrive looks here first.
+/// cloud-init's source `ConfigDrive` looks here first.
 const FOLDER: &str = "var/lib/cloud/seed/config_drive";
 const LATEST: &str = "openstack/latest";
 /// SHA-256 of the user data whose receipt the box has confirmed.
@@ -75,7 +75,11 @@ pub fn plan_seed(data: &Data, drive: &Drive) -> Vec<NewFile> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]

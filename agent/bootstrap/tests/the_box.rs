@@ -51,7 +51,7 @@ fn the_box(answers: Vec<(u16, String)>) -> TheBox {
         listener.local_addr().unwrap()
     );
     let asked = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&asked);
+    let questions = Arc::clone(&asked);
     thread::spawn(move || {
         for (status, body) in answers {
             let (tcp, _) = listener.accept().unwrap();
@@ -60,7 +60,7 @@ fn the_box(answers: Vec<(u16, String)>) -> TheBox {
             let Some(request) = read_request(&mut wire) else {
                 continue;
             };
-            heard.lock().unwrap().push(request);
+            questions.lock().unwrap().push(request);
             let head = format!(
                 "HTTP/1.1 {status} X\r\ndate: Sun, 01 Nov 2026 00:00:00 GMT\r\ncontent-length: {}\r\n\r\n",
                 body.len()
