@@ -30,6 +30,17 @@ const KUBE_NAMES: [&str; 5] = [
     "kube-scheduler",
 ];
 
+/// What of the unpacked packages goes into an image; the rest is of the machine that unpacked them.
+const NETTOOLS: [&str; 7] = [
+    "bin",
+    "etc/protocols",
+    "etc/services",
+    "lib",
+    "lib64",
+    "sbin",
+    "usr",
+];
+
 /// What the layers are made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
@@ -51,12 +62,12 @@ pub fn fill(root: &Path, parts: Parts<'_>, versions: &WorkloadVersions) -> Resul
     fs::create_dir_all(root).with_context(|| format!("making {}", root.display()))?;
     let mut store = Store::create(root, SOURCE_DATE_EPOCH)?;
     store.add_layer("kube", &kube_layer(parts.kube))?;
-    store.add_layer(
-        "nettools",
-        &[Entry::Tree {
-            tar: parts.nettools.path("nettools.tar"),
-        }],
-    )?;
+    let tar = parts.nettools.path("nettools.tar");
+    let programs = Entry::Tree {
+        tar,
+        parts: &NETTOOLS,
+    };
+    store.add_layer("nettools", &[programs])?;
     for name in ["coredns", "flannel", "pause"] {
         store.add_layer(name, &program_layer(parts.programs, name))?;
     }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use sha2::{Digest as _, Sha256};
@@ -27,9 +28,10 @@ pub enum Entry {
         to: PathBuf,
         target: PathBuf,
     },
-    /// All folders, files and links of a tar, as they are there.
+    /// Folders, files and links of a tar, as they are there: those with these paths, and everything below them.
     Tree {
         tar: PathBuf,
+        parts: &'static [&'static str],
     },
 }
 
@@ -48,6 +50,9 @@ pub fn write_layer(entries: &[Entry], time: u64, out: &Path) -> Result<Layer> {
     let file = File::create(out).with_context(|| format!("creating {}", out.display()))?;
     let mut encoder = zstd::Encoder::new(Hashed::new(file), LEVEL)?;
     encoder.include_checksum(true)?;
+    // The bytes do not depend on the number of workers, only on there being any.
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    encoder.multithread(u32::try_from(workers)?)?;
     let mut tar = tar::Builder::new(Hashed::new(encoder));
     tar.follow_symlinks(false);
     for entry in entries {
@@ -89,13 +94,18 @@ fn append<W: Write>(tar: &mut tar::Builder<W>, entry: &Entry, time: u64) -> Resu
             let mut header = header(tar::EntryType::Symlink, 0o777);
             tar.append_link(&mut header, to, target)?;
         }
-        Entry::Tree { tar: from } => append_tree(tar, from, time)?,
+        Entry::Tree { tar: from, parts } => append_tree(tar, from, parts, time)?,
     }
     Ok(())
 }
 
 /// Copies the entries of a tar, all of them owned by root and of one time.
-fn append_tree<W: Write>(tar: &mut tar::Builder<W>, from: &Path, time: u64) -> Result<()> {
+fn append_tree<W: Write>(
+    tar: &mut tar::Builder<W>,
+    from: &Path,
+    parts: &[&str],
+    time: u64,
+) -> Result<()> {
     let mut archive =
         tar::Archive::new(File::open(from).with_context(|| format!("opening {}", from.display()))?);
     for entry in archive.entries()? {
@@ -105,7 +115,7 @@ fn append_tree<W: Write>(tar: &mut tar::Builder<W>, from: &Path, time: u64) -> R
             .components()
             .filter(|part| matches!(part, std::path::Component::Normal(_)))
             .collect();
-        if path == Path::new("") {
+        if !parts.iter().any(|part| path.starts_with(part)) {
             continue;
         }
         let kind = entry.header().entry_type();
@@ -218,6 +228,9 @@ mod tests {
         header.set_mtime(12345);
         tar.append_data(&mut header, "./usr/sbin/nft", &b"nft"[..])
             .unwrap();
+        let mut left_out = header.clone();
+        tar.append_data(&mut left_out, "./etc/hostname", &b"abc"[..])
+            .unwrap();
         tar.finish().unwrap();
         let entries = [
             Entry::Folder {
@@ -233,7 +246,10 @@ mod tests {
                 to: "bin/b".into(),
                 target: "a".into(),
             },
-            Entry::Tree { tar: tree },
+            Entry::Tree {
+                tar: tree,
+                parts: &["usr"],
+            },
         ];
         let (one, two) = (dir.path().join("one"), dir.path().join("two"));
         let layer = write_layer(&entries, 7, &one).unwrap();
