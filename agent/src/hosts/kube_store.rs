@@ -145,6 +145,7 @@ mod tests {
             checksum: "ab".repeat(32),
             checksum_type: Some(ChecksumType::Sha256),
             format: Some("raw".into()),
+            ..Image::default()
         };
         let spec = BareMetalHostSpec {
             online: true,
@@ -179,8 +180,8 @@ mod tests {
                 state: ProvisioningState::Provisioning,
                 id: "5f1a57e0-0000-4000-8000-525400c0ffee".into(),
                 image: Some(image),
-                root_device_hints: None,
                 boot_mode: Some(BootMode::Uefi),
+                ..ProvisionStatus::default()
             },
             hardware: Some(HardwareDetails::from_inventory(&report.inventory)),
             last_updated: Some("2026-11-21T00:00:00Z".into()),

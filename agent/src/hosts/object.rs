@@ -28,6 +28,7 @@ pub fn desired(record: &Record, image: Option<(&NodeImage, &str)>, now: &str) ->
             checksum: image.sha256.clone(),
             checksum_type: Some(ChecksumType::Sha256),
             format: Some("raw".to_owned()),
+            ..Image::default()
         });
     let boot_mode = boot_mode(record).or_else(|| old?.spec.boot_mode);
     let spec = BareMetalHostSpec {
@@ -64,8 +65,8 @@ pub fn desired(record: &Record, image: Option<(&NodeImage, &str)>, now: &str) ->
             image: image
                 .filter(|_| is_installed(status.state))
                 .or(before.provisioning.image),
-            root_device_hints: None,
             boot_mode,
+            ..ProvisionStatus::default()
         },
         hardware: hardware.or(before.hardware),
         operation_history: history(
@@ -75,6 +76,7 @@ pub fn desired(record: &Record, image: Option<(&NodeImage, &str)>, now: &str) ->
             now,
         ),
         last_updated: before.last_updated,
+        ..BareMetalHostStatus::default()
     };
     // A changed time alone is no reason to write.
     if host_status_differs(old, &new) {
