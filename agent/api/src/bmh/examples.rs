@@ -154,6 +154,7 @@ pub fn hardware() -> HardwareDetails {
                 name: text("storage"),
             }],
             vlan_id: Some(7),
+            pci_address: text("0000:00:03.0"),
             lldp: Some(Lldp {
                 switch_id: text("00:11:22:33:44:55"),
                 port_id: text("Ethernet1"),

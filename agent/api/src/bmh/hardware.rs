@@ -53,6 +53,8 @@ pub struct Nic {
     pub vlan_id: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lldp: Option<Lldp>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pci_address: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,6 +178,7 @@ impl Nic {
             mac,
             ip: text(&nic["ipv4_address"]),
             speed_gbps: nic["speed_mbps"].as_u64().unwrap_or(0) / 1000,
+            pci_address: text(&nic["pci_address"]),
             ..Self::default()
         }
     }
