@@ -14,6 +14,8 @@ use firstlight_api::report::{Directive, Progress, Report};
 use firstlight_netboot::{BootTarget, ClientArch, MacAddr};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::hosts::BootstrapData;
+
 /// Something that an edge heard about a host.
 #[derive(Debug)]
 pub enum Input {
@@ -33,6 +35,58 @@ pub enum Input {
         peer: IpAddr,
         progress: Progress,
     },
+    /// An installed system at the bootstrap endpoint.
+    Bootstrap(Question),
+}
+
+/// A question with its way back.
+pub struct Question {
+    /// The UUID of its Ironic node, which the host's address at the endpoint ends in.
+    pub host: String,
+    pub token: String,
+    pub ask: Ask,
+    pub answer: oneshot::Sender<Answer>,
+}
+
+impl Question {
+    /// Whoever asked may be gone.
+    pub fn refuse(self, answer: Answer) {
+        drop(self.answer.send(answer));
+    }
+}
+
+impl std::fmt::Debug for Question {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Question")
+            .field("host", &self.host)
+            .field("ask", &self.ask)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    Fetch,
+    /// It has the data: their SHA-256 in hex.
+    Confirm {
+        received: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    Wait {
+        seconds: u32,
+    },
+    Reboot,
+    Bootstrap(Box<BootstrapData>),
+    Confirmed,
+    /// The data were had before.
+    Used,
+    WrongToken,
+    Unknown,
+    /// What it confirms is not what it was to receive.
+    Differs,
 }
 
 /// What the controller has decided.
@@ -91,6 +145,20 @@ impl Fleet {
     pub fn tell(&self, input: Input) {
         if self.inputs.try_send(input).is_err() {
             tracing::debug!("the hosts controller is busy; a message of a host was dropped");
+        }
+    }
+
+    pub async fn bootstrap(&self, host: String, token: String, ask: Ask) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        self.tell(Input::Bootstrap(Question {
+            host,
+            token,
+            ask,
+            answer,
+        }));
+        match tokio::time::timeout(ANSWER_TIME, answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => Answer::Wait { seconds: 10 },
         }
     }
 

@@ -144,6 +144,15 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent) {
     tasks.spawn("http-segment", |stop| {
         web::serve_segment(web.clone(), segment(), HTTP_PORT, status.clone(), stop)
     });
+    tasks.spawn("bootstrap", |stop| {
+        web::serve_bootstrap(
+            web.fleet.clone(),
+            facts.pki.subscribe(),
+            segment(),
+            status.clone(),
+            stop,
+        )
+    });
     tasks.spawn("console", |stop| {
         console::run(paths.clone(), web.status.clone(), stop)
     });

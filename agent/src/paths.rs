@@ -30,6 +30,10 @@ impl Paths {
         /// Mount point of the state partition.
         state = "var/lib/firstlight";
         agent_state = "var/lib/firstlight/agent";
+        /// What must outlive a power cut, one file a host.
+        host_ledgers = "var/lib/firstlight/agent/hosts";
+        /// The box's SSH keys for its hosts, one directory a host.
+        host_keys = "var/lib/firstlight/agent/ssh";
         leases = "var/lib/firstlight/agent/leases.log";
         site_pki = "var/lib/firstlight/pki";
         site_ca = "var/lib/firstlight/pki/ca.crt";

@@ -1,9 +1,15 @@
-//! `BareMetalHost` of `metal3.io/v1alpha1`, as far as the agent reads and writes it: the names, spellings and enum values
-//! are those of github.com/metal3-io/baremetal-operator/apis v0.12.0.
+//! `BareMetalHost` and `HardwareData` of `metal3.io/v1alpha1`: the names, spellings and enum values are those of
+//! github.com/metal3-io/baremetal-operator/apis v0.13.1. `scripts/test` decodes what these types write with those Go
+//! types, strictly.
 //!
-//! Fields that are not here are left alone: the agent applies only what it owns (server-side apply).
-//! To add a field: here with its published name, in `crd-baremetalhost.yaml`, and in the test that compares both.
+//! Must not: decide. `annotations` reads what people say with annotations; what follows from it is the agent's affair.
+//! To add a field: here with its published name, in `crd-baremetalhost.yaml` or `crd-hardwaredata.yaml`, and in
+//! `examples.rs`, from which the tests of both sides are fed.
 
+pub mod annotations;
+mod conditions;
+mod data;
+pub mod examples;
 mod hardware;
 mod spec;
 mod status;
@@ -14,14 +20,19 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use hardware::{Bios, Cpu, Firmware, HardwareDetails, HardwareSystemVendor, Nic, Storage};
+pub use conditions::{Condition, ConditionStatus};
+pub use data::{HardwareData, HardwareDataSpec};
+pub use hardware::{
+    Bios, Cpu, Firmware, HardwareDetails, HardwareSystemVendor, Lldp, Nic, Storage, Vlan,
+};
 pub use spec::{
-    BareMetalHostSpec, BmcDetails, BootMode, ChecksumType, Image, ObjectReference, RootDeviceHints,
-    SecretReference,
+    AutomatedCleaningMode, BareMetalHostSpec, BmcDetails, BootMode, ChecksumType, CustomDeploy,
+    FirmwareConfig, HardwareRaidVolume, Image, InspectionMode, ObjectReference, RaidConfig,
+    RootDeviceHints, SecretReference, SoftwareRaidVolume, Taint,
 };
 pub use status::{
-    BareMetalHostStatus, ErrorType, OperationHistory, OperationMetric, OperationalStatus,
-    ProvisionStatus, ProvisioningState,
+    BareMetalHostStatus, CredentialsStatus, ErrorType, OperationHistory, OperationMetric,
+    OperationalStatus, ProvisionStatus, ProvisioningState,
 };
 
 pub const GROUP: &str = "metal3.io";
@@ -29,6 +40,8 @@ pub const VERSION: &str = "v1alpha1";
 pub const API_VERSION: &str = "metal3.io/v1alpha1";
 pub const KIND: &str = "BareMetalHost";
 pub const PLURAL: &str = "baremetalhosts";
+/// Holds a deleted host back until it is cleaned and Ironic has forgotten it.
+pub const FINALIZER: &str = "baremetalhost.metal3.io";
 
 /// A person's word on one host, stronger than `site.yaml`: `blank`, `wipe` or `never`.
 pub const INSTALL_ANNOTATION: &str = "firstlight.internal/install";
@@ -56,8 +69,17 @@ pub struct Metadata {
     pub labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// RFC 3339. Set once somebody has deleted the object; finalizers hold it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<String>,
 }
 
 impl BareMetalHost {
@@ -73,5 +95,9 @@ impl BareMetalHost {
             spec,
             status: None,
         }
+    }
+
+    pub fn is_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
     }
 }

@@ -119,11 +119,21 @@ pub enum HostState {
     Registering,
     Inspecting,
     Available,
+    /// Available, with the image of its later use on the disk already.
+    Staged,
     Provisioning,
     /// The image is on disk and the host was told to boot it.
     Provisioned,
     /// Its own operating system answers.
     Running,
+    /// On its way back to available.
+    Deprovisioning,
+    /// Its object was deleted.
+    Deleting,
+    /// Carries a system that nobody here installed.
+    External,
+    /// Nothing is done to it, as somebody asked.
+    Detached,
     Failed,
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{Client, ClientError, ProvisionState};
 
 /// The fields of a node that we ask for; Ironic has many more.
-const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,last_error,maintenance,reservation,\
+const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,last_error,maintenance,fault,automated_clean,reservation,\
                       instance_info,properties,extra,driver_internal_info,inspection_finished_at";
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -21,6 +21,12 @@ pub struct Node {
     pub last_error: Option<String>,
     #[serde(default)]
     pub maintenance: bool,
+    /// Why Ironic itself put the node into maintenance, e.g. `clean failure`.
+    #[serde(default)]
+    pub fault: Option<String>,
+    /// Whether `deleted` and `provide` clean; `None` is the configuration's default.
+    #[serde(default)]
+    pub automated_clean: Option<bool>,
     /// The conductor that holds the node's lock.
     pub reservation: Option<String>,
     /// Set once an inspection has ended well.
@@ -66,7 +72,7 @@ pub struct NewNode {
 pub struct InstanceInfo {
     /// `http://BOX/images/node.raw.zst`
     pub image_source: String,
-    /// `sha256`
+    /// `sha256`, `sha512` or `md5`
     pub image_os_hash_algo: String,
     /// Of the file as served.
     pub image_os_hash_value: String,
@@ -85,6 +91,7 @@ pub enum NodePatch {
     InstanceInfo(InstanceInfo),
     Name(String),
     Extra(String, Value),
+    AutomatedClean(bool),
 }
 
 impl NodePatch {
@@ -96,6 +103,9 @@ impl NodePatch {
             Self::Name(name) => json!({"op": "add", "path": "/name", "value": name}),
             Self::Extra(key, value) => {
                 json!({"op": "add", "path": format!("/extra/{key}"), "value": value})
+            }
+            Self::AutomatedClean(clean) => {
+                json!({"op": "add", "path": "/automated_clean", "value": clean})
             }
         }
     }
@@ -153,7 +163,18 @@ impl Client {
             .await
     }
 
-    /// Refused while the node is doing something, or is `active`.
+    /// In maintenance a node may be deleted in every state, and nothing is done by itself.
+    pub async fn set_maintenance(&self, id: &str, maintenance: bool) -> Result<(), ClientError> {
+        let path = format!("/v1/nodes/{id}/maintenance");
+        if maintenance {
+            let body = json!({"reason": "Firstlight lets it go"});
+            self.order(Method::PUT, &path, Some(&body)).await
+        } else {
+            self.order(Method::DELETE, &path, None::<&()>).await
+        }
+    }
+
+    /// Refused while the node is doing something, or is `active` and not in maintenance.
     pub async fn delete_node(&self, id: &str) -> Result<(), ClientError> {
         self.order(Method::DELETE, &format!("/v1/nodes/{id}"), None::<&()>)
             .await

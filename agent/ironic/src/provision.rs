@@ -53,6 +53,8 @@ states! {
     Active = "active",
     Deleting = "deleting",
     Error = "error",
+    Adopting = "adopting",
+    AdoptFailed = "adopt failed",
 }
 
 impl From<ProvisionState> for String {
@@ -75,7 +77,9 @@ pub enum ProvisionTarget {
     Provide,
     /// Write the image that `instance_info` names.
     Active(ConfigDrive),
-    /// Back to `available`; ends a deployment that waits, too.
+    /// Take over what is on the disk already: `active` without a write. From `manageable`.
+    Adopt,
+    /// Back to `available`; ends a deployment that waits, too. By way of cleaning if the node's `automated_clean` says so.
     Deleted,
     Abort,
 }
@@ -87,6 +91,7 @@ impl ProvisionTarget {
             Self::Inspect => "inspect",
             Self::Provide => "provide",
             Self::Active(_) => "active",
+            Self::Adopt => "adopt",
             Self::Deleted => "deleted",
             Self::Abort => "abort",
         }

@@ -75,6 +75,8 @@ async fn remove_leftovers(client: &Client) {
         node.provision_state,
         ProvisionState::DeployWait | ProvisionState::DeployFailed | ProvisionState::Active
     ) {
+        let without = NodePatch::AutomatedClean(false);
+        client.patch_node(&node.uuid, &[without]).await.unwrap();
         client
             .provision(&node.uuid, &ProvisionTarget::Deleted)
             .await
@@ -230,14 +232,7 @@ async fn deploy(client: &Client) {
         "without an image nothing is deployed: {refused}"
     );
 
-    let info = InstanceInfo {
-        image_source: image_server().await,
-        image_os_hash_algo: "sha256".into(),
-        image_os_hash_value: "a".repeat(64),
-        image_disk_format: "raw".into(),
-        image_type: "whole-disk".into(),
-        root_device: None,
-    };
+    let info = image_info().await;
     let node = client
         .patch_node(
             UUID,
@@ -292,8 +287,53 @@ async fn give_up(client: &Client, ramdisk: &Ramdisk) {
         "a recorded reboot wipes the token: {refused}"
     );
     assert!(ramdisk.lookup().await.unwrap().unwrap().token.is_some());
+    adopt(client).await;
+    client.set_maintenance(UUID, true).await.unwrap();
+    assert!(client.node(UUID).await.unwrap().maintenance);
     client.delete_node(UUID).await.unwrap();
     assert!(client.node(UUID).await.unwrap_err().is_not_found());
+}
+
+/// What a disk holds already is taken over: `active` without a ramdisk and without a write.
+async fn adopt(client: &Client) {
+    client
+        .provision(UUID, &ProvisionTarget::Manage)
+        .await
+        .unwrap();
+    expect_state(client, ProvisionState::Manageable).await;
+    let patches = [
+        NodePatch::InstanceInfo(image_info().await),
+        NodePatch::AutomatedClean(true),
+    ];
+    let node = client.patch_node(UUID, &patches).await.unwrap();
+    assert_eq!(node.automated_clean, Some(true));
+    client
+        .provision(UUID, &ProvisionTarget::Adopt)
+        .await
+        .unwrap();
+    expect_state(client, ProvisionState::Active).await;
+    // With `automated_clean` the way back leads through the ramdisk.
+    client
+        .provision(UUID, &ProvisionTarget::Deleted)
+        .await
+        .unwrap();
+    expect_state(client, ProvisionState::CleanWait).await;
+    client
+        .provision(UUID, &ProvisionTarget::Abort)
+        .await
+        .unwrap();
+    expect_state(client, ProvisionState::CleanFailed).await;
+}
+
+async fn image_info() -> InstanceInfo {
+    InstanceInfo {
+        image_source: image_server().await,
+        image_os_hash_algo: "sha256".into(),
+        image_os_hash_value: "a".repeat(64),
+        image_disk_format: "raw".into(),
+        image_type: "whole-disk".into(),
+        root_device: None,
+    }
 }
 
 async fn whole_life(client: &Client) {

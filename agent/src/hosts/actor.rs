@@ -6,10 +6,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use firstlight_api::{
     bmh::{BareMetalHost, INSTALL_ANNOTATION},
     report::{Directive, Progress, Report},
-    site::SiteConfig,
+    site::{InstallPolicy, SiteConfig},
     status::{HostState, HostStatus, Problem},
 };
-use firstlight_ironic::{ClientError, Node};
+use firstlight_ironic::Node;
 use firstlight_netboot::{ClientArch, MacAddr};
 use tokio::{
     sync::{mpsc, watch},
@@ -17,15 +17,20 @@ use tokio::{
 };
 
 use super::{
-    apply::{self, Task, node_uuid},
+    apply::{self, ActionError, Endpoint, Task, node_uuid},
+    bootstrap::{self, Reading},
+    delivery::{self, Confirmed},
     image::NodeImage,
-    object, objects,
-    plan::{Action, EXTRA_MAC},
+    ledger::{Ledger, Ledgers},
+    object,
+    objects::{self, Desired},
+    plan::{Action, EXTRA_MAC, Towards},
     policy,
     poll::{self, IronicEnd, Look},
-    record::{Record, Records, site_mac},
-    ssh,
+    record::{Record, Records, Site, site_mac},
+    ssh::{self, Keys},
     store::HostStore,
+    wish::Destiny,
 };
 use crate::{
     clock,
@@ -40,8 +45,10 @@ const MOST: usize = 1024;
 pub struct Settings {
     pub site: Arc<SiteConfig>,
     pub image: Result<NodeImage, Problem>,
-    /// 22, except in tests.
-    pub ssh_port: u16,
+    /// What hosts are there for that nobody claimed.
+    pub destiny: Destiny,
+    pub ledgers: Ledgers,
+    pub keys: Keys,
     pub pace: Pace,
 }
 
@@ -77,7 +84,18 @@ enum Event {
     Done {
         mac: MacAddr,
         action: Action,
-        result: Result<(), ClientError>,
+        result: Result<(), ActionError>,
+    },
+    Knocked {
+        mac: MacAddr,
+        into: Towards,
+        result: Result<(), String>,
+    },
+    Confirmed(Confirmed),
+    /// A delivery that needed nothing of the controller afterwards, except for what went wrong.
+    Delivered {
+        mac: MacAddr,
+        problem: Option<Problem>,
     },
     Ssh {
         mac: MacAddr,
@@ -88,6 +106,11 @@ enum Event {
 struct Actor {
     settings: Settings,
     records: Records,
+    /// Of hosts that have not shown up since the start.
+    remembered: BTreeMap<MacAddr, Ledger>,
+    /// Kubernetes has been read since the start.
+    objects_known: bool,
+    secrets: mpsc::Sender<Reading>,
     /// Ironic has answered since the start.
     ironic_known: bool,
     /// It answered the last time.
@@ -98,7 +121,7 @@ struct Actor {
     look: watch::Sender<Duration>,
     view: watch::Sender<Arc<View>>,
     hosts: watch::Sender<Vec<HostStatus>>,
-    wanted: watch::Sender<Arc<Vec<BareMetalHost>>>,
+    wanted: watch::Sender<Arc<Vec<Desired>>>,
 }
 
 /// Runs until its inputs end.
@@ -117,7 +140,9 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
     let (seen, mut objects_seen) = mpsc::channel(1);
     let look = watch::Sender::new(settings.pace.busy);
     let wanted = watch::Sender::new(Arc::new(Vec::new()));
+    let (secrets, readings) = mpsc::channel(16);
     let mut background = JoinSet::new();
+    background.spawn(bootstrap::read_secrets(store.clone(), readings));
     background.spawn(objects::run(
         store,
         wanted.subscribe(),
@@ -127,9 +152,13 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
     background.spawn(poll::run(ironic.clone(), look.subscribe(), looks));
     let mut tick = tokio::time::interval(settings.pace.busy);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let remembered = settings.ledgers.load()?;
     let mut actor = Actor {
         settings,
         records: BTreeMap::new(),
+        remembered,
+        objects_known: false,
+        secrets,
         ironic_known: false,
         ironic_up: false,
         ironic: None,
@@ -169,6 +198,7 @@ impl Actor {
                 drop(answer.send(directive));
             }
             Input::Progress { progress, .. } => self.progress(progress),
+            Input::Bootstrap(question) => self.bootstrap(question),
         }
     }
 
@@ -183,6 +213,7 @@ impl Actor {
         if !heard && !self.records.contains_key(&mac) {
             return;
         }
+        let ledgers = self.settings.ledgers.clone();
         let Some(record) = self.record(mac) else {
             return;
         };
@@ -191,6 +222,8 @@ impl Actor {
         }
         if arch.is_some() {
             record.ssh_answered = None;
+            // Firmware asks: it was restarted, by whomever.
+            record.restarted(&ledgers);
         }
     }
 
@@ -223,6 +256,7 @@ impl Actor {
         };
         if let Some(record) = self.records.get_mut(&mac) {
             record.progressed(progress, clock::uptime());
+            record.learn(&self.settings.ledgers);
             self.replan(mac);
         }
     }
@@ -233,6 +267,7 @@ impl Actor {
             return None;
         }
         let site = &self.settings.site;
+        let remembered = &mut self.remembered;
         Some(self.records.entry(mac).or_insert_with(|| {
             let mut record = Record::new(
                 mac,
@@ -240,15 +275,59 @@ impl Actor {
                 clock::uptime(),
             );
             record.policy = site.install_policy(site_mac(mac));
+            record.ledger = remembered.remove(&mac).unwrap_or_default();
             record.address = site.host(site_mac(mac)).and_then(|host| host.address);
             record
         }))
     }
 
     fn replan(&mut self, mac: MacAddr) {
-        let known = self.ironic_known;
+        let site = Site {
+            destiny: self.settings.destiny,
+            image: self.settings.image.as_ref(),
+            box_http: self.ironic.as_ref().map_or("", |end| end.box_http.as_str()),
+            ironic_known: self.ironic_known,
+            objects_known: self.objects_known,
+        };
         if let Some(record) = self.records.get_mut(&mac) {
-            record.replan(self.settings.image.as_ref(), known, clock::uptime());
+            record.replan(&site, clock::uptime());
+        }
+    }
+
+    fn bootstrap(&mut self, question: fleet::Question) {
+        let host = self
+            .records
+            .iter()
+            .find(|(mac, _)| node_uuid(**mac) == question.host)
+            .map(|(mac, _)| *mac);
+        let Some(mac) = host else {
+            return question.refuse(fleet::Answer::Unknown);
+        };
+        let ledgers = &self.settings.ledgers;
+        if let Some(record) = self.records.get_mut(&mac) {
+            delivery::heard(record, &question.token, ledgers, clock::uptime());
+        }
+        self.replan(mac);
+        let Some(record) = self.records.get(&mac) else {
+            return;
+        };
+        let delivery = delivery::Delivery {
+            mac,
+            name: record.name.clone(),
+            object: record.object.clone(),
+            ssh_keys: self.settings.site.ssh_keys.clone(),
+            keys: self.settings.keys.clone(),
+            secrets: self.secrets.clone(),
+        };
+        if let Some(work) = delivery::begin(record, question, delivery) {
+            self.tasks.spawn(async move {
+                match work.run().await {
+                    delivery::Outcome::Confirmed(confirmed) => Event::Confirmed(confirmed),
+                    delivery::Outcome::Answered { mac, problem } => {
+                        Event::Delivered { mac, problem }
+                    }
+                }
+            });
         }
     }
 
@@ -262,6 +341,22 @@ impl Actor {
             Event::Ssh { mac, answers } => {
                 if let Some(record) = self.records.get_mut(&mac).filter(|_| answers) {
                     record.ssh_answered = Some(clock::uptime());
+                }
+            }
+            Event::Knocked { mac, into, result } => {
+                if let Some(record) = self.records.get_mut(&mac) {
+                    tracing::info!(host = record.name, %mac, into = ?into, result = ?result, "told it to restart");
+                    record.knocked(into, result, &self.settings.ledgers, clock::uptime());
+                }
+            }
+            Event::Confirmed(confirmed) => {
+                if let Some(record) = self.records.get_mut(&confirmed.mac) {
+                    confirmed.finish(record, &self.settings.ledgers);
+                }
+            }
+            Event::Delivered { mac, problem } => {
+                if let Some(record) = self.records.get_mut(&mac) {
+                    record.hand_out_problem = problem;
                 }
             }
         }
@@ -297,11 +392,12 @@ impl Actor {
             if record.acted <= asked {
                 record.observe_node(by_mac.remove(mac), now);
                 record.outdated = false;
+                record.learn(&self.settings.ledgers);
             }
         }
     }
 
-    fn done(&mut self, mac: MacAddr, action: &Action, result: Result<(), ClientError>) {
+    fn done(&mut self, mac: MacAddr, action: &Action, result: Result<(), ActionError>) {
         let now = clock::uptime();
         let pace = self.settings.pace;
         let Some(record) = self.records.get_mut(&mac) else {
@@ -310,7 +406,11 @@ impl Actor {
         (record.acted, record.outdated) = (now, true);
         match result {
             Ok(()) => record.accepted(action, now),
-            Err(error) => {
+            Err(ActionError::Other(problem)) => {
+                tracing::warn!(host = record.name, %mac, action = ?action, error = problem.what, "an action was not begun");
+                record.rejected(now + pace.refused, Some(problem));
+            }
+            Err(ActionError::Ironic(error)) => {
                 tracing::warn!(host = record.name, %mac, action = ?action, error = %error, "Ironic did not do it");
                 let pause = if error.is_transient() {
                     pace.busy * 3
@@ -327,6 +427,8 @@ impl Actor {
     }
 
     fn objects(&mut self, objects: Vec<BareMetalHost>) {
+        let ledgers = self.settings.ledgers.clone();
+        self.objects_known = true;
         for record in self.records.values_mut() {
             record.object = None;
         }
@@ -344,24 +446,50 @@ impl Actor {
                 continue;
             };
             let word = object.metadata.annotations.get(INSTALL_ANNOTATION);
-            record.policy = word
-                .and_then(|word| policy::parse(word))
-                .unwrap_or(site_policy);
+            let word = word.and_then(|word| policy::parse(word));
+            record.policy = word.unwrap_or(site_policy);
+            let taken_back = word.is_some_and(|word| word != InstallPolicy::Never)
+                || object.spec.image.is_some()
+                || object.spec.externally_provisioned;
             // A person may have made the object, and chosen the name.
             record.name.clone_from(&object.metadata.name);
             record.address = record.address.or_else(|| object::known_address(&object));
             record.object = Some(object);
+            record.remember(&ledgers, |ledger| ledger.removed &= !taken_back);
+            record.learn(&ledgers);
+        }
+        self.let_go();
+    }
+
+    /// Hosts whose deleted objects are gone. They are new if they show up again, and left alone.
+    fn let_go(&mut self) {
+        let gone: Vec<MacAddr> = self
+            .records
+            .iter()
+            .filter(|(_, record)| record.object.is_none() && record.is_released())
+            .map(|(mac, _)| *mac)
+            .collect();
+        for mac in gone {
+            if let Some(record) = self.records.remove(&mac) {
+                tracing::info!(host = record.name, %mac, "a deleted host is gone");
+                self.remembered.insert(mac, record.ledger);
+            }
         }
     }
 
     /// After every event: decide anew, begin what is due, publish.
     fn settle(&mut self) {
         let now = clock::uptime();
+        let macs: Vec<MacAddr> = self.records.keys().copied().collect();
+        for mac in macs {
+            self.replan(mac);
+        }
         for record in self.records.values_mut() {
-            record.replan(self.settings.image.as_ref(), self.ironic_known, now);
+            record.release(&self.settings.ledgers);
         }
         self.begin_actions(now);
         self.begin_probes(now);
+        self.begin_knocks(now);
         let view = View {
             targets: self
                 .records
@@ -375,7 +503,11 @@ impl Actor {
         let calm = |host: &HostStatus| {
             matches!(
                 host.state,
-                HostState::Discovered | HostState::Running | HostState::Failed
+                HostState::Discovered
+                    | HostState::Running
+                    | HostState::Failed
+                    | HostState::External
+                    | HostState::Detached
             )
         };
         let pause = if shown.iter().all(calm) {
@@ -396,6 +528,17 @@ impl Actor {
             let Some(action) = record.due(now) else {
                 continue;
             };
+            let token = match bootstrap::new_token() {
+                Ok(token) => token,
+                Err(error) => {
+                    tracing::error!(%error, "the kernel gives no random bytes");
+                    return;
+                }
+            };
+            let hash = bootstrap::token_hash(&token);
+            if !record.prepare(&action, &self.settings.ledgers, &hash) {
+                continue;
+            }
             record.begun(&action);
             tracing::info!(host = record.name, %mac, action = ?action, "action");
             let task = Task {
@@ -403,9 +546,19 @@ impl Actor {
                 mac: *mac,
                 name: record.name.clone(),
                 report: record.report.as_ref().map(|(report, _)| report.clone()),
-                image: self.settings.image.clone().ok(),
-                box_http: end.box_http.clone(),
+                object: record.object.clone(),
+                holds: record
+                    .ledger
+                    .written()
+                    .map(|deployment| deployment.image.clone()),
                 ssh_keys: self.settings.site.ssh_keys.clone(),
+                keys: self.settings.keys.clone(),
+                endpoint: Some(Endpoint {
+                    url: end.bootstrap.clone(),
+                    ca: end.ca.clone(),
+                    token,
+                }),
+                secrets: self.secrets.clone(),
             };
             let (client, mac) = (end.client.clone(), *mac);
             self.tasks.spawn(async move {
@@ -419,14 +572,35 @@ impl Actor {
         }
     }
 
+    fn begin_knocks(&mut self, now: Duration) {
+        let pause = self.settings.pace.refused;
+        for (mac, record) in &mut self.records {
+            let Some(into) = record.knock_due(now, pause) else {
+                continue;
+            };
+            let (mac, keys, address) = (*mac, self.settings.keys.clone(), record.address);
+            self.tasks.spawn(async move {
+                let result = match address {
+                    Some(address) => keys.restart(mac, address, into).await,
+                    None => Err(anyhow::anyhow!("its address is not known")),
+                };
+                Event::Knocked {
+                    mac,
+                    into,
+                    result: result.map_err(|error| format!("{error:#}")),
+                }
+            });
+        }
+    }
+
     fn begin_probes(&mut self, now: Duration) {
-        let port = self.settings.ssh_port;
+        let port = self.settings.keys.port();
         let pace = self.settings.pace;
         for (mac, record) in &mut self.records {
             let state = record.plan.as_ref().map(|plan| plan.state);
             let pause = match state {
                 Some(HostState::Provisioned) => pace.busy * 3,
-                Some(HostState::Running) => pace.idle * 3,
+                Some(HostState::Running | HostState::External) => pace.idle * 3,
                 _ => continue,
             };
             let due = record
@@ -448,12 +622,10 @@ impl Actor {
 
     fn publish_objects(&self) {
         let now = rfc3339(clock::wall_seconds());
-        let image = self.settings.image.as_ref().ok();
-        let image = image.zip(self.ironic.as_ref().map(|end| end.box_http.as_str()));
-        let wanted: Vec<BareMetalHost> = self
+        let wanted: Vec<Desired> = self
             .records
             .values()
-            .map(|record| object::desired(record, image, &now))
+            .map(|record| object::desired(record, &now))
             .collect();
         self.wanted.send_if_modified(|old| {
             let changed = !object::same_but_for_times(old, &wanted);
@@ -475,7 +647,7 @@ fn publish<T: PartialEq>(to: &watch::Sender<T>, value: T) {
     });
 }
 
-fn refusal(error: &ClientError) -> Problem {
+fn refusal(error: &firstlight_ironic::ClientError) -> Problem {
     Problem {
         what: error.to_string(),
         next: "the box tries again; if it stays, look at Ironic's log: `kubectl -n kube-system logs ironic-box`".to_owned(),

@@ -1,27 +1,72 @@
 //! One action, carried out on Ironic. Each may be repeated: what was done before is no error.
 
-use firstlight_api::{report::Report, site::SshKey};
-use firstlight_ironic::{Client, ClientError, NewNode, NodePatch, PowerTarget, ProvisionTarget};
+use firstlight_api::{
+    bmh::{BareMetalHost, Image},
+    report::Report,
+    site::SshKey,
+    status::Problem,
+};
+use firstlight_ironic::{
+    Client, ClientError, ConfigDrive, NewNode, NodePatch, PowerTarget, ProvisionState,
+    ProvisionTarget,
+};
 use firstlight_netboot::MacAddr;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use tokio::sync::{mpsc, oneshot};
+
 use super::{
+    bootstrap::{self, Reading, Secrets, Subject},
     drive::{DriveSpec, config_drive},
-    image::NodeImage,
+    image::instance_info,
     plan::{Action, EXTRA_ATTEMPT, EXTRA_DISKS, EXTRA_MAC},
+    ssh::Keys,
+    wish::{Data, Install},
 };
 
+/// Why an action was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ActionError {
+    #[error(transparent)]
+    Ironic(#[from] ClientError),
+    /// Something that Ironic has nothing to do with, as a sentence.
+    #[error("{}", .0.what)]
+    Other(Problem),
+}
+
 /// What an action needs besides itself, owned: it runs in a task of its own.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Task {
     pub action: Action,
     pub mac: MacAddr,
     pub name: String,
     pub report: Option<Report>,
-    pub image: Option<NodeImage>,
-    pub box_http: String,
+    pub object: Option<BareMetalHost>,
+    /// What the disk holds already, for an adoption.
+    pub holds: Option<Image>,
     pub ssh_keys: Vec<SshKey>,
+    pub keys: Keys,
+    pub endpoint: Option<Endpoint>,
+    pub secrets: mpsc::Sender<Reading>,
+}
+
+/// Where and with what a host asks for its bootstrap data.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// Without the host's part.
+    pub url: String,
+    /// PEM
+    pub ca: String,
+    pub token: String,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The UUID of a host's node, made from its MAC: a node that is created twice is the same node.
@@ -44,19 +89,69 @@ pub fn node_uuid(mac: MacAddr) -> String {
     .join("-")
 }
 
-pub async fn apply(client: &Client, task: &Task) -> Result<(), ClientError> {
+pub async fn apply(client: &Client, task: &Task) -> Result<(), ActionError> {
     let node = node_uuid(task.mac);
-    match &task.action {
-        Action::Register => register(client, task, &node).await,
-        Action::PowerOn => client.set_power(&node, PowerTarget::On).await,
-        Action::ForgetToken => client.set_power(&node, PowerTarget::Reboot).await,
-        Action::Inspect => client.provision(&node, &ProvisionTarget::Inspect).await,
-        Action::Provide => client.provision(&node, &ProvisionTarget::Provide).await,
-        Action::Manage => client.provision(&node, &ProvisionTarget::Manage).await,
-        Action::Abort => client.provision(&node, &ProvisionTarget::Abort).await,
-        Action::Release => client.provision(&node, &ProvisionTarget::Deleted).await,
-        Action::Deploy { attempt, disks } => deploy(client, task, &node, *attempt, disks).await,
+    if let Action::Deploy {
+        attempt,
+        disks,
+        install,
+    } = &task.action
+    {
+        return deploy(client, task, &node, *attempt, disks, install).await;
     }
+    Ok(simple(client, task, &node).await?)
+}
+
+async fn simple(client: &Client, task: &Task, node: &str) -> Result<(), ClientError> {
+    let go = async |target| client.provision(node, &target).await;
+    match &task.action {
+        Action::Register => register(client, task, node).await,
+        Action::PowerOn => client.set_power(node, PowerTarget::On).await,
+        Action::ForgetToken => client.set_power(node, PowerTarget::Reboot).await,
+        Action::Inspect => go(ProvisionTarget::Inspect).await,
+        Action::Provide => go(ProvisionTarget::Provide).await,
+        Action::Manage => go(ProvisionTarget::Manage).await,
+        Action::Abort => go(ProvisionTarget::Abort).await,
+        Action::Release => go(ProvisionTarget::Deleted).await,
+        Action::Retract => tear_down(client, node, false).await,
+        Action::TearDown { clean } => tear_down(client, node, *clean).await,
+        Action::Adopt => {
+            if let Some(image) = &task.holds {
+                let info = instance_info(image, None);
+                client
+                    .patch_node(node, &[NodePatch::InstanceInfo(info)])
+                    .await?;
+            }
+            go(ProvisionTarget::Adopt).await
+        }
+        Action::ClearFault => client.set_maintenance(node, false).await,
+        Action::Unregister => unregister(client, node).await,
+        Action::Deploy { .. } => Ok(()),
+    }
+}
+
+async fn tear_down(client: &Client, node: &str, clean: bool) -> Result<(), ClientError> {
+    client
+        .patch_node(node, &[NodePatch::AutomatedClean(clean)])
+        .await?;
+    client.provision(node, &ProvisionTarget::Deleted).await
+}
+
+/// Maintenance lets Ironic forget a node that it would rather keep.
+async fn unregister(client: &Client, node: &str) -> Result<(), ClientError> {
+    use ProvisionState as S;
+    let found = match client.node(node).await {
+        Err(error) if error.is_not_found() => return Ok(()),
+        found => found?,
+    };
+    let free = matches!(
+        found.provision_state,
+        S::Enroll | S::Manageable | S::Available | S::AdoptFailed
+    );
+    if !free && !found.maintenance {
+        client.set_maintenance(node, true).await?;
+    }
+    client.delete_node(node).await
 }
 
 async fn register(client: &Client, task: &Task, node: &str) -> Result<(), ClientError> {
@@ -126,26 +221,101 @@ async fn deploy(
     node: &str,
     attempt: u64,
     disks: &str,
-) -> Result<(), ClientError> {
-    let image = task
-        .image
-        .as_ref()
-        .expect("nothing is deployed without an image");
+    install: &Install,
+) -> Result<(), ActionError> {
+    let drive = drive(task, node, &install.data).await?;
     // The marks come first: an attempt that was begun counts, and its disks are ours, whatever happens next.
     let patches = [
-        NodePatch::InstanceInfo(image.instance_info(&task.box_http)),
+        NodePatch::InstanceInfo(instance_info(&install.image, install.hints.as_ref())),
         NodePatch::Extra(EXTRA_ATTEMPT.to_owned(), json!(attempt)),
         NodePatch::Extra(EXTRA_DISKS.to_owned(), json!(disks)),
+        // A deployment that is given up goes straight back; who wants it cleaned says so when it is torn down.
+        NodePatch::AutomatedClean(false),
     ];
     client.patch_node(node, &patches).await?;
-    let drive = config_drive(&DriveSpec {
+    let target = ProvisionTarget::Active(drive);
+    Ok(client.provision(node, &target).await?)
+}
+
+async fn drive(task: &Task, node: &str, data: &Data) -> Result<ConfigDrive, ActionError> {
+    let other = |what: String| {
+        ActionError::Other(Problem {
+            what,
+            next: "the box tries again; if it stays, restart the box".to_owned(),
+        })
+    };
+    let own = task.keys.prepare(task.mac).await;
+    let own = own.map_err(|error| other(format!("no SSH key could be made for it: {error:#}")))?;
+    let mut ssh_keys = task.ssh_keys.clone();
+    ssh_keys.push(own);
+    let site = config_drive(&DriveSpec {
         name: &task.name,
         mac: task.mac,
-        ssh_keys: &task.ssh_keys,
+        ssh_keys: &ssh_keys,
     });
-    client
-        .provision(node, &ProvisionTarget::Active(drive))
+    match data {
+        Data::Site => Ok(site),
+        Data::Endpoint => {
+            let endpoint = task.endpoint.as_ref();
+            let endpoint =
+                endpoint.ok_or_else(|| other("the bootstrap endpoint is not up yet".to_owned()))?;
+            Ok(endpoint_drive(site, node, endpoint))
+        }
+        Data::Drive => {
+            let subject = Subject {
+                name: &task.name,
+                mac: task.mac,
+                object: task.object.as_ref(),
+                ssh_keys: &ssh_keys,
+            };
+            let secrets = read(task).await?;
+            let data = bootstrap::data(&subject, &secrets).map_err(ActionError::Other)?;
+            Ok(ConfigDrive {
+                meta_data: data.meta_data,
+                // An image that is not ours has its owner's idea of a login, or none.
+                user_data: if secrets.user.is_some() {
+                    data.user_data
+                } else {
+                    String::new()
+                },
+                network_data: data.network_data,
+            })
+        }
+    }
+}
+
+/// No user data: the system asks for it, with a token that is good for this one installation.
+fn endpoint_drive(site: ConfigDrive, node: &str, endpoint: &Endpoint) -> ConfigDrive {
+    let mut meta_data = site.meta_data;
+    meta_data["firstlight"] = json!({
+        "url": format!("{}/{node}", endpoint.url),
+        "token": endpoint.token,
+        "ca": endpoint.ca,
+    });
+    ConfigDrive {
+        meta_data,
+        user_data: String::new(),
+        network_data: site.network_data,
+    }
+}
+
+async fn read(task: &Task) -> Result<Secrets, ActionError> {
+    let Some(host) = task.object.clone() else {
+        return Ok(Secrets::default());
+    };
+    let (answer, answered) = oneshot::channel();
+    let gone = || {
+        ActionError::Other(Problem {
+            what: "the controller is stopping".to_owned(),
+            next: "nothing: the box tries again".to_owned(),
+        })
+    };
+    task.secrets
+        .send(Reading { host, answer })
         .await
+        .map_err(|_| gone())?;
+    let secrets = answered.await.map_err(|_| gone())?;
+    secrets.map_err(ActionError::Other)
 }
 
 #[cfg(test)]

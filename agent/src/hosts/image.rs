@@ -2,9 +2,15 @@
 
 use std::{fs, path::Path};
 
-use firstlight_api::status::Problem;
+use firstlight_api::{
+    bmh::{ChecksumType, Image, RootDeviceHints},
+    status::Problem,
+};
 use firstlight_ironic::InstanceInfo;
 use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::wish::algorithm;
 
 /// `node.json`, as the image builder writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -26,17 +32,54 @@ impl NodeImage {
         format!("{box_http}/images/{}", self.file())
     }
 
-    /// The ramdisk hashes the bytes as served, and unpacks by the name's ending.
-    pub fn instance_info(&self, box_http: &str) -> InstanceInfo {
-        InstanceInfo {
-            image_source: self.url(box_http),
-            image_os_hash_algo: "sha256".to_owned(),
-            image_os_hash_value: self.sha256.clone(),
-            image_disk_format: "raw".to_owned(),
-            image_type: "whole-disk".to_owned(),
-            root_device: None,
+    /// As a `BareMetalHost` names it.
+    pub fn published(&self, box_http: &str) -> Image {
+        Image {
+            url: self.url(box_http),
+            checksum: self.sha256.clone(),
+            checksum_type: Some(ChecksumType::Sha256),
+            format: Some("raw".to_owned()),
+            oci_auth_secret_name: None,
         }
     }
+}
+
+/// For Ironic. The ramdisk hashes the bytes as served, and unpacks by the name's ending.
+pub fn instance_info(image: &Image, hints: Option<&RootDeviceHints>) -> InstanceInfo {
+    InstanceInfo {
+        image_source: image.url.clone(),
+        image_os_hash_algo: algorithm(image).unwrap_or("sha256").to_owned(),
+        image_os_hash_value: image.checksum.clone(),
+        image_disk_format: "raw".to_owned(),
+        image_type: "whole-disk".to_owned(),
+        root_device: hints.and_then(root_device),
+    }
+}
+
+/// Hints in Ironic's words, where a value begins with its operator.
+fn root_device(hints: &RootDeviceHints) -> Option<Value> {
+    let texts = [
+        ("name", "s==", &hints.device_name),
+        ("hctl", "s==", &hints.hctl),
+        ("model", "<in>", &hints.model),
+        ("vendor", "<in>", &hints.vendor),
+        ("serial", "s==", &hints.serial_number),
+        ("wwn", "s==", &hints.wwn),
+        ("wwn_with_extension", "s==", &hints.wwn_with_extension),
+        ("wwn_vendor_extension", "s==", &hints.wwn_vendor_extension),
+    ];
+    let mut all: Map<String, Value> = texts
+        .into_iter()
+        .filter(|(_, _, value)| !value.is_empty())
+        .map(|(key, operator, value)| (key.to_owned(), json!(format!("{operator} {value}"))))
+        .collect();
+    if let Some(size) = hints.min_size_gigabytes {
+        all.insert("size".to_owned(), json!(format!(">= {size}")));
+    }
+    if let Some(rotational) = hints.rotational {
+        all.insert("rotational".to_owned(), json!(rotational.to_string()));
+    }
+    (!all.is_empty()).then_some(Value::Object(all))
 }
 
 /// Without an image nothing can be installed; the page says so at each host.
@@ -67,11 +110,23 @@ mod tests {
         let text = r#"{"name": "node", "format": "raw.zst", "rawBytes": 2000, "bytes": 1000, "sha256": "ab"}"#;
         fs::write(dir.path().join("node.json"), text).unwrap();
         let image = load(dir.path()).unwrap();
-        let info = image.instance_info("http://172.22.0.1");
+        let info = instance_info(&image.published("http://172.22.0.1"), None);
         assert_eq!(info.image_source, "http://172.22.0.1/images/node.raw.zst");
         assert_eq!(
             (info.image_os_hash_value.as_str(), image.bytes),
             ("ab", 1000)
+        );
+        let hints = RootDeviceHints {
+            device_name: "/dev/vda".into(),
+            model: "QEMU".into(),
+            min_size_gigabytes: Some(8),
+            rotational: Some(false),
+            ..RootDeviceHints::default()
+        };
+        let info = instance_info(&image.published("http://172.22.0.1"), Some(&hints));
+        assert_eq!(
+            info.root_device.unwrap(),
+            json!({"name": "s== /dev/vda", "model": "<in> QEMU", "size": ">= 8", "rotational": "false"})
         );
         assert!(
             load(&dir.path().join("none"))

@@ -1,30 +1,58 @@
 //! `BareMetalHost` objects in Kubernetes, by server-side apply: fields that others wrote stay theirs.
 
 use anyhow::{Context, Result};
-use firstlight_api::bmh::{self, BareMetalHost};
+use firstlight_api::bmh::{self, BareMetalHost, HardwareData};
+use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    api::{
+        ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+    },
 };
 use serde_json::{Value, json};
 
-use super::{object::NAMESPACE, store::HostStore};
+use super::{
+    object::NAMESPACE,
+    store::{Amendment, HostStore, Secret},
+};
 
 const MANAGER: &str = "firstlight-hosts";
 
 #[derive(Clone)]
 pub struct KubeStore {
+    client: Client,
     api: Api<DynamicObject>,
+    hardware: Api<DynamicObject>,
 }
 
 impl KubeStore {
     pub fn new(client: Client) -> Self {
-        let kind = GroupVersionKind::gvk(bmh::GROUP, bmh::VERSION, bmh::KIND);
-        let resource = ApiResource::from_gvk_with_plural(&kind, bmh::PLURAL);
+        let api = |kind, plural| {
+            let kind = GroupVersionKind::gvk(bmh::GROUP, bmh::VERSION, kind);
+            let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+            Api::namespaced_with(client.clone(), NAMESPACE, &resource)
+        };
         Self {
-            api: Api::namespaced_with(client, NAMESPACE, &resource),
+            api: api(bmh::KIND, bmh::PLURAL),
+            hardware: api(HardwareData::KIND, HardwareData::PLURAL),
+            client,
         }
     }
+}
+
+/// A merge patch (RFC 7386); the version makes it fail if anybody was faster.
+fn merge_patch(object: &BareMetalHost, amendment: &Amendment) -> Value {
+    let mut patch = json!({"metadata": {"resourceVersion": object.metadata.resource_version}});
+    if let Some(image) = &amendment.image {
+        patch["spec"]["image"] = json!(image);
+    }
+    if let Some(finalizers) = &amendment.finalizers {
+        patch["metadata"]["finalizers"] = json!(finalizers);
+    }
+    for name in &amendment.forget {
+        patch["metadata"]["annotations"][name] = Value::Null;
+    }
+    patch
 }
 
 /// The part that is applied: identity, and one of `spec` and `status`.
@@ -53,17 +81,58 @@ impl HostStore for KubeStore {
         list.items.into_iter().map(read).collect()
     }
 
-    async fn apply(&self, host: &BareMetalHost) -> Result<()> {
+    async fn create(&self, host: &BareMetalHost) -> Result<()> {
         let name = &host.metadata.name;
-        let patch = part(host, "spec", &serde_json::to_value(&host.spec)?);
+        let mut new = part(host, "spec", &serde_json::to_value(&host.spec)?);
+        new["metadata"]["finalizers"] = json!(host.metadata.finalizers);
+        let object: DynamicObject = serde_json::from_value(new)?;
+        match self.api.create(&PostParams::default(), &object).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            created => created
+                .map(drop)
+                .with_context(|| format!("creating the BareMetalHost {name}")),
+        }
+    }
+
+    async fn amend(&self, object: &BareMetalHost, amendment: &Amendment) -> Result<()> {
+        let name = &object.metadata.name;
+        let patch = merge_patch(object, amendment);
+        let parameters = PatchParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let amended = self
+            .api
+            .patch(name, &parameters, &Patch::Merge(&patch))
+            .await;
+        amended
+            .map(drop)
+            .with_context(|| format!("changing the BareMetalHost {name}"))
+    }
+
+    async fn apply_hardware(&self, data: &HardwareData) -> Result<()> {
+        let name = &data.metadata.name;
         let parameters = PatchParams::apply(MANAGER).force();
         let applied = self
-            .api
-            .patch(name, &parameters, &Patch::Apply(&patch))
+            .hardware
+            .patch(name, &parameters, &Patch::Apply(data))
             .await;
         applied
             .map(drop)
-            .with_context(|| format!("writing the BareMetalHost {name}"))
+            .with_context(|| format!("writing the HardwareData {name}"))
+    }
+
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>> {
+        let api: Api<KubeSecret> = Api::namespaced(self.client.clone(), namespace);
+        let found = api
+            .get_opt(name)
+            .await
+            .with_context(|| format!("reading the Secret {namespace}/{name}"))?;
+        let data = |secret: KubeSecret| {
+            let pairs = secret.data.unwrap_or_default().into_iter();
+            pairs.map(|(key, value)| (key, value.0)).collect()
+        };
+        Ok(found.map(data))
     }
 
     async fn apply_status(&self, host: &BareMetalHost) -> Result<()> {
@@ -89,19 +158,15 @@ mod tests {
 
     use std::{path::Path, time::Duration};
 
-    use firstlight_api::{
-        bmh::{
-            BareMetalHostSpec, BareMetalHostStatus, BootMode, ChecksumType, ErrorType,
-            HardwareDetails, Image, OperationalStatus, ProvisionStatus, ProvisioningState,
-        },
-        report::{LookupState, Report},
-    };
+    use firstlight_api::bmh::{HardwareData, examples};
     use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 
     use super::*;
 
-    const CRD: &str =
+    const HOSTS: &str =
         include_str!("../../../overlays/box/usr/share/firstlight/manifests/crd-baremetalhost.yaml");
+    const HARDWARE: &str =
+        include_str!("../../../overlays/box/usr/share/firstlight/manifests/crd-hardwaredata.yaml");
     const NAME: &str = "host-525400c0ffee";
 
     async fn client() -> Option<Client> {
@@ -116,7 +181,7 @@ mod tests {
     }
 
     async fn apply_crd(client: &Client) {
-        let crd: Value = serde_json::to_value(crd()).unwrap();
+        let crd: Value = serde_json::to_value(crd(HOSTS)).unwrap();
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
         let parameters = PatchParams::apply(MANAGER).force();
@@ -134,60 +199,15 @@ mod tests {
             .expect("the CRD is served");
     }
 
-    fn crd() -> DynamicObject {
-        crate::kubernetes::parse_manifest(CRD).unwrap().remove(0)
+    fn crd(text: &str) -> DynamicObject {
+        crate::kubernetes::parse_manifest(text).unwrap().remove(0)
     }
 
-    /// With something in every field that the agent writes.
     fn host() -> BareMetalHost {
-        let image = Image {
-            url: "http://172.22.0.1/images/node.raw.zst".into(),
-            checksum: "ab".repeat(32),
-            checksum_type: Some(ChecksumType::Sha256),
-            format: Some("raw".into()),
-        };
-        let spec = BareMetalHostSpec {
-            online: true,
-            boot_mac_address: "52:54:00:c0:ff:ee".into(),
-            boot_mode: Some(BootMode::Uefi),
-            image: Some(image.clone()),
-            architecture: "x86_64".into(),
-            disable_power_off: true,
-            ..BareMetalHostSpec::default()
-        };
-        let mut host = BareMetalHost::new(NAME, NAMESPACE, spec);
-        let report = Report {
-            boot_mac: "52:54:00:c0:ff:ee".into(),
-            boot_id: "1".into(),
-            address: "172.22.0.9".into(),
-            inventory: json!({
-                "interfaces": [{"name": "eth0", "mac_address": "52:54:00:c0:ff:ee", "ipv4_address": "172.22.0.9"}],
-                "disks": [{"name": "/dev/vda", "size": 8_589_934_592_u64, "rotational": true, "serial": "S1"}],
-                "cpu": {"architecture": "x86_64", "count": 2, "frequency": "2904.5", "flags": ["aes"]},
-                "memory": {"physical_mb": 512}, "system_vendor": {"product_name": "PC"},
-            }),
-            disks: vec![],
-            lookup: LookupState::NotAsked,
-        };
-        let mut status = BareMetalHostStatus {
-            operational_status: OperationalStatus::Error,
-            error_type: Some(ErrorType::Provisioning),
-            error_message: "the disk is broken; replace it".into(),
-            error_count: 3,
-            powered_on: true,
-            provisioning: ProvisionStatus {
-                state: ProvisioningState::Provisioning,
-                id: "5f1a57e0-0000-4000-8000-525400c0ffee".into(),
-                image: Some(image),
-                root_device_hints: None,
-                boot_mode: Some(BootMode::Uefi),
-            },
-            hardware: Some(HardwareDetails::from_inventory(&report.inventory)),
-            last_updated: Some("2026-11-21T00:00:00Z".into()),
-            ..BareMetalHostStatus::default()
-        };
-        status.operation_history.provision.start = Some("2026-11-21T00:00:00Z".into());
-        host.status = Some(status);
+        let mut host = examples::host();
+        host.metadata.name = NAME.into();
+        host.metadata.annotations.clear();
+        host.metadata.finalizers.clear();
         host
     }
 
@@ -200,9 +220,9 @@ mod tests {
         apply_crd(&client).await;
         let store = KubeStore::new(client);
         let host = host();
-        store.apply(&host).await.unwrap();
+        store.create(&host).await.unwrap();
+        store.create(&host).await.unwrap();
         store.apply_status(&host).await.unwrap();
-        store.apply(&host).await.unwrap();
         let found = store.list().await.unwrap();
         let found = found
             .iter()
@@ -216,12 +236,33 @@ mod tests {
             .unwrap();
     }
 
-    /// The same without a server: each field of [`host`] is in the schema.
+    /// The same without a server: each field of the examples is in the schema.
     #[test]
-    fn the_schema_has_every_field_that_we_write() {
-        let crd = serde_json::to_value(crd()).unwrap();
-        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        check("", &serde_json::to_value(host()).unwrap(), schema);
+    fn the_schemas_have_every_field_of_the_examples() {
+        let data: HardwareData = examples::hardware_data();
+        for (text, example) in [
+            (HOSTS, serde_json::to_value(examples::host()).unwrap()),
+            (HARDWARE, serde_json::to_value(data).unwrap()),
+        ] {
+            let crd = serde_json::to_value(crd(text)).unwrap();
+            let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+            check("", &example, schema);
+        }
+    }
+
+    #[test]
+    fn an_amendment_touches_nothing_but_what_it_is_about() {
+        let mut host = host();
+        host.metadata.resource_version = Some("7".into());
+        let amendment = Amendment {
+            finalizers: Some(vec![]),
+            forget: vec!["reboot.metal3.io".into()],
+            image: None,
+        };
+        assert_eq!(
+            merge_patch(&host, &amendment),
+            json!({"metadata": {"resourceVersion": "7", "finalizers": [], "annotations": {"reboot.metal3.io": null}}})
+        );
     }
 
     fn check(path: &str, value: &Value, schema: &Value) {

@@ -4,18 +4,22 @@
 //! states). `actor` owns all hosts, feeds `plan`, and publishes: boot targets for DHCP, directives for ramdisks, the list
 //! for the page, `BareMetalHost` objects. `apply` carries one action out on Ironic, `objects` writes to Kubernetes.
 //!
-//! Nothing is kept in files: after a restart every host is re-derived from Ironic's nodes, the API objects and what the
-//! machine itself reports. Without Kubernetes hosts are shown and installed all the same; without Ironic they are shown
-//! and wait.
+//! The object's spec is the wish (`wish`), Ironic is the engine, the object's status is what people read. After a restart
+//! every host is re-derived from Ironic's nodes, the API objects, what the machine itself reports, and one small file a
+//! host (`ledger`) for what none of them can know. A host that Kubernetes has never heard of is installed without it;
+//! any other waits until it has been asked. Without Ironic hosts are shown and wait.
 //!
 //! To add a case: a row in `plan` with its test in `plan/tests.rs`; `tests.rs` plays whole installations against the fake
 //! Ironic, with a restart of the controller after every step.
 
 mod actor;
 mod apply;
+mod bootstrap;
+mod delivery;
 mod drive;
 mod image;
 mod kube_store;
+mod ledger;
 mod object;
 mod objects;
 mod plan;
@@ -26,6 +30,7 @@ mod ssh;
 mod store;
 #[cfg(test)]
 mod tests;
+mod wish;
 
 use std::{sync::Arc, time::Duration};
 
@@ -43,7 +48,14 @@ use crate::{
 };
 use actor::{Inputs, Pace, Settings};
 use kube_store::KubeStore;
+use ledger::Ledgers;
 use poll::IronicEnd;
+use ssh::Keys;
+
+pub use bootstrap::BootstrapData;
+pub use wish::Destiny;
+
+const SSH_PORT: u16 = 22;
 
 /// For one request to Ironic; an emulated box takes seconds for some.
 const IRONIC_TIMEOUT: Duration = Duration::from_mins(1);
@@ -70,7 +82,9 @@ pub async fn run(
         let settings = Settings {
             site,
             image: image::load(&paths.images()),
-            ssh_port: 22,
+            destiny: Destiny::default(),
+            ledgers: Ledgers::new(paths.host_ledgers()),
+            keys: Keys::new(paths.host_keys(), SSH_PORT),
             pace: Pace::default(),
         };
         let ironic = watch::Sender::new(None);
@@ -123,7 +137,7 @@ async fn follow<A: Clone, B>(
 fn ironic_end(access: IronicAccess) -> Result<IronicEnd> {
     let config = ClientConfig {
         url: format!("https://{}:6385", access.address),
-        ca_pem: access.ca,
+        ca_pem: access.ca.clone(),
         credentials: Some(Credentials {
             user: ironic_files::USER.to_owned(),
             password: access.password,
@@ -134,5 +148,11 @@ fn ironic_end(access: IronicAccess) -> Result<IronicEnd> {
     Ok(IronicEnd {
         client,
         box_http: format!("http://{}", access.address),
+        bootstrap: format!(
+            "https://{}:{}/bootstrap/v1",
+            access.address,
+            crate::web::BOOTSTRAP_PORT
+        ),
+        ca: access.ca,
     })
 }

@@ -4,84 +4,186 @@ use std::net::Ipv4Addr;
 
 use firstlight_api::{
     bmh::{
-        BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, BootMode, ChecksumType, ErrorType,
-        HardwareDetails, Image, OperationHistory, OperationMetric, OperationalStatus,
-        ProvisionStatus, ProvisioningState,
+        BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, BootMode, Condition,
+        ConditionStatus, ErrorType, FINALIZER, HardwareDetails, Image, OperationHistory,
+        OperationMetric, OperationalStatus, ProvisionStatus, ProvisioningState,
     },
     status::HostState,
 };
 
-use super::{image::NodeImage, record::Record};
+use super::{
+    objects::Desired,
+    record::Record,
+    wish::{Data, Wish},
+};
 
 /// Where `kubectl get bmh` looks without being told.
 pub const NAMESPACE: &str = "default";
 
-/// The object as it should be. `old` is the one in the API: its times stay, and what it knows that we forgot.
-/// `now` is RFC 3339.
-pub fn desired(record: &Record, image: Option<(&NodeImage, &str)>, now: &str) -> BareMetalHost {
+/// The object as it should be: its times stay, and what it knows that we forgot. `now` is RFC 3339.
+pub fn desired(record: &Record, now: &str) -> Desired {
     let old = record.object.as_ref();
-    let status = record.status();
-    let image = image
-        .filter(|_| is_installing(status.state))
-        .map(|(image, box_http)| Image {
-            url: image.url(box_http),
-            checksum: image.sha256.clone(),
-            checksum_type: Some(ChecksumType::Sha256),
-            format: Some("raw".to_owned()),
-        });
     let boot_mode = boot_mode(record).or_else(|| old?.spec.boot_mode);
     let spec = BareMetalHostSpec {
         online: true,
-        boot_mac_address: status.mac.clone(),
+        boot_mac_address: record.mac.to_string(),
         boot_mode,
-        image: image.clone().or_else(|| old?.spec.image.clone()),
         architecture: "x86_64".to_owned(),
         disable_power_off: true,
         ..BareMetalHostSpec::default()
     };
     let mut host = BareMetalHost::new(&record.name, NAMESPACE, spec);
+    host.metadata.finalizers.push(FINALIZER.to_owned());
+    host.status = Some(status(record, boot_mode, now));
+    let plan = record.plan.as_ref();
+    Desired {
+        host,
+        image: own_image(record),
+        forget: plan.map(|plan| plan.forget.clone()).unwrap_or_default(),
+        release: record.is_released(),
+        paused: record.wanted().paused.is_some(),
+    }
+}
+
+/// What the site's rule installs is shown as if a person had asked for it.
+fn own_image(record: &Record) -> Option<Image> {
+    let state = record.plan.as_ref()?.state;
+    let installing = state == HostState::Provisioning || is_installed(state);
+    match &record.wanted().wish {
+        Ok(Wish::Install(install)) if install.data == Data::Site && installing => {
+            Some(install.image.clone())
+        }
+        _ => None,
+    }
+}
+
+fn status(record: &Record, boot_mode: Option<BootMode>, now: &str) -> BareMetalHostStatus {
+    let old = record.object.as_ref();
+    let shown = record.status();
     let before = old.and_then(|old| old.status.clone()).unwrap_or_default();
+    let problem = shown.problem.as_ref();
+    let failed = shown.state == HostState::Failed;
+    let error = problem
+        .map(|problem| format!("{}; {}", problem.what, problem.next))
+        .unwrap_or_default();
+    let state = provisioning(shown.state, before.provisioning.state);
     let hardware = record
         .report
         .as_ref()
         .map(|(report, _)| HardwareDetails::from_inventory(&report.inventory));
-    let failed = status.state == HostState::Failed;
-    let problem = status.problem.as_ref();
     let mut new = BareMetalHostStatus {
-        operational_status: operational(status.state),
+        operational_status: operational(shown.state),
         error_type: failed.then(|| error_type(record)),
-        error_message: problem
-            .map(|problem| format!("{}; {}", problem.what, problem.next))
-            .unwrap_or_default(),
+        conditions: conditions(shown.state, &shown.step, &error, &before.conditions, now),
+        error_message: error,
         error_count: error_count(record),
         powered_on: true,
-        provisioning: ProvisionStatus {
-            state: provisioning(status.state, before.provisioning.state),
-            id: record
-                .node
-                .as_ref()
-                .map_or(before.provisioning.id, |node| node.uuid.clone()),
-            image: image
-                .filter(|_| is_installed(status.state))
-                .or(before.provisioning.image),
-            root_device_hints: None,
-            boot_mode,
-        },
+        provisioning: provision_status(record, shown.state, state, &before, boot_mode),
         hardware: hardware.or(before.hardware),
         operation_history: history(
             before.operation_history,
             before.provisioning.state,
-            status.state,
+            state,
             now,
         ),
         last_updated: before.last_updated,
+        hardware_profile: before.hardware_profile,
+        good_credentials: before.good_credentials,
+        tried_credentials: before.tried_credentials,
     };
     // A changed time alone is no reason to write.
     if host_status_differs(old, &new) {
         new.last_updated = Some(now.to_owned());
     }
-    host.status = Some(new);
-    host
+    new
+}
+
+fn provision_status(
+    record: &Record,
+    shown: HostState,
+    state: ProvisioningState,
+    before: &BareMetalHostStatus,
+    boot_mode: Option<BootMode>,
+) -> ProvisionStatus {
+    let before = before.provisioning.clone();
+    let holds = is_installed(shown) || shown == HostState::Deprovisioning;
+    let image = record
+        .ledger
+        .deployment
+        .as_ref()
+        .map(|deployment| deployment.image.clone());
+    let hints = record
+        .object
+        .as_ref()
+        .and_then(|object| object.spec.root_device_hints.clone());
+    ProvisionStatus {
+        state,
+        id: record
+            .node
+            .as_ref()
+            .map_or(before.id, |node| node.uuid.clone()),
+        image: image.or(before.image).filter(|_| holds),
+        root_device_hints: if state == ProvisioningState::Provisioning {
+            hints
+        } else {
+            before.root_device_hints
+        },
+        boot_mode,
+        raid: before.raid,
+        firmware: before.firmware,
+        custom_deploy: before.custom_deploy,
+    }
+}
+
+/// Metal3's conditions of a host, as far as they mean something here, each with the sentence of the page.
+fn conditions(
+    state: HostState,
+    step: &str,
+    error: &str,
+    before: &[Condition],
+    now: &str,
+) -> Vec<Condition> {
+    let free = matches!(state, HostState::Available | HostState::Staged) && error.is_empty();
+    let (reason, installed) = match state {
+        _ if is_installed(state) => ("Provisioned", true),
+        HostState::Provisioning => ("Provisioning", false),
+        HostState::Deprovisioning => ("Deprovisioning", false),
+        _ => ("NotProvisioned", false),
+    };
+    let ready = match state {
+        HostState::Failed => "Error",
+        HostState::Detached => "Detached",
+        _ if !error.is_empty() => "NeedsAttention",
+        _ if free => "Available",
+        _ => reason,
+    };
+    let is_ready = error.is_empty() && (free || installed || state == HostState::External);
+    let message = if error.is_empty() { step } else { error };
+    // A step that counts percent would be a write a second.
+    let message = message
+        .split(", ")
+        .next()
+        .filter(|_| error.is_empty())
+        .unwrap_or(message);
+    let condition = |kind, holds: bool, reason| {
+        Condition::new(
+            kind,
+            ConditionStatus::from(holds),
+            reason,
+            message,
+            before,
+            now,
+        )
+    };
+    vec![
+        condition("Ready", is_ready, ready),
+        condition("Provisioned", installed, reason),
+        condition(
+            "AvailableForProvisioning",
+            free,
+            if free { "Available" } else { "NotAvailable" },
+        ),
+    ]
 }
 
 fn host_status_differs(old: Option<&BareMetalHost>, new: &BareMetalHostStatus) -> bool {
@@ -90,10 +192,6 @@ fn host_status_differs(old: Option<&BareMetalHost>, new: &BareMetalHostStatus) -
 
 fn is_installed(state: HostState) -> bool {
     matches!(state, HostState::Provisioned | HostState::Running)
-}
-
-fn is_installing(state: HostState) -> bool {
-    state == HostState::Provisioning || is_installed(state)
 }
 
 fn boot_mode(record: &Record) -> Option<BootMode> {
@@ -109,6 +207,7 @@ fn operational(state: HostState) -> OperationalStatus {
     match state {
         HostState::Discovered => OperationalStatus::Discovered,
         HostState::Failed => OperationalStatus::Error,
+        HostState::Detached => OperationalStatus::Detached,
         _ => OperationalStatus::Ok,
     }
 }
@@ -118,11 +217,14 @@ fn provisioning(state: HostState, before: ProvisioningState) -> ProvisioningStat
         HostState::Discovered => ProvisioningState::Unmanaged,
         HostState::Registering => ProvisioningState::Registering,
         HostState::Inspecting => ProvisioningState::Inspecting,
-        HostState::Available => ProvisioningState::Available,
+        // Nobody has claimed it, whatever is on its disk already.
+        HostState::Available | HostState::Staged => ProvisioningState::Available,
         HostState::Provisioning => ProvisioningState::Provisioning,
         HostState::Provisioned | HostState::Running => ProvisioningState::Provisioned,
-        // The error type says that it failed; the state stays where that happened.
-        HostState::Failed => before,
+        HostState::External => ProvisioningState::ExternallyProvisioned,
+        HostState::Deprovisioning => ProvisioningState::Deprovisioning,
+        HostState::Deleting => ProvisioningState::Deleting,
+        HostState::Failed | HostState::Detached => before,
     }
 }
 
@@ -155,10 +257,9 @@ fn error_count(record: &Record) -> u32 {
 fn history(
     mut history: OperationHistory,
     before: ProvisioningState,
-    state: HostState,
+    after: ProvisioningState,
     now: &str,
 ) -> OperationHistory {
-    let after = provisioning(state, before);
     if after == before {
         return history;
     }
@@ -182,6 +283,7 @@ fn operation(
         ProvisioningState::Registering => Some(&mut history.register),
         ProvisioningState::Inspecting => Some(&mut history.inspect),
         ProvisioningState::Provisioning => Some(&mut history.provision),
+        ProvisioningState::Deprovisioning => Some(&mut history.deprovision),
         _ => None,
     }
 }
@@ -193,13 +295,13 @@ pub fn known_address(object: &BareMetalHost) -> Option<Ipv4Addr> {
 }
 
 /// A changed `lastUpdated` alone is no reason to write.
-pub fn same_but_for_times(old: &[BareMetalHost], new: &[BareMetalHost]) -> bool {
-    let timeless = |host: &BareMetalHost| {
-        let mut host = host.clone();
-        if let Some(status) = &mut host.status {
+pub fn same_but_for_times(old: &[Desired], new: &[Desired]) -> bool {
+    let timeless = |desired: &Desired| {
+        let mut desired = desired.clone();
+        if let Some(status) = &mut desired.host.status {
             status.last_updated = None;
         }
-        host
+        desired
     };
     old.len() == new.len()
         && old

@@ -13,6 +13,10 @@ pub struct IronicEnd {
     pub client: Client,
     /// Where hosts get images: `http://172.22.0.1`.
     pub box_http: String,
+    /// Where installed systems ask for bootstrap data: `https://172.22.0.1:8443/bootstrap/v1`.
+    pub bootstrap: String,
+    /// The site's CA, PEM.
+    pub ca: String,
 }
 
 /// One look at all nodes, and the uptime at which it was begun.

@@ -1,9 +1,10 @@
-//! What the controller remembers of one host between two looks. Everything here may be lost at any time.
+//! What the controller remembers of one host between two looks. All of it may be lost at any time, except the ledger,
+//! which is on the disk before anything is done that it is about.
 
 use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
 use firstlight_api::{
-    bmh::BareMetalHost,
+    bmh::{BareMetalHost, Image},
     report::{LookupState, Phase, Progress, Report},
     site::{self, InstallPolicy},
     status::{HardwareSummary, HostEvent, HostState, HostStatus, Problem},
@@ -13,7 +14,9 @@ use firstlight_netboot::{BootTarget, MacAddr};
 
 use super::{
     image::NodeImage,
-    plan::{Action, Ironic, Observed, Plan},
+    ledger::{Deployment, Ledger, Ledgers},
+    plan::{Action, Ironic, Knocks, Observed, Plan, Restart, Towards},
+    wish::{self, Data, Destiny, Source, Wanted},
 };
 
 /// Uptime with what arrived then.
@@ -32,11 +35,15 @@ pub struct Record {
     pub node: Option<Node>,
     pub node_since: Duration,
     pub object: Option<BareMetalHost>,
+    pub ledger: Ledger,
+    wanted: Wanted,
+    /// When its installed system asked the bootstrap endpoint last.
+    pub polled: Option<Duration>,
+    knock: Knock,
     /// When SSH was tried last, and when it answered last.
     pub ssh_tried: Option<Duration>,
     pub ssh_answered: Option<Duration>,
     token_wiped: Option<Duration>,
-    inspections: u32,
     gave_up: Option<String>,
     /// An action is under way.
     acting: bool,
@@ -46,9 +53,34 @@ pub struct Record {
     pub outdated: bool,
     /// Ironic's answer to the last action, if it was no.
     refused: Option<Problem>,
+    /// Why its bootstrap data could not be handed out the last time.
+    pub hand_out_problem: Option<Problem>,
+    /// Its object may go: that is written down.
+    released: bool,
     pub plan: Option<Plan>,
     since: Duration,
     history: Vec<HostEvent>,
+}
+
+/// Orders over SSH to restart.
+#[derive(Clone, Debug, Default)]
+struct Knock {
+    under_way: bool,
+    tried: Option<Duration>,
+    accepted: Option<Duration>,
+    failed: u32,
+    error: Option<String>,
+}
+
+/// What every host's plan depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Site<'a> {
+    pub destiny: Destiny,
+    pub image: Result<&'a NodeImage, &'a Problem>,
+    pub box_http: &'a str,
+    /// Ironic, and Kubernetes, have answered since the start.
+    pub ironic_known: bool,
+    pub objects_known: bool,
 }
 
 /// A ramdisk that reports a lost token within this time after Ironic was made to forget it has not asked since.
@@ -69,16 +101,28 @@ impl Record {
             node: None,
             node_since: now,
             object: None,
+            ledger: Ledger::default(),
+            wanted: Wanted {
+                wish: Ok(wish::Wish::Unknown),
+                paused: None,
+                detached: None,
+                inspection: firstlight_api::bmh::annotations::Inspection::Once,
+                cleaning: firstlight_api::bmh::AutomatedCleaningMode::Metadata,
+                restarts: Vec::new(),
+            },
+            polled: None,
+            knock: Knock::default(),
             ssh_tried: None,
             ssh_answered: None,
             token_wiped: None,
-            inspections: 0,
             gave_up: None,
             acting: false,
             not_before: Duration::ZERO,
             acted: Duration::ZERO,
             outdated: false,
             refused: None,
+            hand_out_problem: None,
+            released: false,
             plan: None,
             since: now,
             history: Vec::new(),
@@ -136,19 +180,115 @@ impl Record {
         }
         self.left |= before != after && after == Some(ProvisionState::Active);
         if before.is_some() && after.is_none() {
-            (self.inspections, self.gave_up) = (0, None);
+            self.gave_up = None;
         }
         self.node = node;
     }
 
+    /// Writes down what has been seen to be so.
+    pub fn learn(&mut self, ledgers: &Ledgers) {
+        let state = self.node.as_ref().map(|node| &node.provision_state);
+        let installed = state == Some(&ProvisionState::Active) && !self.ledger.leaving;
+        let seen = self
+            .node
+            .as_ref()
+            .filter(|_| installed)
+            .map(installed_image);
+        let rebooting = matches!(self.phase, Some((_, Phase::Rebooting)));
+        let free = state == Some(&ProvisionState::Available);
+        let forgotten = self.node.is_none() && self.ledger.leaving;
+        let asked: Option<Vec<String>> = self
+            .object
+            .as_ref()
+            .map(|object| object.metadata.annotations.keys().cloned().collect());
+        self.remember(ledgers, |ledger| {
+            ledger.has_object |= asked.is_some();
+            if let Some(asked) = asked {
+                ledger.restarted.retain(|name| asked.contains(name));
+            }
+            if free {
+                (ledger.leaving, ledger.inspections, ledger.cleanings) = (false, 0, 0);
+            }
+            if forgotten {
+                ledger.leaving = false;
+            }
+            if let Some(image) = seen {
+                let known = ledger.deployment.get_or_insert_with(|| Deployment {
+                    image,
+                    ..Deployment::default()
+                });
+                known.written = true;
+            }
+            if let Some(known) = ledger.deployment.as_mut().filter(|_| rebooting) {
+                known.written = true;
+            }
+        });
+    }
+
+    /// True once the change is on the disk; if it cannot be written, it has not happened.
+    pub fn remember(&mut self, ledgers: &Ledgers, change: impl FnOnce(&mut Ledger)) -> bool {
+        let mut new = self.ledger.clone();
+        change(&mut new);
+        if new == self.ledger {
+            return true;
+        }
+        match ledgers.save(self.mac, &new) {
+            Ok(()) => {
+                self.ledger = new;
+                true
+            }
+            Err(error) => {
+                tracing::error!(host = self.name, mac = %self.mac, error = format!("{error:#}"), "the memory of a host was not written");
+                self.refused = Some(Problem {
+                    what: format!("the state partition does not take what must outlive a power cut: {error}"),
+                    next: "the box tries again; if the partition is full or worn out, write the image to another stick".to_owned(),
+                });
+                false
+            }
+        }
+    }
+
+    /// What must be on the disk before `action` begins. `token_hash` is of the token that a deployment gets.
+    pub fn prepare(&mut self, action: &Action, ledgers: &Ledgers, token_hash: &str) -> bool {
+        let gave_up = self.gave_up.is_some();
+        self.remember(ledgers, |ledger| match action {
+            Action::Inspect => ledger.inspections += 1,
+            Action::Manage if gave_up => (ledger.inspections, ledger.cleanings) = (0, 0),
+            Action::Provide if ledger.leaving => ledger.cleanings += 1,
+            Action::TearDown { clean } => {
+                (ledger.released, ledger.leaving, ledger.deployment) = (true, true, None);
+                ledger.cleanings += u32::from(*clean);
+            }
+            Action::Deploy { install, .. } => {
+                let token = (install.data == Data::Endpoint).then(|| token_hash.to_owned());
+                ledger.leaving = false;
+                ledger.deployment = Some(Deployment {
+                    image: install.image.clone(),
+                    token,
+                    ..Deployment::default()
+                });
+            }
+            _ => {}
+        })
+    }
+
     /// Decides anew and notes what changed.
-    pub fn replan(
-        &mut self,
-        image: Result<&NodeImage, &Problem>,
-        ironic_known: bool,
-        now: Duration,
-    ) {
-        let plan = super::plan::plan(&self.observed(image, ironic_known, now));
+    pub fn replan(&mut self, site: &Site, now: Duration) {
+        self.wanted = wish::wanted(&Source {
+            object: self.object.as_ref(),
+            objects_known: site.objects_known,
+            ledger: &self.ledger,
+            destiny: site.destiny,
+            image: site.image.ok(),
+            box_http: site.box_http,
+        });
+        let plan = super::plan::plan(&self.observed(site, now));
+        if plan.restart.is_none() {
+            self.knock = Knock {
+                under_way: self.knock.under_way,
+                ..Knock::default()
+            };
+        }
         let before = self
             .plan
             .as_ref()
@@ -172,19 +312,7 @@ impl Record {
         self.plan = Some(plan);
     }
 
-    fn observed<'a>(
-        &'a self,
-        image: Result<&'a NodeImage, &'a Problem>,
-        ironic_known: bool,
-        now: Duration,
-    ) -> Observed<'a> {
-        let installed = |object: &BareMetalHost| {
-            use firstlight_api::bmh::ProvisioningState;
-            object
-                .status
-                .as_ref()
-                .is_some_and(|status| status.provisioning.state == ProvisioningState::Provisioned)
-        };
+    fn observed<'a>(&'a self, site: &Site<'a>, now: Duration) -> Observed<'a> {
         Observed {
             now,
             name: &self.name,
@@ -197,16 +325,23 @@ impl Record {
             phase: self.phase.as_ref().map(|(_, phase)| phase),
             ironic: match &self.node {
                 Some(node) => Ironic::Node(node),
-                None if ironic_known => Ironic::Absent,
+                None if site.ironic_known => Ironic::Absent,
                 None => Ironic::Unknown,
             },
             node_since: self.node_since,
-            object_says_installed: self.object.as_ref().is_some_and(installed),
+            since: self.since,
+            wanted: &self.wanted,
+            ledger: &self.ledger,
+            polled: self.polled,
+            knocks: Knocks {
+                accepted: self.knock.accepted,
+                failed: self.knock.failed,
+                error: self.knock.error.as_deref(),
+            },
             ssh_answers: self
                 .ssh_answered
                 .is_some_and(|at| now.saturating_sub(at) < SSH_GONE),
-            image,
-            inspections: self.inspections,
+            image: site.image,
             gave_up: self.gave_up.as_deref(),
         }
     }
@@ -219,14 +354,74 @@ impl Record {
 
     pub fn begun(&mut self, action: &Action) {
         self.acting = true;
-        match action {
-            Action::Inspect => self.inspections += 1,
-            Action::Deploy { .. } => self.gave_up = None,
-            Action::Manage if self.gave_up.is_some() => {
-                (self.inspections, self.gave_up) = (0, None);
-            }
-            _ => {}
+        if matches!(action, Action::Deploy { .. } | Action::Manage) {
+            self.gave_up = None;
         }
+    }
+
+    /// The order to restart that is due now, if any.
+    pub fn knock_due(&mut self, now: Duration, pause: Duration) -> Option<Towards> {
+        let Some(Restart::Ssh(into)) = self.plan.as_ref()?.restart else {
+            return None;
+        };
+        let rested = self
+            .knock
+            .tried
+            .is_none_or(|at| now.saturating_sub(at) >= pause);
+        if self.knock.under_way || !rested {
+            return None;
+        }
+        (self.knock.under_way, self.knock.tried) = (true, Some(now));
+        Some(into)
+    }
+
+    pub fn knocked(
+        &mut self,
+        into: Towards,
+        result: Result<(), String>,
+        ledgers: &Ledgers,
+        now: Duration,
+    ) {
+        self.knock.under_way = false;
+        match result {
+            Ok(()) => {
+                (self.knock.accepted, self.knock.failed) = (Some(now), 0);
+                if into == Towards::Disk {
+                    self.restarted(ledgers);
+                }
+            }
+            Err(error) => {
+                self.knock.failed += 1;
+                self.knock.error = Some(error);
+            }
+        }
+    }
+
+    /// Every restart that was asked for has happened.
+    pub fn restarted(&mut self, ledgers: &Ledgers) {
+        let done = self.wanted.restarts.clone();
+        self.remember(ledgers, |ledger| ledger.restarted.extend(done));
+    }
+
+    /// Before a deleted object goes, it is written down that its host was removed by a person.
+    pub fn release(&mut self, ledgers: &Ledgers) {
+        if !self.plan.as_ref().is_some_and(|plan| plan.release) {
+            return;
+        }
+        self.released = self.remember(ledgers, |ledger| {
+            *ledger = Ledger {
+                removed: true,
+                ..Ledger::default()
+            };
+        });
+    }
+
+    pub fn is_released(&self) -> bool {
+        self.released
+    }
+
+    pub fn wanted(&self) -> &Wanted {
+        &self.wanted
     }
 
     /// Ironic accepted it. What the ramdisk said of its token before may be wrong now.
@@ -234,7 +429,11 @@ impl Record {
         (self.acting, self.refused) = (false, None);
         if !matches!(
             action,
-            Action::Inspect | Action::ForgetToken | Action::Release | Action::Abort
+            Action::Inspect
+                | Action::ForgetToken
+                | Action::Release
+                | Action::Abort
+                | Action::TearDown { .. }
         ) {
             return;
         }
@@ -265,6 +464,11 @@ impl Record {
             since: self.since.as_secs_f64(),
             problem: plan
                 .and_then(|plan| plan.problem.clone())
+                .or_else(|| {
+                    self.hand_out_problem
+                        .clone()
+                        .filter(|_| plan.is_some_and(|plan| plan.deliver))
+                })
                 .or_else(|| self.refused.clone()),
             hardware: self
                 .report
@@ -278,6 +482,21 @@ impl Record {
         self.plan
             .as_ref()
             .map_or(BootTarget::Ramdisk, |plan| plan.boot.clone())
+    }
+}
+
+/// What an active node of an agent that kept no ledger holds.
+fn installed_image(node: &Node) -> Image {
+    let text = |key: &str| {
+        node.instance_info[key]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    Image {
+        url: text("image_source"),
+        checksum: text("image_os_hash_value"),
+        ..Image::default()
     }
 }
 

@@ -1,14 +1,30 @@
-//! Does an operating system answer there? An SSH server says so before anybody logs in (RFC 4253, section 4.2).
+//! SSH to installed systems: does one answer there, and telling it to restart.
+//!
+//! Each host has a key pair of its own, made on the box before the host is installed; the public half is on its config
+//! drive. The host's key is pinned at first sight (docs/decisions): the file beside the key pair holds it from then on,
+//! and is thrown away with every new installation.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::Stdio,
     time::Duration,
 };
 
-use tokio::{io::AsyncReadExt, net::TcpStream};
+use anyhow::{Context, Result, bail};
+use firstlight_api::site::SshKey;
+use firstlight_netboot::MacAddr;
+use tokio::{io::AsyncReadExt, net::TcpStream, process::Command};
+
+use super::plan::Towards;
+use crate::files;
 
 const TIME: Duration = Duration::from_secs(4);
+const ORDER_TIME: Duration = Duration::from_secs(20);
+/// The operator's login of plain hosts, and the one that Debian's cloud-init makes where user data says nothing else.
+const USERS: [&str; 2] = ["admin", "debian"];
 
+/// An SSH server says so before anybody logs in (RFC 4253, section 4.2).
 pub async fn answers(address: Ipv4Addr, port: u16) -> bool {
     let banner = async {
         let mut stream = TcpStream::connect(SocketAddr::from((address, port)))
@@ -19,6 +35,166 @@ pub async fn answers(address: Ipv4Addr, port: u16) -> bool {
         Some(start)
     };
     matches!(tokio::time::timeout(TIME, banner).await, Ok(Some(start)) if &start == b"SSH-")
+}
+
+/// The box's keys for its hosts.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    dir: PathBuf,
+    port: u16,
+}
+
+impl Keys {
+    pub fn new(dir: impl Into<PathBuf>, port: u16) -> Self {
+        Self {
+            dir: dir.into(),
+            port,
+        }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn of(&self, mac: MacAddr) -> PathBuf {
+        self.dir.join(mac.to_string().replace(':', "-"))
+    }
+
+    /// For a new installation: the public key that the host shall accept. What it showed as its own before is forgotten.
+    pub async fn prepare(&self, mac: MacAddr) -> Result<SshKey> {
+        let dir = self.of(mac);
+        files::make_dir(&dir, 0o700)?;
+        match tokio::fs::remove_file(dir.join("known_hosts")).await {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).context("forgetting the host's key");
+            }
+            _ => {}
+        }
+        if tokio::fs::metadata(dir.join("key.pub")).await.is_err() {
+            make_key(&dir).await?;
+        }
+        let text = tokio::fs::read_to_string(dir.join("key.pub"))
+            .await
+            .context("reading the public key")?;
+        SshKey::parse(text.trim()).context("the public key that ssh-keygen made")
+    }
+
+    /// The public key that was made for the host, if there is one.
+    pub async fn public(&self, mac: MacAddr) -> Option<SshKey> {
+        let text = tokio::fs::read_to_string(self.of(mac).join("key.pub")).await;
+        SshKey::parse(text.ok()?.trim()).ok()
+    }
+
+    /// Returns when the host has taken the order.
+    pub async fn restart(&self, mac: MacAddr, address: Ipv4Addr, into: Towards) -> Result<()> {
+        let dir = self.of(mac);
+        if !dir.join("key").exists() {
+            bail!(
+                "the box has no key for it, because another box or an older version installed it"
+            );
+        }
+        let mut reason = String::new();
+        for user in USERS {
+            match order(&dir, user, address, self.port, &script(mac, into)).await {
+                Ok(()) => return Ok(()),
+                Err(error) => reason = format!("{error:#}"),
+            }
+        }
+        bail!("SSH to {address}: {reason}")
+    }
+}
+
+/// The private half never has another name than the one under which it is whole.
+async fn make_key(dir: &Path) -> Result<()> {
+    let new = dir.join(".key.new");
+    for old in [&new, &dir.join(".key.new.pub")] {
+        drop(tokio::fs::remove_file(old).await);
+    }
+    let made = Command::new("ssh-keygen")
+        .args([
+            "-q",
+            "-t",
+            "ed25519",
+            "-N",
+            "",
+            "-C",
+            "firstlight-box",
+            "-f",
+        ])
+        .arg(&new)
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .context("running ssh-keygen")?;
+    if !made.status.success() {
+        bail!(
+            "ssh-keygen: {}",
+            String::from_utf8_lossy(&made.stderr).trim()
+        );
+    }
+    tokio::fs::rename(&new, dir.join("key"))
+        .await
+        .context("naming the key")?;
+    tokio::fs::rename(dir.join(".key.new.pub"), dir.join("key.pub"))
+        .await
+        .context("naming the public key")
+}
+
+/// Runs as root on the host. UEFI starts the network once; a BIOS asks the box by DHCP, if its boot order lets it.
+fn script(mac: MacAddr, into: Towards) -> String {
+    let restart = "(sleep 1; systemctl reboot) >/dev/null 2>&1 &";
+    if into == Towards::Disk {
+        return restart.to_owned();
+    }
+    let hex = mac.to_string().replace(':', "");
+    format!(
+        "if [ -d /sys/firmware/efi ]; then n=$(efibootmgr -v | grep -i 'MAC({hex}' | grep -i 'IPv4' | \
+         sed -n 's/^Boot\\([0-9A-Fa-f]*\\).*/\\1/p' | head -n 1); \
+         [ -n \"$n\" ] || {{ echo 'its firmware lists no network boot for {mac}' >&2; exit 1; }}; \
+         efibootmgr -q -n \"$n\" || exit 1; fi; {restart}"
+    )
+}
+
+async fn order(dir: &Path, user: &str, address: Ipv4Addr, port: u16, script: &str) -> Result<()> {
+    let known = format!("UserKnownHostsFile={}", dir.join("known_hosts").display());
+    let options = [
+        "BatchMode=yes",
+        "IdentitiesOnly=yes",
+        "StrictHostKeyChecking=accept-new",
+        "GlobalKnownHostsFile=/dev/null",
+        "ConnectTimeout=5",
+        "LogLevel=ERROR",
+        &known,
+    ];
+    let mut command = Command::new("ssh");
+    command.args(["-F", "/dev/null", "-p", &port.to_string(), "-i"]);
+    command.arg(dir.join("key"));
+    for option in options {
+        command.args(["-o", option]);
+    }
+    command.arg(format!("{user}@{address}"));
+    command.args(["sudo", "-n", "sh", "-s"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let run = async {
+        let mut child = command.spawn().context("running ssh")?;
+        let mut stdin = child.stdin.take().context("the input of ssh")?;
+        // A refused login closes it early; the exit code tells that better.
+        drop(tokio::io::AsyncWriteExt::write_all(&mut stdin, script.as_bytes()).await);
+        drop(stdin);
+        let output = child.wait_with_output().await.context("waiting for ssh")?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&output.stderr);
+        bail!("{}", text.trim().lines().last().unwrap_or("it was refused"))
+    };
+    tokio::time::timeout(ORDER_TIME, run)
+        .await
+        .context("no answer within 20 s")?
 }
 
 #[cfg(test)]
@@ -52,5 +228,34 @@ mod tests {
             );
             server.await.unwrap().unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn each_host_has_a_key_of_its_own_that_stays_and_without_one_nothing_is_tried() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::new(dir.path().join("ssh"), 9);
+        let mac = |text: &str| text.parse::<MacAddr>().unwrap();
+        let (one, two) = (mac("52:54:00:00:00:01"), mac("52:54:00:00:00:02"));
+        let first = keys.prepare(one).await.unwrap();
+        std::fs::write(dir.path().join("ssh/52-54-00-00-00-01/known_hosts"), "old").unwrap();
+        assert_eq!(keys.prepare(one).await.unwrap(), first);
+        assert!(
+            !dir.path()
+                .join("ssh/52-54-00-00-00-01/known_hosts")
+                .exists()
+        );
+        assert_ne!(keys.prepare(two).await.unwrap(), first);
+        let other = mac("52:54:00:00:00:03");
+        let error = keys
+            .restart(other, Ipv4Addr::LOCALHOST, Towards::Disk)
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("no key"), "{error}");
+        // Nobody listens on port 9.
+        let error = keys
+            .restart(one, Ipv4Addr::LOCALHOST, Towards::Network)
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("127.0.0.1"), "{error}");
     }
 }

@@ -1,14 +1,43 @@
 //! Where `BareMetalHost` objects live: the API server of the box, or memory in tests.
 
-use std::future::Future;
+use std::{collections::BTreeMap, future::Future};
 
-use firstlight_api::bmh::BareMetalHost;
+use firstlight_api::bmh::{BareMetalHost, HardwareData, Image};
+
+/// A change of an object that people may write to as well: only what is here.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Amendment {
+    pub image: Option<Image>,
+    /// The whole list, if it changes.
+    pub finalizers: Option<Vec<String>>,
+    /// Annotations that go away.
+    pub forget: Vec<String>,
+}
+
+/// The decoded `data` of a Secret.
+pub type Secret = BTreeMap<String, Vec<u8>>;
 
 /// Operations on the objects of one namespace. An error means: later.
 pub trait HostStore: Clone + Send + Sync + 'static {
     fn list(&self) -> impl Future<Output = anyhow::Result<Vec<BareMetalHost>>> + Send;
-    /// Creates it, or changes the fields of `spec` that `host` has.
-    fn apply(&self, host: &BareMetalHost) -> impl Future<Output = anyhow::Result<()>> + Send;
+    /// Of an object that is there already nothing is changed.
+    fn create(&self, host: &BareMetalHost) -> impl Future<Output = anyhow::Result<()>> + Send;
+    /// Refused if `object` has changed since it was read.
+    fn amend(
+        &self,
+        object: &BareMetalHost,
+        amendment: &Amendment,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send;
     fn apply_status(&self, host: &BareMetalHost)
     -> impl Future<Output = anyhow::Result<()>> + Send;
+    fn apply_hardware(
+        &self,
+        data: &HardwareData,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send;
+    /// `None` if there is none of that name.
+    fn secret(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> impl Future<Output = anyhow::Result<Option<Secret>>> + Send;
 }

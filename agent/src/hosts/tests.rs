@@ -1,6 +1,7 @@
 //! Whole installations: the controller, the fake Ironic, objects in memory, and a server that does what our ramdisk does.
 #![allow(clippy::unwrap_used)]
 
+mod life;
 mod live;
 
 use std::{
@@ -26,8 +27,11 @@ use super::{
     actor::{self, Inputs, Pace, Settings},
     apply::node_uuid,
     image::NodeImage,
+    ledger::Ledgers,
     poll::IronicEnd,
-    store::HostStore,
+    ssh::Keys,
+    store::{Amendment, HostStore, Secret},
+    wish::Destiny,
 };
 use crate::fleet::{self, Fleet, Input};
 
@@ -74,11 +78,41 @@ impl HostStore for MemoryStore {
         Ok(self.0.lock().unwrap().clone())
     }
 
-    async fn apply(&self, host: &BareMetalHost) -> anyhow::Result<()> {
+    async fn create(&self, host: &BareMetalHost) -> anyhow::Result<()> {
         self.change(&host.metadata.name, |object| {
             object.spec = host.spec.clone();
+            object.metadata.finalizers = host.metadata.finalizers.clone();
         });
         Ok(())
+    }
+
+    async fn amend(&self, host: &BareMetalHost, amendment: &Amendment) -> anyhow::Result<()> {
+        self.change(&host.metadata.name, |object| {
+            if let Some(image) = &amendment.image {
+                object.spec.image = Some(image.clone());
+            }
+            if let Some(finalizers) = &amendment.finalizers {
+                object.metadata.finalizers.clone_from(finalizers);
+            }
+            for name in &amendment.forget {
+                object.metadata.annotations.remove(name);
+            }
+        });
+        // As the API server does: a deleted object without finalizers is gone.
+        self.0
+            .lock()
+            .unwrap()
+            .retain(|object| !object.is_deleted() || !object.metadata.finalizers.is_empty());
+        Ok(())
+    }
+
+    async fn apply_hardware(&self, _: &firstlight_api::bmh::HardwareData) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    async fn secret(&self, _: &str, name: &str) -> anyhow::Result<Option<Secret>> {
+        let data = format!("#cloud-config of {name}\n").into_bytes();
+        Ok(Some(Secret::from([("value".to_owned(), data)])))
     }
 
     async fn apply_status(&self, host: &BareMetalHost) -> anyhow::Result<()> {
@@ -96,6 +130,8 @@ struct Site {
     store: MemoryStore,
     store_end: watch::Sender<Option<MemoryStore>>,
     ssh_port: u16,
+    destiny: Destiny,
+    state: tempfile::TempDir,
     fleet: Fleet,
     hosts: watch::Receiver<Vec<HostStatus>>,
     task: JoinHandle<anyhow::Result<()>>,
@@ -104,9 +140,15 @@ struct Site {
 impl Site {
     /// Ironic and Kubernetes are not up yet.
     async fn start(ssh_port: u16) -> Self {
+        Self::destined(ssh_port, Destiny::Plain).await
+    }
+
+    async fn destined(ssh_port: u16, destiny: Destiny) -> Self {
         let ironic_end = watch::Sender::new(None);
         let store_end = watch::Sender::new(None);
-        let (fleet, hosts, task) = controller(&ironic_end, &store_end, ssh_port);
+        let state = tempfile::tempdir().unwrap();
+        let (fleet, hosts, task) =
+            controller(&ironic_end, &store_end, ssh_port, destiny, state.path());
         let ironic = FakeIronic::start().await.unwrap();
         Self {
             ironic,
@@ -114,6 +156,8 @@ impl Site {
             store: MemoryStore::default(),
             store_end,
             ssh_port,
+            destiny,
+            state,
             fleet,
             hosts,
             task,
@@ -124,6 +168,8 @@ impl Site {
         let end = IronicEnd {
             client: self.ironic.client(),
             box_http: "http://172.22.0.1".into(),
+            bootstrap: "https://172.22.0.1:8443/bootstrap/v1".into(),
+            ca: "PEM".into(),
         };
         self.ironic_end.send_replace(Some(end));
     }
@@ -135,8 +181,13 @@ impl Site {
     /// Everything in memory is lost.
     fn restart_controller(&mut self) {
         self.task.abort();
-        (self.fleet, self.hosts, self.task) =
-            controller(&self.ironic_end, &self.store_end, self.ssh_port);
+        (self.fleet, self.hosts, self.task) = controller(
+            &self.ironic_end,
+            &self.store_end,
+            self.ssh_port,
+            self.destiny,
+            self.state.path(),
+        );
     }
 
     fn host(&self) -> Option<HostStatus> {
@@ -169,6 +220,8 @@ fn controller(
     ironic: &watch::Sender<Option<IronicEnd>>,
     store: &watch::Sender<Option<MemoryStore>>,
     ssh_port: u16,
+    destiny: Destiny,
+    state: &std::path::Path,
 ) -> Running {
     let (fleet, controller) = fleet::channel();
     let hosts = watch::Sender::new(Vec::new());
@@ -180,7 +233,9 @@ fn controller(
             sha256: "ab".repeat(32),
             bytes: 1000,
         }),
-        ssh_port,
+        destiny,
+        ledgers: Ledgers::new(state.join("hosts")),
+        keys: Keys::new(state.join("ssh"), ssh_port),
         pace: Pace {
             busy: Duration::from_millis(20),
             idle: Duration::from_millis(40),

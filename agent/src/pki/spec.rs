@@ -89,6 +89,17 @@ impl CertSpec {
         .reached_at(&["ironic"], &[address])
     }
 
+    /// The bootstrap endpoint's, for one address of the box.
+    pub fn for_bootstrap(address: Ipv4Addr) -> Self {
+        cert(
+            Output::Pair("bootstrap".into()),
+            AuthorityName::Site,
+            "bootstrap",
+            Usage::Server,
+        )
+        .reached_at(&["bootstrap"], &[address])
+    }
+
     fn reached_at(mut self, dns: &[&str], ips: &[Ipv4Addr]) -> Self {
         self.dns = dns.iter().map(ToString::to_string).collect();
         self.ips = ips.iter().copied().map(IpAddr::V4).collect();

@@ -81,9 +81,14 @@ fn hosts(status: &SiteStatus) -> Vec<(String, f64)> {
         HostState::Registering,
         HostState::Inspecting,
         HostState::Available,
+        HostState::Staged,
         HostState::Provisioning,
         HostState::Provisioned,
         HostState::Running,
+        HostState::Deprovisioning,
+        HostState::Deleting,
+        HostState::External,
+        HostState::Detached,
         HostState::Failed,
     ];
     let of = |state| {
@@ -110,9 +115,14 @@ pub fn state_name(state: HostState) -> &'static str {
         HostState::Registering => "registering",
         HostState::Inspecting => "inspecting",
         HostState::Available => "available",
+        HostState::Staged => "staged",
         HostState::Provisioning => "provisioning",
         HostState::Provisioned => "provisioned",
         HostState::Running => "running",
+        HostState::Deprovisioning => "deprovisioning",
+        HostState::Deleting => "deleting",
+        HostState::External => "external",
+        HostState::Detached => "detached",
         HostState::Failed => "failed",
     }
 }
@@ -186,6 +196,11 @@ mod tests {
             HostState::Provisioned,
             HostState::Failed,
             HostState::Running,
+            HostState::Staged,
+            HostState::Deprovisioning,
+            HostState::Deleting,
+            HostState::External,
+            HostState::Detached,
         ] {
             assert_eq!(
                 serde_json::to_value(state).ok(),

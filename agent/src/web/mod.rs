@@ -1,9 +1,10 @@
 //! The HTTP server: page, API, network boot, images, the ramdisk's reports. The paths are listed in ARCHITECTURE.md.
 //!
 //! `route` maps a request to an answer; `page` renders (pure); `files` serves what lies on the stick; `server` owns
-//! sockets and limits. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
+//! sockets and limits; `bootstrap` is the one endpoint with TLS, on a port of its own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`.
 
+mod bootstrap;
 mod events;
 mod files;
 pub mod page;
@@ -23,6 +24,7 @@ use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::Response;
 use tokio::sync::{Semaphore, watch};
 
+pub use bootstrap::{PORT as BOOTSTRAP_PORT, serve as serve_bootstrap};
 pub use server::{serve_address, serve_segment};
 
 use crate::{fleet::Fleet, paths::Paths};

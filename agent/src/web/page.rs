@@ -235,9 +235,9 @@ impl Display for Summary<'_> {
 
 fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
     let class = match host.state {
-        HostState::Running => "good",
+        HostState::Running | HostState::Staged | HostState::External => "good",
         HostState::Failed => "bad",
-        HostState::Discovered | HostState::Available => "wait",
+        HostState::Discovered | HostState::Available | HostState::Detached => "wait",
         _ => "busy",
     };
     writeln!(

@@ -141,9 +141,14 @@ fn state_word(state: HostState) -> &'static str {
         HostState::Registering => "registering",
         HostState::Inspecting => "inspecting",
         HostState::Available => "available",
+        HostState::Staged => "staged",
         HostState::Provisioning => "provisioning",
         HostState::Provisioned => "provisioned",
         HostState::Running => "running",
+        HostState::Deprovisioning => "deprovisioning",
+        HostState::Deleting => "deleting",
+        HostState::External => "external",
+        HostState::Detached => "detached",
         HostState::Failed => "FAILED",
     }
 }

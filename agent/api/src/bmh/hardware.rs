@@ -47,6 +47,32 @@ pub struct Nic {
     pub ip: String,
     pub speed_gbps: u64,
     pub pxe: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vlans: Vec<Vlan>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan_id: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lldp: Option<Lldp>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pci_address: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Vlan {
+    pub id: u16,
+    pub name: String,
+}
+
+/// What the switch says of itself on this port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Lldp {
+    #[serde(rename = "switchID")]
+    pub switch_id: String,
+    #[serde(rename = "portID")]
+    pub port_id: String,
+    pub switch_system_name: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +89,12 @@ pub struct Storage {
     pub serial_number: String,
     pub wwn: String,
     pub hctl: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub alternate_names: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub wwn_vendor_extension: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub wwn_with_extension: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -146,6 +178,8 @@ impl Nic {
             mac,
             ip: text(&nic["ipv4_address"]),
             speed_gbps: nic["speed_mbps"].as_u64().unwrap_or(0) / 1000,
+            pci_address: text(&nic["pci_address"]),
+            ..Self::default()
         }
     }
 }
@@ -169,6 +203,9 @@ impl Storage {
             serial_number: text(&disk["serial"]),
             wwn: text(&disk["wwn"]),
             hctl: text(&disk["hctl"]),
+            wwn_vendor_extension: text(&disk["wwn_vendor_extension"]),
+            wwn_with_extension: text(&disk["wwn_with_extension"]),
+            ..Self::default()
         }
     }
 }

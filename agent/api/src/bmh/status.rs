@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BootMode, HardwareDetails, Image, RootDeviceHints};
+use super::{
+    BootMode, Condition, CustomDeploy, FirmwareConfig, HardwareDetails, Image, RaidConfig,
+    RootDeviceHints, SecretReference,
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -22,6 +25,24 @@ pub struct BareMetalHostStatus {
     /// RFC 3339, UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<String>,
+    /// Of old; means nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hardware_profile: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub good_credentials: Option<CredentialsStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tried_credentials: Option<CredentialsStatus>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CredentialsStatus {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<SecretReference>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub credentials_version: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +131,12 @@ pub struct ProvisionStatus {
     pub root_device_hints: Option<RootDeviceHints>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_mode: Option<BootMode>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raid: Option<RaidConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<FirmwareConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_deploy: Option<CustomDeploy>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -31,6 +31,11 @@ struct FakeNode {
     agent_url: Option<String>,
     config_drive: Option<Value>,
     deploys: usize,
+    /// Times that a cleaning ended well.
+    cleans: usize,
+    automated_clean: bool,
+    maintenance: bool,
+    fault: Option<&'static str>,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +64,8 @@ impl FakeNode {
         }
         json!({
             "uuid": self.uuid, "name": self.name, "provision_state": self.state.as_str(), "target_provision_state": null,
-            "power_state": self.power, "last_error": self.last_error, "maintenance": false,
+            "power_state": self.power, "last_error": self.last_error, "maintenance": self.maintenance,
+            "fault": self.fault, "automated_clean": self.automated_clean,
             "reservation": self.next.as_ref().map(|_| "box"), "instance_info": self.instance_info,
             "properties": self.properties, "extra": self.extra, "driver_internal_info": internal,
             "inspection_finished_at": self.inspected.then_some("2026-11-21T00:00:00+00:00"),
@@ -87,11 +93,28 @@ impl FakeNode {
         )
     }
 
+    fn after_tear_down(&self) -> S {
+        if self.automated_clean {
+            S::CleanWait
+        } else {
+            S::Available
+        }
+    }
+
     fn provision(&mut self, target: &str, body: &Value) -> Result<(), Refusal> {
         let busy = |state, next| (state, Some(next));
         let (state, next) = match (&self.state, target) {
             (S::Enroll, "manage") => busy(S::Verifying, S::Manageable),
-            (S::Available | S::InspectFailed | S::CleanFailed, "manage") => (S::Manageable, None),
+            (S::Available | S::InspectFailed | S::CleanFailed | S::AdoptFailed, "manage") => {
+                (S::Manageable, None)
+            }
+            (S::Manageable | S::AdoptFailed, "adopt") => {
+                if self.instance_info.contains_key("image_source") {
+                    busy(S::Adopting, S::Active)
+                } else {
+                    busy(S::Adopting, S::AdoptFailed)
+                }
+            }
             (S::Manageable | S::InspectFailed, "inspect") => {
                 self.power = Some("power on");
                 self.forget_agent();
@@ -99,7 +122,7 @@ impl FakeNode {
             }
             (S::InspectWait, "abort") => (S::InspectFailed, None),
             (S::CleanWait, "abort") => (S::CleanFailed, None),
-            (S::Manageable, "provide") => busy(S::Cleaning, S::Available),
+            (S::Manageable, "provide") => busy(S::Cleaning, self.after_tear_down()),
             (S::Available | S::DeployFailed, "active") => {
                 if !self.instance_info.contains_key("image_source") {
                     return refuse(
@@ -114,7 +137,7 @@ impl FakeNode {
             (S::Active | S::DeployFailed | S::DeployWait | S::Error, "deleted") => {
                 self.instance_info.clear();
                 self.forget_agent();
-                busy(S::Deleting, S::Available)
+                busy(S::Deleting, self.after_tear_down())
             }
             (state, _) => {
                 let text = format!(
@@ -189,6 +212,10 @@ impl Machine {
             agent_url: None,
             config_drive: None,
             deploys: 0,
+            cleans: 0,
+            automated_clean: false,
+            maintenance: false,
+            fault: None,
         };
         let shown = node.show();
         self.nodes.insert(uuid, node);
@@ -197,7 +224,11 @@ impl Machine {
 
     pub fn delete(&mut self, id: &str) -> Answer {
         let node = self.free(id)?;
-        if !matches!(node.state, S::Enroll | S::Manageable | S::Available) {
+        let free = matches!(
+            node.state,
+            S::Enroll | S::Manageable | S::Available | S::AdoptFailed
+        );
+        if !free && !node.maintenance {
             return refuse(
                 409,
                 format!(
@@ -228,11 +259,20 @@ impl Machine {
                         .unwrap_or_default()
                         .clone_into(&mut node.name);
                 }
+                None if path == "/automated_clean" => {
+                    node.automated_clean = value.as_bool().unwrap_or(false);
+                }
                 Some(("extra", key)) => node.extra[key] = value,
                 _ => return refuse(400, format!("Attribute {path} cannot be changed here")),
             }
         }
         Ok(node.show())
+    }
+
+    pub fn set_maintenance(&mut self, id: &str, maintenance: bool) -> Answer {
+        let node = self.find(id)?;
+        (node.maintenance, node.fault) = (maintenance, None);
+        Ok(Value::Null)
     }
 
     pub fn create_port(&mut self, body: &Value) -> Answer {
@@ -363,6 +403,29 @@ impl Machine {
         node.forget_agent();
     }
 
+    pub fn finish_clean(&mut self, id: &str) {
+        let node = self.find(id).expect("a test names a node that it created");
+        assert_eq!(
+            node.state,
+            S::CleanWait,
+            "only a cleaning that waits for the ramdisk can end"
+        );
+        (node.state, node.next) = (S::Cleaning, Some(S::Available));
+        node.cleans += 1;
+    }
+
+    pub fn fail_clean(&mut self, id: &str, reason: &str) {
+        let node = self.find(id).expect("a test names a node that it created");
+        assert_eq!(
+            node.state,
+            S::CleanWait,
+            "only a cleaning that waits for the ramdisk can fail"
+        );
+        (node.state, node.last_error) = (S::CleanFailed, Some(reason.to_owned()));
+        (node.maintenance, node.fault) = (true, Some("clean failure"));
+        node.forget_agent();
+    }
+
     pub fn restart(&mut self) {
         for node in self.nodes.values_mut() {
             let failed = match node.state {
@@ -371,6 +434,7 @@ impl Machine {
                 S::Cleaning => S::CleanFailed,
                 S::Verifying => S::Enroll,
                 S::Deleting => S::Error,
+                S::Adopting => S::AdoptFailed,
                 _ => continue,
             };
             node.last_error = Some(format!(
@@ -384,6 +448,14 @@ impl Machine {
 
     pub fn deploys(&mut self, id: &str) -> usize {
         self.find(id).map_or(0, |node| node.deploys)
+    }
+
+    pub fn cleans(&mut self, id: &str) -> usize {
+        self.find(id).map_or(0, |node| node.cleans)
+    }
+
+    pub fn has_agent(&mut self, id: &str) -> bool {
+        self.find(id).is_ok_and(|node| node.agent_url.is_some())
     }
 
     pub fn state(&mut self, id: &str) -> Option<S> {

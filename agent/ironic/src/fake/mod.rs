@@ -78,6 +78,25 @@ impl FakeIronic {
         self.lock().fail_deploy(node, reason);
     }
 
+    /// The ramdisk removed every signature: `clean wait` becomes `available`.
+    pub fn finish_clean(&self, node: &str) {
+        self.lock().finish_clean(node);
+    }
+
+    /// The ramdisk could not erase a disk; Ironic puts the node into maintenance by itself.
+    pub fn fail_clean(&self, node: &str, reason: &str) {
+        self.lock().fail_clean(node, reason);
+    }
+
+    pub fn cleans(&self, node: &str) -> usize {
+        self.lock().cleans(node)
+    }
+
+    /// A ramdisk has announced itself since Ironic last forgot one.
+    pub fn has_agent(&self, node: &str) -> bool {
+        self.lock().has_agent(node)
+    }
+
     /// The process was stopped and started, as after a power cut of the box.
     pub fn restart(&self) {
         self.lock().restart();
@@ -121,6 +140,7 @@ pub async fn settled(client: &Client, node: &str) -> Result<Node, ClientError> {
                 | ProvisionState::Cleaning
                 | ProvisionState::Deploying
                 | ProvisionState::Deleting
+                | ProvisionState::Adopting
         );
         if !busy && node.reservation.is_none() {
             return Ok(node);

@@ -94,6 +94,12 @@ fn route(
         ("GET", ["v1", "nodes", id]) => machine.get(id).map(with(200)),
         ("PATCH", ["v1", "nodes", id]) => machine.patch(id, body).map(with(200)),
         ("DELETE", ["v1", "nodes", id]) => machine.delete(id).map(with(204)),
+        ("PUT", ["v1", "nodes", id, "maintenance"]) => {
+            machine.set_maintenance(id, true).map(with(202))
+        }
+        ("DELETE", ["v1", "nodes", id, "maintenance"]) => {
+            machine.set_maintenance(id, false).map(with(202))
+        }
         ("POST", ["v1", "ports"]) => machine.create_port(body).map(with(201)),
         ("GET", ["v1", "nodes", id, "ports"]) => machine.ports(id).map(with(200)),
         ("GET", ["v1", "nodes", id, "inventory"]) => machine.inventory(id).map(with(200)),

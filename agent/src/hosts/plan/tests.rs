@@ -1,9 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
-use firstlight_api::report::DiskSignatures;
+use firstlight_api::{
+    bmh::{AutomatedCleaningMode, Image, annotations::Detached},
+    report::DiskSignatures,
+};
 use serde_json::{Value, json};
 
-use super::*;
+use super::{super::ledger::Deployment, *};
 
 /// One host with everything as it is in the middle of a good run; each test changes what it is about.
 struct World {
@@ -14,10 +17,12 @@ struct World {
     ironic_known: bool,
     node_since: u64,
     policy: InstallPolicy,
-    object_says_installed: bool,
+    wanted: Wanted,
+    ledger: Ledger,
+    polled: Option<u64>,
+    knocks: (Option<u64>, u32),
     ssh_answers: bool,
     image: Result<NodeImage, Problem>,
-    inspections: u32,
     gave_up: Option<String>,
 }
 
@@ -44,16 +49,50 @@ fn world() -> World {
         ironic_known: true,
         node_since: 0,
         policy: InstallPolicy::Blank,
-        object_says_installed: false,
+        wanted: Wanted {
+            wish: Ok(Wish::Install(install(Data::Site))),
+            paused: None,
+            detached: None,
+            inspection: Inspection::Once,
+            cleaning: AutomatedCleaningMode::Metadata,
+            restarts: vec![],
+        },
+        ledger: Ledger::default(),
+        polled: None,
+        knocks: (None, 0),
         ssh_answers: false,
         image: Ok(NodeImage {
             name: "node".into(),
             sha256: "ab".into(),
             bytes: 1000,
         }),
-        inspections: 0,
         gave_up: None,
     }
+}
+
+fn image() -> Image {
+    Image {
+        url: "http://box/node.raw.zst".into(),
+        checksum: "ab".into(),
+        ..Image::default()
+    }
+}
+
+fn install(data: Data) -> Install {
+    Install {
+        image: image(),
+        data,
+        hints: None,
+    }
+}
+
+fn on_disk(token: Option<&str>, delivered: bool) -> Option<Deployment> {
+    Some(Deployment {
+        image: image(),
+        token: token.map(str::to_owned),
+        delivered,
+        written: true,
+    })
 }
 
 impl World {
@@ -99,10 +138,17 @@ impl World {
                 None => Ironic::Unknown,
             },
             node_since: Duration::from_secs(self.node_since),
-            object_says_installed: self.object_says_installed,
+            since: Duration::ZERO,
+            wanted: &self.wanted,
+            ledger: &self.ledger,
+            polled: self.polled.map(Duration::from_secs),
+            knocks: Knocks {
+                accepted: self.knocks.0.map(Duration::from_secs),
+                failed: self.knocks.1,
+                error: (self.knocks.1 > 0).then_some("connection refused"),
+            },
             ssh_answers: self.ssh_answers,
             image: self.image.as_ref(),
-            inspections: self.inspections,
             gave_up: self.gave_up.as_deref(),
         })
     }
@@ -118,6 +164,7 @@ fn first_deploy(attempt: u64) -> Option<Action> {
     Some(Action::Deploy {
         attempt,
         disks: DISKS.into(),
+        install: install(Data::Site),
     })
 }
 
@@ -168,6 +215,7 @@ fn nothing_is_decided_before_ironic_was_asked_and_without_a_report() {
     }
     let no_image = world()
         .with(|world| {
+            world.wanted.wish = Ok(Wish::Idle);
             world.image = Err(Problem {
                 what: "no image".into(),
                 next: "build".into(),
@@ -199,9 +247,11 @@ fn a_ramdisk_that_went_on_while_the_box_restarted_is_shown_before_ironic_is_up()
 }
 
 #[test]
-fn an_installed_host_boots_its_disk_before_ironic_is_up_if_kubernetes_remembers_it() {
+fn an_installed_host_boots_its_disk_before_ironic_is_up() {
     let plan = world()
-        .with(|world| (world.ironic_known, world.object_says_installed) = (false, true))
+        .with(|world| {
+            (world.ironic_known, world.ledger.deployment) = (false, on_disk(None, false));
+        })
         .plan();
     assert_eq!(
         (plan.boot, plan.directive, plan.action),
@@ -288,7 +338,7 @@ fn each_state_of_ironic_has_its_next_action() {
         ),
         (
             world().node("error", judged()),
-            HostState::Provisioning,
+            HostState::Deprovisioning,
             Some(Action::Release),
         ),
         (world().node("rescue", judged()), HostState::Available, None),
@@ -441,7 +491,7 @@ fn a_failed_inspection_is_tried_three_times_and_again_after_a_restart_of_the_ser
         let gave_up = gave_up.map(str::to_owned);
         world()
             .node("inspect failed", json!({}))
-            .with(|world| (world.inspections, world.gave_up) = (inspections, gave_up))
+            .with(|world| (world.ledger.inspections, world.gave_up) = (inspections, gave_up))
     };
     assert_eq!(failed(2, None).outcome().1, Some(Action::Manage));
     assert_eq!(
@@ -484,4 +534,242 @@ fn a_node_in_maintenance_is_left_to_whoever_did_that() {
         .change_node(|node| node.maintenance = true)
         .plan();
     assert_eq!((plan.state, plan.action), (HostState::Failed, None));
+}
+
+#[test]
+fn what_is_on_the_disk_and_verified_is_adopted_and_never_written_again() {
+    let written = |state: &str| {
+        let world = world().node(state, judged());
+        world.with(|world| world.ledger.deployment = on_disk(None, false))
+    };
+    let cases = [
+        ("deploy failed", Some(Action::Retract)),
+        ("error", Some(Action::Retract)),
+        ("available", Some(Action::Manage)),
+        ("manageable", Some(Action::Adopt)),
+        ("adopt failed", Some(Action::Adopt)),
+        ("adopting", None),
+        ("active", None),
+    ];
+    for (state, action) in cases {
+        let plan = written(state).plan();
+        assert_eq!(
+            (plan.action, plan.boot),
+            (action, BootTarget::Disk),
+            "{state}"
+        );
+    }
+    let forgotten = world().with(|world| world.ledger.deployment = on_disk(None, false));
+    assert_eq!(
+        forgotten.outcome().1,
+        Some(Action::Register),
+        "Ironic lost its memory"
+    );
+    for state in ["deploy failed", "available", "manageable"] {
+        let half = written(state).with(|world| {
+            world.ledger.deployment.as_mut().unwrap().written = false;
+        });
+        assert!(
+            !matches!(half.outcome().1, Some(Action::Adopt | Action::Retract)),
+            "{state}: half an image is none"
+        );
+    }
+}
+
+fn unwanted() -> World {
+    world().node("active", judged()).with(|world| {
+        world.wanted.wish = Ok(Wish::Idle);
+        world.ledger.deployment = on_disk(None, false);
+    })
+}
+
+#[test]
+fn an_unwanted_system_is_asked_over_ssh_then_a_person_and_torn_down_once_in_the_ramdisk() {
+    let silent = || unwanted().with(|world| world.reported = None);
+    let asked = silent().plan();
+    assert_eq!(
+        (asked.state, asked.restart, asked.boot, asked.action),
+        (
+            HostState::Deprovisioning,
+            Some(Restart::Ssh(Towards::Network)),
+            BootTarget::Ramdisk,
+            None
+        )
+    );
+    let took_it = silent()
+        .with(|world| world.knocks = (Some(NOW - 60), 0))
+        .plan();
+    assert_eq!((took_it.restart, took_it.problem), (None, None));
+    for knocks in [(None, 1), (Some(0), 1)] {
+        let person = silent().with(|world| world.knocks = knocks).plan();
+        let problem = person.problem.unwrap();
+        assert!(
+            problem.next.contains("off and on") && problem.next.contains("detached"),
+            "{problem:?}"
+        );
+        assert!(person.restart.is_some(), "it is tried on");
+    }
+    assert_eq!(
+        unwanted().outcome(),
+        (
+            HostState::Deprovisioning,
+            Some(Action::TearDown { clean: true })
+        )
+    );
+    let kept = unwanted().with(|world| world.wanted.cleaning = AutomatedCleaningMode::Disabled);
+    assert_eq!(kept.outcome().1, Some(Action::TearDown { clean: false }));
+    // A disk that came later may hold somebody's data.
+    let other = unwanted()
+        .data()
+        .with(|world| world.report.disks[0].size_bytes += 1);
+    assert!(other.plan().action.is_none() && other.plan().problem.is_some());
+}
+
+#[test]
+fn a_staged_system_waits_is_given_its_data_and_is_called_back_by_the_endpoint() {
+    let staged = |wish: Wish| {
+        world().node("active", judged()).with(|world| {
+            world.reported = None;
+            world.polled = Some(NOW - 3);
+            world.ledger.deployment = on_disk(Some("hash"), false);
+            world.wanted.wish = Ok(wish);
+        })
+    };
+    let waits = staged(Wish::Stage(install(Data::Endpoint))).plan();
+    assert_eq!(
+        (waits.state, waits.deliver, waits.boot),
+        (HostState::Staged, false, BootTarget::Disk)
+    );
+    let claimed = staged(Wish::Install(install(Data::Endpoint))).plan();
+    assert_eq!(
+        (claimed.state, claimed.deliver, claimed.action),
+        (HostState::Provisioning, true, None)
+    );
+    let silent = staged(Wish::Install(install(Data::Endpoint))).with(|world| world.polled = None);
+    assert!(
+        silent
+            .plan()
+            .problem
+            .unwrap()
+            .what
+            .contains("has not asked")
+    );
+    let mut foreign = install(Data::Drive);
+    foreign.image.checksum = "cd".into();
+    for back in [staged(Wish::Idle), staged(Wish::Install(foreign))] {
+        let plan = back.plan();
+        assert_eq!(
+            (plan.restart, plan.deliver),
+            (Some(Restart::Endpoint), false)
+        );
+    }
+    let delivered = staged(Wish::Install(install(Data::Endpoint)))
+        .with(|world| world.ledger.deployment = on_disk(Some("hash"), true));
+    assert_eq!(delivered.outcome(), (HostState::Provisioned, None));
+}
+
+#[test]
+fn a_deleted_host_leaves_clean_and_a_detached_or_uncleaned_one_as_it_is() {
+    let gone = |world: World| world.with(|world| world.wanted.wish = Ok(Wish::Gone));
+    assert_eq!(
+        gone(unwanted()).outcome().1,
+        Some(Action::TearDown { clean: true })
+    );
+    for state in ["available", "manageable", "enroll"] {
+        let free = gone(world().node(state, judged()));
+        assert_eq!(
+            free.outcome(),
+            (HostState::Deleting, Some(Action::Unregister)),
+            "{state}"
+        );
+    }
+    let dirty =
+        gone(world().node("manageable", judged())).with(|world| world.ledger.leaving = true);
+    assert_ne!(
+        dirty.outcome().1,
+        Some(Action::Unregister),
+        "it is cleaned first"
+    );
+    let kept =
+        gone(unwanted()).with(|world| world.wanted.cleaning = AutomatedCleaningMode::Disabled);
+    assert_eq!(
+        (kept.plan().action, kept.plan().boot),
+        (Some(Action::Unregister), BootTarget::Disk)
+    );
+    assert!(gone(world()).plan().release);
+    let detached = gone(unwanted()).with(|world| world.wanted.detached = Some(Detached::default()));
+    assert_eq!(
+        detached.outcome(),
+        (HostState::Detached, Some(Action::Unregister))
+    );
+    assert!(detached.with(|world| world.node = None).plan().release);
+}
+
+#[test]
+fn a_paused_host_is_shown_and_nothing_is_done() {
+    for world in [world(), unwanted(), world().node("available", json!({}))] {
+        assert!(world.plan().action.is_some());
+        let paused = world
+            .with(|world| world.wanted.paused = Some("me".into()))
+            .plan();
+        assert_eq!((paused.action, paused.restart), (None, None));
+        assert!(paused.step.contains("paused by me"));
+    }
+}
+
+#[test]
+fn a_host_of_somebody_else_boots_its_disk_whatever_ironic_says() {
+    for world in [
+        world(),
+        world().data(),
+        world().node("available", json!({})),
+    ] {
+        let plan = world
+            .with(|world| world.wanted.wish = Ok(Wish::External))
+            .plan();
+        assert_eq!(
+            (plan.state, plan.action, plan.directive),
+            (HostState::External, None, Directive::BootDisk)
+        );
+    }
+}
+
+#[test]
+fn a_failed_cleaning_ends_its_maintenance_and_is_tried_three_times() {
+    let failed = |times| {
+        world().node("clean failed", judged()).with(|world| {
+            (world.ledger.leaving, world.ledger.cleanings) = (true, times);
+        })
+    };
+    let held = failed(1).change_node(|node| {
+        (node.maintenance, node.fault) = (true, Some("clean failure".into()));
+    });
+    assert_eq!(held.outcome().1, Some(Action::ClearFault));
+    assert_eq!(
+        failed(2).outcome(),
+        (HostState::Deprovisioning, Some(Action::Manage))
+    );
+    assert_eq!(failed(3).outcome(), (HostState::Failed, None));
+    let anew = failed(3).with(|world| world.gave_up = Some("boot-0".into()));
+    assert_eq!(anew.outcome().1, Some(Action::Manage));
+}
+
+#[test]
+fn a_restart_is_asked_for_over_ssh_and_a_wish_for_inspection_leads_back_to_it() {
+    let restart = world().node("active", judged()).with(|world| {
+        world.ledger.deployment = on_disk(None, false);
+        world.wanted.restarts = vec!["reboot.metal3.io".into()];
+    });
+    assert_eq!(restart.plan().restart, Some(Restart::Ssh(Towards::Disk)));
+    let failed = restart.with(|world| world.knocks = (None, 2)).plan();
+    assert!(failed.problem.unwrap().next.contains("off and on"));
+    assert_eq!(failed.boot, BootTarget::Disk);
+    let again = |state: &str| {
+        let world = world().node(state, json!({}));
+        let world = world.change_node(|node| node.inspection_finished_at = Some("then".into()));
+        world.with(|world| world.wanted.inspection = Inspection::Again)
+    };
+    assert_eq!(again("available").outcome().1, Some(Action::Manage));
+    assert_eq!(again("manageable").outcome().1, Some(Action::Inspect));
+    assert_eq!(again("inspect wait").plan().forget, [annotations::INSPECT]);
 }

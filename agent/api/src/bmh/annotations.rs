@@ -1,0 +1,136 @@
+//! What people and controllers say of a host with annotations, as Metal3 publishes them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// Nobody touches the host or writes to the object while it is there; the value says who asked.
+pub const PAUSED: &str = "baremetalhost.metal3.io/paused";
+/// Ironic forgets the host, and the host goes on undisturbed. The value may be JSON, see [`Detached`].
+pub const DETACHED: &str = "baremetalhost.metal3.io/detached";
+/// Inspect again; with the value `disabled`: never inspect.
+pub const INSPECT: &str = "inspect.metal3.io";
+/// Restart once (the annotation goes away), or, with `/KEY` behind it, once for each key.
+pub const REBOOT: &str = "reboot.metal3.io";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inspection {
+    /// Nothing is said: once, after registration.
+    Once,
+    Again,
+    Never,
+}
+
+/// What deleting a detached host does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DetachedDelete {
+    /// The object goes away at once, and the host keeps what it has.
+    #[default]
+    Delete,
+    /// The object waits until the annotation is gone.
+    Delay,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Detached {
+    pub delete_action: DetachedDelete,
+    /// Also in the middle of an operation.
+    pub force: bool,
+}
+
+/// Who paused the host, if anybody; `somebody` without a value.
+pub fn paused_by(annotations: &BTreeMap<String, String>) -> Option<&str> {
+    let by = annotations.get(PAUSED)?.as_str();
+    Some(if by.is_empty() { "somebody" } else { by })
+}
+
+/// Any value counts, as published; only JSON carries options.
+pub fn detached(annotations: &BTreeMap<String, String>) -> Option<Detached> {
+    let value = annotations.get(DETACHED)?;
+    Some(serde_json::from_str(value).unwrap_or_default())
+}
+
+pub fn inspection(annotations: &BTreeMap<String, String>) -> Inspection {
+    match annotations.get(INSPECT).map(String::as_str) {
+        None => Inspection::Once,
+        Some("disabled") => Inspection::Never,
+        Some(_) => Inspection::Again,
+    }
+}
+
+/// The names of all annotations that ask for a restart.
+pub fn reboots(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = &str> {
+    annotations.keys().map(String::as_str).filter(|name| {
+        name.strip_prefix(REBOOT)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        pairs.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn each_annotation_is_read_as_published() {
+        let none = with(&[("other", "1")]);
+        assert_eq!(
+            (paused_by(&none), detached(&none), inspection(&none)),
+            (None, None, Inspection::Once)
+        );
+        assert_eq!(
+            paused_by(&with(&[(PAUSED, "metal3.io/capm3")])),
+            Some("metal3.io/capm3")
+        );
+        assert_eq!(paused_by(&with(&[(PAUSED, "")])), Some("somebody"));
+        assert_eq!(inspection(&with(&[(INSPECT, "")])), Inspection::Again);
+        assert_eq!(
+            inspection(&with(&[(INSPECT, "disabled")])),
+            Inspection::Never
+        );
+        let cases = [
+            ("", Detached::default()),
+            ("any word", Detached::default()),
+            (
+                r#"{"deleteAction": "delay"}"#,
+                Detached {
+                    delete_action: DetachedDelete::Delay,
+                    force: false,
+                },
+            ),
+            (
+                r#"{"force": true}"#,
+                Detached {
+                    force: true,
+                    ..Detached::default()
+                },
+            ),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(
+                detached(&with(&[(DETACHED, value)])),
+                Some(expected),
+                "{value}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_restart_is_asked_for_with_and_without_a_key_and_by_nothing_that_only_looks_like_it() {
+        let asked = with(&[
+            ("reboot.metal3.io", ""),
+            ("reboot.metal3.io/a", ""),
+            ("reboot.metal3.ion", ""),
+        ]);
+        assert_eq!(
+            reboots(&asked).collect::<Vec<_>>(),
+            ["reboot.metal3.io", "reboot.metal3.io/a"]
+        );
+    }
+}

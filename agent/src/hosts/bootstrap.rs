@@ -1,0 +1,231 @@
+//! What the bootstrap endpoint answers: bootstrap data for exactly one host, once, to whoever has its token.
+//!
+//! The data is put together from the Secrets that the object names at the moment it is asked for, and kept nowhere. Only
+//! the confirmation ends it: a power cut between the answer and the confirmation loses nothing. Pure, except for reading.
+
+use std::collections::BTreeMap;
+
+use firstlight_api::{
+    bmh::{BareMetalHost, SecretReference},
+    site::SshKey,
+    status::Problem,
+};
+use firstlight_netboot::MacAddr;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{
+    drive::{DriveSpec, config_drive},
+    ledger::Deployment,
+    object::NAMESPACE,
+    plan::{Plan, Restart},
+    store::{HostStore, Secret},
+};
+
+/// Between two questions of a system that waits.
+const PAUSE: u32 = 5;
+
+/// The content of a config drive, by whichever way it goes.
+#[derive(Clone, PartialEq)]
+pub struct BootstrapData {
+    pub user_data: String,
+    pub meta_data: Value,
+    pub network_data: Value,
+}
+
+impl std::fmt::Debug for BootstrapData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BootstrapData").finish_non_exhaustive()
+    }
+}
+
+impl BootstrapData {
+    /// What the host sends back when it has it.
+    pub fn receipt(&self) -> String {
+        crate::pki::hex(&Sha256::digest(&self.user_data))
+    }
+}
+
+/// The next thing to tell a system that asked with the right token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    Wait {
+        seconds: u32,
+    },
+    Reboot,
+    Deliver,
+    /// It has had its data.
+    Used,
+}
+
+pub fn next(deployment: &Deployment, plan: Option<&Plan>) -> Next {
+    match plan {
+        Some(plan) if plan.restart == Some(Restart::Endpoint) => Next::Reboot,
+        _ if deployment.delivered => Next::Used,
+        Some(plan) if plan.deliver => Next::Deliver,
+        _ => Next::Wait { seconds: PAUSE },
+    }
+}
+
+/// Compared are digests, so that the time it takes says nothing about the token.
+pub fn fits(deployment: &Deployment, token: &str) -> bool {
+    deployment.token.as_deref() == Some(token_hash(token).as_str())
+}
+
+pub fn token_hash(token: &str) -> String {
+    crate::pki::hex(&Sha256::digest(token))
+}
+
+/// 256 random bits in hex.
+pub fn new_token() -> Result<String, getrandom::Error> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret)?;
+    Ok(crate::pki::hex(&secret))
+}
+
+/// The Secrets that an object names, as far as they exist.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    pub user: Option<Secret>,
+    pub meta: Option<Secret>,
+    pub network: Option<Secret>,
+}
+
+/// A request to read them.
+pub struct Reading {
+    pub host: BareMetalHost,
+    pub answer: oneshot::Sender<Result<Secrets, Problem>>,
+}
+
+/// Reads Secrets for the controller, which itself waits for nobody.
+pub async fn read_secrets<S: HostStore>(
+    store: watch::Receiver<Option<S>>,
+    mut readings: mpsc::Receiver<Reading>,
+) -> anyhow::Result<()> {
+    while let Some(Reading { host, answer }) = readings.recv().await {
+        let api = store.borrow().clone();
+        let secrets = match api {
+            Some(api) => secrets_of(&api, &host).await,
+            None => Err(unreadable(
+                "Kubernetes has not come up yet".to_owned(),
+                "nothing: the box tries again",
+            )),
+        };
+        // Whoever asked may be gone.
+        drop(answer.send(secrets));
+    }
+    Ok(())
+}
+
+fn unreadable(what: String, next: &str) -> Problem {
+    Problem {
+        what,
+        next: next.to_owned(),
+    }
+}
+
+async fn secrets_of<S: HostStore>(api: &S, host: &BareMetalHost) -> Result<Secrets, Problem> {
+    let spec = &host.spec;
+    Ok(Secrets {
+        user: secret(api, spec.user_data.as_ref()).await?,
+        meta: secret(api, spec.meta_data.as_ref()).await?,
+        network: secret(api, spec.network_data.as_ref()).await?,
+    })
+}
+
+async fn secret<S: HostStore>(
+    api: &S,
+    reference: Option<&SecretReference>,
+) -> Result<Option<Secret>, Problem> {
+    let Some(reference) = reference.filter(|reference| !reference.name.is_empty()) else {
+        return Ok(None);
+    };
+    let namespace = Some(reference.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+    let (namespace, name) = (namespace.unwrap_or(NAMESPACE), &reference.name);
+    match api.secret(namespace, name).await {
+        Ok(Some(secret)) => Ok(Some(secret)),
+        Ok(None) => Err(unreadable(
+            format!("there is no Secret {namespace}/{name}, which the host's spec names"),
+            "create it, or correct `userData`, `metaData` and `networkData` of the host",
+        )),
+        Err(error) => Err(unreadable(
+            format!("{error:#}"),
+            "nothing: the box tries again",
+        )),
+    }
+}
+
+/// What the host is told of itself.
+#[derive(Clone, Debug)]
+pub struct Subject<'a> {
+    pub name: &'a str,
+    pub mac: MacAddr,
+    pub object: Option<&'a BareMetalHost>,
+    /// Of the operator, and of the box.
+    pub ssh_keys: &'a [SshKey],
+}
+
+/// Without user data of its own it gets what every host of the site gets: the operator's login.
+pub fn data(subject: &Subject, secrets: &Secrets) -> Result<BootstrapData, Problem> {
+    let site = config_drive(&DriveSpec {
+        name: subject.name,
+        mac: subject.mac,
+        ssh_keys: subject.ssh_keys,
+    });
+    let mut meta_data = site.meta_data;
+    let uid = subject
+        .object
+        .and_then(|object| object.metadata.uid.clone());
+    meta_data["uuid"] = json!(uid.unwrap_or_default());
+    meta_data["metal3-namespace"] = json!(NAMESPACE);
+    meta_data["metal3-name"] = json!(subject.name);
+    meta_data["local_hostname"] = json!(subject.name);
+    // NoCloud spells it with a dash, OpenStack with an underscore.
+    meta_data["public-keys"] = meta_data["public_keys"].clone();
+    if let Some(own) = parsed(secrets.meta.as_ref(), "metaData")? {
+        for (key, value) in own.as_object().into_iter().flatten() {
+            meta_data[key] = value.clone();
+        }
+    }
+    Ok(BootstrapData {
+        user_data: text(secrets.user.as_ref(), "userData")?.unwrap_or(site.user_data),
+        meta_data,
+        network_data: parsed(secrets.network.as_ref(), "networkData")?.unwrap_or(site.network_data),
+    })
+}
+
+/// The value under the published key, or under `value`.
+fn text(secret: Option<&Secret>, key: &str) -> Result<Option<String>, Problem> {
+    let Some(secret) = secret else {
+        return Ok(None);
+    };
+    let Some(value) = secret.get(key).or_else(|| secret.get("value")) else {
+        return Err(unreadable(
+            format!("the Secret for {key} has neither a key `{key}` nor a key `value`"),
+            "put the data under one of the two",
+        ));
+    };
+    String::from_utf8(value.clone()).map(Some).map_err(|_| {
+        unreadable(
+            format!("the Secret for {key} is no text"),
+            "put text into it",
+        )
+    })
+}
+
+fn parsed(secret: Option<&Secret>, key: &str) -> Result<Option<Value>, Problem> {
+    let Some(text) = text(secret, key)? else {
+        return Ok(None);
+    };
+    let parsed: Result<BTreeMap<String, Value>, _> = serde_saphyr::from_str(&text);
+    parsed.map(|map| Some(json!(map))).map_err(|_| {
+        unreadable(
+            format!("the Secret for {key} holds no YAML mapping"),
+            "correct it",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

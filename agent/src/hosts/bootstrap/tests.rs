@@ -1,0 +1,82 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn secret(key: &str, value: &str) -> Option<Secret> {
+    Some(BTreeMap::from([(
+        key.to_owned(),
+        value.as_bytes().to_vec(),
+    )]))
+}
+
+fn of(secrets: &Secrets) -> Result<BootstrapData, Problem> {
+    let subject = Subject {
+        name: "n1",
+        mac: "52:54:00:00:00:01".parse().unwrap(),
+        object: None,
+        ssh_keys: &[],
+    };
+    data(&subject, secrets)
+}
+
+#[test]
+fn secrets_fill_what_they_name_and_the_site_the_rest() {
+    let plain = of(&Secrets::default()).unwrap();
+    assert!(plain.user_data.starts_with("#cloud-config"));
+    assert_eq!(plain.meta_data["metal3-name"], "n1");
+    assert_eq!(plain.network_data["networks"][0]["type"], "ipv4_dhcp");
+    let own = of(&Secrets {
+        user: secret("value", "#cloud-config\nruncmd: []\n"),
+        meta: secret(
+            "metaData",
+            "providerid: default/n1/m\nlocal-hostname: other\n",
+        ),
+        network: secret("networkData", "{\"links\": []}"),
+    })
+    .unwrap();
+    assert_eq!(own.user_data, "#cloud-config\nruncmd: []\n");
+    assert_eq!(own.meta_data["providerid"], "default/n1/m");
+    assert_eq!(own.meta_data["local-hostname"], "other");
+    assert_eq!(own.network_data, json!({"links": []}));
+    assert!(
+        !format!("{own:?}").contains("runcmd"),
+        "it is never printed"
+    );
+}
+
+#[test]
+fn a_secret_that_holds_something_else_is_told_without_its_content() {
+    for secrets in [
+        Secrets {
+            user: secret("other", "hunter2"),
+            ..Secrets::default()
+        },
+        Secrets {
+            meta: secret("value", "hunter2"),
+            ..Secrets::default()
+        },
+        Secrets {
+            user: Some(BTreeMap::from([("value".into(), vec![0xff])])),
+            ..Secrets::default()
+        },
+    ] {
+        let problem = of(&secrets).unwrap_err();
+        assert!(
+            !problem.what.contains("hunter2") && !problem.next.is_empty(),
+            "{problem:?}"
+        );
+    }
+}
+
+#[test]
+fn a_token_is_256_bits_and_only_its_digest_is_kept() {
+    let (one, two) = (new_token().unwrap(), new_token().unwrap());
+    assert_eq!(one.len(), 64);
+    assert_ne!(one, two);
+    let deployment = Deployment {
+        token: Some(token_hash(&one)),
+        ..Deployment::default()
+    };
+    assert!(fits(&deployment, &one) && !fits(&deployment, &two));
+    assert!(!fits(&Deployment::default(), ""));
+}

@@ -1,0 +1,90 @@
+//! Until a host is available: discovery, registration, inspection.
+
+use super::{
+    super::policy::{self, Verdict},
+    Action, BootTarget, Directive, HostState, Inspection, MOST_TRIES, Node, Observed, PAUSE, Plan,
+    Problem, Wish, annotations, failed,
+};
+
+pub(super) fn unregistered(o: &Observed) -> Plan {
+    // Ironic lost its memory, or the host was detached: what is on the disk is ours and stays.
+    if o.ledger.written().is_some() {
+        return Plan {
+            boot: BootTarget::Disk,
+            directive: Directive::BootDisk,
+            ..Plan::new(HostState::Registering, "registering with Ironic").act(Action::Register)
+        };
+    }
+    if o.ledger.removed {
+        return removed(o);
+    }
+    let Some(report) = o.ramdisk() else {
+        return Plan::new(
+            HostState::Discovered,
+            "seen on the network; its ramdisk has not reported",
+        );
+    };
+    if let (Err(problem), Ok(Wish::Idle)) = (o.image, &o.wanted.wish) {
+        return Plan::new(HostState::Discovered, "cannot be installed").problem(problem.clone());
+    }
+    match policy::judge(o.policy, report, o.name) {
+        Verdict::LeaveAlone(problem) => {
+            Plan::new(HostState::Discovered, "left alone").problem(problem)
+        }
+        Verdict::Install => {
+            Plan::new(HostState::Registering, "registering with Ironic").act(Action::Register)
+        }
+    }
+}
+
+fn removed(o: &Observed) -> Plan {
+    Plan::new(HostState::Discovered, "left alone").problem(Problem {
+        what: "left alone: a person removed this host".to_owned(),
+        next: format!(
+            "nothing, if it shall stay away; to take it back, run `kubectl annotate bmh {} firstlight.internal/install=blank`",
+            o.name
+        ),
+    })
+}
+
+/// The wish for another inspection is being granted.
+pub(super) fn inspecting(o: &Observed, step: &str) -> Plan {
+    let mut plan = Plan::new(HostState::Inspecting, step);
+    if o.wanted.inspection == Inspection::Again {
+        plan.forget.push(annotations::INSPECT.to_owned());
+    }
+    plan
+}
+
+pub(super) fn manageable(o: &Observed, node: &Node) -> Plan {
+    let plan = |step: &str| Plan::new(HostState::Inspecting, step);
+    let due = match o.wanted.inspection {
+        Inspection::Never => false,
+        Inspection::Again => true,
+        Inspection::Once => node.inspection_finished_at.is_none(),
+    };
+    if due && !o.ledger.leaving {
+        return match o.ramdisk() {
+            Some(_) => plan("inspecting").act(Action::Inspect),
+            None => plan("waiting for its ramdisk"),
+        };
+    }
+    if node.power_state.as_deref() != Some("power on") {
+        return plan("recording that it is switched on").act(Action::PowerOn);
+    }
+    plan("making it available").lookup().act(Action::Provide)
+}
+
+pub(super) fn inspect_failed(o: &Observed, node: &Node) -> Plan {
+    let anew = o.ramdisk().is_some_and(|report| o.tries_anew(report));
+    if o.ledger.inspections >= MOST_TRIES && !anew {
+        return failed("inspection", node);
+    }
+    if o.rests(PAUSE) {
+        return Plan::new(
+            HostState::Inspecting,
+            "inspection failed, trying again soon",
+        );
+    }
+    Plan::new(HostState::Inspecting, "inspecting again").act(Action::Manage)
+}

@@ -1,0 +1,199 @@
+//! From available until the image is on the disk.
+
+use std::time::Duration;
+
+use super::{
+    super::policy::{self, Verdict},
+    Action, BootTarget, EXTRA_ATTEMPT, EXTRA_DISKS, HostState, Inspection, Install, LookupState,
+    MOST_ATTEMPTS, Node, NodeImage, Observed, Phase, Plan, Problem, ProvisionState, Wish, failed,
+};
+
+/// After the first, the second failed deployment.
+const PAUSES: [Duration; 2] = [Duration::from_secs(20), Duration::from_mins(1)];
+
+fn attempts(node: &Node) -> u64 {
+    node.extra[EXTRA_ATTEMPT].as_u64().unwrap_or(0)
+}
+
+/// The next deployment, if this machine may be written to, is there, and has attempts left.
+fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Plan {
+    let Some(report) = o.ramdisk() else {
+        let plan = Plan::new(waits, "waiting for its ramdisk");
+        return Plan {
+            problem: o.report.is_none().then(|| Problem {
+                what: "its ramdisk has not reported since the box started".to_owned(),
+                next: "start the server from the network".to_owned(),
+            }),
+            ..plan
+        };
+    };
+    let disks = policy::fingerprint(&report.disks, &report.inventory);
+    // Disks that were judged before may hold our own half-written image; any others are judged now.
+    if node.extra[EXTRA_DISKS] != disks.as_str()
+        && let Verdict::LeaveAlone(problem) = policy::judge(o.policy, report, o.name)
+    {
+        return Plan::new(waits, "left alone").problem(problem);
+    }
+    let attempt = if o.tries_anew(report) {
+        1
+    } else {
+        attempts(node) + 1
+    };
+    if attempt > MOST_ATTEMPTS {
+        return failed("installation", node);
+    }
+    Plan::new(
+        HostState::Provisioning,
+        format!("starting installation, attempt {attempt}"),
+    )
+    .act(Action::Deploy {
+        attempt,
+        disks,
+        install: install.clone(),
+    })
+}
+
+pub(super) fn available(o: &Observed, node: &Node) -> Plan {
+    let idle = |step: &str| Plan::new(HostState::Available, step).lookup();
+    if o.wanted.inspection == Inspection::Again {
+        return idle("to be inspected again").act(Action::Manage);
+    }
+    let install = match &o.wanted.wish {
+        Err(problem) => {
+            return Plan::new(HostState::Available, "cannot be installed").problem(problem.clone());
+        }
+        Ok(Wish::Unknown) => return idle("waiting for Kubernetes to say what is wanted of it"),
+        Ok(wish) => match wish.install() {
+            Some(install) => install,
+            None => return unwanted(o),
+        },
+    };
+    let plan = deploy(o, node, HostState::Available, install);
+    if !matches!(plan.action, Some(Action::Deploy { .. })) {
+        return plan;
+    }
+    match o.ramdisk().map(|report| report.lookup) {
+        Some(LookupState::Registered) => plan,
+        Some(LookupState::TokenLost) => {
+            Plan::new(HostState::Available, "giving its ramdisk a new token")
+                .lookup()
+                .act(Action::ForgetToken)
+        }
+        // Ironic takes a fast way when the ramdisk is there already.
+        _ => Plan::new(HostState::Available, "waiting for its ramdisk to register").lookup(),
+    }
+}
+
+pub(super) fn deploying(o: &Observed, node: &Node) -> Plan {
+    let plan = Plan::new(HostState::Provisioning, "waiting for its ramdisk").lookup();
+    if let Some(phase @ Phase::Rebooting) = o.phase {
+        return writing(o, phase, plan);
+    }
+    if o.lost_token() && node.provision_state == ProvisionState::DeployWait {
+        return Plan {
+            step: "its ramdisk was restarted, starting over".to_owned(),
+            ..plan.act(Action::Release)
+        };
+    }
+    if o.ramdisk().is_none() && o.report.is_some() {
+        let problem = Problem {
+            what: "its ramdisk has been silent for more than 100 s".to_owned(),
+            next: "look at the server's screen, or switch it off and on: the installation starts again".to_owned(),
+        };
+        return Plan {
+            problem: Some(problem),
+            ..plan
+        };
+    }
+    match o.phase {
+        Some(phase) => writing(o, phase, plan),
+        None if node.has_agent() => Plan {
+            step: "preparing".to_owned(),
+            ..plan
+        },
+        None => plan,
+    }
+}
+
+/// What the ramdisk says that it does.
+pub(super) fn writing(o: &Observed, phase: &Phase, plan: Plan) -> Plan {
+    let (step, percent) = match phase {
+        Phase::Writing { bytes, total } => {
+            let file = o
+                .image
+                .map_or_else(|_| "the image".to_owned(), NodeImage::file);
+            match percent(*bytes, *total) {
+                Some(percent) => (format!("writing {file}, {percent} %"), Some(percent)),
+                None => (format!("writing {file}"), None),
+            }
+        }
+        Phase::Retrying { reason } => (format!("the download broke and goes on: {reason}"), None),
+        Phase::ConfigDrive => ("writing the config drive".to_owned(), None),
+        Phase::BootEntry => ("setting the boot entry".to_owned(), None),
+        // The image is on the disk; Ironic says `active` only after the ramdisk is gone.
+        Phase::Rebooting => {
+            return Plan {
+                step: "restarting from its disk".to_owned(),
+                boot: BootTarget::Disk,
+                ..plan
+            };
+        }
+        Phase::Failed { reason } => (format!("failed: {reason}"), None),
+    };
+    Plan {
+        step,
+        percent,
+        ..plan
+    }
+}
+
+fn percent(bytes: u64, total: u64) -> Option<u8> {
+    let percent = bytes.min(total).checked_mul(100)?.checked_div(total)?;
+    u8::try_from(percent).ok()
+}
+
+pub(super) fn deploy_failed(o: &Observed, node: &Node) -> Plan {
+    let install = match &o.wanted.wish {
+        Ok(wish) => wish.install(),
+        Err(problem) => {
+            return Plan::new(HostState::Provisioning, "cannot be installed")
+                .problem(problem.clone());
+        }
+    };
+    let Some(install) = install else {
+        return Plan::new(
+            HostState::Provisioning,
+            "waiting for Kubernetes to say what is wanted of it",
+        );
+    };
+    let plan = deploy(o, node, HostState::Provisioning, install);
+    if !matches!(plan.action, Some(Action::Deploy { .. })) {
+        return plan;
+    }
+    let before = usize::try_from(attempts(node)).unwrap_or(0);
+    let pause = PAUSES[before.saturating_sub(1).min(PAUSES.len() - 1)];
+    if o.rests(pause) {
+        let reason = node.last_error.clone().unwrap_or_default();
+        return Plan::new(
+            HostState::Provisioning,
+            format!("attempt {before} failed, trying again soon"),
+        )
+        .problem(Problem {
+            what: reason,
+            next: "nothing yet: it is tried again".to_owned(),
+        });
+    }
+    plan
+}
+
+/// Nothing is asked of it.
+fn unwanted(o: &Observed) -> Plan {
+    if let Err(problem) = o.image {
+        return Plan::new(HostState::Available, "cannot be installed").problem(problem.clone());
+    }
+    let plan = Plan::new(
+        HostState::Available,
+        "free: give it an image, or let a cluster claim it",
+    );
+    plan.lookup()
+}

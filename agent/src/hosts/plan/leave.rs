@@ -1,0 +1,173 @@
+//! Back to available, and away: a host without BMC has to come into the ramdisk for that, and its system has to be asked.
+
+use firstlight_api::bmh::{AutomatedCleaningMode, annotations::DetachedDelete};
+
+use super::{
+    super::{
+        policy::{self, Verdict},
+        wish::Wish,
+    },
+    Action, EXTRA_DISKS, HostState, Ironic, MOST_TRIES, Node, Observed, PAUSE, Plan, Problem,
+    ProvisionState as S, Restart, Towards, failed, installed, registered,
+};
+
+/// What is on the disk, or on its way there, is not wanted any more.
+pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
+    let state = HostState::Deprovisioning;
+    if let Some(report) = o.ramdisk() {
+        let clean = o.wanted.cleaning == AutomatedCleaningMode::Metadata;
+        let disks = policy::fingerprint(&report.disks, &report.inventory);
+        if clean
+            && node.extra[EXTRA_DISKS] != disks.as_str()
+            && let Verdict::LeaveAlone(problem) = policy::judge(o.policy, report, o.name)
+        {
+            return Plan::new(state, "its disks are not those that were installed")
+                .problem(problem);
+        }
+        return Plan::new(state, "its system is taken away").act(Action::TearDown { clean });
+    }
+    if node.provision_state != S::Active {
+        return Plan::new(state, "waiting for its ramdisk");
+    }
+    let staged = o
+        .ledger
+        .deployment
+        .as_ref()
+        .is_some_and(super::super::ledger::Deployment::is_staged);
+    let boots = |at| o.now.saturating_sub(at) < installed::BOOTS;
+    if staged && o.polled.is_some_and(boots) {
+        let plan = Plan::new(state, "its system is told to restart from the network");
+        return Plan {
+            restart: Some(Restart::Endpoint),
+            ..plan
+        };
+    }
+    if o.knocks.accepted.is_some_and(boots) {
+        return Plan::new(state, "its system restarts from the network");
+    }
+    let plan = Plan {
+        restart: Some(Restart::Ssh(Towards::Network)),
+        ..Plan::new(
+            state,
+            "its system is asked over SSH to restart from the network",
+        )
+    };
+    if o.knocks.failed == 0 {
+        return plan;
+    }
+    plan.problem(ask(o))
+}
+
+fn ask(o: &Observed) -> Problem {
+    let reason = match (o.knocks.error, o.knocks.accepted) {
+        (_, Some(_)) => "it took the order and did not come back",
+        (Some(error), None) => error,
+        (None, None) => "nothing answers",
+    };
+    Problem {
+        what: format!(
+            "it has to start from the network, and its system could not be brought to it: {reason}"
+        ),
+        next: format!(
+            "switch the server off and on and choose network boot; if it is gone for good, run `kubectl annotate bmh {} \
+             baremetalhost.metal3.io/detached='{{\"force\": true}}'`, then delete it",
+            o.name
+        ),
+    }
+}
+
+pub(super) fn cleaning(o: &Observed, state: HostState) -> Plan {
+    if o.lost_token() {
+        return Plan::new(state, "starting over")
+            .lookup()
+            .act(Action::Abort);
+    }
+    let plan = Plan::new(state, "erasing metadata").lookup();
+    if o.ramdisk().is_some() || o.report.is_none() {
+        return plan;
+    }
+    plan.problem(Problem {
+        what: "its ramdisk has been silent for more than 100 s while its disks were cleaned"
+            .to_owned(),
+        next: "look at the server's screen, or switch it off and on: the cleaning starts again"
+            .to_owned(),
+    })
+}
+
+pub(super) fn clean_failed(o: &Observed, node: &Node, state: HostState) -> Plan {
+    let anew = o.ramdisk().is_some_and(|report| o.tries_anew(report));
+    if o.ledger.cleanings >= MOST_TRIES && !anew {
+        return failed("cleaning", node);
+    }
+    if o.rests(PAUSE) {
+        return Plan::new(state, "cleaning failed, trying again soon");
+    }
+    Plan::new(state, "starting over").act(Action::Manage)
+}
+
+/// Its object was deleted: it leaves clean, unless that is switched off, and then for good.
+pub(super) fn deleted(o: &Observed) -> Plan {
+    let deleting = |step: &str| Plan::new(HostState::Deleting, step);
+    let node = match o.ironic {
+        Ironic::Unknown => return deleting("waiting for Ironic to come up"),
+        Ironic::Absent => {
+            return Plan {
+                release: true,
+                ..deleting("forgotten")
+            };
+        }
+        Ironic::Node(node) => node,
+    };
+    let kept = o.wanted.cleaning == AutomatedCleaningMode::Disabled;
+    let busy = node.reservation.is_some();
+    let idle = matches!(
+        node.provision_state,
+        S::Enroll | S::Manageable | S::Available | S::AdoptFailed | S::InspectFailed
+    );
+    let empty =
+        o.ledger.written().is_none() && !(o.ledger.leaving && node.provision_state != S::Available);
+    if (kept || (idle && empty)) && !busy {
+        let plan = deleting("Ironic is told to forget it").act(Action::Unregister);
+        return if kept { plan.keep_disk(o) } else { plan };
+    }
+    match node.provision_state {
+        S::InspectWait => deleting("ending the inspection").act(Action::Abort),
+        S::Inspecting | S::Verifying | S::Enroll => deleting("waiting for Ironic"),
+        _ => registered(o, node),
+    }
+}
+
+/// Ironic forgets it, and nobody disturbs the host. In the middle of an operation only if that is forced.
+pub(super) fn detached(o: &Observed) -> Option<Plan> {
+    let detached = o.wanted.detached?;
+    let plan = Plan::new(
+        HostState::Detached,
+        "detached: it goes on by itself, and nothing is done to it",
+    )
+    .keep_disk(o);
+    let gone = o.wanted.wish == Ok(Wish::Gone);
+    match o.ironic {
+        Ironic::Unknown => Some(plan),
+        Ironic::Absent => Some(Plan {
+            release: gone && detached.delete_action == DetachedDelete::Delete,
+            ..plan
+        }),
+        Ironic::Node(node) => {
+            let calm = matches!(
+                node.provision_state,
+                S::Active | S::Available | S::Manageable
+            );
+            (calm || detached.force).then(|| plan.act(Action::Unregister))
+        }
+    }
+}
+
+impl Plan {
+    /// It boots whatever it has.
+    fn keep_disk(self, o: &Observed) -> Self {
+        if o.ledger.written().is_some() || o.wanted.wish == Ok(Wish::External) {
+            return self.boot_disk();
+        }
+        self
+    }
+}

@@ -1,0 +1,335 @@
+//! The life after the installation: claims, deprovisioning, deletion, and the controller killed anywhere in it.
+
+use firstlight_api::bmh::{Image, ObjectReference, SecretReference};
+use sha2::{Digest, Sha256};
+
+use super::*;
+use crate::fleet::{Answer, Ask};
+
+/// A server with its own idea of what is on its disk; it does whatever it is told.
+struct Machine {
+    server: Server,
+    /// It runs the system on its disk, not the ramdisk.
+    runs_disk: bool,
+    /// The installed system has its data.
+    data: Option<String>,
+    writes: usize,
+}
+
+impl Machine {
+    fn new(site: &Site) -> Self {
+        Self {
+            server: Server::new(site.ironic.client()),
+            runs_disk: false,
+            data: None,
+            writes: 0,
+        }
+    }
+
+    fn switch_on(&mut self, site: &Site) {
+        self.server.power_cycle();
+        self.runs_disk = site.fleet.boot_target(mac()) == BootTarget::Disk;
+    }
+
+    /// One round of whatever it is doing.
+    async fn step(&mut self, site: &Site) {
+        if self.runs_disk {
+            return self.ask(site).await;
+        }
+        if self.server.step(&site.fleet).await {
+            self.runs_disk = true;
+            return;
+        }
+        let here = self.server.known.is_some() && site.ironic.has_agent(&node());
+        match site.ironic.state(&node()) {
+            Some(ProvisionState::DeployWait) if here => {
+                self.writes += 1;
+                self.data = None;
+                self.server.signatures = vec!["gpt".into()];
+                self.server.tell(site, Phase::Rebooting);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                site.ironic.finish_deploy(&node());
+                self.switch_on(site);
+            }
+            Some(ProvisionState::CleanWait) if here => {
+                self.server.signatures.clear();
+                site.ironic.finish_clean(&node());
+            }
+            _ => {}
+        }
+    }
+
+    /// The installed system at the bootstrap endpoint.
+    async fn ask(&mut self, site: &Site) {
+        let drive = site.ironic.config_drive(&node()).unwrap_or_default();
+        let Some(token) = drive["meta_data"]["firstlight"]["token"].as_str() else {
+            return;
+        };
+        if self.data.is_some() {
+            return;
+        }
+        let ask = |ask| site.fleet.bootstrap(node(), token.to_owned(), ask);
+        match ask(Ask::Fetch).await {
+            Answer::Bootstrap(data) => {
+                let received = crate::pki::hex(&Sha256::digest(&data.user_data));
+                let confirmed = ask(Ask::Confirm { received }).await;
+                if matches!(confirmed, Answer::Confirmed | Answer::Used) {
+                    self.data = Some(data.user_data);
+                }
+            }
+            Answer::Reboot => {
+                self.server.power_cycle();
+                self.runs_disk = false;
+            }
+            _ => {}
+        }
+    }
+
+    async fn until(
+        &mut self,
+        what: &str,
+        site: &mut Site,
+        reached: impl Fn(&Site, &Self) -> bool,
+        mut after_each: impl FnMut(&mut Site),
+    ) {
+        let rounds = async {
+            while !reached(site, self) {
+                self.step(site).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                after_each(site);
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(60), rounds).await;
+        assert!(
+            in_time.is_ok(),
+            "waited for {what}; Ironic {:?}, page {:?}, object {:?}",
+            site.ironic.state(&node()),
+            site.host(),
+            site.store.only()
+        );
+    }
+}
+
+fn is_in(site: &Site, state: ProvisioningState) -> bool {
+    let object = site.store.only();
+    let status = object.and_then(|object| object.status);
+    status.is_some_and(|status| status.provisioning.state == state)
+}
+
+fn shows(site: &Site, state: HostState) -> bool {
+    site.host().is_some_and(|host| host.state == state)
+}
+
+const NAME: &str = "host-525400000001";
+
+/// As the infrastructure provider claims a host.
+fn claim(site: &Site) {
+    site.store.change(NAME, |object| {
+        object.spec.image = Some(Image {
+            url: "http://172.22.0.1/images/node.raw.zst".into(),
+            checksum: "ab".repeat(32),
+            ..Image::default()
+        });
+        object.spec.user_data = Some(SecretReference {
+            name: "m1".into(),
+            ..SecretReference::default()
+        });
+        object.spec.consumer_ref = Some(ObjectReference {
+            name: "m1".into(),
+            ..ObjectReference::default()
+        });
+    });
+}
+
+fn let_go(site: &Site) {
+    site.store.change(NAME, |object| {
+        (object.spec.image, object.spec.user_data) = (None, None);
+    });
+}
+
+fn delete(site: &Site) {
+    site.store.change(NAME, |object| {
+        object.metadata.deletion_timestamp = Some("2026-11-21T00:00:00Z".into());
+    });
+}
+
+async fn up(destiny: Destiny) -> Site {
+    let site = Site::destined(free_port().await, destiny).await;
+    site.ironic_comes_up();
+    site.kubernetes_comes_up();
+    site
+}
+
+#[tokio::test]
+async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its_data_once() {
+    let mut site = up(Destiny::Cluster).await;
+    let mut machine = Machine::new(&site);
+    // Staged for the page; for Kubernetes it is available, because nobody has claimed it.
+    let staged = |site: &Site, _: &Machine| {
+        shows(site, HostState::Staged) && is_in(site, ProvisioningState::Available)
+    };
+    machine.until("staged", &mut site, staged, |_| {}).await;
+    let drive = site.ironic.config_drive(&node()).unwrap();
+    assert_eq!(drive["user_data"], "");
+    let token = drive["meta_data"]["firstlight"]["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let stored =
+        std::fs::read_to_string(site.state.path().join("hosts/52-54-00-00-00-01.json")).unwrap();
+    assert!(!stored.contains(&token), "only its digest is kept");
+    let wrong = site
+        .fleet
+        .bootstrap(node(), "0".repeat(64), Ask::Fetch)
+        .await;
+    assert_eq!(wrong, Answer::WrongToken);
+
+    claim(&site);
+    let delivered = |site: &Site, machine: &Machine| {
+        machine.data.is_some() && is_in(site, ProvisioningState::Provisioned)
+    };
+    machine
+        .until("provisioned", &mut site, delivered, |_| {})
+        .await;
+    assert_eq!(machine.data.as_deref(), Some("#cloud-config of m1\n"));
+    assert_eq!(
+        (machine.writes, site.ironic.deploys(&node())),
+        (1, 1),
+        "no second write"
+    );
+    let again = site.fleet.bootstrap(node(), token, Ask::Fetch).await;
+    assert_eq!(again, Answer::Used, "the token works no more");
+}
+
+#[tokio::test]
+async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_stays_away() {
+    let mut site = up(Destiny::Cluster).await;
+    let mut machine = Machine::new(&site);
+    let staged = |site: &Site, _: &Machine| shows(site, HostState::Staged);
+    machine.until("staged", &mut site, staged, |_| {}).await;
+    claim(&site);
+    machine
+        .until(
+            "data",
+            &mut site,
+            |_, machine| machine.data.is_some(),
+            |_| {},
+        )
+        .await;
+    let_go(&site);
+    // Its system has no SSH here, so a person is asked.
+    let asked = |site: &Site, _: &Machine| {
+        let problem = site.host().and_then(|host| host.problem);
+        problem.is_some_and(|problem| problem.next.contains("network boot"))
+            && is_in(site, ProvisioningState::Deprovisioning)
+    };
+    machine
+        .until("a person is asked", &mut site, asked, |_| {})
+        .await;
+    machine.switch_on(&site);
+    assert!(!machine.runs_disk, "the box brings it into the ramdisk");
+    let again =
+        |site: &Site, machine: &Machine| machine.writes == 2 && shows(site, HostState::Staged);
+    machine
+        .until("staged again", &mut site, again, |_| {})
+        .await;
+    assert_eq!(site.ironic.cleans(&node()), 1);
+
+    delete(&site);
+    let gone = |site: &Site, _: &Machine| {
+        site.ironic.state(&node()).is_none()
+            && site.store.only().is_none_or(|object| !object.is_deleted())
+    };
+    machine.until("gone", &mut site, gone, |_| {}).await;
+    assert!(machine.server.signatures.is_empty(), "it left clean");
+    let back = |site: &Site, _: &Machine| {
+        let host = site.host();
+        host.and_then(|host| host.problem)
+            .is_some_and(|problem| problem.what.contains("removed"))
+    };
+    machine
+        .until("listed and left alone", &mut site, back, |_| {})
+        .await;
+    assert_eq!(site.ironic.state(&node()), None);
+}
+
+#[tokio::test]
+async fn a_power_cut_of_the_box_after_the_last_byte_does_not_install_twice() {
+    let mut site = Site::start(free_port().await).await;
+    site.ironic_comes_up();
+    site.kubernetes_comes_up();
+    let mut server = Server::new(site.ironic.client());
+    server.until(&mut site, ProvisionState::DeployWait).await;
+    server.tell(&site, Phase::Rebooting);
+    site.wait_for("the last word", |host| {
+        host.step == "restarting from its disk"
+    })
+    .await;
+    site.ironic.fail_deploy(&node(), "the box lost its power");
+    site.restart_controller();
+    server.power_cycle();
+    server.signatures = vec!["gpt".into()];
+    server.until(&mut site, ProvisionState::Active).await;
+    server.until_told_to_boot_disk(&site).await;
+    assert_eq!(site.ironic.deploys(&node()), 1);
+}
+
+/// splitmix64: a seed tells the whole run.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The whole life, with the controller killed after about every `mean`th round, and now and then Ironic with it.
+async fn killed_life(seed: u64, kills: &mut usize) {
+    let mut dice = seed;
+    let mut site = up(Destiny::Cluster).await;
+    let mut machine = Machine::new(&site);
+    let mut killed = 0;
+    let mut kill = |site: &mut Site| {
+        if random(&mut dice).is_multiple_of(9) && killed < 12 {
+            killed += 1;
+            site.restart_controller();
+        }
+    };
+    let staged = |site: &Site, _: &Machine| shows(site, HostState::Staged);
+    machine.until("staged", &mut site, staged, &mut kill).await;
+    claim(&site);
+    let provisioned = |site: &Site, machine: &Machine| {
+        machine.data.is_some() && is_in(site, ProvisioningState::Provisioned)
+    };
+    machine
+        .until("provisioned", &mut site, provisioned, &mut kill)
+        .await;
+    assert_eq!(machine.writes, 1, "seed {seed}");
+    let_go(&site);
+    let leaving = |site: &Site, _: &Machine| shows(site, HostState::Deprovisioning);
+    machine
+        .until("deprovisioning", &mut site, leaving, &mut kill)
+        .await;
+    machine.switch_on(&site);
+    let again =
+        |site: &Site, machine: &Machine| machine.writes == 2 && shows(site, HostState::Staged);
+    machine
+        .until("staged again", &mut site, again, &mut kill)
+        .await;
+    assert_eq!(site.ironic.cleans(&node()), 1, "seed {seed}");
+    assert_eq!(
+        site.ironic.state(&node()),
+        Some(ProvisionState::Active),
+        "seed {seed}"
+    );
+    *kills += killed;
+}
+
+#[tokio::test]
+async fn a_hundred_kills_of_the_controller_anywhere_end_in_the_same_state() {
+    let (mut kills, mut seed) = (0, 1);
+    while kills < 100 {
+        killed_life(seed, &mut kills).await;
+        seed += 1;
+    }
+}

@@ -1,0 +1,271 @@
+//! What is wanted of a host: its object's spec and annotations, or, where nobody has said anything, the site's rule.
+//! Pure. To add a wish: a variant here, and what follows from it in `plan`.
+
+use firstlight_api::{
+    bmh::{
+        AutomatedCleaningMode, BareMetalHost, ChecksumType, Image, RootDeviceHints,
+        SecretReference,
+        annotations::{self, Detached, Inspection},
+    },
+    status::Problem,
+};
+
+use super::{image::NodeImage, ledger::Ledger};
+
+/// What a host that nobody claimed is there for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Destiny {
+    /// `cluster: none`: it gets the plain node image and its operator's login, and that is all.
+    #[default]
+    Plain,
+    /// It will be a machine of the cluster: it gets the node image ahead of time, and waits for its bootstrap data.
+    Cluster,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wish {
+    /// Nobody can tell yet: Kubernetes has to be asked first.
+    Unknown,
+    /// Nothing: it is available.
+    Idle,
+    /// The node image without data, ahead of a claim.
+    Stage(Install),
+    Install(Install),
+    /// It carries a system that is not ours.
+    External,
+    /// Its object was deleted.
+    Gone,
+}
+
+impl Wish {
+    pub fn install(&self) -> Option<&Install> {
+        match self {
+            Self::Stage(install) | Self::Install(install) => Some(install),
+            _ => None,
+        }
+    }
+}
+
+/// What a disk shall hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Install {
+    pub image: Image,
+    pub data: Data,
+    pub hints: Option<RootDeviceHints>,
+}
+
+/// How the installed system learns what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// From the config drive: the operator's login. No secret is in it.
+    Site,
+    /// From the bootstrap endpoint, once: the image is ours and asks for it. Without user data it gets what `Site` has.
+    Endpoint,
+    /// From the config drive, as with every other Metal3: the image is not ours.
+    Drive,
+}
+
+/// Everything that the object says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    pub wish: Result<Wish, Problem>,
+    pub paused: Option<String>,
+    pub detached: Option<Detached>,
+    pub inspection: Inspection,
+    pub cleaning: AutomatedCleaningMode,
+    /// Annotations that ask for a restart that has not happened.
+    pub restarts: Vec<String>,
+}
+
+/// What a wish is read from.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    pub object: Option<&'a BareMetalHost>,
+    /// Kubernetes has been read since the start.
+    pub objects_known: bool,
+    pub ledger: &'a Ledger,
+    pub destiny: Destiny,
+    pub image: Option<&'a NodeImage>,
+    pub box_http: &'a str,
+}
+
+pub fn wanted(source: &Source) -> Wanted {
+    let none = std::collections::BTreeMap::new();
+    let said = source
+        .object
+        .map_or(&none, |object| &object.metadata.annotations);
+    let spec = source.object.map(|object| &object.spec);
+    let disabled = spec.is_some_and(|spec| {
+        spec.inspection_mode == Some(firstlight_api::bmh::InspectionMode::Disabled)
+    });
+    Wanted {
+        wish: wish(source),
+        paused: annotations::paused_by(said).map(str::to_owned),
+        detached: annotations::detached(said),
+        inspection: if disabled {
+            Inspection::Never
+        } else {
+            annotations::inspection(said)
+        },
+        cleaning: spec
+            .and_then(|spec| spec.automated_cleaning_mode)
+            .unwrap_or_default(),
+        restarts: annotations::reboots(said)
+            .filter(|name| !source.ledger.restarted.contains(*name))
+            .map(str::to_owned)
+            .collect(),
+    }
+}
+
+fn wish(source: &Source) -> Result<Wish, Problem> {
+    let Some(object) = source.object else {
+        return Ok(nobody_said(source, None));
+    };
+    if object.is_deleted() {
+        return Ok(Wish::Gone);
+    }
+    if object.spec.externally_provisioned {
+        return Ok(Wish::External);
+    }
+    match &object.spec.image {
+        Some(image) if !image.url.is_empty() => claimed(source, object, image),
+        _ if object.spec.custom_deploy.is_some() => Err(Problem {
+            what: "`customDeploy` names a way of installing that this site does not have"
+                .to_owned(),
+            next: "remove it from the spec and give an `image`".to_owned(),
+        }),
+        _ => Ok(nobody_said(source, Some(object))),
+    }
+}
+
+/// No image is asked for: the site's rule decides, unless somebody took an image away.
+fn nobody_said(source: &Source, object: Option<&BareMetalHost>) -> Wish {
+    let Source { ledger, .. } = source;
+    if object.is_none()
+        && !source.objects_known
+        && (ledger.has_object || source.destiny == Destiny::Cluster)
+    {
+        return Wish::Unknown;
+    }
+    let Some(image) = source.image.filter(|_| !ledger.removed) else {
+        return Wish::Idle;
+    };
+    let install = |data| Install {
+        image: image.published(source.box_http),
+        data,
+        hints: object.and_then(|object| object.spec.root_device_hints.clone()),
+    };
+    let online = object.is_none_or(|object| object.spec.online);
+    match source.destiny {
+        Destiny::Cluster if online => Wish::Stage(install(Data::Endpoint)),
+        Destiny::Plain if online && !ledger.released && !object.is_some_and(had_image) => {
+            Wish::Install(install(Data::Site))
+        }
+        _ => Wish::Idle,
+    }
+}
+
+/// The object showed an image of ours as installed: that it has none now is somebody's word.
+fn had_image(object: &BareMetalHost) -> bool {
+    let status = object.status.as_ref();
+    status.is_some_and(|status| status.provisioning.image.is_some())
+}
+
+fn claimed(source: &Source, object: &BareMetalHost, image: &Image) -> Result<Wish, Problem> {
+    if !object.spec.online && source.ledger.deployment.is_none() {
+        return Ok(Wish::Idle);
+    }
+    let ours = source
+        .image
+        .is_some_and(|node| same_digest(image, &node.published(source.box_http)));
+    if !ours {
+        refuse(image)?;
+    }
+    let data = match (ours, has_data(object)) {
+        (false, _) => Data::Drive,
+        (true, true) => Data::Endpoint,
+        (true, false) if object.spec.consumer_ref.is_some() => Data::Endpoint,
+        (true, false) => Data::Site,
+    };
+    Ok(Wish::Install(Install {
+        image: image.clone(),
+        data,
+        hints: object.spec.root_device_hints.clone(),
+    }))
+}
+
+fn has_data(object: &BareMetalHost) -> bool {
+    let named = |secret: &Option<SecretReference>| {
+        secret
+            .as_ref()
+            .is_some_and(|secret| !secret.name.is_empty())
+    };
+    let spec = &object.spec;
+    named(&spec.user_data) || named(&spec.meta_data) || named(&spec.network_data)
+}
+
+/// Two descriptions of the same bytes.
+pub fn same_digest(a: &Image, b: &Image) -> bool {
+    !a.checksum.is_empty() && a.checksum.eq_ignore_ascii_case(&b.checksum)
+}
+
+/// What our ramdisk could not write or could not check.
+fn refuse(image: &Image) -> Result<(), Problem> {
+    let refused = |what: String, next: &str| {
+        Err(Problem {
+            what,
+            next: next.to_owned(),
+        })
+    };
+    if !(image.url.starts_with("http://") || image.url.starts_with("https://")) {
+        return refused(
+            format!("the image {} cannot be fetched", image.url),
+            "serve it by HTTP, and change `spec.image.url`",
+        );
+    }
+    if let Some(format) = image.format.as_deref().filter(|format| *format != "raw") {
+        return refused(
+            format!("the image is said to be {format}, and only raw images can be written"),
+            "convert it with `qemu-img convert -O raw`, compress it with `zstd`, and set `format: raw`",
+        );
+    }
+    if image.checksum.is_empty() {
+        return refused(
+            "the image has no digest, and nothing is booted unchecked".to_owned(),
+            "set `spec.image.checksum` to the SHA-256 of the file as it is served",
+        );
+    }
+    if algorithm(image).is_none() {
+        return refused(
+            format!(
+                "`{}` is no MD5, SHA-256 or SHA-512 digest of the image",
+                image.checksum
+            ),
+            "set `spec.image.checksum` to the digest itself, not to the address of a list",
+        );
+    }
+    Ok(())
+}
+
+/// The name of the digest's algorithm for Ironic, if type and length agree.
+pub fn algorithm(image: &Image) -> Option<&'static str> {
+    if !image.checksum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let by_length = match image.checksum.len() {
+        32 => "md5",
+        64 => "sha256",
+        128 => "sha512",
+        _ => return None,
+    };
+    let fits = match image.checksum_type {
+        None | Some(ChecksumType::Auto) => true,
+        Some(ChecksumType::Md5) => by_length == "md5",
+        Some(ChecksumType::Sha256) => by_length == "sha256",
+        Some(ChecksumType::Sha512) => by_length == "sha512",
+    };
+    fits.then_some(by_length)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+#![allow(clippy::unwrap_used)]
+
+use firstlight_api::bmh::{BareMetalHostSpec, BareMetalHostStatus, ObjectReference};
+
+use super::*;
+
+fn node_image() -> NodeImage {
+    NodeImage {
+        name: "node".into(),
+        sha256: "ab".repeat(32),
+        bytes: 1,
+    }
+}
+
+fn object(change: impl FnOnce(&mut BareMetalHostSpec)) -> BareMetalHost {
+    let mut spec = BareMetalHostSpec {
+        online: true,
+        ..BareMetalHostSpec::default()
+    };
+    change(&mut spec);
+    BareMetalHost::new("n1", "default", spec)
+}
+
+fn of(object: Option<&BareMetalHost>, destiny: Destiny, ledger: &Ledger) -> Result<Wish, Problem> {
+    let image = node_image();
+    let source = Source {
+        object,
+        objects_known: object.is_some(),
+        ledger,
+        destiny,
+        image: Some(&image),
+        box_http: "http://box",
+    };
+    wanted(&source).wish
+}
+
+fn ours() -> Image {
+    node_image().published("http://other-address")
+}
+
+fn data(wish: Result<Wish, Problem>) -> Option<Data> {
+    wish.unwrap().install().map(|install| install.data.clone())
+}
+
+#[test]
+fn without_a_word_the_rule_of_the_site_decides_until_an_image_was_taken_away() {
+    let (none, free) = (Ledger::default(), object(|_| {}));
+    assert_eq!(
+        data(of(Some(&free), Destiny::Plain, &none)),
+        Some(Data::Site)
+    );
+    assert!(matches!(
+        of(Some(&free), Destiny::Cluster, &none),
+        Ok(Wish::Stage(_))
+    ));
+    let released = Ledger {
+        released: true,
+        ..Ledger::default()
+    };
+    assert_eq!(of(Some(&free), Destiny::Plain, &released), Ok(Wish::Idle));
+    assert!(matches!(
+        of(Some(&free), Destiny::Cluster, &released),
+        Ok(Wish::Stage(_))
+    ));
+    let mut taken = object(|_| {});
+    let mut status = BareMetalHostStatus::default();
+    status.provisioning.image = Some(ours());
+    taken.status = Some(status);
+    assert_eq!(of(Some(&taken), Destiny::Plain, &none), Ok(Wish::Idle));
+    let off = object(|spec| spec.online = false);
+    assert_eq!(of(Some(&off), Destiny::Plain, &none), Ok(Wish::Idle));
+}
+
+#[test]
+fn before_kubernetes_is_up_only_a_host_that_it_never_knew_is_installed() {
+    let new = Ledger::default();
+    assert_eq!(data(of(None, Destiny::Plain, &new)), Some(Data::Site));
+    assert_eq!(of(None, Destiny::Cluster, &new), Ok(Wish::Unknown));
+    let known = Ledger {
+        has_object: true,
+        ..Ledger::default()
+    };
+    assert_eq!(of(None, Destiny::Plain, &known), Ok(Wish::Unknown));
+}
+
+#[test]
+fn our_image_gets_its_data_from_the_endpoint_and_any_other_from_the_drive() {
+    let ledger = Ledger::default();
+    let wish = |change: &dyn Fn(&mut BareMetalHostSpec)| {
+        data(of(Some(&object(change)), Destiny::Plain, &ledger)).unwrap()
+    };
+    let user = || {
+        Some(SecretReference {
+            name: "u".into(),
+            ..SecretReference::default()
+        })
+    };
+    assert_eq!(wish(&|spec| spec.image = Some(ours())), Data::Site);
+    assert_eq!(
+        wish(&|spec| (spec.image, spec.user_data) = (Some(ours()), user())),
+        Data::Endpoint
+    );
+    assert_eq!(
+        wish(&|spec| {
+            (spec.image, spec.consumer_ref) = (Some(ours()), Some(ObjectReference::default()));
+        }),
+        Data::Endpoint
+    );
+    let foreign = Image {
+        checksum: "cd".repeat(32),
+        ..ours()
+    };
+    assert_eq!(
+        wish(&|spec| (spec.image, spec.user_data) = (Some(foreign.clone()), user())),
+        Data::Drive
+    );
+}
+
+#[test]
+fn an_image_that_cannot_be_checked_or_written_is_refused_with_the_way_out() {
+    let foreign = Image {
+        checksum: "cd".repeat(32),
+        ..ours()
+    };
+    let cases: [(Image, &str); 5] = [
+        (
+            Image {
+                checksum: String::new(),
+                ..foreign.clone()
+            },
+            "no digest",
+        ),
+        (
+            Image {
+                checksum: "http://sums".into(),
+                ..foreign.clone()
+            },
+            "is no MD5",
+        ),
+        (
+            Image {
+                checksum_type: Some(ChecksumType::Md5),
+                ..foreign.clone()
+            },
+            "is no MD5",
+        ),
+        (
+            Image {
+                format: Some("qcow2".into()),
+                ..foreign.clone()
+            },
+            "qcow2",
+        ),
+        (
+            Image {
+                url: "oci://x/y".into(),
+                ..foreign
+            },
+            "cannot be fetched",
+        ),
+    ];
+    for (image, text) in cases {
+        let host = object(|spec| spec.image = Some(image));
+        let problem = of(Some(&host), Destiny::Plain, &Ledger::default()).unwrap_err();
+        assert!(
+            problem.what.contains(text) && !problem.next.is_empty(),
+            "{problem:?}"
+        );
+    }
+}
+
+#[test]
+fn deleted_comes_before_external_and_external_before_an_image() {
+    let ledger = Ledger::default();
+    let mut host = object(|spec| {
+        (spec.image, spec.externally_provisioned) = (Some(ours()), true);
+    });
+    assert_eq!(of(Some(&host), Destiny::Plain, &ledger), Ok(Wish::External));
+    host.metadata.deletion_timestamp = Some("2026-11-21T00:00:00Z".into());
+    assert_eq!(of(Some(&host), Destiny::Plain, &ledger), Ok(Wish::Gone));
+}

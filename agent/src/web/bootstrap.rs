@@ -1,0 +1,310 @@
+//! `https://BOX:8443/bootstrap/v1/HOST`: bootstrap data for installed systems, behind one-time tokens (ARCHITECTURE.md).
+//!
+//! TLS by the site's CA. Must not: know what is in the data, or keep any of it. Who guesses tokens is made to wait.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    net::{IpAddr, Ipv4Addr},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use firstlight_api::status::Problem;
+use http::{HeaderMap, Method, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+    task::JoinSet,
+    time::Instant,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::{Body, refusal, text};
+use crate::{
+    clock,
+    fleet::{Answer, Ask, Fleet},
+    network::{self, Segment},
+    pki::{CertSpec, Pki},
+    status::StatusSender,
+};
+
+pub const PORT: u16 = 8443;
+/// A confirmation is a hundred bytes.
+const LARGEST: usize = 4096;
+const TIME: Duration = Duration::from_secs(20);
+const CONNECTIONS: usize = 256;
+const RETRY: Duration = Duration::from_secs(2);
+/// Wrong tokens of one address within [`WINDOW`], after which it is not listened to.
+const MOST_WRONG: u32 = 10;
+const WINDOW: Duration = Duration::from_mins(1);
+
+/// Serves the box's address on the provisioning network, whichever it is, until `stop`.
+pub async fn serve(
+    fleet: Fleet,
+    mut pki: watch::Receiver<Option<Arc<Pki>>>,
+    mut segment: watch::Receiver<Option<Segment>>,
+    status: StatusSender,
+    stop: CancellationToken,
+) -> Result<()> {
+    let work = async {
+        let Some(pki) = pki.wait_for(Option::is_some).await?.clone() else {
+            return Ok(());
+        };
+        loop {
+            let Some(address) = network::wait_for_address(&mut segment).await else {
+                return Ok(());
+            };
+            let acceptor = acceptor(&pki, address)?;
+            let moved = network::moved_from(Some(address), &mut segment);
+            tokio::select! {
+                result = listen(&fleet, acceptor, address, &status) => return result,
+                alive = moved => if !alive { return Ok(()) },
+            }
+        }
+    };
+    tokio::select! {
+        result = work => result,
+        () = stop.cancelled() => Ok(()),
+    }
+}
+
+pub(super) fn acceptor(pki: &Pki, address: Ipv4Addr) -> Result<TlsAcceptor> {
+    let pair = pki
+        .site
+        .issue(&CertSpec::for_bootstrap(address), clock::wall_seconds())?;
+    let certificate = CertificateDer::from_pem_slice(pair.certificate.as_bytes())
+        .context("reading the certificate that was just issued")?;
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
+        .context("reading the key that was just made")?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+async fn listen(
+    fleet: &Fleet,
+    acceptor: TlsAcceptor,
+    address: Ipv4Addr,
+    status: &StatusSender,
+) -> Result<()> {
+    let listener = loop {
+        match TcpListener::bind((address, PORT)).await {
+            Ok(listener) => break listener,
+            Err(error) => status.problems(
+                "bootstrap",
+                vec![Problem {
+                    what: format!(
+                        "the bootstrap endpoint cannot listen at {address}:{PORT}: {error}"
+                    ),
+                    next: "another program may use this port; the box tries again every 2 s"
+                        .to_owned(),
+                }],
+            ),
+        }
+        tokio::time::sleep(RETRY).await;
+    };
+    status.problems("bootstrap", vec![]);
+    accept(fleet, acceptor, listener).await
+}
+
+pub(super) async fn accept(
+    fleet: &Fleet,
+    acceptor: TlsAcceptor,
+    listener: TcpListener,
+) -> Result<()> {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let guesses = Guesses::default();
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection was not accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        while connections.try_join_next().is_some() {}
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            continue;
+        };
+        let one = One {
+            fleet: fleet.clone(),
+            guesses: guesses.clone(),
+            peer: peer.ip(),
+        };
+        let acceptor = acceptor.clone();
+        connections.spawn(async move {
+            // Nobody needs longer for one question.
+            let served = tokio::time::timeout(TIME * 3, serve_one(one, acceptor, stream)).await;
+            if !matches!(served, Ok(Ok(()))) {
+                tracing::debug!(peer = %peer, "a bootstrap connection broke");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn serve_one(one: One, acceptor: TlsAcceptor, stream: TcpStream) -> Result<()> {
+    let stream = tokio::time::timeout(TIME, acceptor.accept(stream)).await??;
+    let service = service_fn(|request| async { Ok::<_, Infallible>(one.answer(request).await) });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(TIME)
+        .max_buf_size(16 * 1024)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await?;
+    Ok(())
+}
+
+/// Wrong tokens by address.
+#[derive(Clone, Default)]
+struct Guesses(Arc<Mutex<HashMap<IpAddr, (Instant, u32)>>>);
+
+impl Guesses {
+    fn too_many(&self, peer: IpAddr) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, (since, _)| since.elapsed() < WINDOW);
+        all.get(&peer)
+            .is_some_and(|(_, wrong)| *wrong >= MOST_WRONG)
+    }
+
+    fn wrong(&self, peer: IpAddr) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(peer).or_insert_with(|| (Instant::now(), 0)).1 += 1;
+    }
+}
+
+/// One connection.
+struct One {
+    fleet: Fleet,
+    guesses: Guesses,
+    peer: IpAddr,
+}
+
+#[derive(Deserialize)]
+struct Receipt {
+    received: String,
+}
+
+impl One {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        if self.guesses.too_many(self.peer) {
+            let mut response = refusal(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too many wrong tokens from this address; try again in a minute",
+            );
+            let seconds = WINDOW.as_secs().into();
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            return response;
+        }
+        let host = request
+            .uri()
+            .path()
+            .strip_prefix("/bootstrap/v1/")
+            .unwrap_or_default()
+            .to_owned();
+        let known = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+        if host.is_empty() || host.len() > 64 || !host.bytes().all(known) {
+            return refusal(StatusCode::NOT_FOUND, "nothing is here");
+        }
+        let Some(token) = bearer(request.headers()) else {
+            self.guesses.wrong(self.peer);
+            return unauthorized();
+        };
+        let ask = match *request.method() {
+            Method::GET => Ask::Fetch,
+            Method::POST => match receipt(request).await {
+                Ok(received) => Ask::Confirm { received },
+                Err(refused) => return *refused,
+            },
+            _ => return refusal(StatusCode::METHOD_NOT_ALLOWED, "GET or POST"),
+        };
+        let answer = self.fleet.bootstrap(host, token, ask).await;
+        if matches!(answer, Answer::Unknown | Answer::WrongToken) {
+            self.guesses.wrong(self.peer);
+        }
+        render(answer)
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let token = value.strip_prefix("Bearer ")?;
+    let plausible = (16..=256).contains(&token.len());
+    plausible.then(|| token.to_owned())
+}
+
+async fn receipt(request: Request<Incoming>) -> Result<String, Box<Response<Body>>> {
+    let refuse = |status, message| Err(Box::new(refusal(status, message)));
+    let body = Limited::new(request.into_body(), LARGEST).collect();
+    let Ok(Ok(body)) = tokio::time::timeout(TIME, body).await else {
+        return refuse(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the body is too large or too slow",
+        );
+    };
+    match serde_json::from_slice::<Receipt>(&body.to_bytes()) {
+        Ok(receipt) => Ok(receipt.received),
+        Err(_) => refuse(
+            StatusCode::BAD_REQUEST,
+            "not the JSON that is expected here",
+        ),
+    }
+}
+
+fn unauthorized() -> Response<Body> {
+    let mut response = refusal(StatusCode::UNAUTHORIZED, "this needs the host's token");
+    let challenge = http::HeaderValue::from_static("Bearer");
+    response
+        .headers_mut()
+        .insert(header::WWW_AUTHENTICATE, challenge);
+    response
+}
+
+fn render(answer: Answer) -> Response<Body> {
+    let say = |status, value: Value| text(status, "application/json", value.to_string());
+    match answer {
+        Answer::Wait { seconds } => say(
+            StatusCode::ACCEPTED,
+            json!({"action": "wait", "seconds": seconds}),
+        ),
+        Answer::Reboot => say(StatusCode::OK, json!({"action": "reboot"})),
+        Answer::Bootstrap(data) => say(
+            StatusCode::OK,
+            json!({
+                "action": "bootstrap",
+                "userData": data.user_data,
+                "metaData": data.meta_data,
+                "networkData": data.network_data,
+            }),
+        ),
+        Answer::Confirmed => say(StatusCode::OK, json!({"action": "done"})),
+        Answer::Used => refusal(
+            StatusCode::GONE,
+            "this token was used: the host has its data",
+        ),
+        Answer::WrongToken => unauthorized(),
+        Answer::Unknown => refusal(StatusCode::NOT_FOUND, "no such host"),
+        Answer::Differs => refusal(
+            StatusCode::CONFLICT,
+            "that is not what was to be received; ask again",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

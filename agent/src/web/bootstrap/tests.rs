@@ -1,0 +1,157 @@
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+
+use http_body_util::Full;
+use hyper::{body::Bytes, client::conn::http1};
+use rustls::pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+
+use super::*;
+use crate::{
+    fleet::{self, Controller, Input},
+    hosts::BootstrapData,
+    paths::Paths,
+    pki,
+};
+
+struct Fixture {
+    address: SocketAddr,
+    connector: TlsConnector,
+    controller: Controller,
+    _dir: tempfile::TempDir,
+}
+
+const HOST: &str = "/bootstrap/v1/5f1a57e0-0000-8000-8000-525400c0ffee";
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+async fn serve() -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    let pki = pki::load_or_make(&Paths::new(dir.path()), 1_795_219_200).unwrap();
+    let (fleet, controller) = fleet::channel();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let acceptor = acceptor(&pki, Ipv4Addr::LOCALHOST).unwrap();
+    tokio::spawn(async move { accept(&fleet, acceptor, listener).await });
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = CertificateDer::from_pem_slice(pki.site.certificate.as_bytes()).unwrap();
+    roots.add(ca).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Fixture {
+        address,
+        connector: TlsConnector::from(Arc::new(config)),
+        controller,
+        _dir: dir,
+    }
+}
+
+impl Fixture {
+    /// The answer to one request, with what the controller says if it is asked.
+    async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        token: Option<&str>,
+        body: &str,
+        says: Answer,
+    ) -> (StatusCode, String) {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST));
+        let stream = self.connector.connect(name, stream).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "box");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request
+            .body(Full::new(Bytes::from(body.to_owned())))
+            .unwrap();
+        let answered = sender.send_request(request);
+        tokio::pin!(answered);
+        let response = tokio::select! {
+            response = &mut answered => response.unwrap(),
+            Some(Input::Bootstrap(question)) = self.controller.inputs.recv() => {
+                question.refuse(says);
+                answered.await.unwrap()
+            }
+        };
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    async fn get(&mut self, says: Answer) -> (StatusCode, String) {
+        self.ask(Method::GET, HOST, Some(TOKEN), "", says).await
+    }
+}
+
+#[tokio::test]
+async fn each_answer_has_its_status_and_its_words() {
+    let mut end = serve().await;
+    let data = BootstrapData {
+        user_data: "#cloud-config".into(),
+        meta_data: json!({"name": "n1"}),
+        network_data: json!({}),
+    };
+    let cases = [
+        (Answer::Wait { seconds: 5 }, 202, "\"seconds\":5"),
+        (Answer::Reboot, 200, "\"action\":\"reboot\""),
+        (
+            Answer::Bootstrap(Box::new(data)),
+            200,
+            "\"userData\":\"#cloud-config\"",
+        ),
+        (Answer::Used, 410, "used"),
+        (Answer::Unknown, 404, "no such host"),
+        (Answer::WrongToken, 401, "token"),
+    ];
+    for (says, status, words) in cases {
+        let (got, text) = end.get(says).await;
+        assert_eq!(got.as_u16(), status, "{text}");
+        assert!(text.contains(words), "{text}");
+    }
+    let receipt = r#"{"received": "ab"}"#;
+    let cases = [
+        (receipt.to_owned(), Answer::Confirmed, 200),
+        (receipt.to_owned(), Answer::Differs, 409),
+        ("{".to_owned(), Answer::Confirmed, 400),
+        (" ".repeat(LARGEST + 1), Answer::Confirmed, 413),
+    ];
+    for (body, says, status) in cases {
+        let (got, _) = end.ask(Method::POST, HOST, Some(TOKEN), &body, says).await;
+        assert_eq!(got.as_u16(), status);
+    }
+}
+
+#[tokio::test]
+async fn without_a_token_nothing_is_asked_and_who_guesses_is_not_listened_to() {
+    let mut end = serve().await;
+    let (status, _) = end.ask(Method::GET, HOST, None, "", Answer::Reboot).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    for path in ["/", "/bootstrap/v1/", "/bootstrap/v1/../x", "/images/node"] {
+        let (status, _) = end
+            .ask(Method::GET, path, Some(TOKEN), "", Answer::Reboot)
+            .await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{path}");
+    }
+    for _ in 1..MOST_WRONG {
+        assert_eq!(
+            end.get(Answer::WrongToken).await.0,
+            StatusCode::UNAUTHORIZED
+        );
+    }
+    assert_eq!(
+        end.get(Answer::Reboot).await.0,
+        StatusCode::TOO_MANY_REQUESTS,
+        "not even the right one"
+    );
+}
