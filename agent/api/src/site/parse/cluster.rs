@@ -74,7 +74,7 @@ impl Walk {
             let place = fields["serviceCidr"].place;
             self.report(place, format!("serviceCidr {service_cidr} overlaps podCidr {pod_cidr}; for example use {better}"));
         }
-        let endpoint = if fields.get("endpoint").is_some_and(is_given) {
+        let endpoint = if fields.get("endpoint").is_some_and(|node| is_given(node)) {
             endpoint
         } else {
             let free = site.provisioning.free_address(&taken(site));
@@ -131,7 +131,7 @@ impl Walk {
     }
 }
 
-fn is_given(node: &&Node) -> bool {
+fn is_given(node: &Node) -> bool {
     !matches!(node.value, Value::Null)
 }
 
