@@ -152,7 +152,7 @@ pub async fn provisioning(
             };
             match written {
                 Ok(access) => {
-                    describe_stick(&paths, &status, &facts, &pki, address);
+                    describe_stick(&paths, &status, &facts, address);
                     facts.ironic.send_replace(Some(access));
                     facts.boot.send_replace(Some(boot_site(&pki, address)?));
                 }
@@ -238,7 +238,6 @@ fn describe_stick(
     paths: &Paths,
     status: &StatusSender,
     facts: &Facts,
-    pki: &Pki,
     address: std::net::Ipv4Addr,
 ) {
     let site = facts.site.borrow().clone();
@@ -246,7 +245,7 @@ fn describe_stick(
     if !generated {
         return;
     }
-    match clusters::load_stick(paths, address, pki.site.certificate.clone()) {
+    match clusters::load_stick(paths, address) {
         Ok(stick) => {
             facts.stick.send_replace(Some(Arc::new(stick)));
             status.problems("stick", Vec::new());

@@ -1,18 +1,14 @@
-//! flannel, the pod network, by a `ClusterResourceSet`: Cluster API applies it to the new cluster as soon as that answers.
+//! The pod network: the stick's flannel manifest (`manifests/workload/flannel.yaml`) by a `ClusterResourceSet`. Cluster API
+//! applies it to the new cluster as soon as that answers.
 
 use firstlight_api::{capi, site::ClusterConfig};
 use serde_json::{Value, json};
 
-use super::{
-    NAMESPACE,
-    render::{IMAGE_REPOSITORY, object},
-    stick::Stick,
-};
+use super::{NAMESPACE, render::object, stick::Stick};
 
 /// On a `Cluster`: which pod network it gets.
 pub const LABEL: &str = "firstlight.internal/pod-network";
 pub const LABEL_VALUE: &str = "flannel";
-const MANIFEST: &str = include_str!("flannel.yaml");
 
 pub fn render(cluster: &str, config: &ClusterConfig, stick: &Stick) -> [Value; 2] {
     let name = format!("{cluster}-flannel");
@@ -24,7 +20,7 @@ pub fn render(cluster: &str, config: &ClusterConfig, stick: &Stick) -> [Value; 2
             "namespace": NAMESPACE,
             "labels": {capi::CLUSTER_LABEL: cluster},
         },
-        "data": {"flannel.yaml": manifest(config, stick)},
+        "data": {"flannel.yaml": stick.flannel.replace("@POD_CIDR@", &config.pod_cidr.to_string())},
     });
     let set = object(
         "addons.cluster.x-k8s.io/v1beta2",
@@ -38,14 +34,4 @@ pub fn render(cluster: &str, config: &ClusterConfig, stick: &Stick) -> [Value; 2
         }),
     );
     [config_map, set]
-}
-
-fn manifest(config: &ClusterConfig, stick: &Stick) -> String {
-    MANIFEST
-        .replace(
-            "@IMAGE@",
-            &format!("{IMAGE_REPOSITORY}/flannel:{}", stick.flannel),
-        )
-        .replace("@POD_CIDR@", &config.pod_cidr.to_string())
-        .replace("@ENDPOINT@", &config.endpoint.to_string())
 }

@@ -1,5 +1,5 @@
-//! What every node of the cluster is told through cloud-init, beyond what kubeadm makes: where images come from, a way to
-//! services, and on control planes the virtual address.
+//! What every node of the cluster is told through cloud-init, beyond what kubeadm makes: a way to services, and on control
+//! planes the virtual address. Where images come from is the node image's own affair (`firstlight-bootstrap`).
 //!
 //! Files are jinja templates: `{{ ds.meta_data.KEY }}` is filled in on the node from the metadata that `machines` writes.
 
@@ -8,22 +8,10 @@ use std::net::Ipv4Addr;
 use firstlight_api::site::{ClusterConfig, SiteConfig};
 use serde_json::{Value, json};
 
-use super::{render::IMAGE_HOST, stick::Stick};
-
-/// On the host network of the box.
-const REGISTRY_PORT: u16 = 5000;
-
-pub fn files(config: &ClusterConfig, stick: &Stick) -> Vec<Value> {
-    let folder = format!("/etc/containerd/certs.d/{IMAGE_HOST}");
-    let hosts = format!(
-        "server = \"https://{IMAGE_HOST}\"\n\n[host.\"https://{}:{REGISTRY_PORT}\"]\n  capabilities = [\"pull\", \"resolve\"]\n  ca = \"{folder}/ca.crt\"\n",
-        stick.address
-    );
+pub fn files(config: &ClusterConfig) -> Vec<Value> {
+    // A site has no default route: without this, the kernel has no way to a service's address before kube-proxy's rules send
+    // the packet elsewhere.
     vec![
-        file(&format!("{folder}/hosts.toml"), &hosts),
-        file(&format!("{folder}/ca.crt"), &stick.ca),
-        // A site has no default route: without this, the kernel has no way to a service's address before kube-proxy's rules
-        // send the packet elsewhere.
         file(
             "/etc/systemd/network/05-services.netdev",
             "[NetDev]\nName=services0\nKind=dummy\n",

@@ -14,8 +14,7 @@ use super::{
     stick::Stick,
 };
 
-/// The name that images have on nodes; containerd finds the box behind it.
-pub const IMAGE_HOST: &str = "registry.firstlight.internal";
+/// Where nodes find images, with exactly the tags that kubeadm asks for; containerd finds the box behind the name.
 pub const IMAGE_REPOSITORY: &str = "registry.firstlight.internal/kubernetes";
 const API_PORT: u16 = 6443;
 
@@ -46,7 +45,7 @@ pub fn render(
         machine_template(cluster, &control_plane, stick),
         machine_template(cluster, &workers, stick),
         kubeadm_control_plane(site, config, stick, counts),
-        kubeadm_config_template(site, config, stick),
+        kubeadm_config_template(site, config),
         self::cluster(cluster, config),
         machine_deployment(cluster, &workers, stick, counts),
     ];
@@ -183,7 +182,7 @@ fn kubeadm_control_plane(
 ) -> Value {
     let cluster = site.name.as_str();
     let name = control_plane_name(cluster);
-    let mut files = node::files(config, stick);
+    let mut files = node::files(config);
     files.push(node::endpoint_file(config));
     let commands = [node::commands(), node::endpoint_commands()].concat();
     let max_surge = match config.control_planes {
@@ -203,9 +202,7 @@ fn kubeadm_control_plane(
             "format": "cloud-config",
             "clusterConfiguration": {
                 "imageRepository": IMAGE_REPOSITORY,
-                "dns": {"imageTag": stick.coredns},
                 "etcd": {"local": {
-                    "imageTag": stick.etcd,
                     // A slow disk is no reason for a new leader.
                     "extraArgs": arguments(&[("election-timeout", "5000"), ("heartbeat-interval", "500")]),
                 }},
@@ -233,14 +230,12 @@ fn kubeadm_control_plane(
         &spec,
     );
     object["metadata"]["annotations"] = json!({
-        // CoreDNS is newer than the one that kubeadm knows.
-        "controlplane.cluster.x-k8s.io/skip-coredns": "",
         WRITTEN: counts.control_planes.to_string(),
     });
     object
 }
 
-fn kubeadm_config_template(site: &SiteConfig, config: &ClusterConfig, stick: &Stick) -> Value {
+fn kubeadm_config_template(site: &SiteConfig, config: &ClusterConfig) -> Value {
     let cluster = site.name.as_str();
     let mut spec = json!({
         "format": "cloud-config",
@@ -248,7 +243,7 @@ fn kubeadm_config_template(site: &SiteConfig, config: &ClusterConfig, stick: &St
             "nodeRegistration": node_registration(),
             "timeouts": timeouts(),
         },
-        "files": node::files(config, stick),
+        "files": node::files(config),
         "preKubeadmCommands": node::commands(),
     });
     add_users(&mut spec, site);

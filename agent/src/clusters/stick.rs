@@ -12,24 +12,18 @@ use crate::paths::Paths;
 pub struct Stick {
     /// `v1.36.3`
     pub kubernetes: String,
-    pub coredns: String,
-    pub etcd: String,
+    /// Manifest of the pod network, with `@POD_CIDR@`.
     pub flannel: String,
     /// File name of the node image, without `.raw.zst`, and the digest of that file.
     pub image: String,
     pub image_sha256: String,
     /// On the provisioning network.
     pub address: Ipv4Addr,
-    /// PEM of the site's CA, which signs the registry's certificate.
-    pub ca: String,
 }
 
 #[derive(Deserialize)]
 struct Versions {
     kubernetes: String,
-    coredns: String,
-    etcd: String,
-    flannel: String,
 }
 
 #[derive(Deserialize)]
@@ -38,19 +32,18 @@ struct NodeImage {
     sha256: String,
 }
 
-pub fn load_stick(paths: &Paths, address: Ipv4Addr, ca: String) -> Result<Stick> {
+pub fn load_stick(paths: &Paths, address: Ipv4Addr) -> Result<Stick> {
     let versions: Versions = load_json(&paths.versions())?;
     let image: NodeImage = load_json(&paths.images().join("node.json"))?;
+    let flannel = paths.manifests().join("workload/flannel.yaml");
+    let flannel =
+        fs::read_to_string(&flannel).with_context(|| format!("reading {}", flannel.display()))?;
     Ok(Stick {
         kubernetes: versions.kubernetes,
-        coredns: versions.coredns,
-        // As kubeadm tags it: the release, then the revision of the image.
-        etcd: format!("{}-0", versions.etcd.trim_start_matches('v')),
-        flannel: versions.flannel,
+        flannel,
         image: image.name,
         image_sha256: image.sha256,
         address,
-        ca,
     })
 }
 

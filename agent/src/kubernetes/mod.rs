@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(20);
 /// The registry's Deployment, beside the other manifests.
 const REGISTRY_FILE: &str = "registry.yaml";
-const REGISTRY_NAMESPACE: &str = "firstlight";
+const REGISTRY_NAMESPACE: &str = "kube-system";
 /// After this a part that did not come up counts as failed; an emulated box needs some minutes.
 const PATIENCE: Duration = Duration::from_mins(5);
 

@@ -87,6 +87,8 @@ async fn nothing_typed_two_servers_become_ready(site: &Site) {
         assert_eq!(machine["status"]["phase"], "Running", "{machine:#}");
         assert_eq!(condition(machine, "Ready"), "True", "{machine:#}");
     }
+    let told = async || site.workload().pod_network().await.as_deref() == Some("10.244.0.0/16");
+    objects.wait_until("the pod network applied", told).await;
     site.say("ready");
 }
 

@@ -114,12 +114,13 @@ impl Objects {
     }
 
     pub async fn list(&self, kind: &str) -> Vec<Value> {
-        let found = self.api(kind).list(&ListParams::default()).await.unwrap();
-        found
-            .items
-            .into_iter()
-            .map(|item| serde_json::to_value(item).unwrap())
-            .collect()
+        self.try_list(kind).await.unwrap()
+    }
+
+    pub async fn try_list(&self, kind: &str) -> kube::Result<Vec<Value>> {
+        let found = self.api(kind).list(&ListParams::default()).await?;
+        let value = |item| serde_json::to_value(item).unwrap();
+        Ok(found.items.into_iter().map(value).collect())
     }
 
     pub async fn get(&self, kind: &str, name: &str) -> Value {

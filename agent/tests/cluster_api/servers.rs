@@ -43,12 +43,15 @@ impl Servers {
         std::thread::spawn(move || {
             handle.block_on(async move {
                 loop {
-                    for host in rack.objects.list("BareMetalHost").await {
+                    let Ok(hosts) = rack.objects.try_list("BareMetalHost").await else {
+                        return;
+                    };
+                    for host in hosts {
                         rack.step(&host).await;
                     }
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
-            })
+            });
         });
         Self { objects, workload }
     }

@@ -59,9 +59,7 @@ impl Site {
         let since = Instant::now();
         let dir = tempfile::tempdir().unwrap();
         ip("link set lo up");
-        ip("link add site0 type dummy");
-        ip("addr add 172.22.0.1/24 dev site0");
-        ip("link set site0 up");
+        ip("addr add 172.22.0.1/24 dev lo");
         let paths = Paths::new(dir.path().join("box"));
         let pki = pki::load_or_make(&paths, NOW).unwrap();
         let logs = dir.path().join("logs");
@@ -75,7 +73,7 @@ impl Site {
         let site = Arc::new(parse_site(site_yaml).unwrap());
         let (sender, _reader, owner) = status::channel("test");
         tokio::spawn(status::own(owner, CancellationToken::new()));
-        let stick = watch::Sender::new(Some(Arc::new(stick(&pki)))).subscribe();
+        let stick = watch::Sender::new(Some(Arc::new(stick()))).subscribe();
         tokio::spawn(machines::reconcile(
             Store::new(objects.client.clone()),
             site,
@@ -103,16 +101,13 @@ impl Site {
     }
 }
 
-fn stick(pki: &Pki) -> Stick {
+fn stick() -> Stick {
     Stick {
         kubernetes: "v1.36.3".into(),
-        coredns: "v1.15.0".into(),
-        etcd: "3.6.8-0".into(),
-        flannel: "v0.28.4".into(),
+        flannel: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: flannel, namespace: kube-system}\ndata: {network: @POD_CIDR@}\n".into(),
         image: "node".into(),
         image_sha256: "ab".repeat(32),
         address: "172.22.0.1".parse().unwrap(),
-        ca: pki.site.certificate.clone(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use k8s_openapi::api::core::v1::Node as NodeObject;
+use k8s_openapi::api::core::v1::{ConfigMap, Node as NodeObject};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
@@ -23,6 +23,13 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// What the pod network was told, once Cluster API has applied it.
+    pub async fn pod_network(&self) -> Option<String> {
+        let api: Api<ConfigMap> = Api::namespaced(self.objects.client.clone(), "kube-system");
+        let found = api.get_opt("flannel").await.unwrap()?;
+        found.data?.remove("network")
+    }
+
     pub async fn nodes(&self) -> Vec<NodeObject> {
         Api::all(self.objects.client.clone())
             .list(&ListParams::default())
@@ -250,8 +257,8 @@ async fn control_plane(dir: &Path, meta_data: &Value) -> (Vec<Daemon>, Workload)
         &["--kubeconfig-dir", &dir.display().to_string()],
     );
     // keepalived's part.
-    ip(&format!("addr replace {}/24 dev site0", this.address));
-    ip(&format!("addr replace {}/32 dev site0", this.endpoint));
+    ip(&format!("addr replace {}/24 dev lo", this.address));
+    ip(&format!("addr replace {}/32 dev lo", this.endpoint));
     let mut etcd = this.etcd();
     etcd.wait(async || listens(&format!("{}:2379", this.address)).await)
         .await;
