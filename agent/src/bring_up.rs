@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use firstlight_api::site::SiteConfig;
+use firstlight_api::{
+    site::{ClusterChoice, SiteConfig},
+    status::Problem,
+};
 use firstlight_netboot::{BootSite, BoxHttp, CaFingerprint};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
@@ -11,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     HTTP_PORT, clock,
+    clusters::{self, Stick},
     dhcp::{self, Dhcp},
     files,
     fleet::Fleet,
@@ -20,7 +24,7 @@ use crate::{
     notify,
     paths::Paths,
     pki::{self, Pki},
-    site_file, state,
+    registry_files, site_file, state,
     status::{StatusSender, StepName},
 };
 
@@ -35,6 +39,9 @@ pub struct Facts {
     pub boot: watch::Sender<Option<BootSite>>,
     pub ironic: watch::Sender<Option<IronicAccess>>,
     pub kubernetes: watch::Sender<Option<kube::Client>>,
+    /// Cluster API's kinds are served, and its managers run.
+    pub cluster_api: watch::Sender<bool>,
+    pub stick: watch::Sender<Option<Arc<Stick>>>,
 }
 
 impl Default for Facts {
@@ -46,6 +53,8 @@ impl Default for Facts {
             boot: watch::Sender::new(None),
             ironic: watch::Sender::new(None),
             kubernetes: watch::Sender::new(None),
+            cluster_api: watch::Sender::new(false),
+            stick: watch::Sender::new(None),
         }
     }
 }
@@ -135,12 +144,15 @@ pub async fn provisioning(
             let written = {
                 let (paths, pki) = (paths.clone(), pki.clone());
                 tokio::task::spawn_blocking(move || {
-                    ironic_files::write(&paths, &pki, address, clock::wall_seconds())
+                    let now = clock::wall_seconds();
+                    registry_files::write(&paths, &pki, address, now)?;
+                    ironic_files::write(&paths, &pki, address, now)
                 })
                 .await?
             };
             match written {
                 Ok(access) => {
+                    describe_stick(&paths, &status, &facts, address);
                     facts.ironic.send_replace(Some(access));
                     facts.boot.send_replace(Some(boot_site(&pki, address)?));
                 }
@@ -205,18 +217,47 @@ pub async fn kubernetes(
     stop: CancellationToken,
 ) -> Result<()> {
     let mut pki = facts.pki.subscribe();
-    tokio::select! {
-        pki = pki.wait_for(Option::is_some) => drop(pki?),
+    let pki = tokio::select! {
+        pki = pki.wait_for(Option::is_some) => pki?.clone(),
         () = stop.cancelled() => return Ok(()),
+    };
+    let Some(pki) = pki else { return Ok(()) };
+    let known = kubernetes::Known {
+        site: facts.site.subscribe(),
+        ironic: facts.ironic.subscribe(),
+    };
+    let published = kubernetes::Published {
+        client: facts.kubernetes.clone(),
+        cluster_api: facts.cluster_api.clone(),
+    };
+    kubernetes::run(paths, status, pki, known, published, stop).await
+}
+
+/// What clusters are made of. A site without clusters needs none of it.
+fn describe_stick(
+    paths: &Paths,
+    status: &StatusSender,
+    facts: &Facts,
+    address: std::net::Ipv4Addr,
+) {
+    let site = facts.site.borrow().clone();
+    let generated = site.is_some_and(|site| matches!(site.cluster, ClusterChoice::Generated(_)));
+    if !generated {
+        return;
     }
-    kubernetes::run(
-        paths,
-        status,
-        facts.ironic.subscribe(),
-        facts.kubernetes.clone(),
-        stop,
-    )
-    .await
+    match clusters::load_stick(paths, address) {
+        Ok(stick) => {
+            facts.stick.send_replace(Some(Arc::new(stick)));
+            status.problems("stick", Vec::new());
+        }
+        Err(error) => status.problems(
+            "stick",
+            vec![Problem {
+                what: format!("no cluster can be made from this stick: {error:#}"),
+                next: "build the stick again with `firstlight build`".to_owned(),
+            }],
+        ),
+    }
 }
 
 fn boot_site(pki: &Pki, address: std::net::Ipv4Addr) -> Result<BootSite> {

@@ -19,3 +19,11 @@ pub fn wall_seconds() -> i64 {
             i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
         })
 }
+
+/// Wall clock as RFC 3339, UTC.
+pub fn rfc3339() -> String {
+    let now = time::OffsetDateTime::from_unix_timestamp(wall_seconds())
+        .unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
+    now.format(&time::format_description::well_known::Rfc3339)
+        .unwrap_or_default()
+}

@@ -7,6 +7,7 @@
 
 pub mod bring_up;
 pub mod clock;
+pub mod clusters;
 pub mod console;
 pub mod dhcp;
 mod files;
@@ -14,11 +15,13 @@ pub mod fleet;
 pub mod hosts;
 pub mod ironic_files;
 pub mod kubernetes;
+pub mod machines;
 pub mod network;
 pub mod notify;
 pub mod options;
 pub mod paths;
 pub mod pki;
+pub mod registry_files;
 pub mod site_file;
 pub mod state;
 pub mod status;
@@ -170,6 +173,16 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent) {
     tasks.spawn("dhcp", |stop| {
         let (paths, status, facts) = copies();
         bring_up::dhcp(paths, status, facts, web.fleet.clone(), stop)
+    });
+    tasks.spawn("machines", |stop| {
+        let (_, status, facts) = copies();
+        let known = machines::Facts {
+            site: facts.site.subscribe(),
+            kubernetes: facts.kubernetes.subscribe(),
+            cluster_api: facts.cluster_api.subscribe(),
+            stick: facts.stick.subscribe(),
+        };
+        machines::run(known, status, stop)
     });
     tasks.spawn("kubernetes", |stop| {
         let (paths, status, facts) = copies();

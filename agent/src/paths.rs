@@ -42,6 +42,7 @@ impl Paths {
         agent_kubeconfig = "var/lib/firstlight/kube/agent.conf";
         run = "run/firstlight";
         run_ironic = "run/firstlight/ironic";
+        run_registry = "run/firstlight/registry";
         run_manifests = "run/firstlight/manifests";
         run_ssh = "run/firstlight/ssh";
         /// Shown by getty above the login prompt: `/etc/issue.d/firstlight.issue` is a link to it.

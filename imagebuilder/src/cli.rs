@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
-use crate::{UsageError, build, check, flash, inspect, vm};
+use crate::{UsageError, build, check, flash, inspect, kubeconfig, vm};
 
 const EXAMPLES: &str = "Examples:
   firstlight build -o firstlight.img          build the stick's image
@@ -16,6 +16,7 @@ const EXAMPLES: &str = "Examples:
   firstlight build --site site.yaml -o a.img  build with these settings on the stick
   firstlight flash firstlight.img /dev/sdX    write it to a USB stick and read it back
   firstlight inspect firstlight.img           list what is in an image or on a stick
+  firstlight kubeconfig > lab.conf            access to the site's cluster, from the box over SSH
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or nothing that could work was asked for.";
 
@@ -39,6 +40,8 @@ enum Command {
     Flash(FlashArgs),
     /// Run an image in virtual machines: the box, and servers beside it
     Boot(vm::boot::BootArgs),
+    /// Print the kubeconfig of a site's cluster, fetched from the box over SSH
+    Kubeconfig(kubeconfig::KubeconfigArgs),
     /// Check a site.yaml and report every mistake with its line
     Check {
         /// The file to check
@@ -84,6 +87,7 @@ impl Cli {
             Command::Inspect { image } => inspect::inspect(&image),
             Command::Flash(args) => flash::flash(&args.plan()),
             Command::Boot(args) => vm::boot::run(&args).map(|()| String::new()),
+            Command::Kubeconfig(args) => kubeconfig::fetch(&args),
             Command::Check { file } => {
                 let site = check::check_file(&file)?;
                 let hosts = site.hosts.len();

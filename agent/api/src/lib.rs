@@ -4,6 +4,9 @@
 //! To add a case: put it in the module named after the message it travels in.
 
 pub mod bmh;
+pub mod capi;
+pub mod capm3;
+pub mod object;
 pub mod report;
 pub mod site;
 pub mod status;

@@ -7,6 +7,7 @@
 //! To add a key: the `*Spec` type in [`schema`] (its doc comment is the operator's help), the walk in `parse`, a
 //! default in [`SiteConfig::default`], a case in `tests`; then renew `docs/site.schema.json` with `UPDATE_GOLDEN=1`.
 
+pub mod cluster;
 mod parse;
 pub mod schema;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod yaml;
 
 use std::net::Ipv4Addr;
 
+pub use cluster::{ClusterChoice, ClusterConfig, ControlPlanes, HostRole, Ipv4Network, Workers};
 pub use parse::parse_site;
 pub use values::{AddressRange, HostName, Ipv4Cidr, MacAddr, SshKey, ValueError};
 
@@ -29,6 +31,7 @@ pub struct SiteConfig {
     /// Keys of the person who runs the site: for `admin` on the box and on every installed host.
     pub ssh_keys: Vec<SshKey>,
     pub hosts: Vec<HostConfig>,
+    pub cluster: ClusterChoice,
 }
 
 /// The network that hosts boot from.
@@ -70,22 +73,27 @@ pub struct HostConfig {
     /// Inside the provisioning network, not the box's, unique.
     pub address: Option<Ipv4Addr>,
     pub install: Option<InstallPolicy>,
+    pub role: HostRole,
 }
 
 impl Default for SiteConfig {
     fn default() -> Self {
         let address = Ipv4Cidr::new(Ipv4Addr::new(172, 22, 0, 1), 24)
             .expect("172.22.0.1/24 is a host address");
+        let provisioning = ProvisioningConfig {
+            interface: InterfaceChoice::Auto,
+            range: AddressRange::derived_from(&address),
+            address,
+        };
+        let cluster =
+            ClusterConfig::usual(&provisioning, &[]).filter(|_| cluster::CLUSTER_BY_DEFAULT);
         Self {
             name: HostName::parse("firstlight").expect("`firstlight` is a host name"),
-            provisioning: ProvisioningConfig {
-                interface: InterfaceChoice::Auto,
-                range: AddressRange::derived_from(&address),
-                address,
-            },
+            provisioning,
             install: InstallPolicy::Blank,
             ssh_keys: Vec::new(),
             hosts: Vec::new(),
+            cluster: cluster.map_or(ClusterChoice::None, ClusterChoice::Generated),
         }
     }
 }
@@ -96,6 +104,7 @@ impl SiteConfig {
     pub fn for_a_refused_file() -> Self {
         Self {
             install: InstallPolicy::Never,
+            cluster: ClusterChoice::None,
             ..Self::default()
         }
     }
@@ -108,6 +117,11 @@ impl SiteConfig {
         self.host(mac)
             .and_then(|host| host.install)
             .unwrap_or(self.install)
+    }
+
+    /// What machines of a cluster a host may become.
+    pub fn role(&self, mac: MacAddr) -> HostRole {
+        self.host(mac).map(|host| host.role).unwrap_or_default()
     }
 
     /// The name of a host: as the file says, otherwise `host-` and its MAC without colons.

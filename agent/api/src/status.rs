@@ -18,6 +18,8 @@ pub struct SiteStatus {
     pub bring_up: Vec<Step>,
     pub network: NetworkStatus,
     pub hosts: Vec<HostStatus>,
+    #[serde(default)]
+    pub clusters: Vec<ClusterStatus>,
     /// What a person should look at that belongs to no step and no host, e.g. a bad `site.yaml`.
     pub problems: Vec<Problem>,
 }
@@ -26,7 +28,7 @@ pub struct SiteStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// Fixed name, e.g. `state`, `network`, `pki`, `etcd`, `apiserver`, `node`, `coredns`, `ironic`.
+    /// Fixed name, e.g. `state`, `network`, `pki`, `etcd`, `apiserver`, `node`, `coredns`, `ironic`, `cluster-api`.
     pub name: String,
     /// What it is, for people.
     pub title: String,
@@ -153,4 +155,42 @@ pub struct HardwareSummary {
     pub memory_mib: u64,
     pub disks: Vec<String>,
     pub boot_mode: String,
+}
+
+/// One workload cluster, as Cluster API tells it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    pub name: String,
+    /// `Pending`, `Provisioning`, `Provisioned`, `Deleting`, `Failed`.
+    pub phase: String,
+    /// Kubernetes version that is wanted.
+    pub version: String,
+    /// Address and port of its API, empty while unknown.
+    pub endpoint: String,
+    pub control_planes_ready: u32,
+    pub control_planes_wanted: u32,
+    pub workers_ready: u32,
+    pub workers_wanted: u32,
+    /// Why it is not available, empty if it is.
+    pub message: String,
+    /// Control planes first, then by name.
+    pub machines: Vec<ClusterMachine>,
+}
+
+/// One machine of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterMachine {
+    pub name: String,
+    pub control_plane: bool,
+    /// The server that it is on, empty while it waits for one.
+    pub host: String,
+    /// Its name in the cluster, empty until it has joined.
+    pub node: String,
+    pub version: String,
+    /// `Pending`, `Provisioning`, `Provisioned`, `Running`, `Deleting`, `Failed`.
+    pub phase: String,
+    /// What it waits for, or what went wrong; empty if all is well.
+    pub message: String,
 }

@@ -9,14 +9,12 @@ use kube::{
     discovery::{Scope, pinned_kind},
 };
 
+use super::cluster_api;
 use crate::paths::Paths;
 
-const MANAGER: &str = "firstlight";
+pub const MANAGER: &str = "firstlight";
 
-/// Their pods would wait for certificates, which the agent does not make yet.
-const NOT_YET: [&str; 2] = ["cluster-api.yaml", "registry.yaml"];
-
-/// Applies every document of every `*.yaml`, in the order of the file names. Doing it again changes nothing.
+/// Applies every document of every `*.yaml` but Cluster API's, in the order of the file names. Doing it again changes nothing.
 pub async fn apply_all(client: &Client, paths: &Paths) -> Result<()> {
     for path in manifests(paths)? {
         let name = path.display();
@@ -40,7 +38,9 @@ fn manifests(paths: &Paths) -> Result<Vec<PathBuf>> {
     files.retain(|path| {
         path.extension()
             .is_some_and(|extension| extension == "yaml")
-            && !NOT_YET.iter().any(|name| path.ends_with(name))
+            && path
+                .file_name()
+                .is_some_and(|name| name != cluster_api::FILE)
     });
     files.sort();
     Ok(files)
@@ -55,7 +55,7 @@ pub fn parse_manifest(text: &str) -> Result<Vec<DynamicObject>> {
     Ok(objects.collect::<Result<_, _>>()?)
 }
 
-async fn apply(client: &Client, object: &DynamicObject) -> Result<()> {
+pub async fn apply(client: &Client, object: &DynamicObject) -> Result<()> {
     let types = object
         .types
         .as_ref()

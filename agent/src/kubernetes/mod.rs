@@ -4,6 +4,7 @@
 //! To add a part: a [`StepName`] and a probe in [`run`].
 
 mod apply;
+mod cluster_api;
 mod probe;
 
 #[cfg(test)]
@@ -11,7 +12,7 @@ pub use apply::parse_manifest;
 #[cfg(test)]
 mod tests;
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
@@ -22,25 +23,45 @@ use kube::{
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use firstlight_api::site::{ClusterChoice, SiteConfig};
+
 use crate::{
     ironic_files::IronicAccess,
     paths::Paths,
-    pki::NODE_NAME,
+    pki::{NODE_NAME, Pki},
     status::{StatusSender, StepName},
 };
 
 /// Between two looks at a part that is not well yet, and at one that is.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(20);
+/// The registry's Deployment, beside the other manifests.
+const REGISTRY_FILE: &str = "registry.yaml";
+const REGISTRY_NAMESPACE: &str = "kube-system";
 /// After this a part that did not come up counts as failed; an emulated box needs some minutes.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Follows the bring-up until `stop`. `client` is published once the API server answers.
+/// What the rest of the agent knows.
+pub struct Known {
+    pub site: watch::Receiver<Option<Arc<SiteConfig>>>,
+    pub ironic: watch::Receiver<Option<IronicAccess>>,
+}
+
+/// What is told once it is so.
+pub struct Published {
+    /// The API server answers.
+    pub client: watch::Sender<Option<Client>>,
+    /// Cluster API's kinds are served, and its managers run.
+    pub cluster_api: watch::Sender<bool>,
+}
+
+/// Follows the bring-up until `stop`.
 pub async fn run(
     paths: Paths,
     status: StatusSender,
-    ironic: watch::Receiver<Option<IronicAccess>>,
-    client: watch::Sender<Option<Client>>,
+    pki: Arc<Pki>,
+    known: Known,
+    published: Published,
     stop: CancellationToken,
 ) -> Result<()> {
     let part = |step, unit| Part {
@@ -58,21 +79,36 @@ pub async fn run(
         let api = api_client(&paths).await?;
         let api_well = || probe::healthy(&api, "/readyz");
         apiserver.comes_up(api_well).await;
-        client.send_replace(Some(api.clone()));
+        published.client.send_replace(Some(api.clone()));
 
-        let [node, coredns, pod] =
-            [StepName::Node, StepName::Coredns, StepName::Ironic].map(|step| part(step, "kubelet"));
+        let [node, coredns, pod, registry, clusters] = [
+            StepName::Node,
+            StepName::Coredns,
+            StepName::Ironic,
+            StepName::Registry,
+            StepName::ClusterApi,
+        ]
+        .map(|step| part(step, "kubelet"));
         tokio::join!(
             etcd.stays(etcd_well),
             apiserver.stays(api_well),
             node.comes_up_and_stays(|| is_node_ready(&api)),
             async {
                 coredns.answers(|| apply::apply_all(&api, &paths)).await;
-                coredns
-                    .comes_up_and_stays(|| is_available(&api, "coredns"))
-                    .await;
+                let well = || is_available(&api, "kube-system", "coredns");
+                tokio::join!(
+                    coredns.comes_up_and_stays(well),
+                    registry.follow_registry(&api, &known.ironic, &paths),
+                    clusters.follow_cluster_api(
+                        &api,
+                        &paths,
+                        &pki,
+                        &known.site,
+                        &published.cluster_api
+                    ),
+                );
             },
-            pod.comes_up_and_stays(|| is_ironic_well(&ironic)),
+            pod.comes_up_and_stays(|| is_ironic_well(&known.ironic)),
         );
         Ok(())
     };
@@ -137,6 +173,69 @@ impl Part {
         self.stays(&probe).await;
     }
 
+    /// Applied with the other manifests, if the stick brings it.
+    async fn follow_registry(
+        &self,
+        api: &Client,
+        access: &watch::Receiver<Option<IronicAccess>>,
+        paths: &Paths,
+    ) {
+        if !paths.manifests().join(REGISTRY_FILE).exists() {
+            self.status.done(self.step);
+            return;
+        }
+        let well = || async {
+            is_available(api, REGISTRY_NAMESPACE, "registry").await?;
+            let access = access.borrow().clone();
+            let access = access.context("waiting for the provisioning address")?;
+            probe::healthy(&probe::registry_client(&access)?, "/v2/").await
+        };
+        self.comes_up_and_stays(well).await;
+    }
+
+    /// Only a site that has clusters carries its weight.
+    async fn follow_cluster_api(
+        &self,
+        api: &Client,
+        paths: &Paths,
+        pki: &Pki,
+        site: &watch::Receiver<Option<Arc<SiteConfig>>>,
+        there: &watch::Sender<bool>,
+    ) {
+        let Some(site) = site
+            .clone()
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|site| site.clone())
+        else {
+            return;
+        };
+        if site.cluster == ClusterChoice::None {
+            self.status.done(self.step);
+            return;
+        }
+        let managers = std::sync::Mutex::new(Vec::new());
+        self.answers(|| async {
+            let found = cluster_api::apply(api, paths, pki).await?;
+            *managers
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner) = found;
+            Ok(())
+        })
+        .await;
+        let managers = managers.into_inner().unwrap_or_default();
+        let well = || async {
+            for manager in &managers {
+                is_available(api, &manager.namespace, &manager.deployment).await?;
+            }
+            Ok(())
+        };
+        self.comes_up(well).await;
+        there.send_replace(true);
+        self.stays(well).await;
+    }
+
     fn failed(&self, error: &anyhow::Error) {
         let next = format!(
             "the box keeps trying; log in as admin and read `journalctl -u {}`",
@@ -182,8 +281,8 @@ async fn is_node_ready(client: &Client) -> Result<()> {
     Ok(())
 }
 
-async fn is_available(client: &Client, deployment: &str) -> Result<()> {
-    let api = Api::<Deployment>::namespaced(client.clone(), "kube-system");
+async fn is_available(client: &Client, namespace: &str, deployment: &str) -> Result<()> {
+    let api = Api::<Deployment>::namespaced(client.clone(), namespace);
     let status = api
         .get(deployment)
         .await

@@ -43,6 +43,15 @@ pub fn ironic_client(access: &IronicAccess) -> Result<Client> {
     )
 }
 
+/// The registry's root, by the box's address.
+pub fn registry_client(access: &IronicAccess) -> Result<Client> {
+    client(
+        &format!("https://{}:5000", access.address),
+        &access.ca,
+        AuthInfo::default(),
+    )
+}
+
 fn client(url: &str, ca: &str, identity: AuthInfo) -> Result<Client> {
     let mut config = Config::new(url.parse().context("a URL")?);
     config.root_cert = Some(vec![pki::der(ca)?]);

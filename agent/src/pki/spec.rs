@@ -100,6 +100,29 @@ impl CertSpec {
         .reached_at(&["bootstrap"], &[address])
     }
 
+    /// The registry's server certificate for one address of the box.
+    pub fn for_registry(address: Ipv4Addr) -> Self {
+        cert(
+            Output::Pair("registry".into()),
+            AuthorityName::Site,
+            "registry",
+            Usage::Server,
+        )
+        .reached_at(&["registry", "registry.firstlight.internal"], &[address])
+    }
+
+    /// For a webhook of the box's API server, called by these names of its Service.
+    pub fn for_webhook(names: &[String]) -> Self {
+        let dns: Vec<&str> = names.iter().map(String::as_str).collect();
+        cert(
+            Output::Pair("webhook".into()),
+            AuthorityName::Site,
+            "webhook",
+            Usage::Server,
+        )
+        .reached_at(&dns, &[])
+    }
+
     fn reached_at(mut self, dns: &[&str], ips: &[Ipv4Addr]) -> Self {
         self.dns = dns.iter().map(ToString::to_string).collect();
         self.ips = ips.iter().copied().map(IpAddr::V4).collect();

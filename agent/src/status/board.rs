@@ -62,6 +62,7 @@ impl Board {
             Update::Dhcp(mode) => self.status.network.dhcp = mode,
             Update::Leases(leases) => self.status.network.leases = leases,
             Update::Hosts(hosts) => self.status.hosts = hosts,
+            Update::Clusters(clusters) => self.status.clusters = clusters,
             Update::Problems(source, problems) => {
                 self.problems.insert(source, problems);
             }

@@ -10,7 +10,7 @@ mod board;
 pub mod metrics;
 pub mod steps;
 
-use firstlight_api::status::{DhcpMode, HostStatus, Problem, SiteStatus};
+use firstlight_api::status::{ClusterStatus, DhcpMode, HostStatus, Problem, SiteStatus};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +34,8 @@ pub enum Update {
     Leases(usize),
     /// Replaces the whole list.
     Hosts(Vec<HostStatus>),
+    /// Replaces the whole list.
+    Clusters(Vec<ClusterStatus>),
     /// Replaces what this source reported before.
     Problems(&'static str, Vec<Problem>),
 }

@@ -13,10 +13,12 @@ pub enum StepName {
     Node,
     Coredns,
     Ironic,
+    Registry,
+    ClusterApi,
 }
 
 impl StepName {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Site,
         Self::State,
         Self::Network,
@@ -27,6 +29,8 @@ impl StepName {
         Self::Node,
         Self::Coredns,
         Self::Ironic,
+        Self::Registry,
+        Self::ClusterApi,
     ];
 
     /// The fixed name in the API and in logs.
@@ -42,6 +46,8 @@ impl StepName {
             Self::Node => "node",
             Self::Coredns => "coredns",
             Self::Ironic => "ironic",
+            Self::Registry => "registry",
+            Self::ClusterApi => "cluster-api",
         }
     }
 
@@ -57,6 +63,8 @@ impl StepName {
             Self::Node => "Kubernetes node",
             Self::Coredns => "Cluster DNS",
             Self::Ironic => "Ironic",
+            Self::Registry => "Container registry",
+            Self::ClusterApi => "Cluster API",
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Every text goes through [`Text`], because names and reasons come from machines on the network.
 
+mod clusters;
+
 use std::fmt::{self, Display, Write as _};
 
 use firstlight_api::status::{
@@ -91,6 +93,7 @@ fn write_page(out: &mut String, status: &SiteStatus) -> fmt::Result {
     write_network(out, &status.network)?;
     write_steps(out, status)?;
     out.write_str("</div>\n<div>\n")?;
+    clusters::write(out, &status.clusters)?;
     write_hosts(out, status)?;
     write!(
         out,

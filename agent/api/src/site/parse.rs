@@ -1,10 +1,12 @@
 //! The tree of `site.yaml` to a [`SiteConfig`], collecting every problem on the way.
 
+mod cluster;
+
 use std::{collections::HashMap, net::Ipv4Addr};
 
 use super::{
-    AddressRange, HostConfig, HostName, InstallPolicy, InterfaceChoice, Ipv4Cidr, MacAddr,
-    ProvisioningConfig, SiteConfig, SiteProblem, SiteProblems, SshKey, ValueError, schema,
+    AddressRange, HostConfig, HostName, HostRole, InstallPolicy, InterfaceChoice, Ipv4Cidr,
+    MacAddr, ProvisioningConfig, SiteConfig, SiteProblem, SiteProblems, SshKey, ValueError, schema,
     yaml::{Key, Node, Place, Value, parse_yaml},
 };
 
@@ -74,6 +76,8 @@ impl Walk {
             site.hosts
                 .extend(self.host(node, &site.provisioning, &mut seen));
         }
+        let fits = self.problems.is_empty();
+        site.cluster = self.cluster(&site, &fields, root.place, fits);
         site
     }
 
@@ -130,6 +134,7 @@ impl Walk {
         let fields = self.fields(node, schema::HOST_KEYS, "a host");
         let name = self.value(&fields, "name", HostName::parse);
         let install = self.value(&fields, "install", parse_install);
+        let role = self.value(&fields, "role", str::parse::<HostRole>);
         let address = self.value(&fields, "address", |text| {
             let address: Ipv4Addr = text.parse().map_err(|_| {
                 ValueError(format!(
@@ -182,6 +187,7 @@ impl Walk {
             name,
             address,
             install,
+            role: role.unwrap_or_default(),
         })
     }
 

@@ -5,9 +5,23 @@
 
 use schemars::JsonSchema;
 
-pub(super) const SITE_KEYS: &[&str] = &["name", "provisioning", "install", "sshKeys", "hosts"];
+pub(super) const SITE_KEYS: &[&str] = &[
+    "name",
+    "provisioning",
+    "install",
+    "sshKeys",
+    "hosts",
+    "cluster",
+];
 pub(super) const PROVISIONING_KEYS: &[&str] = &["interface", "address", "range"];
-pub(super) const HOST_KEYS: &[&str] = &["mac", "name", "address", "install"];
+pub(super) const HOST_KEYS: &[&str] = &["mac", "name", "address", "install", "role"];
+pub(super) const CLUSTER_KEYS: &[&str] = &[
+    "controlPlanes",
+    "workers",
+    "endpoint",
+    "podCidr",
+    "serviceCidr",
+];
 
 /// The site. Every key may be left out.
 #[derive(JsonSchema)]
@@ -27,6 +41,71 @@ pub struct SiteSpec {
     ssh_keys: Option<Vec<String>>,
     /// Servers that need a name, an address or a rule of their own. Others need no entry.
     hosts: Option<Vec<HostSpec>>,
+    cluster: Option<ClusterKey>,
+}
+
+/// The Kubernetes cluster made of the installed servers. Default: none.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[allow(dead_code, reason = "read by schemars only")]
+pub enum ClusterKey {
+    Word(ClusterWord),
+    Keys(ClusterSpec),
+}
+
+/// none: servers get a plain operating system. manual: servers wait for Cluster API objects that you apply yourself.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+pub enum ClusterWord {
+    None,
+    Manual,
+}
+
+/// The cluster. Every key may be left out; its Kubernetes version is the one on the stick.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+pub struct ClusterSpec {
+    /// 1, or 3 to survive the loss of one. Default: 1.
+    #[schemars(extend("enum" = [1, 3]))]
+    control_planes: Option<u32>,
+    workers: Option<WorkersSpec>,
+    /// Virtual address of the cluster's API, in the provisioning network and outside the range. Default: the last one.
+    endpoint: Option<String>,
+    /// Default: 10.244.0.0/16, or another private network if that overlaps the provisioning network.
+    #[schemars(pattern(r"^[0-9.]+/[0-9]+$"))]
+    pod_cidr: Option<String>,
+    /// Default: 10.96.0.0/12, or another private network if that overlaps the provisioning network.
+    #[schemars(pattern(r"^[0-9.]+/[0-9]+$"))]
+    service_cidr: Option<String>,
+}
+
+/// all (every other server that the rules allow), or a number. Default: all.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[allow(dead_code, reason = "read by schemars only")]
+pub enum WorkersSpec {
+    Word(AllSpec),
+    Count(#[schemars(range(min = 0, max = 1000))] u32),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+pub enum AllSpec {
+    All,
+}
+
+/// any, control-plane, worker, or spare (stays out of the cluster). Default: any.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+#[allow(dead_code, reason = "read by schemars only")]
+pub enum RoleSpec {
+    Any,
+    ControlPlane,
+    Worker,
+    Spare,
 }
 
 /// The network that servers boot from.
@@ -67,6 +146,7 @@ pub struct HostSpec {
     /// Its address on the provisioning network, inside or outside the range. Default: from the range.
     address: Option<String>,
     install: Option<InstallSpec>,
+    role: Option<RoleSpec>,
 }
 
 /// The schema as pretty JSON with a final newline.

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod cluster;
+
 use std::net::Ipv4Addr;
 
 use super::{schema, *};
@@ -46,7 +48,7 @@ fn a_full_file_is_read_whole() {
     let text = format!(
         "name: lab\r\nprovisioning:\r\n  interface: 52-54-00-AA-BB-CC\r\n  address: 10.0.0.1/16\r\n  \
          range: 10.0.1.0 - 10.0.2.255\r\ninstall: never\r\nsshKeys: ['{KEY}']\r\nhosts:\r\n- mac: 52:54:00:12:34:56\r\n  \
-         name: n1\r\n  address: 10.0.0.21\r\n  install: wipe\r\n- {{mac: 52:54:00:12:34:57}}\r\n"
+         name: n1\r\n  address: 10.0.0.21\r\n  install: wipe\r\n  role: control-plane\r\n- {{mac: 52:54:00:12:34:57}}\r\n"
     );
     let site = parse_site(text).unwrap();
     let (n1, other) = (
@@ -71,14 +73,17 @@ fn a_full_file_is_read_whole() {
                 name: Some(HostName::parse("n1").unwrap()),
                 address: Some(Ipv4Addr::new(10, 0, 0, 21)),
                 install: Some(InstallPolicy::Wipe),
+                role: HostRole::ControlPlane,
             },
             HostConfig {
                 mac: other,
                 name: None,
                 address: None,
                 install: None,
+                role: HostRole::Any,
             },
         ],
+        cluster: ClusterChoice::None,
     };
     assert_eq!(site, expected);
     assert_eq!(site.install_policy(n1), InstallPolicy::Wipe);
@@ -183,7 +188,7 @@ fn ranges_and_addresses_must_fit_the_network() {
         ),
         (
             "hosts: [n1]",
-            "a host consists of keys (mac, name, address, install), found a single value",
+            "a host consists of keys (mac, name, address, install, role), found a single value",
         ),
         (
             "name: [lab]",
@@ -306,6 +311,10 @@ fn the_schema_has_the_keys_of_the_parser() {
     assert_eq!(
         keys(&schema["$defs"]["HostSpec"]),
         sorted(schema::HOST_KEYS)
+    );
+    assert_eq!(
+        keys(&schema["$defs"]["ClusterSpec"]),
+        sorted(schema::CLUSTER_KEYS)
     );
 }
 

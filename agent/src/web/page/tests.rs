@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use firstlight_api::status::{HardwareSummary, HostEvent};
+use firstlight_api::status::{ClusterMachine, ClusterStatus, HardwareSummary, HostEvent};
 
 use super::*;
 
@@ -51,10 +51,52 @@ fn busy_site() -> SiteStatus {
             leases: 3,
         },
         hosts: busy_hosts(),
+        clusters: vec![busy_cluster()],
         problems: vec![Problem {
             what: "site.yaml is not used: line 3, column 3: unknown key `interfce`; did you mean `interface`?".into(),
             next: "mend site.yaml on the stick and start the box again".into(),
         }],
+    }
+}
+
+fn busy_cluster() -> ClusterStatus {
+    let machine =
+        |name: &str, control_plane, host: &str, phase: &str, message: &str| ClusterMachine {
+            name: name.into(),
+            control_plane,
+            host: host.into(),
+            node: host.into(),
+            version: "v1.36.3".into(),
+            phase: phase.into(),
+            message: message.into(),
+        };
+    ClusterStatus {
+        name: "rack-7".into(),
+        phase: "Provisioned".into(),
+        version: "v1.36.3".into(),
+        endpoint: "172.22.0.254:6443".into(),
+        control_planes_ready: 1,
+        control_planes_wanted: 1,
+        workers_ready: 0,
+        workers_wanted: 2,
+        message: "2 workers are not available".into(),
+        machines: vec![
+            machine("rack-7-control-plane-x7k2p", true, "n3", "Running", ""),
+            machine(
+                "rack-7-workers-5d8f9-abcde",
+                false,
+                "n1",
+                "Provisioning",
+                "host n1 is provisioning",
+            ),
+            machine(
+                "rack-7-workers-5d8f9-fghij",
+                false,
+                "",
+                "Pending",
+                "no matching free host among 4: 2 in use, 2 not available yet; add a server, or free one",
+            ),
+        ],
     }
 }
 

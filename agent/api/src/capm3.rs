@@ -1,0 +1,51 @@
+//! `Metal3Cluster`, `Metal3Machine` and their relatives of `infrastructure.cluster.x-k8s.io/v1beta2`: field names and meanings
+//! are those of cluster-api-provider-metal3 1.13 and 1.14.
+//!
+//! Version v1beta1 is known to the API server only so that it can refuse it with a sentence (`crd-metal3*.yaml`).
+//! To add a field: here, in the CRD, and in the test in `agent/src/machines` that compares both.
+
+mod cluster;
+mod data;
+mod machine;
+
+pub use cluster::{FailureDomain, Metal3Cluster, Metal3ClusterSpec, Metal3ClusterStatus};
+pub use data::{
+    AnnotationOf, DataTemplateSpec, DataTemplateStatus, Dhcp, FromAnnotation, FromHostInterface,
+    FromLabel, FromObjectName, IndexEntry, Link, LinkMac, MetaDataTemplate, Metal3DataTemplate,
+    NamedIndex, NamedNamespace, NamedString, NetworkDataTemplate, NetworkLinks, NetworkServices,
+    Networks, ObjectKind,
+};
+pub use machine::{
+    CustomDeploy, HostSelector, Initialization, MachineAddress, MachineImage, Metal3Machine,
+    Metal3MachineSpec, Metal3MachineStatus, Metal3MachineTemplate, Metal3MachineTemplateSpec,
+    ObjectRef, Operator, Requirement, SecretRef, TemplateResource,
+};
+
+pub const GROUP: &str = "infrastructure.cluster.x-k8s.io";
+pub const VERSION: &str = "v1beta2";
+pub const API_VERSION: &str = "infrastructure.cluster.x-k8s.io/v1beta2";
+
+pub const CLUSTER_FINALIZER: &str = "metal3cluster.infrastructure.cluster.x-k8s.io";
+pub const MACHINE_FINALIZER: &str = "metal3machine.infrastructure.cluster.x-k8s.io";
+
+/// On a `Metal3Machine`: `NAMESPACE/NAME` of its host.
+pub const HOST_ANNOTATION: &str = "metal3.io/BareMetalHost";
+/// On a host: where it stands.
+pub const FAILURE_DOMAIN_LABEL: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
+/// On a host: the owner whose next machine it is kept for.
+pub const NODE_REUSE_LABEL: &str = "infrastructure.cluster.x-k8s.io/node-reuse";
+/// On a host: not to be chosen. The second is the older spelling.
+pub const UNHEALTHY_ANNOTATIONS: [&str; 2] =
+    ["capm3.metal3.io/unhealthy", "capi.metal3.io/unhealthy"];
+/// On a host: left alone by its controller; the value says who wants that.
+pub const HOST_PAUSED_ANNOTATION: &str = "baremetalhost.metal3.io/paused";
+pub const HOST_PAUSED_BY_US: &str = "metal3.io/capm3";
+pub const HOST_DETACHED_ANNOTATION: &str = "baremetalhost.metal3.io/detached";
+/// `clusterctl move` waits while it is there.
+pub const BLOCK_MOVE_ANNOTATION: &str = "clusterctl.cluster.x-k8s.io/block-move";
+/// On a node: the UID of its host, for clusters whose kubelet is not given a provider ID.
+pub const NODE_UUID_LABEL: &str = "metal3.io/uuid";
+/// On a host: which machines of a cluster it may become, stronger than `site.yaml`.
+pub const ROLE_LABEL: &str = "firstlight.internal/role";
+/// On a `Metal3Machine` that is being deleted: do not wait for its host, which is dead.
+pub const FORGET_HOST_ANNOTATION: &str = "firstlight.internal/forget-host";

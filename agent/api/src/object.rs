@@ -1,0 +1,230 @@
+//! The common part of Kubernetes objects, as far as the agent reads and writes it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Any object with a spec and a status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Object<Spec, Status> {
+    #[serde(default)]
+    pub api_version: String,
+    #[serde(default)]
+    pub kind: String,
+    pub metadata: Meta,
+    #[serde(default)]
+    pub spec: Spec,
+    #[serde(default)]
+    pub status: Status,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Meta {
+    #[serde(default)]
+    pub name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    #[serde(default)]
+    pub generation: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owner_references: Vec<OwnerReference>,
+}
+
+impl Meta {
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(String::as_str)
+    }
+
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.get(key).map(String::as_str)
+    }
+
+    pub fn is_deleting(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
+    pub fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == name)
+    }
+
+    /// The owner of this kind, whatever the version of its group.
+    pub fn owner(&self, group: &str, kind: &str) -> Option<&OwnerReference> {
+        let mut owners = self.owner_references.iter();
+        owners.find(|owner| owner.kind == kind && group_of(&owner.api_version) == group)
+    }
+}
+
+/// `cluster.x-k8s.io` of `cluster.x-k8s.io/v1beta2`; the core group is empty.
+pub fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnerReference {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_owner_deletion: Option<bool>,
+}
+
+/// `metav1.Condition`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: ConditionStatus,
+    /// One word in `CamelCase`.
+    pub reason: String,
+    /// A sentence for people; empty when the reason says it all.
+    #[serde(default)]
+    pub message: String,
+    #[serde(default)]
+    pub observed_generation: i64,
+    /// RFC 3339, UTC.
+    pub last_transition_time: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConditionStatus {
+    True,
+    False,
+    #[default]
+    Unknown,
+}
+
+/// What a condition should say now; its time is added by [`merge_conditions`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saying {
+    pub kind: &'static str,
+    pub status: ConditionStatus,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Saying {
+    pub fn yes(kind: &'static str, reason: &'static str) -> Self {
+        Self {
+            kind,
+            status: ConditionStatus::True,
+            reason,
+            message: String::new(),
+        }
+    }
+
+    pub fn no(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            status: ConditionStatus::False,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// The new list: what is said now, with the old time where the status did not change, and what others said.
+pub fn merge_conditions(
+    old: &[Condition],
+    sayings: &[Saying],
+    generation: i64,
+    now: &str,
+) -> Vec<Condition> {
+    let said = |kind: &str| sayings.iter().any(|saying| saying.kind == kind);
+    let mut merged: Vec<Condition> = sayings
+        .iter()
+        .map(|saying| {
+            let before = old.iter().find(|condition| condition.kind == saying.kind);
+            Condition {
+                kind: saying.kind.to_owned(),
+                status: saying.status,
+                reason: saying.reason.to_owned(),
+                message: saying.message.clone(),
+                observed_generation: generation,
+                last_transition_time: before
+                    .filter(|before| before.status == saying.status)
+                    .map_or_else(
+                        || now.to_owned(),
+                        |before| before.last_transition_time.clone(),
+                    ),
+            }
+        })
+        .collect();
+    merged.extend(
+        old.iter()
+            .filter(|condition| !said(&condition.kind))
+            .cloned(),
+    );
+    merged.sort_by(|a, b| a.kind.cmp(&b.kind));
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_keeps_its_time_until_its_status_changes_and_foreign_ones_stay() {
+        let old = merge_conditions(
+            &[],
+            &[Saying::no("Ready", "Waiting", "for a host")],
+            1,
+            "10:00",
+        );
+        let foreign = Condition {
+            kind: "Other".to_owned(),
+            ..Condition::default()
+        };
+        let old = [old, vec![foreign.clone()]].concat();
+        let same = merge_conditions(
+            &old,
+            &[Saying::no("Ready", "Waiting", "for another host")],
+            2,
+            "11:00",
+        );
+        assert_eq!(same.len(), 2);
+        assert_eq!(same[0], foreign);
+        assert_eq!(
+            (
+                same[1].message.as_str(),
+                same[1].last_transition_time.as_str()
+            ),
+            ("for another host", "10:00")
+        );
+        let changed = merge_conditions(&same, &[Saying::yes("Ready", "Ready")], 2, "12:00");
+        assert_eq!(changed[1].last_transition_time, "12:00");
+    }
+
+    #[test]
+    fn an_owner_is_found_by_group_and_kind_and_not_by_version() {
+        let meta = Meta {
+            owner_references: vec![OwnerReference {
+                api_version: "cluster.x-k8s.io/v1beta1".to_owned(),
+                kind: "Machine".to_owned(),
+                name: "m".to_owned(),
+                ..OwnerReference::default()
+            }],
+            ..Meta::default()
+        };
+        assert!(meta.owner("cluster.x-k8s.io", "Machine").is_some());
+        assert!(meta.owner("metal3.io", "Machine").is_none());
+    }
+}

@@ -1,0 +1,241 @@
+//! What `site.yaml` says about the workload cluster.
+
+use std::{fmt, net::Ipv4Addr, str::FromStr};
+
+use super::{ProvisioningConfig, ValueError};
+
+/// What an empty `site.yaml` means. The one switch: with `true` every site gets a cluster unless it says `cluster: none`.
+pub const CLUSTER_BY_DEFAULT: bool = false;
+
+/// What the installed servers are for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterChoice {
+    /// Hosts get the plain operating system image and belong to nobody.
+    None,
+    /// Hosts wait for Cluster API objects that a person applies.
+    Manual,
+    /// The agent writes the Cluster API objects.
+    Generated(ClusterConfig),
+}
+
+/// The workload cluster. Its Kubernetes version is the one on the stick, its name is the site's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    pub control_planes: ControlPlanes,
+    pub workers: Workers,
+    /// The virtual address of the cluster's API: in the provisioning network, leased to nobody.
+    pub endpoint: Ipv4Addr,
+    pub pod_cidr: Ipv4Network,
+    pub service_cidr: Ipv4Network,
+}
+
+/// etcd keeps its data through the loss of a server with three members, and loses more often with two than with one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ControlPlanes {
+    #[default]
+    One,
+    Three,
+}
+
+impl ControlPlanes {
+    pub fn count(self) -> u32 {
+        match self {
+            Self::One => 1,
+            Self::Three => 3,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Workers {
+    /// Every host that the rules allow and that is no control plane.
+    #[default]
+    All,
+    Exactly(u32),
+}
+
+/// Which machines of the cluster a host may become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostRole {
+    #[default]
+    Any,
+    ControlPlane,
+    Worker,
+    /// None: it stays out of the cluster.
+    Spare,
+}
+
+impl HostRole {
+    pub const ALL: [Self; 4] = [Self::Any, Self::ControlPlane, Self::Worker, Self::Spare];
+
+    /// As written in `site.yaml` and in the label of a `BareMetalHost`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::ControlPlane => "control-plane",
+            Self::Worker => "worker",
+            Self::Spare => "spare",
+        }
+    }
+}
+
+impl FromStr for HostRole {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let role = Self::ALL.into_iter().find(|role| role.word() == text);
+        role.ok_or_else(|| {
+            ValueError(format!(
+                "`{text}` is no role; use any, control-plane, worker, or spare (stays out of the cluster)"
+            ))
+        })
+    }
+}
+
+/// A network by its first address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv4Network {
+    first: Ipv4Addr,
+    prefix: u8,
+}
+
+impl Ipv4Network {
+    /// The network that `address` is in.
+    ///
+    /// # Panics
+    /// With a prefix over 32.
+    #[must_use]
+    pub fn around(address: Ipv4Addr, prefix: u8) -> Self {
+        assert!(prefix <= 32, "an IPv4 prefix has at most 32 bits");
+        let host_bits = u32::MAX.checked_shr(u32::from(prefix)).unwrap_or(0);
+        Self {
+            first: Ipv4Addr::from_bits(address.to_bits() & !host_bits),
+            prefix,
+        }
+    }
+
+    pub fn first(&self) -> Ipv4Addr {
+        self.first
+    }
+
+    pub fn prefix(&self) -> u8 {
+        self.prefix
+    }
+
+    pub fn last(&self) -> Ipv4Addr {
+        let host_bits = u32::MAX.checked_shr(u32::from(self.prefix)).unwrap_or(0);
+        Ipv4Addr::from_bits(self.first.to_bits() | host_bits)
+    }
+
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.first <= other.last() && other.first <= self.last()
+    }
+}
+
+impl FromStr for Ipv4Network {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let wrong = || {
+            ValueError(format!(
+                "`{text}` is not an IPv4 network; write it like 10.244.0.0/16"
+            ))
+        };
+        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
+        let address: Ipv4Addr = address.parse().map_err(|_| wrong())?;
+        let prefix = prefix
+            .parse()
+            .ok()
+            .filter(|prefix| *prefix <= 32)
+            .ok_or_else(wrong)?;
+        let network = Self::around(address, prefix);
+        if network.first != address {
+            return Err(ValueError(format!(
+                "`{text}` is an address inside a network; did you mean {network}?"
+            )));
+        }
+        if address.is_loopback()
+            || address.is_multicast()
+            || address.is_link_local()
+            || address.octets()[0] == 0
+        {
+            return Err(ValueError(format!(
+                "{text} cannot be used by pods or services; use a private network such as 10.244.0.0/16"
+            )));
+        }
+        Ok(network)
+    }
+}
+
+impl fmt::Display for Ipv4Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.first, self.prefix)
+    }
+}
+
+impl ProvisioningConfig {
+    pub fn network(&self) -> Ipv4Network {
+        Ipv4Network::around(self.address.address(), self.address.prefix())
+    }
+
+    /// The highest address that is the box's, leased, or `taken` by nobody.
+    pub fn free_address(&self, taken: &[Ipv4Addr]) -> Option<Ipv4Addr> {
+        let net = self.address;
+        let mut at = net.last_host();
+        while at >= net.first_host() {
+            if self.range.contains(at) {
+                at = self.range.first;
+            } else if at != net.address() && !taken.contains(&at) {
+                return Some(at);
+            }
+            at = Ipv4Addr::from_bits(at.to_bits() - 1);
+        }
+        None
+    }
+}
+
+const POD_NETWORKS: [([u8; 4], u8); 3] = [
+    ([10, 244, 0, 0], 16),
+    ([172, 28, 0, 0], 16),
+    ([192, 168, 0, 0], 16),
+];
+const SERVICE_NETWORKS: [([u8; 4], u8); 3] = [
+    ([10, 96, 0, 0], 12),
+    ([172, 29, 0, 0], 16),
+    ([192, 168, 0, 0], 17),
+];
+
+/// The first of the usual networks that overlaps none of `others`.
+fn usual(candidates: &[([u8; 4], u8)], others: &[Ipv4Network]) -> Ipv4Network {
+    let mut networks = candidates
+        .iter()
+        .map(|(first, prefix)| Ipv4Network::around(Ipv4Addr::from(*first), *prefix));
+    networks
+        .find(|network| !others.iter().any(|other| network.overlaps(other)))
+        .expect("two networks cannot overlap three that lie apart")
+}
+
+impl ClusterConfig {
+    /// For pods: 10.244.0.0/16 if it is free.
+    pub(super) fn usual_pods(others: &[Ipv4Network]) -> Ipv4Network {
+        usual(&POD_NETWORKS, others)
+    }
+
+    /// For services: 10.96.0.0/12 if it is free.
+    pub(super) fn usual_services(others: &[Ipv4Network]) -> Ipv4Network {
+        usual(&SERVICE_NETWORKS, others)
+    }
+
+    /// What `cluster: {}` means; `None` when the provisioning network has no address left for the endpoint.
+    pub fn usual(provisioning: &ProvisioningConfig, taken: &[Ipv4Addr]) -> Option<Self> {
+        let site = provisioning.network();
+        let pod_cidr = Self::usual_pods(&[site]);
+        Some(Self {
+            control_planes: ControlPlanes::default(),
+            workers: Workers::default(),
+            endpoint: provisioning.free_address(taken)?,
+            pod_cidr,
+            service_cidr: Self::usual_services(&[site, pod_cidr]),
+        })
+    }
+}

@@ -1,0 +1,195 @@
+//! The key `cluster`: checked last, because it must fit the provisioning network and the hosts' addresses.
+
+use std::net::Ipv4Addr;
+
+use super::{Fields, Walk};
+use crate::site::{
+    ClusterChoice, ClusterConfig, ControlPlanes, Ipv4Network, SiteConfig, ValueError, Workers,
+    cluster::CLUSTER_BY_DEFAULT,
+    schema,
+    yaml::{Node, Place, Value},
+};
+
+/// More than a box can boot.
+const MOST_WORKERS: u32 = 1000;
+
+impl Walk {
+    /// `fits`: nothing was wrong before, so that the cluster can be judged against the rest of the site.
+    pub(super) fn cluster(
+        &mut self,
+        site: &SiteConfig,
+        fields: &Fields<'_>,
+        root: Place,
+        fits: bool,
+    ) -> ClusterChoice {
+        let node = match fields.get("cluster") {
+            Some(node) if !matches!(node.value, Value::Null) => node,
+            _ if !CLUSTER_BY_DEFAULT || !fits => return ClusterChoice::None,
+            _ => {
+                let place = fields.get("provisioning").map_or(root, |node| node.place);
+                return self.generated(site, &Fields::new(), place, fits);
+            }
+        };
+        match &node.value {
+            Value::Text(text) if text == "none" => ClusterChoice::None,
+            Value::Text(text) if text == "manual" => ClusterChoice::Manual,
+            Value::Text(text) => {
+                self.report(node.place, format!("`{text}` is no cluster; use none, manual, or keys such as `controlPlanes: 1`"));
+                ClusterChoice::None
+            }
+            _ => {
+                let keys = self.fields(node, schema::CLUSTER_KEYS, "`cluster`");
+                self.generated(site, &keys, node.place, fits)
+            }
+        }
+    }
+
+    fn generated(
+        &mut self,
+        site: &SiteConfig,
+        fields: &Fields<'_>,
+        place: Place,
+        fits: bool,
+    ) -> ClusterChoice {
+        let control_planes = self.value(fields, "controlPlanes", parse_control_planes);
+        let workers = self.value(fields, "workers", parse_workers);
+        let pods = self.network(site, fields, "podCidr", 8..=22, fits);
+        let services = self.network(site, fields, "serviceCidr", 12..=24, fits);
+        let endpoint = self.value(fields, "endpoint", |text| {
+            parse_endpoint(text, fits.then_some(site))
+        });
+        if !fits {
+            return ClusterChoice::None;
+        }
+        let network = site.provisioning.network();
+        let pod_cidr = pods.unwrap_or_else(|| {
+            let mut others = vec![network];
+            others.extend(services);
+            ClusterConfig::usual_pods(&others)
+        });
+        let service_cidr =
+            services.unwrap_or_else(|| ClusterConfig::usual_services(&[network, pod_cidr]));
+        if pod_cidr.overlaps(&service_cidr) {
+            let better = ClusterConfig::usual_services(&[network, pod_cidr]);
+            let place = fields["serviceCidr"].place;
+            self.report(place, format!("serviceCidr {service_cidr} overlaps podCidr {pod_cidr}; for example use {better}"));
+        }
+        let endpoint = if fields.get("endpoint").is_some_and(|node| is_given(node)) {
+            endpoint
+        } else {
+            let free = site.provisioning.free_address(&taken(site));
+            if free.is_none() {
+                self.report(place, format!(
+                    "the cluster needs an address for its API, and {} has none left that is not leased; make `range` smaller, or say `cluster: none`",
+                    site.provisioning.network()
+                ));
+            }
+            free
+        };
+        // A missing endpoint was reported; the value is then never used.
+        endpoint.map_or(ClusterChoice::None, |endpoint| {
+            ClusterChoice::Generated(ClusterConfig {
+                control_planes: control_planes.unwrap_or_default(),
+                workers: workers.unwrap_or_default(),
+                endpoint,
+                pod_cidr,
+                service_cidr,
+            })
+        })
+    }
+
+    /// A network of the cluster, apart from the site's.
+    fn network(
+        &mut self,
+        site: &SiteConfig,
+        fields: &Fields<'_>,
+        key: &str,
+        sizes: std::ops::RangeInclusive<u8>,
+        fits: bool,
+    ) -> Option<Ipv4Network> {
+        self.value(fields, key, |text| {
+            let network: Ipv4Network = text.parse()?;
+            if !sizes.contains(&network.prefix()) {
+                return Err(ValueError(format!(
+                    "{key} {network} cannot work: its prefix length must be {} to {}",
+                    sizes.start(),
+                    sizes.end()
+                )));
+            }
+            let own = site.provisioning.network();
+            if fits && network.overlaps(&own) {
+                let better = match key {
+                    "podCidr" => ClusterConfig::usual_pods(&[own]),
+                    _ => ClusterConfig::usual_services(&[own]),
+                };
+                return Err(ValueError(format!(
+                    "{key} {network} overlaps the provisioning network {own}; for example use {better}"
+                )));
+            }
+            Ok(network)
+        })
+    }
+}
+
+fn is_given(node: &Node) -> bool {
+    !matches!(node.value, Value::Null)
+}
+
+/// Addresses that hosts were promised.
+fn taken(site: &SiteConfig) -> Vec<Ipv4Addr> {
+    site.hosts.iter().filter_map(|host| host.address).collect()
+}
+
+fn parse_control_planes(text: &str) -> Result<ControlPlanes, ValueError> {
+    match text.parse::<u32>() {
+        Ok(1) => Ok(ControlPlanes::One),
+        Ok(3) => Ok(ControlPlanes::Three),
+        Ok(2) => Err(ValueError(
+            "2 control planes stop when either of them fails, so they are worse than one; use 1 or 3".to_owned(),
+        )),
+        _ => Err(ValueError(format!(
+            "`{text}` control planes are not possible; use 1 or 3"
+        ))),
+    }
+}
+
+fn parse_workers(text: &str) -> Result<Workers, ValueError> {
+    if text == "all" {
+        return Ok(Workers::All);
+    }
+    let count = text.parse().ok().filter(|count| *count <= MOST_WORKERS);
+    count.map(Workers::Exactly).ok_or_else(|| {
+        ValueError(format!(
+            "`{text}` is no number of workers; use all, or 0 to {MOST_WORKERS}"
+        ))
+    })
+}
+
+/// `site` is absent while the network is not known to be right.
+fn parse_endpoint(text: &str, site: Option<&SiteConfig>) -> Result<Ipv4Addr, ValueError> {
+    let address: Ipv4Addr = text.parse().map_err(|_| {
+        ValueError(format!(
+            "`{text}` is not an IPv4 address; write it like 172.22.0.254"
+        ))
+    })?;
+    let Some(site) = site else {
+        return Ok(address);
+    };
+    let (net, range) = (site.provisioning.address, site.provisioning.range);
+    let better = site.provisioning.free_address(&taken(site)).map_or_else(
+        || "; make `range` smaller and use an address outside it".to_owned(),
+        |free| format!("; for example use {free}"),
+    );
+    let why = if !net.has_host(address) {
+        format!("is not a host address in the network of {net}")
+    } else if address == net.address() {
+        "is the box's own address".to_owned()
+    } else if range.contains(address) {
+        format!("is inside the range {range} that is leased to servers")
+    } else if taken(site).contains(&address) {
+        "is promised to one of `hosts`".to_owned()
+    } else {
+        return Ok(address);
+    };
+    Err(ValueError(format!("the endpoint {address} {why}{better}")))
+}

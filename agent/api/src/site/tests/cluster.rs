@@ -1,0 +1,223 @@
+//! The key `cluster` and the role of a host.
+
+use std::net::Ipv4Addr;
+
+use super::{super::*, problems};
+
+fn generated(text: &str) -> ClusterConfig {
+    match parse_site(text).unwrap().cluster {
+        ClusterChoice::Generated(cluster) => cluster,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_words_and_the_default() {
+    let by_default = SiteConfig::default().cluster;
+    assert_eq!(
+        matches!(by_default, ClusterChoice::Generated(_)),
+        cluster::CLUSTER_BY_DEFAULT
+    );
+    for (text, expected) in [
+        ("cluster: none", ClusterChoice::None),
+        ("cluster: manual", ClusterChoice::Manual),
+        ("cluster:", by_default),
+    ] {
+        assert_eq!(parse_site(text).unwrap().cluster, expected, "{text}");
+    }
+    assert_eq!(
+        SiteConfig::for_a_refused_file().cluster,
+        ClusterChoice::None
+    );
+}
+
+#[test]
+fn an_empty_cluster_is_one_control_plane_and_all_others_as_workers() {
+    let cluster = generated("cluster: {}");
+    assert_eq!(
+        cluster,
+        ClusterConfig {
+            control_planes: ControlPlanes::One,
+            workers: Workers::All,
+            endpoint: Ipv4Addr::new(172, 22, 0, 254),
+            pod_cidr: "10.244.0.0/16".parse().unwrap(),
+            service_cidr: "10.96.0.0/12".parse().unwrap(),
+        }
+    );
+    assert_eq!(
+        Some(cluster),
+        ClusterConfig::usual(&SiteConfig::default().provisioning, &[])
+    );
+}
+
+#[test]
+fn a_full_cluster_is_read_whole() {
+    let text = "cluster:\n  controlPlanes: 3\n  workers: 5\n  endpoint: 172.22.0.99\n  podCidr: 10.10.0.0/16\n  serviceCidr: 10.11.0.0/16\n";
+    assert_eq!(
+        generated(text),
+        ClusterConfig {
+            control_planes: ControlPlanes::Three,
+            workers: Workers::Exactly(5),
+            endpoint: Ipv4Addr::new(172, 22, 0, 99),
+            pod_cidr: "10.10.0.0/16".parse().unwrap(),
+            service_cidr: "10.11.0.0/16".parse().unwrap(),
+        }
+    );
+}
+
+#[test]
+fn defaults_make_way_for_the_site() {
+    for (text, endpoint, pods, services) in [
+        (
+            "provisioning: {range: 172.22.0.100-172.22.0.254}\ncluster: {}",
+            "172.22.0.99",
+            "10.244.0.0/16",
+            "10.96.0.0/12",
+        ),
+        (
+            "hosts: [{mac: '52:54:00:12:34:56', address: 172.22.0.254}]\ncluster: {}",
+            "172.22.0.253",
+            "10.244.0.0/16",
+            "10.96.0.0/12",
+        ),
+        (
+            "provisioning: {address: 172.22.0.254/24}\ncluster: {}",
+            "172.22.0.253",
+            "10.244.0.0/16",
+            "10.96.0.0/12",
+        ),
+        (
+            "provisioning: {address: 10.0.0.1/8}\ncluster: {}",
+            "10.255.255.254",
+            "172.28.0.0/16",
+            "172.29.0.0/16",
+        ),
+        (
+            "cluster: {serviceCidr: 10.244.0.0/16}",
+            "172.22.0.254",
+            "172.28.0.0/16",
+            "10.244.0.0/16",
+        ),
+        (
+            "cluster: {podCidr: 10.100.0.0/16}",
+            "172.22.0.254",
+            "10.100.0.0/16",
+            "172.29.0.0/16",
+        ),
+    ] {
+        let cluster = generated(text);
+        assert_eq!(
+            (
+                cluster.endpoint.to_string().as_str(),
+                cluster.pod_cidr.to_string().as_str(),
+                cluster.service_cidr.to_string().as_str()
+            ),
+            (endpoint, pods, services),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_what_would() {
+    for (text, expected) in [
+        (
+            "cluster: {controlPlanes: 2}",
+            "line 1, column 26: 2 control planes stop when either of them fails, so they are worse than one; use 1 or 3",
+        ),
+        ("cluster: {controlPlanes: 5}", "use 1 or 3"),
+        ("cluster: {controlPlanes: all}", "use 1 or 3"),
+        ("cluster: {workers: some}", "use all, or 0 to 1000"),
+        ("cluster: {workers: -1}", "use all, or 0 to 1000"),
+        ("cluster: {worker: 1}", "did you mean `workers`?"),
+        (
+            "cluster: non",
+            "`non` is no cluster; use none, manual, or keys such as `controlPlanes: 1`",
+        ),
+        (
+            "cluster: [1]",
+            "`cluster` consists of keys (controlPlanes, workers, endpoint, podCidr, serviceCidr)",
+        ),
+        (
+            "cluster: {endpoint: 172.23.0.5}",
+            "the endpoint 172.23.0.5 is not a host address in the network of 172.22.0.1/24; for example use 172.22.0.254",
+        ),
+        (
+            "cluster: {endpoint: 172.22.0.150}",
+            "is inside the range 172.22.0.100-172.22.0.250 that is leased to servers; for example use 172.22.0.254",
+        ),
+        (
+            "cluster: {endpoint: 172.22.0.1}",
+            "is the box's own address; for example use 172.22.0.254",
+        ),
+        (
+            "hosts: [{mac: '52:54:00:12:34:56', address: 172.22.0.9}]\ncluster: {endpoint: 172.22.0.9}",
+            "line 2, column 21: the endpoint 172.22.0.9 is promised to one of `hosts`",
+        ),
+        ("cluster: {endpoint: vip}", "`vip` is not an IPv4 address"),
+        (
+            "cluster: {podCidr: 172.22.0.0/16}",
+            "podCidr 172.22.0.0/16 overlaps the provisioning network 172.22.0.0/24; for example use 10.244.0.0/16",
+        ),
+        (
+            "cluster: {serviceCidr: 172.16.0.0/12}",
+            "serviceCidr 172.16.0.0/12 overlaps the provisioning network 172.22.0.0/24; for example use 10.96.0.0/12",
+        ),
+        (
+            "cluster: {podCidr: 10.0.0.0/9, serviceCidr: 10.96.0.0/16}",
+            "line 1, column 45: serviceCidr 10.96.0.0/16 overlaps podCidr 10.0.0.0/9; for example use 172.29.0.0/16",
+        ),
+        (
+            "cluster: {podCidr: 10.244.0.1/16}",
+            "did you mean 10.244.0.0/16?",
+        ),
+        (
+            "cluster: {podCidr: 10.244.0.0/24}",
+            "its prefix length must be 8 to 22",
+        ),
+        (
+            "cluster: {serviceCidr: 10.0.0.0/8}",
+            "its prefix length must be 12 to 24",
+        ),
+        ("cluster: {podCidr: 10.244.0.0}", "is not an IPv4 network"),
+        (
+            "cluster: {podCidr: 10.244.0.0/33}",
+            "is not an IPv4 network",
+        ),
+        ("cluster: {podCidr: 224.0.0.0/16}", "cannot be used by pods"),
+        (
+            "provisioning: {address: 10.0.0.1/30}\ncluster: {}",
+            "line 2, column 10: the cluster needs an address for its API, and 10.0.0.0/30 has none left",
+        ),
+        (
+            "hosts: [{mac: '52:54:00:12:34:56', role: master}]",
+            "`master` is no role; use any, control-plane, worker, or spare",
+        ),
+    ] {
+        let found = problems(text);
+        assert!(
+            found.len() == 1 && found[0].contains(expected),
+            "{text}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_network_does_not_accuse_the_cluster_too() {
+    let text =
+        "provisioning: {address: nonsense}\ncluster: {endpoint: 10.0.0.1, podCidr: 172.22.0.0/16}";
+    assert_eq!(problems(text).len(), 1);
+    let text = "install: blnk\ncluster: {controlPlanes: 2, podCidr: x}";
+    assert_eq!(problems(text).len(), 3, "its own mistakes are told at once");
+}
+
+#[test]
+fn a_host_has_the_role_that_the_file_gives_it() {
+    let text = "hosts: [{mac: '52:54:00:12:34:56', role: spare}]";
+    let site = parse_site(text).unwrap();
+    assert_eq!(
+        site.role(MacAddr([0x52, 0x54, 0, 0x12, 0x34, 0x56])),
+        HostRole::Spare
+    );
+    assert_eq!(site.role(MacAddr([2; 6])), HostRole::Any);
+}

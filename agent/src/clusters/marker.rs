@@ -1,0 +1,79 @@
+//! `ConfigMap firstlight-cluster`: what the agent made, so that it makes it once; and whether a spare host is free, for the
+//! admission policy that refuses an upgrade which cannot work (`cluster-policy.yaml`).
+
+use firstlight_api::site::ClusterConfig;
+use serde_json::{Value, json};
+
+use super::{NAMESPACE as HOSTS, replicas};
+use crate::machines::{Action, Steps, world::World};
+
+pub const NAMESPACE: &str = super::NAMESPACE;
+pub const NAME: &str = "firstlight-cluster";
+const CLUSTER: &str = "cluster";
+const STATE: &str = "state";
+const FIXED: &str = "addresses";
+/// Its own object: it changes while the other must not.
+pub const SPARE_NAME: &str = "firstlight-spare";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Marker {
+    Absent,
+    Creating,
+    Created { cluster: String, config: String },
+}
+
+pub fn read(world: &World) -> Marker {
+    let Some(data) = &world.marker else {
+        return Marker::Absent;
+    };
+    let text = |key: &str| data.get(key).cloned().unwrap_or_default();
+    if text(STATE) == "created" {
+        Marker::Created {
+            cluster: text(CLUSTER),
+            config: text(FIXED),
+        }
+    } else {
+        Marker::Creating
+    }
+}
+
+/// What cannot be changed in a running cluster.
+pub fn fixed(config: &ClusterConfig) -> String {
+    format!(
+        "endpoint {}, podCidr {}, serviceCidr {}",
+        config.endpoint, config.pod_cidr, config.service_cidr
+    )
+}
+
+pub fn creating(cluster: &str, config: &ClusterConfig) -> Value {
+    marker(cluster, config, "creating")
+}
+
+pub fn created(cluster: &str, config: &ClusterConfig) -> Value {
+    marker(cluster, config, "created")
+}
+
+fn marker(cluster: &str, config: &ClusterConfig, state: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "data": {CLUSTER: cluster, STATE: state, FIXED: fixed(config)},
+    })
+}
+
+/// Written when it changes.
+pub fn keep_spare(world: &World) -> Option<Steps> {
+    if world.control_planes.is_empty() {
+        return None;
+    }
+    let free = replicas::has_spare_for_control_plane(world, HOSTS);
+    (world.spare != Some(free)).then(|| {
+        vec![Action::Put(json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": SPARE_NAME, "namespace": NAMESPACE},
+            "data": {"controlPlane": free.to_string()},
+        }))]
+    })
+}

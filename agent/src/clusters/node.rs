@@ -1,0 +1,84 @@
+//! What every node of the cluster is told through cloud-init, beyond what kubeadm makes: a way to services, and on control
+//! planes the virtual address. Where images come from is the node image's own affair (`firstlight-bootstrap`).
+//!
+//! Files are jinja templates: `{{ ds.meta_data.KEY }}` is filled in on the node from the metadata that `machines` writes.
+
+use std::net::Ipv4Addr;
+
+use firstlight_api::site::{ClusterConfig, SiteConfig};
+use serde_json::{Value, json};
+
+pub fn files(config: &ClusterConfig) -> Vec<Value> {
+    // A site has no default route: without this, the kernel has no way to a service's address before kube-proxy's rules send
+    // the packet elsewhere.
+    vec![
+        file(
+            "/etc/systemd/network/05-services.netdev",
+            "[NetDev]\nName=services0\nKind=dummy\n",
+        ),
+        file(
+            "/etc/systemd/network/05-services.network",
+            &format!(
+                "[Match]\nName=services0\n\n[Network]\nLinkLocalAddressing=no\nConfigureWithoutCarrier=yes\n\n[Link]\nRequiredForOnline=no\n\n[Route]\nDestination={}\nScope=link\n",
+                config.service_cidr
+            ),
+        ),
+    ]
+}
+
+pub fn commands() -> Vec<String> {
+    vec!["networkctl reload".to_owned()]
+}
+
+/// For control planes: keepalived holds the endpoint's address, also if there is only one.
+pub fn endpoint_file(config: &ClusterConfig) -> Value {
+    file(
+        "/etc/keepalived/keepalived.conf",
+        &keepalived(config.endpoint),
+    )
+}
+
+/// The interface is the one that has the node's address.
+pub fn endpoint_commands() -> Vec<String> {
+    vec![
+        "sed -i \"s/@INTERFACE@/$(ip -o -4 address show to {{ ds.meta_data.local_ipv4 }}/32 | awk '{print $2}')/\" /etc/keepalived/keepalived.conf".to_owned(),
+        "systemctl enable --now keepalived".to_owned(),
+    ]
+}
+
+/// All nodes begin as backup with one priority; a running API server lifts it. So the first node gets the address before its
+/// API server runs, and one that joins later does not take it away.
+fn keepalived(endpoint: Ipv4Addr) -> String {
+    // Unique among the site's segment as long as no two clusters' endpoints end alike.
+    let router = endpoint.octets()[3].max(1);
+    format!(
+        "global_defs {{\n    enable_script_security\n}}\n\n\
+         vrrp_track_process api {{\n    process kube-apiserver\n    weight 50\n    delay 3\n}}\n\n\
+         vrrp_instance endpoint {{\n    state BACKUP\n    interface @INTERFACE@\n    virtual_router_id {router}\n    priority 100\n    \
+         advert_int 1\n    virtual_ipaddress {{\n        {endpoint}/32\n    }}\n    track_process {{\n        api\n    }}\n}}\n"
+    )
+}
+
+pub fn users(site: &SiteConfig) -> Vec<Value> {
+    if site.ssh_keys.is_empty() {
+        return Vec::new();
+    }
+    let keys: Vec<&str> = site
+        .ssh_keys
+        .iter()
+        .map(firstlight_api::site::SshKey::as_str)
+        .collect();
+    vec![json!({
+        "name": "admin",
+        "gecos": "Site operator",
+        "groups": "sudo",
+        "shell": "/bin/bash",
+        "sudo": "ALL=(ALL) NOPASSWD:ALL",
+        "lockPassword": true,
+        "sshAuthorizedKeys": keys,
+    })]
+}
+
+fn file(path: &str, content: &str) -> Value {
+    json!({"path": path, "owner": "root:root", "permissions": "0644", "content": content})
+}

@@ -1,0 +1,299 @@
+//! The Cluster API objects of one cluster. Pure: golden files in `golden/` show them whole.
+//!
+//! Timeouts are those of slow machines: an emulated or old server takes minutes where kubeadm expects seconds.
+
+use firstlight_api::{
+    capi, capm3,
+    site::{ClusterConfig, ControlPlanes, SiteConfig},
+};
+use serde_json::{Value, json};
+
+use super::{
+    NAMESPACE, flannel, node,
+    replicas::{Counts, WRITTEN},
+    stick::Stick,
+};
+
+/// Where nodes find images, with exactly the tags that kubeadm asks for; containerd finds the box behind the name.
+pub const IMAGE_REPOSITORY: &str = "registry.firstlight.internal/kubernetes";
+const API_PORT: u16 = 6443;
+
+/// Waiting for pods to leave a server; until then the removal stops, and says why.
+const DRAIN_SECONDS: u32 = 1800;
+const VOLUME_SECONDS: u32 = 600;
+const NODE_DELETION_SECONDS: u32 = 60;
+
+pub fn control_plane_name(cluster: &str) -> String {
+    format!("{cluster}-control-plane")
+}
+
+pub fn workers_name(cluster: &str) -> String {
+    format!("{cluster}-workers")
+}
+
+/// All objects, in the order in which they are made: what is referred to comes first.
+pub fn render(
+    site: &SiteConfig,
+    config: &ClusterConfig,
+    stick: &Stick,
+    counts: Counts,
+) -> Vec<Value> {
+    let cluster = site.name.as_str();
+    let (control_plane, workers) = (control_plane_name(cluster), workers_name(cluster));
+    let mut objects = vec![
+        metal3_cluster(cluster, config),
+        machine_template(cluster, &control_plane, stick),
+        machine_template(cluster, &workers, stick),
+        kubeadm_control_plane(site, config, stick, counts),
+        kubeadm_config_template(site, config),
+        self::cluster(cluster, config),
+        machine_deployment(cluster, &workers, stick, counts),
+    ];
+    objects.extend(flannel::render(cluster, config, stick));
+    objects
+}
+
+pub fn object(api_version: &str, kind: &str, cluster: &str, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {capi::CLUSTER_LABEL: cluster},
+        },
+        "spec": spec,
+    })
+}
+
+fn core(kind: &str, cluster: &str, name: &str, spec: &Value) -> Value {
+    object("cluster.x-k8s.io/v1beta2", kind, cluster, name, spec)
+}
+
+fn reference(group: &str, kind: &str, name: &str) -> Value {
+    json!({"apiGroup": group, "kind": kind, "name": name})
+}
+
+fn cluster(name: &str, config: &ClusterConfig) -> Value {
+    let mut cluster = core(
+        "Cluster",
+        name,
+        name,
+        &json!({
+            "clusterNetwork": {
+                "pods": {"cidrBlocks": [config.pod_cidr.to_string()]},
+                "services": {"cidrBlocks": [config.service_cidr.to_string()]},
+                "serviceDomain": "cluster.local",
+            },
+            "controlPlaneRef": reference(
+                capi::CONTROL_PLANE_GROUP,
+                "KubeadmControlPlane",
+                &control_plane_name(name),
+            ),
+            "infrastructureRef": reference(capm3::GROUP, "Metal3Cluster", name),
+        }),
+    );
+    cluster["metadata"]["labels"][flannel::LABEL] = json!(flannel::LABEL_VALUE);
+    cluster
+}
+
+fn metal3_cluster(name: &str, config: &ClusterConfig) -> Value {
+    object(
+        capm3::API_VERSION,
+        "Metal3Cluster",
+        name,
+        name,
+        &json!({
+            "controlPlaneEndpoint": {"host": config.endpoint.to_string(), "port": API_PORT},
+            // Each kubelet is given its provider ID.
+            "cloudProviderEnabled": true,
+        }),
+    )
+}
+
+fn machine_template(cluster: &str, name: &str, stick: &Stick) -> Value {
+    object(
+        capm3::API_VERSION,
+        "Metal3MachineTemplate",
+        cluster,
+        name,
+        &json!({
+            "nodeReuse": true,
+            "template": {"spec": {
+                "image": {
+                    "url": format!("http://{}/images/{}.raw.zst", stick.address, stick.image),
+                    "checksum": stick.image_sha256,
+                    "checksumType": "sha256",
+                    "diskFormat": "raw",
+                },
+                "automatedCleaningMode": "metadata",
+            }},
+        }),
+    )
+}
+
+fn deletion() -> Value {
+    json!({
+        "nodeDrainTimeoutSeconds": DRAIN_SECONDS,
+        "nodeVolumeDetachTimeoutSeconds": VOLUME_SECONDS,
+        "nodeDeletionTimeoutSeconds": NODE_DELETION_SECONDS,
+    })
+}
+
+fn timeouts() -> Value {
+    json!({
+        "controlPlaneComponentHealthCheckSeconds": 900,
+        "kubeletHealthCheckSeconds": 600,
+        "kubernetesAPICallSeconds": 600,
+        "etcdAPICallSeconds": 600,
+        "tlsBootstrapSeconds": 900,
+        "discoverySeconds": 900,
+    })
+}
+
+fn arguments(pairs: &[(&str, &str)]) -> Value {
+    pairs
+        .iter()
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect()
+}
+
+/// The node is called like its host, and known by the provider ID that its machine was given.
+fn node_registration() -> Value {
+    json!({
+        "name": "{{ ds.meta_data.local_hostname }}",
+        "kubeletExtraArgs": arguments(&[
+            ("node-ip", "{{ ds.meta_data.local_ipv4 }}"),
+            ("node-labels", "metal3.io/uuid={{ ds.meta_data.uuid }}"),
+            ("provider-id", "metal3://{{ ds.meta_data.providerid }}"),
+        ]),
+    })
+}
+
+fn advertised() -> Value {
+    json!({"advertiseAddress": "{{ ds.meta_data.local_ipv4 }}", "bindPort": API_PORT})
+}
+
+fn kubeadm_control_plane(
+    site: &SiteConfig,
+    config: &ClusterConfig,
+    stick: &Stick,
+    counts: Counts,
+) -> Value {
+    let cluster = site.name.as_str();
+    let name = control_plane_name(cluster);
+    let mut files = node::files(config);
+    files.push(node::endpoint_file(config));
+    let commands = [node::commands(), node::endpoint_commands()].concat();
+    let max_surge = match config.control_planes {
+        ControlPlanes::One => 1,
+        // One after the other in its place: no spare server is needed.
+        ControlPlanes::Three => 0,
+    };
+    let mut spec = json!({
+        "replicas": counts.control_planes,
+        "version": stick.kubernetes,
+        "machineTemplate": {"spec": {
+            "infrastructureRef": reference(capm3::GROUP, "Metal3MachineTemplate", &name),
+            "deletion": deletion(),
+        }},
+        "rollout": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": max_surge}}},
+        "kubeadmConfigSpec": {
+            "format": "cloud-config",
+            "clusterConfiguration": {
+                "imageRepository": IMAGE_REPOSITORY,
+                "etcd": {"local": {
+                    // A slow disk is no reason for a new leader.
+                    "extraArgs": arguments(&[("election-timeout", "5000"), ("heartbeat-interval", "500")]),
+                }},
+            },
+            "initConfiguration": {
+                "nodeRegistration": node_registration(),
+                "localAPIEndpoint": advertised(),
+                "timeouts": timeouts(),
+            },
+            "joinConfiguration": {
+                "nodeRegistration": node_registration(),
+                "controlPlane": {"localAPIEndpoint": advertised()},
+                "timeouts": timeouts(),
+            },
+            "files": files,
+            "preKubeadmCommands": commands,
+        },
+    });
+    add_users(&mut spec["kubeadmConfigSpec"], site);
+    let mut object = object(
+        "controlplane.cluster.x-k8s.io/v1beta2",
+        "KubeadmControlPlane",
+        cluster,
+        &name,
+        &spec,
+    );
+    object["metadata"]["annotations"] = json!({
+        WRITTEN: counts.control_planes.to_string(),
+    });
+    object
+}
+
+fn kubeadm_config_template(site: &SiteConfig, config: &ClusterConfig) -> Value {
+    let cluster = site.name.as_str();
+    let mut spec = json!({
+        "format": "cloud-config",
+        "joinConfiguration": {
+            "nodeRegistration": node_registration(),
+            "timeouts": timeouts(),
+        },
+        "files": node::files(config),
+        "preKubeadmCommands": node::commands(),
+    });
+    add_users(&mut spec, site);
+    object(
+        "bootstrap.cluster.x-k8s.io/v1beta2",
+        "KubeadmConfigTemplate",
+        cluster,
+        &workers_name(cluster),
+        &json!({"template": {"spec": spec}}),
+    )
+}
+
+fn add_users(spec: &mut Value, site: &SiteConfig) {
+    let users = node::users(site);
+    if !users.is_empty() {
+        spec["users"] = json!(users);
+    }
+}
+
+fn machine_deployment(cluster: &str, name: &str, stick: &Stick, counts: Counts) -> Value {
+    let labels = json!({capi::CLUSTER_LABEL: cluster, capi::DEPLOYMENT_LABEL: name});
+    let mut object = core(
+        "MachineDeployment",
+        cluster,
+        name,
+        &json!({
+            "clusterName": cluster,
+            "replicas": counts.workers,
+            "selector": {"matchLabels": labels},
+            "rollout": {"strategy": {
+                "type": "RollingUpdate",
+                // In place of the same servers: none needs to be spare.
+                "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+            }},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "clusterName": cluster,
+                    "version": stick.kubernetes,
+                    "bootstrap": {"configRef": reference(
+                        capi::BOOTSTRAP_GROUP,
+                        "KubeadmConfigTemplate",
+                        name,
+                    )},
+                    "infrastructureRef": reference(capm3::GROUP, "Metal3MachineTemplate", name),
+                    "deletion": deletion(),
+                },
+            },
+        }),
+    );
+    object["metadata"]["annotations"] = json!({WRITTEN: counts.workers.to_string()});
+    object
+}

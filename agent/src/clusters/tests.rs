@@ -1,0 +1,366 @@
+#![allow(clippy::unwrap_used)]
+
+use firstlight_api::site::{SiteConfig, parse_site};
+use serde_json::{Value, json};
+
+use super::{replicas::Counts, *};
+use crate::machines::Kind;
+
+const KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1pLbFSTpHvJ0hSWRnUGMvKxQ2g1YMxPvvqj5vJXc0f ann@desk";
+
+fn stick() -> Stick {
+    Stick {
+        kubernetes: "v1.36.3".into(),
+        flannel: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: flannel}\ndata: {network: @POD_CIDR@}\n".into(),
+        image: "node".into(),
+        image_sha256: "ab".repeat(32),
+        address: "172.22.0.1".parse().unwrap(),
+    }
+}
+
+fn site(text: &str) -> SiteConfig {
+    parse_site(text).unwrap()
+}
+
+fn config(site: &SiteConfig) -> ClusterConfig {
+    match &site.cluster {
+        ClusterChoice::Generated(config) => config.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// `UPDATE_GOLDEN=1 cargo test -p firstlight-agent --lib clusters` renews the files; read the difference then.
+#[test]
+fn the_objects_of_a_cluster_are_as_they_were() {
+    for (name, text, counts) in [
+        (
+            "one",
+            "name: lab\ncluster: {}\n".to_owned(),
+            Counts {
+                control_planes: 1,
+                workers: 2,
+            },
+        ),
+        (
+            "three",
+            format!(
+                "name: rack-7\nprovisioning: {{address: 10.0.0.1/16}}\nsshKeys: ['{KEY}']\n\
+                 cluster: {{controlPlanes: 3, endpoint: 10.0.9.9, podCidr: 10.128.0.0/14, serviceCidr: 10.96.0.0/16}}\n"
+            ),
+            Counts {
+                control_planes: 3,
+                workers: 0,
+            },
+        ),
+    ] {
+        let site = site(&text);
+        let objects = render(&site, &config(&site), &stick(), counts);
+        let mut found = String::new();
+        for object in &objects {
+            found.push_str(&serde_json::to_string_pretty(object).unwrap());
+            found.push('\n');
+        }
+        let path = format!(
+            "{}/src/clusters/golden/{name}.json",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::create_dir_all(std::path::Path::new(&path).parent().unwrap()).unwrap();
+            std::fs::write(&path, &found).unwrap();
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            found == golden,
+            "{path} changed; renew it with UPDATE_GOLDEN=1 and read the difference"
+        );
+    }
+}
+
+#[test]
+fn nothing_of_a_cluster_comes_from_outside_the_site() {
+    let site = site("cluster: {}");
+    let text = json!(render(
+        &site,
+        &config(&site),
+        &stick(),
+        Counts {
+            control_planes: 1,
+            workers: 1
+        }
+    ))
+    .to_string();
+    for name in [
+        "registry.k8s.io",
+        "docker.io",
+        "ghcr.io",
+        "quay.io",
+        "@POD_CIDR@",
+    ] {
+        assert!(!text.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn the_pod_network_is_told_its_addresses() {
+    let site = site("cluster: {podCidr: 10.200.0.0/16}");
+    let counts = Counts {
+        control_planes: 1,
+        workers: 1,
+    };
+    let objects = render(&site, &config(&site), &stick(), counts);
+    let mut texts = objects
+        .iter()
+        .filter_map(|object| object["data"]["flannel.yaml"].as_str());
+    assert!(texts.next().unwrap().contains("network: 10.200.0.0/16"));
+}
+
+/// Hosts by name, role and state; a consumer claims them.
+fn world(site: SiteConfig, hosts: &[(&str, &str, &str, Option<&str>)]) -> World {
+    let mut world = World {
+        site: site.into(),
+        ..World::default()
+    };
+    for (name, role, state, consumer) in hosts {
+        let mut host = json!({
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"firstlight.internal/role": role}},
+            "spec": {"online": true},
+            "status": {"provisioning": {"state": state}},
+        });
+        if let Some(consumer) = consumer {
+            host["spec"]["consumerRef"] = json!({
+                "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "Metal3Machine", "name": consumer, "namespace": NAMESPACE,
+            });
+            let control_plane = consumer.starts_with("cp");
+            let mut labels = json!({"cluster.x-k8s.io/cluster-name": "firstlight"});
+            if control_plane {
+                labels["cluster.x-k8s.io/control-plane"] = json!("");
+            }
+            let owner = json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": consumer, "uid": "1"}]);
+            let machine = json!({"metadata": {"name": consumer, "namespace": NAMESPACE, "labels": labels, "ownerReferences": owner}});
+            let machine: firstlight_api::capm3::Metal3Machine =
+                serde_json::from_value(machine).unwrap();
+            world
+                .metal3_machines
+                .insert(Key::of(&machine.metadata), machine);
+            let owner: firstlight_api::capi::Machine = serde_json::from_value(
+                json!({"metadata": {"name": consumer, "namespace": NAMESPACE}}),
+            )
+            .unwrap();
+            world.machines.insert(Key::of(&owner.metadata), owner);
+        }
+        let host: crate::machines::world::Host = serde_json::from_value(host).unwrap();
+        world.hosts.insert(Key::of(&host.metadata), host);
+    }
+    world
+}
+
+#[test]
+fn workers_follow_the_hosts() {
+    let a = "available";
+    let p = "provisioned";
+    for (what, text, hosts, workers) in [
+        ("no host", "cluster: {}", vec![], 0),
+        (
+            "the first is the control plane",
+            "cluster: {}",
+            vec![("n1", "any", a, None)],
+            0,
+        ),
+        (
+            "the second is a worker",
+            "cluster: {}",
+            vec![("n1", "any", a, None), ("n2", "any", a, None)],
+            1,
+        ),
+        (
+            "the control plane is there",
+            "cluster: {}",
+            vec![("n1", "any", p, Some("cp")), ("n2", "any", a, None)],
+            1,
+        ),
+        (
+            "all are there",
+            "cluster: {}",
+            vec![("n1", "any", p, Some("cp")), ("n2", "any", p, Some("w1"))],
+            1,
+        ),
+        (
+            "a worker is being cleaned",
+            "cluster: {}",
+            vec![
+                ("n1", "any", p, Some("cp")),
+                ("n2", "any", "deprovisioning", Some("w1")),
+            ],
+            1,
+        ),
+        (
+            "three control planes come first",
+            "cluster: {controlPlanes: 3}",
+            vec![
+                ("n1", "any", a, None),
+                ("n2", "any", a, None),
+                ("n3", "any", a, None),
+                ("n4", "any", a, None),
+            ],
+            1,
+        ),
+        (
+            "roles",
+            "cluster: {}",
+            vec![
+                ("n1", "control-plane", a, None),
+                ("n2", "worker", a, None),
+                ("n3", "spare", a, None),
+                ("n4", "any", a, None),
+            ],
+            2,
+        ),
+        (
+            "not yet available",
+            "cluster: {}",
+            vec![
+                ("n1", "any", p, Some("cp")),
+                ("n2", "any", "inspecting", None),
+            ],
+            0,
+        ),
+        (
+            "a worker that became a spare",
+            "cluster: {}",
+            vec![("n1", "any", p, Some("cp")), ("n2", "spare", p, Some("w1"))],
+            0,
+        ),
+        ("a number is a number", "cluster: {workers: 7}", vec![], 7),
+    ] {
+        let site = site(text);
+        let config = config(&site);
+        let world = world(site, &hosts);
+        assert_eq!(
+            replicas::wanted(&world, &config, "firstlight").workers,
+            workers,
+            "{what}"
+        );
+    }
+}
+
+fn deployment(replicas: u32, written: &str) -> firstlight_api::capi::Replicated {
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": "firstlight-workers", "namespace": NAMESPACE, "resourceVersion": "7",
+            "annotations": {replicas::WRITTEN: written},
+        },
+        "spec": {"replicas": replicas, "clusterName": "firstlight"},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_count_that_a_person_set_stays_until_the_wish_changes() {
+    let hosts = [
+        ("n1", "any", "provisioned", Some("cp")),
+        ("n2", "any", "available", None),
+    ];
+    for (replicas, written, changes) in [
+        (1, "1", false),
+        (0, "1", false),
+        (5, "1", false),
+        (0, "0", true),
+        (1, "", true),
+    ] {
+        let site = site("cluster: {}");
+        let config = config(&site);
+        let mut world = world(site, &hosts);
+        let found = deployment(replicas, written);
+        world.deployments.insert(Key::of(&found.metadata), found);
+        let plan = replicas::plan(&world, &config, "firstlight");
+        let expected = vec![Action::Patch {
+            kind: Kind::Deployment,
+            key: Key::new(NAMESPACE, "firstlight-workers"),
+            version: Some("7".into()),
+            patch: json!({"metadata": {"annotations": {replicas::WRITTEN: "1"}}, "spec": {"replicas": 1}}),
+        }];
+        assert_eq!(
+            plan,
+            if changes { vec![expected] } else { vec![] },
+            "{replicas} {written}"
+        );
+    }
+}
+
+#[test]
+fn the_machine_on_a_host_that_leaves_goes_first() {
+    let site = site("cluster: {}");
+    let config = config(&site);
+    let world = world(
+        site,
+        &[
+            ("n1", "any", "provisioned", Some("cp")),
+            ("n2", "spare", "provisioned", Some("w1")),
+        ],
+    );
+    let plan = replicas::plan(&world, &config, "firstlight");
+    assert!(
+        matches!(&plan[..], [steps] if matches!(&steps[..], [Action::Patch { kind: Kind::Machine, key, .. }] if key.name == "w1")),
+        "{plan:?}"
+    );
+}
+
+#[test]
+fn a_cluster_is_made_once() {
+    let site = site("cluster: {}");
+    let config = config(&site);
+    let mut world = world(site, &[]);
+    let (plan_before, problems) = plan(&world, Some(&stick()));
+    assert!(problems.is_empty());
+    let steps = &plan_before[0];
+    assert_eq!(
+        steps.first(),
+        Some(&Action::Put(marker::creating("firstlight", &config)))
+    );
+    assert_eq!(
+        steps.last(),
+        Some(&Action::Put(marker::created("firstlight", &config)))
+    );
+    assert!(
+        plan(&world, None).0.is_empty(),
+        "without the stick's versions it waits"
+    );
+
+    let data = |object: Value| serde_json::from_value(object["data"].clone()).unwrap();
+    world.marker = Some(data(marker::creating("firstlight", &config)));
+    assert_eq!(
+        plan(&world, Some(&stick())).0,
+        plan_before,
+        "cut in the middle, it goes on"
+    );
+
+    world.marker = Some(data(marker::created("firstlight", &config)));
+    let (after, problems) = plan(&world, Some(&stick()));
+    assert!(
+        after.is_empty(),
+        "a deleted cluster stays deleted: {after:?}"
+    );
+    assert!(problems[0].what.contains("was deleted"), "{problems:?}");
+
+    let found: firstlight_api::capi::Cluster =
+        serde_json::from_value(json!({"metadata": {"name": "firstlight", "namespace": NAMESPACE}}))
+            .unwrap();
+    world.clusters.insert(Key::of(&found.metadata), found);
+    assert_eq!(plan(&world, Some(&stick())), (vec![], vec![]));
+
+    let mut other = (*world.site).clone();
+    other.cluster = ClusterChoice::Generated(ClusterConfig {
+        endpoint: "172.22.0.99".parse().unwrap(),
+        ..config
+    });
+    world.site = other.into();
+    let (after, problems) = plan(&world, Some(&stick()));
+    assert!(after.is_empty());
+    assert!(
+        problems[0]
+            .what
+            .contains("the running cluster keeps endpoint 172.22.0.254"),
+        "{problems:?}"
+    );
+}

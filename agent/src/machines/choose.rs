@@ -1,0 +1,181 @@
+//! Which host a machine gets. Pure.
+
+use std::{cmp::Reverse, collections::BTreeSet};
+
+use firstlight_api::{
+    bmh::ProvisioningState,
+    capm3::{self, HostSelector, MachineImage},
+    site::HostRole,
+};
+
+use super::world::{Host, HostExt, Key, World};
+
+/// What a machine asks of its host.
+#[derive(Clone, Debug)]
+pub struct Wish<'a> {
+    pub namespace: &'a str,
+    pub control_plane: bool,
+    pub selector: Option<&'a HostSelector>,
+    /// Preferred, not demanded.
+    pub failure_domain: Option<&'a str>,
+    /// The control plane or deployment that the machine belongs to.
+    pub owner: Option<&'a str>,
+    pub image: Option<&'a MachineImage>,
+}
+
+/// Why a host is not free for a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Unfit {
+    OtherLabels,
+    OtherRole,
+    InUse,
+    /// For the next machine of this owner.
+    Kept(String),
+    LeftAlone,
+    Failed,
+    NotReady,
+}
+
+/// The best free host, or a sentence that says why there is none. `taken` was claimed by the same plan.
+pub fn choose<'a>(
+    world: &'a World,
+    wish: &Wish,
+    taken: &BTreeSet<Key>,
+) -> Result<&'a Host, String> {
+    let mut free = Vec::new();
+    let mut unfit = Vec::new();
+    let hosts = world
+        .hosts
+        .values()
+        .filter(|host| host.metadata.namespace == wish.namespace);
+    for host in hosts {
+        match judge(world, wish, host, taken) {
+            Ok(()) => free.push(host),
+            Err(why) => unfit.push((host, why)),
+        }
+    }
+    let is_kept_for_us = |host: &Host| {
+        wish.owner.is_some() && host.metadata.label(capm3::NODE_REUSE_LABEL) == wish.owner
+    };
+    let kept_but_busy = unfit
+        .iter()
+        .find(|(host, why)| *why == Unfit::NotReady && is_kept_for_us(host));
+    if let Some((host, _)) = kept_but_busy
+        && !free.iter().any(|host| is_kept_for_us(host))
+    {
+        return Err(format!(
+            "waiting for the host {}, which is kept for this machine, to become available",
+            host.metadata.name
+        ));
+    }
+    // The last key makes the choice the same each time.
+    let best = free.into_iter().max_by_key(|host| {
+        (
+            is_kept_for_us(host),
+            world.role(host) != HostRole::Any,
+            wish.failure_domain.is_some()
+                && host.metadata.label(capm3::FAILURE_DOMAIN_LABEL) == wish.failure_domain,
+            wish.image.is_some_and(|image| carries(host, image)),
+            Reverse(&host.metadata.name),
+        )
+    });
+    best.ok_or_else(|| explain(wish, &unfit))
+}
+
+/// The image is on its disk already.
+fn carries(host: &Host, image: &MachineImage) -> bool {
+    let staged = host.status.provisioning.image.as_ref();
+    staged.is_some_and(|staged| !staged.checksum.is_empty() && staged.checksum == image.checksum)
+}
+
+fn judge(world: &World, wish: &Wish, host: &Host, taken: &BTreeSet<Key>) -> Result<(), Unfit> {
+    let meta = &host.metadata;
+    if wish
+        .selector
+        .is_some_and(|selector| !selector.matches(&meta.labels))
+    {
+        return Err(Unfit::OtherLabels);
+    }
+    match world.role(host) {
+        HostRole::Any => {}
+        HostRole::ControlPlane if wish.control_plane => {}
+        HostRole::Worker if !wish.control_plane => {}
+        HostRole::ControlPlane | HostRole::Worker | HostRole::Spare => {
+            return Err(Unfit::OtherRole);
+        }
+    }
+    if host.spec.consumer_ref.is_some()
+        || taken.contains(&Key::of(meta))
+        || host.spec.has_wish()
+        || host.spec.externally_provisioned
+    {
+        return Err(Unfit::InUse);
+    }
+    if let Some(owner) = meta.label(capm3::NODE_REUSE_LABEL)
+        && Some(owner) != wish.owner
+        && world.lacks_hosts(wish.namespace, owner)
+    {
+        return Err(Unfit::Kept(owner.to_owned()));
+    }
+    if meta.is_deleting() || is_left_alone(host) {
+        return Err(Unfit::LeftAlone);
+    }
+    if !host.status.error_message.is_empty() {
+        return Err(Unfit::Failed);
+    }
+    match host.state() {
+        ProvisioningState::Available | ProvisioningState::Ready => Ok(()),
+        _ => Err(Unfit::NotReady),
+    }
+}
+
+/// Somebody said with an annotation that it is not to be used.
+pub fn is_left_alone(host: &Host) -> bool {
+    let says = |annotation: &str| host.metadata.annotations.contains_key(annotation);
+    says(capm3::HOST_PAUSED_ANNOTATION)
+        || says(capm3::HOST_DETACHED_ANNOTATION)
+        || capm3::UNHEALTHY_ANNOTATIONS.into_iter().any(says)
+}
+
+fn explain(wish: &Wish, unfit: &[(&Host, Unfit)]) -> String {
+    if unfit.is_empty() {
+        return "no matching free host: no server has reported yet; switch one on with network boot"
+            .to_owned();
+    }
+    let of = |is: fn(&Unfit) -> bool| unfit.iter().filter(|(_, why)| is(why)).count();
+    let others = of(|why| *why == Unfit::OtherLabels);
+    if let Some(selector) = wish.selector.filter(|_| others == unfit.len()) {
+        return format!(
+            "no matching free host: hostSelector ({selector}) matches none of the {} hosts; label one, or change the selector",
+            unfit.len()
+        );
+    }
+    let mut parts = Vec::new();
+    let mut say = |count: usize, what: &str| {
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    };
+    say(of(|why| *why == Unfit::InUse), "in use");
+    say(others, "without the labels asked for");
+    say(of(|why| *why == Unfit::OtherRole), "with another role");
+    say(
+        of(|why| matches!(why, Unfit::Kept(_))),
+        "kept for a machine that is being replaced",
+    );
+    say(
+        of(|why| *why == Unfit::LeftAlone),
+        "set aside or being deleted",
+    );
+    say(of(|why| *why == Unfit::Failed), "failed");
+    say(of(|why| *why == Unfit::NotReady), "not available yet");
+    format!(
+        "no matching free host among {}: {}; add a server, or free one",
+        unfit.len(),
+        parts.join(", ")
+    )
+}
+
+#[cfg(test)]
+#[path = "choose/tests.rs"]
+mod tests;

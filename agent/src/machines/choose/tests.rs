@@ -1,0 +1,244 @@
+#![allow(clippy::unwrap_used)]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "cases read better without references"
+)]
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A host in state `available`, changed by a merge patch.
+fn host(name: &str, change: Value) -> (Key, Host) {
+    let mut value = json!({
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"online": true, "bootMACAddress": "52:54:00:00:00:01"},
+        "status": {"provisioning": {"state": "available"}},
+    });
+    merge(&mut value, change);
+    let host: Host = serde_json::from_value(value).unwrap();
+    (Key::of(&host.metadata), host)
+}
+
+fn merge(value: &mut Value, change: Value) {
+    match (value, change) {
+        (Value::Object(value), Value::Object(change)) => {
+            for (key, change) in change {
+                merge(value.entry(key).or_insert(Value::Null), change);
+            }
+        }
+        (value, change) => *value = change,
+    }
+}
+
+fn labels(labels: Value) -> Value {
+    json!({"metadata": {"labels": labels}})
+}
+
+fn annotated(name: &str) -> Value {
+    json!({"metadata": {"annotations": {name: ""}}})
+}
+
+fn state(state: &str) -> Value {
+    json!({"status": {"provisioning": {"state": state}}})
+}
+
+const WISH: Wish = Wish {
+    namespace: "default",
+    control_plane: false,
+    selector: None,
+    failure_domain: None,
+    owner: Some("workers"),
+    image: None,
+};
+
+fn world(hosts: Vec<(Key, Host)>) -> World {
+    World {
+        hosts: hosts.into_iter().collect(),
+        ..World::default()
+    }
+}
+
+fn chosen(world: &World, wish: &Wish) -> Result<String, String> {
+    choose(world, wish, &BTreeSet::new()).map(|host| host.metadata.name.clone())
+}
+
+#[test]
+fn only_a_free_host_is_chosen() {
+    let claimed =
+        json!({"spec": {"consumerRef": {"apiVersion": "v1", "kind": "Other", "name": "x"}}});
+    let image = json!({"spec": {"image": {"url": "http://a/b"}}});
+    let failed = json!({"status": {"errorMessage": "the disk is broken"}});
+    let external = json!({"spec": {"externallyProvisioned": true}});
+    let deleting = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    for (change, free, why) in [
+        (json!({}), true, ""),
+        (state("ready"), true, ""),
+        (json!({"spec": {"image": null}}), true, ""),
+        (state("registering"), false, "1 not available yet"),
+        (state("inspecting"), false, "1 not available yet"),
+        (state("provisioned"), false, "1 not available yet"),
+        (state("deprovisioning"), false, "1 not available yet"),
+        (state("unmanaged"), false, "1 not available yet"),
+        (state(""), false, "1 not available yet"),
+        (claimed, false, "1 in use"),
+        (image, false, "1 in use"),
+        (external, false, "1 in use"),
+        (failed, false, "1 failed"),
+        (deleting, false, "1 set aside or being deleted"),
+        (annotated("capm3.metal3.io/unhealthy"), false, "1 set aside"),
+        (annotated("capi.metal3.io/unhealthy"), false, "1 set aside"),
+        (
+            annotated("baremetalhost.metal3.io/paused"),
+            false,
+            "1 set aside",
+        ),
+        (
+            annotated("baremetalhost.metal3.io/detached"),
+            false,
+            "1 set aside",
+        ),
+        (
+            json!({"metadata": {"namespace": "other"}}),
+            false,
+            "no server has reported yet",
+        ),
+    ] {
+        let world = world(vec![host("n1", change.clone())]);
+        match chosen(&world, &WISH) {
+            Ok(_) => assert!(free, "{change}"),
+            Err(sentence) => assert!(!free && sentence.contains(why), "{change}: {sentence}"),
+        }
+    }
+}
+
+#[test]
+fn the_table_of_roles() {
+    for (role, control_plane, free) in [
+        ("any", true, true),
+        ("any", false, true),
+        ("control-plane", true, true),
+        ("control-plane", false, false),
+        ("worker", true, false),
+        ("worker", false, true),
+        ("spare", true, false),
+        ("spare", false, false),
+        ("nonsense", false, true),
+    ] {
+        let world = world(vec![host("n1", labels(json!({capm3::ROLE_LABEL: role})))]);
+        let wish = Wish {
+            control_plane,
+            ..WISH
+        };
+        assert_eq!(
+            chosen(&world, &wish).is_ok(),
+            free,
+            "{role} {control_plane}"
+        );
+    }
+}
+
+#[test]
+fn among_free_hosts_the_best_comes_first() {
+    let image = MachineImage {
+        url: "http://a/b".into(),
+        checksum: "ab12".into(),
+        ..MachineImage::default()
+    };
+    let staged = json!({"status": {"provisioning": {"image": {"url": "http://other/b", "checksum": "ab12"}}}});
+    let in_rack = labels(json!({capm3::FAILURE_DOMAIN_LABEL: "rack-2"}));
+    let made_for_it = labels(json!({capm3::ROLE_LABEL: "worker"}));
+    let kept = labels(json!({capm3::NODE_REUSE_LABEL: "workers"}));
+    let wish = Wish {
+        image: Some(&image),
+        failure_domain: Some("rack-2"),
+        ..WISH
+    };
+    // Each line beats all lines before it.
+    let mut hosts = Vec::new();
+    for (name, change) in [
+        ("n9", json!({})),
+        ("n8", json!({})),
+        ("staged", staged),
+        ("zone", in_rack),
+        ("zz-role", made_for_it),
+        ("zzz-kept", kept),
+    ] {
+        hosts.push(host(name, change));
+        assert_eq!(chosen(&world(hosts.clone()), &wish), Ok(name.to_owned()));
+    }
+}
+
+#[test]
+fn a_failure_domain_without_a_host_is_no_obstacle() {
+    let wish = Wish {
+        failure_domain: Some("rack-9"),
+        ..WISH
+    };
+    assert_eq!(
+        chosen(&world(vec![host("n1", json!({}))]), &wish),
+        Ok("n1".into())
+    );
+}
+
+#[test]
+fn a_host_that_is_kept_for_this_owner_is_waited_for() {
+    let mut kept = labels(json!({capm3::NODE_REUSE_LABEL: "workers"}));
+    merge(&mut kept, state("preparing"));
+    let world = world(vec![host("n1", json!({})), host("n2", kept)]);
+    assert_eq!(
+        chosen(&world, &WISH),
+        Err("waiting for the host n2, which is kept for this machine, to become available".into())
+    );
+    let other = Wish {
+        owner: Some("others"),
+        ..WISH
+    };
+    assert_eq!(chosen(&world, &other), Ok("n1".into()));
+}
+
+#[test]
+fn a_host_that_is_kept_for_another_is_free_once_that_one_has_enough() {
+    let kept = labels(json!({capm3::NODE_REUSE_LABEL: "control-plane"}));
+    let mut world = world(vec![host("n1", kept)]);
+    assert_eq!(chosen(&world, &WISH), Ok("n1".into()), "its owner is gone");
+    let owner: firstlight_api::capi::Replicated = serde_json::from_value(
+        json!({"metadata": {"name": "control-plane", "namespace": "default"}, "spec": {"replicas": 1}}),
+    )
+    .unwrap();
+    world.control_planes.insert(Key::of(&owner.metadata), owner);
+    let sentence = chosen(&world, &WISH).unwrap_err();
+    assert!(
+        sentence.contains("1 kept for a machine that is being replaced"),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn a_selector_that_matches_nothing_is_named() {
+    let selector: HostSelector =
+        serde_json::from_value(json!({"matchLabels": {"rack": "r9"}})).unwrap();
+    let wish = Wish {
+        selector: Some(&selector),
+        ..WISH
+    };
+    let world = world(vec![
+        host("n1", json!({})),
+        host("n2", labels(json!({"rack": "r1"}))),
+    ]);
+    assert_eq!(
+        chosen(&world, &wish),
+        Err("no matching free host: hostSelector (rack=r9) matches none of the 2 hosts; label one, or change the selector".into())
+    );
+}
+
+#[test]
+fn two_machines_of_one_plan_get_two_hosts() {
+    let world = world(vec![host("n1", json!({}))]);
+    let taken = BTreeSet::from([Key::new("default", "n1")]);
+    let sentence = choose(&world, &WISH, &taken).unwrap_err();
+    assert_eq!(
+        sentence,
+        "no matching free host among 1: 1 in use; add a server, or free one"
+    );
+}

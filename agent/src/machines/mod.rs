@@ -1,0 +1,131 @@
+//! The infrastructure provider of Cluster API: gives machines hosts and tells hosts what to become.
+//!
+//! One task owns it: it looks at all objects ([`world`]), plans ([`plan`], pure), and writes ([`store`]); a change of any of
+//! the objects, or some seconds, make it look again. What it writes carries the version that it saw, so two looks never
+//! claim one host twice. Nothing is kept in memory between two looks.
+//!
+//! Must not: talk to Ironic or to hosts. `BareMetalHost` objects are all it has.
+
+mod choose;
+mod data;
+mod nodes;
+mod plan;
+mod store;
+mod view;
+pub mod world;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Result;
+use firstlight_api::site::SiteConfig;
+use futures_util::StreamExt;
+use kube::{
+    Api, Client,
+    api::{DynamicObject, PartialObjectMeta},
+    runtime::{WatchStreamExt, watcher},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+pub use choose::is_left_alone;
+pub use plan::{Action, Kind, Steps};
+pub use store::{Resource, Store};
+
+use crate::{
+    clock, clusters,
+    status::{StatusSender, Update},
+};
+
+/// Without a change.
+const LOOK: Duration = Duration::from_secs(15);
+/// After a change: more of them come together.
+const SETTLE: Duration = Duration::from_millis(300);
+/// While Cluster API is not there, and after a failed write.
+const AGAIN: Duration = Duration::from_secs(3);
+
+/// What the rest of the agent publishes and this controller waits for.
+pub struct Facts {
+    pub site: watch::Receiver<Option<Arc<SiteConfig>>>,
+    pub kubernetes: watch::Receiver<Option<Client>>,
+    /// Cluster API's kinds are served.
+    pub cluster_api: watch::Receiver<bool>,
+    /// What the stick brings for clusters, once it is known.
+    pub stick: watch::Receiver<Option<Arc<clusters::Stick>>>,
+}
+
+/// Runs until `stop`.
+pub async fn run(mut facts: Facts, status: StatusSender, stop: CancellationToken) -> Result<()> {
+    let work = async {
+        let Some(site) = facts.site.wait_for(Option::is_some).await?.clone() else {
+            return Ok(());
+        };
+        let Some(client) = facts.kubernetes.wait_for(Option::is_some).await?.clone() else {
+            return Ok(());
+        };
+        facts.cluster_api.wait_for(|there| *there).await?;
+        reconcile(Store::new(client), site, facts.stick, status).await
+    };
+    tokio::select! {
+        result = work => result,
+        () = stop.cancelled() => Ok(()),
+    }
+}
+
+/// For ever: look, plan, write, wait for a change.
+pub async fn reconcile(
+    store: Store,
+    site: Arc<SiteConfig>,
+    stick: watch::Receiver<Option<Arc<clusters::Stick>>>,
+    status: StatusSender,
+) -> Result<()> {
+    let (trigger, mut changes) = mpsc::channel(1);
+    let mut watches = tokio::task::JoinSet::new();
+    for resource in store::WATCHED {
+        watches.spawn(follow(store.client().clone(), resource, trigger.clone()));
+    }
+    let mut nodes = nodes::Nodes::default();
+    loop {
+        let rest = match store.look(site.clone()).await {
+            Ok(world) => {
+                let now = clock::rfc3339();
+                let (generated, said) = clusters::plan(&world, stick.borrow().as_deref());
+                let mut plan = plan::plan(&world, &now);
+                plan.extend(generated);
+                let well = store::apply_all(&store, &plan).await;
+                status.send(Update::Clusters(view::clusters(&world)));
+                status.problems("cluster", said);
+                nodes.label(&store, &world, Instant::now()).await;
+                if well { LOOK } else { AGAIN }
+            }
+            Err(error) => {
+                tracing::debug!(
+                    error = format!("{error:#}"),
+                    "Cluster API's objects cannot be read yet"
+                );
+                AGAIN
+            }
+        };
+        tokio::select! {
+            Some(()) = changes.recv() => tokio::time::sleep(SETTLE).await,
+            () = tokio::time::sleep(rest) => {}
+        }
+        while changes.try_recv().is_ok() {}
+    }
+}
+
+/// Says that something changed; what exactly is for the next look.
+async fn follow(client: Client, resource: Resource, changed: mpsc::Sender<()>) {
+    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &resource.api());
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        match event {
+            // A full channel: a look is due already.
+            Ok(_) => drop(changed.try_send(())),
+            Err(error) => tracing::debug!(kind = resource.2, error = %error, "watching again"),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What is written to a host: its claim, its release, its pause.
+
+use firstlight_api::{
+    capi,
+    capm3::{
+        self, BLOCK_MOVE_ANNOTATION, HOST_PAUSED_ANNOTATION, HOST_PAUSED_BY_US, MachineImage,
+        Metal3Machine, NODE_REUSE_LABEL, ObjectRef,
+    },
+};
+use serde_json::{Value, json};
+
+use super::{Action, Kind};
+use crate::machines::world::{Host, HostExt, Key};
+
+/// The three Secrets that a host is told of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Data {
+    pub user: Option<ObjectRef>,
+    pub meta: Option<ObjectRef>,
+    pub network: Option<ObjectRef>,
+}
+
+/// Takes the host for the machine and tells it what to become, in one write, refused if the host changed meanwhile.
+pub fn claim(host: &Host, machine: &Metal3Machine, cluster: &str, data: &Data) -> Action {
+    let spec = &machine.spec;
+    let patch = json!({
+        "metadata": {
+            "labels": {capi::CLUSTER_LABEL: cluster, NODE_REUSE_LABEL: Value::Null},
+            "annotations": {BLOCK_MOVE_ANNOTATION: ""},
+        },
+        "spec": {
+            "consumerRef": {
+                "apiVersion": capm3::API_VERSION,
+                "kind": "Metal3Machine",
+                "name": machine.metadata.name,
+                "namespace": machine.metadata.namespace,
+            },
+            "image": spec.image.as_ref().map(image),
+            "customDeploy": spec.custom_deploy,
+            "userData": data.user,
+            "metaData": data.meta,
+            "networkData": data.network,
+            "automatedCleaningMode": spec.automated_cleaning_mode.as_deref().unwrap_or("metadata"),
+            "online": true,
+        },
+    });
+    write(host, patch)
+}
+
+/// As the host spells it.
+fn image(image: &MachineImage) -> Value {
+    let mut value = json!({"url": image.url});
+    if !image.checksum.is_empty() {
+        value["checksum"] = json!(image.checksum);
+    }
+    if let Some(kind) = image.checksum_type {
+        value["checksumType"] = json!(kind);
+    }
+    if let Some(format) = &image.disk_format {
+        value["format"] = json!(format);
+    }
+    value
+}
+
+/// The host's controller takes the image off it. A host without remote power stays on.
+pub fn take_image_off(host: &Host) -> Action {
+    write(
+        host,
+        json!({"spec": {
+            "image": null,
+            "customDeploy": null,
+            "userData": null,
+            "metaData": null,
+            "networkData": null,
+            "online": host.spec.stays_on(),
+        }}),
+    )
+}
+
+/// Gives the host back; `keep_for` is who gets it next.
+pub fn release(host: &Host, keep_for: Option<&str>) -> Action {
+    write(
+        host,
+        json!({
+            "metadata": {
+                "labels": {capi::CLUSTER_LABEL: null, NODE_REUSE_LABEL: keep_for},
+                "annotations": {BLOCK_MOVE_ANNOTATION: null},
+            },
+            "spec": {"consumerRef": null},
+        }),
+    )
+}
+
+/// Gives up on a host that does not answer any more: it is cleaned when it comes back, and chosen by nobody.
+pub fn forget(host: &Host) -> Action {
+    write(
+        host,
+        json!({
+            "metadata": {
+                "labels": {capi::CLUSTER_LABEL: null, NODE_REUSE_LABEL: null},
+                "annotations": {BLOCK_MOVE_ANNOTATION: null, capm3::UNHEALTHY_ANNOTATIONS[0]: ""},
+            },
+            "spec": {
+                "consumerRef": null,
+                "image": null,
+                "customDeploy": null,
+                "userData": null,
+                "metaData": null,
+                "networkData": null,
+            },
+        }),
+    )
+}
+
+/// A paused cluster's hosts are left alone, too; only a pause of ours is taken away.
+pub fn pause(host: &Host, wanted: bool) -> Option<Action> {
+    let by = host.metadata.annotation(HOST_PAUSED_ANNOTATION);
+    let value = match (wanted, by) {
+        (true, None) => json!(HOST_PAUSED_BY_US),
+        (false, Some(HOST_PAUSED_BY_US)) => Value::Null,
+        _ => return None,
+    };
+    Some(write(
+        host,
+        json!({"metadata": {"annotations": {HOST_PAUSED_ANNOTATION: value}}}),
+    ))
+}
+
+fn write(host: &Host, patch: Value) -> Action {
+    Action::Patch {
+        kind: Kind::Host,
+        key: Key::of(&host.metadata),
+        version: Some(host.metadata.resource_version.clone()),
+        patch,
+    }
+}
+
+/// What a person reads of a host that is on its way.
+pub fn progress(host: &Host) -> String {
+    let name = &host.metadata.name;
+    if !host.status.error_message.is_empty() {
+        return format!("host {name}: {}", host.status.error_message);
+    }
+    let state = serde_json::to_value(host.state())
+        .ok()
+        .and_then(|state| state.as_str().map(str::to_owned))
+        .filter(|state| !state.is_empty())
+        .unwrap_or_else(|| "new".to_owned());
+    format!("host {name} is {state}")
+}

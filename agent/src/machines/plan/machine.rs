@@ -1,0 +1,506 @@
+//! `Metal3Machine`: from its owner's wish to a provisioned host.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use firstlight_api::{
+    bmh::ProvisioningState,
+    capi::{self, Machine},
+    capm3::{
+        self, HOST_ANNOTATION, IndexEntry, Initialization, MACHINE_FINALIZER, MachineAddress,
+        Metal3Machine, Metal3MachineStatus, ObjectRef,
+    },
+    object::{OwnerReference, Saying, merge_conditions},
+};
+use serde_json::json;
+
+use super::{
+    Action, Kind, Steps,
+    cluster::{PAUSED, READY},
+    host::{self, Data},
+    release,
+};
+use crate::machines::{
+    choose::{Wish, choose},
+    data::{self, Subject},
+    world::{Host, HostExt, Key, World, is_control_plane, is_managed, is_paused, owner_name},
+};
+
+pub const ASSOCIATED: &str = "AssociateBareMetalHost";
+const DATA_READY: &str = "Metal3DataReady";
+
+/// Numbers of machines, by template.
+pub type Indexes = BTreeMap<Key, Vec<IndexEntry>>;
+
+/// A machine keeps its number for life; a new one gets the lowest that is free.
+pub fn indexes(world: &World) -> Indexes {
+    let mut all = Indexes::new();
+    for (key, template) in &world.data_templates {
+        let users: BTreeSet<&str> = world
+            .metal3_machines
+            .values()
+            .filter(|machine| template_key(machine).as_ref() == Some(key))
+            .map(|machine| machine.metadata.name.as_str())
+            .collect();
+        let mut entries: Vec<IndexEntry> = template
+            .status
+            .indexes
+            .iter()
+            .filter(|entry| users.contains(entry.name.as_str()))
+            .cloned()
+            .collect();
+        for user in users {
+            if entries.iter().any(|entry| entry.name == user) {
+                continue;
+            }
+            let free =
+                (0..i32::MAX).find(|index| entries.iter().all(|entry| entry.index != *index));
+            entries.extend(free.map(|index| IndexEntry {
+                name: user.to_owned(),
+                index,
+            }));
+        }
+        entries.sort_by_key(|entry| entry.index);
+        all.insert(key.clone(), entries);
+    }
+    all
+}
+
+pub fn write_indexes(world: &World, key: &Key, wanted: &[IndexEntry]) -> Option<Steps> {
+    let template = world.data_templates.get(key)?;
+    (template.status.indexes != wanted).then(|| {
+        vec![Action::PatchStatus {
+            kind: Kind::DataTemplate,
+            key: key.clone(),
+            patch: json!({"status": {"indexes": wanted}}),
+        }]
+    })
+}
+
+fn template_key(machine: &Metal3Machine) -> Option<Key> {
+    let template = machine.spec.data_template.as_ref()?;
+    Some(Key::new(&machine.metadata.namespace, &template.name))
+}
+
+pub fn plan(
+    world: &World,
+    object: &Metal3Machine,
+    indexes: &Indexes,
+    taken: &mut BTreeSet<Key>,
+    now: &str,
+) -> Steps {
+    let meta = &object.metadata;
+    if is_managed(meta) {
+        return Vec::new();
+    }
+    let host = world.host_of(object);
+    let mut draft = Draft {
+        object,
+        status: object.status.clone(),
+        now,
+    };
+    if is_paused(world.cluster_of(meta), meta) {
+        draft.say(&[Saying::yes(PAUSED, "Paused")]);
+        let mut steps: Steps = host
+            .and_then(|host| host::pause(host, true))
+            .into_iter()
+            .collect();
+        steps.extend(draft.write());
+        return steps;
+    }
+    draft.say(&[Saying::no(PAUSED, "NotPaused", "")]);
+    if let Some(unpause) = host.and_then(|host| host::pause(host, false)) {
+        // The host's version changes: go on at the next look.
+        return vec![unpause];
+    }
+    if meta.is_deleting() {
+        return release::plan(world, draft, host);
+    }
+    let Some(owner) = meta.owner(capi::GROUP, "Machine") else {
+        draft.waits(
+            "WaitingForMetal3MachineOwnerRef",
+            "no Machine refers to this Metal3Machine yet",
+        );
+        return draft.write().into_iter().collect();
+    };
+    let Some(machine) = world.owner_machine(object) else {
+        draft.waits(
+            "WaitingForMetal3MachineOwnerRef",
+            &format!("its Machine {} is not there", owner.name),
+        );
+        return draft.write().into_iter().collect();
+    };
+    match host {
+        Some(host) => claimed(world, draft, machine, host, indexes),
+        None => unclaimed(world, draft, machine, indexes, taken),
+    }
+}
+
+/// The new status of one machine, on its way.
+pub struct Draft<'a> {
+    pub object: &'a Metal3Machine,
+    pub status: Metal3MachineStatus,
+    pub now: &'a str,
+}
+
+impl Draft<'_> {
+    pub fn say(&mut self, sayings: &[Saying]) {
+        let generation = self.object.metadata.generation;
+        self.status.conditions =
+            merge_conditions(&self.status.conditions, sayings, generation, self.now);
+    }
+
+    /// Not ready, and without a host.
+    pub fn waits(&mut self, reason: &'static str, message: &str) {
+        self.say(&[
+            Saying::no(ASSOCIATED, reason, message),
+            Saying::no(READY, reason, message),
+        ]);
+    }
+
+    pub fn write(mut self) -> Option<Action> {
+        let object = self.object;
+        self.status
+            .last_updated
+            .clone_from(&object.status.last_updated);
+        if self.status == object.status {
+            return None;
+        }
+        self.status.last_updated = Some(self.now.to_owned());
+        Some(Action::PatchStatus {
+            kind: Kind::Metal3Machine,
+            key: Key::of(&object.metadata),
+            patch: json!({"status": self.status}),
+        })
+    }
+}
+
+/// Looks for a host once everything that it will be told is there.
+fn unclaimed(
+    world: &World,
+    mut draft: Draft,
+    machine: &Machine,
+    indexes: &Indexes,
+    taken: &mut BTreeSet<Key>,
+) -> Steps {
+    let object = draft.object;
+    let result = match find_host(world, object, machine, taken) {
+        Ok(host) => prepare(world, object, machine, host, indexes).map(|data| (host, data)),
+        Err(waits) => Err(waits),
+    };
+    let (host, (data, put)) = match result {
+        Ok(found) => found,
+        Err((reason, message)) => {
+            draft.waits(reason, &message);
+            return draft.write().into_iter().collect();
+        }
+    };
+    taken.insert(Key::of(&host.metadata));
+    let cluster = &machine.spec.cluster_name;
+    let mut steps: Steps = add_finalizer(object).into_iter().collect();
+    steps.extend(put);
+    steps.push(host::claim(host, object, cluster, &data));
+    steps.extend(mark(object, host));
+    associate(&mut draft, world, host, &data);
+    steps.extend(draft.write());
+    steps
+}
+
+type Waits = (&'static str, String);
+
+fn find_host<'a>(
+    world: &'a World,
+    object: &Metal3Machine,
+    machine: &Machine,
+    taken: &BTreeSet<Key>,
+) -> Result<&'a Host, Waits> {
+    let spec = &object.spec;
+    if let Some(lost) = object
+        .metadata
+        .annotation(HOST_ANNOTATION)
+        .filter(|_| object.status.initialization.is_done())
+    {
+        return Err((
+            "AssociateBareMetalHostFailed",
+            format!(
+                "its host {lost} is gone or has another consumer; delete the Machine {} to replace it",
+                machine.metadata.name
+            ),
+        ));
+    }
+    if let Some(wrong) = wrong_spec(object) {
+        return Err(("InvalidSpec", wrong));
+    }
+    let cluster = world.clusters.get(&Key::new(
+        &machine.metadata.namespace,
+        &machine.spec.cluster_name,
+    ));
+    if !cluster.is_some_and(|cluster| cluster.status.initialization.infrastructure_provisioned) {
+        return Err((
+            "WaitingForClusterInfrastructureReady",
+            format!(
+                "the infrastructure of the cluster {} is not ready",
+                machine.spec.cluster_name
+            ),
+        ));
+    }
+    // Before that, a host would be held back from machines that can already use it.
+    if machine.spec.bootstrap.data_secret_name.is_none() {
+        let why = if is_control_plane(&object.metadata) {
+            "its bootstrap data is not made yet; further control planes wait for the first one"
+        } else {
+            "its bootstrap data is not made yet; workers wait for the control plane"
+        };
+        return Err(("WaitingForBootstrapData", why.to_owned()));
+    }
+    let domain = [&machine.spec.failure_domain, &spec.failure_domain]
+        .into_iter()
+        .find(|domain| !domain.is_empty());
+    let wish = Wish {
+        namespace: &object.metadata.namespace,
+        control_plane: is_control_plane(&object.metadata),
+        selector: spec.host_selector.as_ref(),
+        failure_domain: domain.map(String::as_str),
+        owner: owner_name(&object.metadata),
+        image: spec.image.as_ref(),
+    };
+    choose(world, &wish, taken).map_err(|why| ("AssociateBareMetalHostFailed", why))
+}
+
+fn wrong_spec(object: &Metal3Machine) -> Option<String> {
+    if object.spec.custom_deploy.is_some() {
+        return None;
+    }
+    let Some(image) = &object.spec.image else {
+        return Some("spec.image is missing: say which image the host gets".to_owned());
+    };
+    let live = image.disk_format.as_deref() == Some("live-iso") || image.url.starts_with("oci://");
+    if image.url.is_empty() {
+        Some("spec.image.url is empty".to_owned())
+    } else if image.checksum.is_empty() && !live {
+        Some("spec.image.checksum is missing: no image is written without a digest".to_owned())
+    } else {
+        None
+    }
+}
+
+/// The Secrets that the host will be told of, and the writes that make them.
+fn prepare(
+    world: &World,
+    object: &Metal3Machine,
+    machine: &Machine,
+    host: &Host,
+    indexes: &Indexes,
+) -> Result<(Data, Steps), Waits> {
+    let meta = &object.metadata;
+    let local = |name: &str| ObjectRef {
+        name: name.to_owned(),
+        namespace: meta.namespace.clone(),
+    };
+    let address = world.address(host);
+    let subject = Subject {
+        host,
+        metal3_machine: object,
+        machine: Some(machine),
+        address: address.as_deref(),
+    };
+    let template = match template_key(object) {
+        None => None,
+        Some(key) => {
+            let waits = |message| ("WaitingForMetal3Data", message);
+            let template = world.data_templates.get(&key).ok_or_else(|| {
+                waits(format!("the Metal3DataTemplate {} is not there", key.name))
+            })?;
+            if let Some(refused) = data::refuse(template) {
+                return Err(("Metal3DataNotSupported", refused));
+            }
+            let entries = indexes.get(&key).into_iter().flatten();
+            let index = entries
+                .filter(|entry| entry.name == meta.name)
+                .map(|entry| entry.index)
+                .next();
+            Some((template, index.unwrap_or_default()))
+        }
+    };
+    let mut steps = Vec::new();
+    let mut put = |suffix: &str, key: &str, value: String| {
+        let name = format!("{}-{suffix}", meta.name);
+        let content = BTreeMap::from([(key.to_owned(), value)]);
+        let at = Key::new(&meta.namespace, &name);
+        if world.data.get(&at) != Some(&content) {
+            steps.push(Action::PutData {
+                key: at,
+                owner: Box::new(owner_of(object)),
+                cluster: machine.spec.cluster_name.clone(),
+                data: content,
+            });
+        }
+        local(&name)
+    };
+    let meta_data = object.spec.meta_data.clone().unwrap_or_else(|| {
+        let from =
+            template.and_then(|(template, index)| Some((template.spec.meta_data.as_ref()?, index)));
+        // JSON is YAML, and needs no thought about what a label may contain.
+        let text = json!(data::meta_data(&subject, from)).to_string();
+        put("metadata", "metaData", text)
+    });
+    let network = template.and_then(|(template, _)| template.spec.network_data.as_ref());
+    let network_data = match (&object.spec.network_data, network) {
+        (Some(given), _) => Some(local(&given.name)),
+        (None, None) => None,
+        (None, Some(network)) => {
+            let value = data::network_data(&subject, network)
+                .map_err(|missing| ("WaitingForMetal3Data", missing))?;
+            Some(put("networkdata", "networkData", value.to_string()))
+        }
+    };
+    let bootstrap = machine.spec.bootstrap.data_secret_name.as_deref();
+    let given = object
+        .spec
+        .user_data
+        .as_ref()
+        .map(|given| given.name.as_str());
+    let data = Data {
+        user: given.or(bootstrap).map(local),
+        meta: Some(local(&meta_data.name)),
+        network: network_data,
+    };
+    Ok((data, steps))
+}
+
+fn owner_of(object: &Metal3Machine) -> OwnerReference {
+    OwnerReference {
+        api_version: capm3::API_VERSION.to_owned(),
+        kind: "Metal3Machine".to_owned(),
+        name: object.metadata.name.clone(),
+        uid: object.metadata.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }
+}
+
+fn add_finalizer(object: &Metal3Machine) -> Option<Action> {
+    let meta = &object.metadata;
+    if meta.has_finalizer(MACHINE_FINALIZER) {
+        return None;
+    }
+    let mut finalizers = meta.finalizers.clone();
+    finalizers.push(MACHINE_FINALIZER.to_owned());
+    Some(Action::Patch {
+        kind: Kind::Metal3Machine,
+        key: Key::of(meta),
+        version: Some(meta.resource_version.clone()),
+        patch: json!({"metadata": {"finalizers": finalizers}}),
+    })
+}
+
+/// Provider ID and host, once it is claimed.
+fn mark(object: &Metal3Machine, host: &Host) -> Option<Action> {
+    let id = data::provider_id(host, object);
+    let at = Key::of(&host.metadata).to_string();
+    let marked = object.spec.provider_id.as_ref() == Some(&id)
+        && object.metadata.annotation(HOST_ANNOTATION) == Some(&at);
+    (!marked).then(|| Action::Patch {
+        kind: Kind::Metal3Machine,
+        key: Key::of(&object.metadata),
+        version: None,
+        patch: json!({
+            "metadata": {"annotations": {HOST_ANNOTATION: at}},
+            "spec": {"providerID": id},
+        }),
+    })
+}
+
+fn associate(draft: &mut Draft, world: &World, host: &Host, data: &Data) {
+    let said = host::progress(host);
+    draft.status.user_data.clone_from(&data.user);
+    draft.status.meta_data.clone_from(&data.meta);
+    draft.status.network_data.clone_from(&data.network);
+    if let Some(domain) = host.metadata.label(capm3::FAILURE_DOMAIN_LABEL) {
+        domain.clone_into(&mut draft.status.failure_domain);
+    }
+    draft.status.addresses = addresses(host, world);
+    draft.say(&[
+        Saying::yes(ASSOCIATED, "AssociateBareMetalHostSuccess"),
+        Saying::yes(DATA_READY, "Metal3DataSecretsReady"),
+        Saying::no(READY, "NotReady", said),
+    ]);
+}
+
+fn addresses(host: &Host, world: &World) -> Vec<MachineAddress> {
+    let address = |kind: &str, address: &str| MachineAddress {
+        kind: kind.to_owned(),
+        address: address.to_owned(),
+    };
+    let mut addresses = Vec::new();
+    let site = world.site.provisioning.network();
+    if let Some(hardware) = &host.status.hardware {
+        let mut nics: Vec<_> = hardware
+            .nics
+            .iter()
+            .filter(|nic| !nic.ip.is_empty())
+            .collect();
+        // The one that other machines use comes first.
+        let inside = |ip: &str| {
+            ip.parse::<std::net::Ipv4Addr>()
+                .is_ok_and(|ip| (site.first()..=site.last()).contains(&ip))
+        };
+        nics.sort_by_key(|nic| (!nic.pxe, !inside(&nic.ip)));
+        addresses.extend(nics.iter().map(|nic| address("InternalIP", &nic.ip)));
+        addresses.dedup();
+    }
+    addresses.push(address("Hostname", &host.metadata.name));
+    addresses.push(address("InternalDNS", &host.metadata.name));
+    addresses
+}
+
+/// Follows its host until it is provisioned, and for ever after.
+fn claimed(
+    world: &World,
+    mut draft: Draft,
+    machine: &Machine,
+    host: &Host,
+    indexes: &Indexes,
+) -> Steps {
+    let object = draft.object;
+    let mut steps: Steps = add_finalizer(object).into_iter().collect();
+    let data = Data {
+        user: host.spec.user_data.clone(),
+        meta: host.spec.meta_data.clone(),
+        network: host.spec.network_data.clone(),
+    };
+    associate(&mut draft, world, host, &data);
+    if host.spec.has_wish() {
+        steps.extend(mark(object, host));
+    } else {
+        // Claimed by hand, or its image was taken off it by hand.
+        match prepare(world, object, machine, host, indexes) {
+            Ok((data, put)) if !object.status.initialization.is_done() => {
+                steps.extend(put);
+                steps.push(host::claim(host, object, &machine.spec.cluster_name, &data));
+                steps.extend(mark(object, host));
+            }
+            Ok(_) => draft.say(&[Saying::no(
+                READY,
+                "NotReady",
+                format!(
+                    "somebody took the image off its host {}; delete the Machine {} to install it again",
+                    host.metadata.name, machine.metadata.name
+                ),
+            )]),
+            Err((reason, message)) => draft.say(&[
+                Saying::no(DATA_READY, reason, message.clone()),
+                Saying::no(READY, reason, message),
+            ]),
+        }
+    }
+    if host.spec.has_wish() && host.state() == ProvisioningState::Provisioned {
+        draft.status.initialization = Initialization {
+            provisioned: Some(true),
+        };
+        if host.status.error_message.is_empty() {
+            draft.say(&[Saying::yes(READY, "Ready")]);
+        }
+    }
+    steps.extend(draft.write());
+    steps
+}

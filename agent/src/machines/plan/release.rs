@@ -1,0 +1,100 @@
+//! A `Metal3Machine` that is being deleted: its finalizer stays until the host is clean again, because Cluster API takes
+//! the machine for gone once it is.
+
+use firstlight_api::{
+    bmh::ProvisioningState,
+    capm3::{FORGET_HOST_ANNOTATION, MACHINE_FINALIZER},
+    object::Saying,
+};
+use serde_json::json;
+
+use super::{
+    Action, Kind, Steps,
+    cluster::READY,
+    host,
+    machine::{ASSOCIATED, Draft},
+};
+use crate::machines::world::{Host, HostExt, Key, World, owner_name};
+
+pub fn plan(world: &World, mut draft: Draft, host: Option<&Host>) -> Steps {
+    let object = draft.object;
+    if !object.metadata.has_finalizer(MACHINE_FINALIZER) {
+        return Vec::new();
+    }
+    let Some(host) = host else {
+        return vec![drop_finalizer(&draft)];
+    };
+    if is_forgotten(world, &draft) {
+        return vec![host::forget(host), drop_finalizer(&draft)];
+    }
+    if host.spec.has_wish() {
+        deleting(&mut draft, host);
+        let mut steps = vec![host::take_image_off(host)];
+        steps.extend(draft.write());
+        return steps;
+    }
+    if is_busy(host.state()) {
+        deleting(&mut draft, host);
+        return draft.write().into_iter().collect();
+    }
+    let keep_for = next_owner(world, &draft);
+    vec![host::release(host, keep_for), drop_finalizer(&draft)]
+}
+
+fn deleting(draft: &mut Draft, host: &Host) {
+    let message = format!("waiting until it is clean: {}", host::progress(host));
+    draft.say(&[
+        Saying::no(ASSOCIATED, "Deleting", message.clone()),
+        Saying::no(READY, "Deleting", message),
+    ]);
+}
+
+/// Still carries its system, or is losing it.
+fn is_busy(state: ProvisioningState) -> bool {
+    matches!(
+        state,
+        ProvisioningState::Provisioning
+            | ProvisioningState::Provisioned
+            | ProvisioningState::Deprovisioning
+            | ProvisioningState::Preparing
+    )
+}
+
+/// A person's word: the host is dead, go on without it.
+fn is_forgotten(world: &World, draft: &Draft) -> bool {
+    let machine = world.owner_machine(draft.object);
+    let metas = [
+        Some(&draft.object.metadata),
+        machine.map(|machine| &machine.metadata),
+    ];
+    metas
+        .into_iter()
+        .flatten()
+        .any(|meta| meta.annotations.contains_key(FORGET_HOST_ANNOTATION))
+}
+
+/// Who gets the host next, if its template says `nodeReuse` and its owner goes on.
+fn next_owner<'a>(world: &World, draft: &Draft<'a>) -> Option<&'a str> {
+    let meta = &draft.object.metadata;
+    let reuse = world
+        .template_of(draft.object)
+        .is_some_and(|template| template.spec.node_reuse);
+    let cluster_goes_on = world
+        .cluster_of(meta)
+        .is_some_and(|cluster| !cluster.metadata.is_deleting());
+    let owner = owner_name(meta)?;
+    // While this machine goes, its owner lacks one if it wants another in its place.
+    (reuse && cluster_goes_on && world.lacks_hosts(&meta.namespace, owner)).then_some(owner)
+}
+
+fn drop_finalizer(draft: &Draft) -> Action {
+    let meta = &draft.object.metadata;
+    let mut finalizers = meta.finalizers.clone();
+    finalizers.retain(|finalizer| finalizer != MACHINE_FINALIZER);
+    Action::Patch {
+        kind: Kind::Metal3Machine,
+        key: Key::of(meta),
+        version: Some(meta.resource_version.clone()),
+        patch: json!({"metadata": {"finalizers": finalizers}}),
+    }
+}

@@ -1,0 +1,344 @@
+//! The API server, as the provider uses it: one look at everything, and one write at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use firstlight_api::{capi, capm3, object::Object};
+use http::Request;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{
+    plan::{Action, Kind},
+    world::{Key, World},
+};
+use crate::clusters::marker;
+
+const MANAGER: &str = "firstlight-machines";
+/// Metadata and network data of machines, as CAPM3 types them.
+pub const DATA_SECRET_TYPE: &str = "infrastructure.cluster.x-k8s.io/secret";
+
+/// Group, version, kind, plural.
+#[derive(Clone, Copy, Debug)]
+pub struct Resource(
+    pub &'static str,
+    pub &'static str,
+    pub &'static str,
+    pub &'static str,
+);
+
+const HOSTS: Resource = Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts");
+const CLUSTERS: Resource = Resource(capi::GROUP, capi::VERSION, "Cluster", "clusters");
+const MACHINES: Resource = Resource(capi::GROUP, capi::VERSION, "Machine", "machines");
+const DEPLOYMENTS: Resource = Resource(
+    capi::GROUP,
+    capi::VERSION,
+    "MachineDeployment",
+    "machinedeployments",
+);
+const CONTROL_PLANES: Resource = Resource(
+    capi::CONTROL_PLANE_GROUP,
+    capi::VERSION,
+    "KubeadmControlPlane",
+    "kubeadmcontrolplanes",
+);
+const METAL3_CLUSTERS: Resource = Resource(
+    capm3::GROUP,
+    capm3::VERSION,
+    "Metal3Cluster",
+    "metal3clusters",
+);
+const METAL3_MACHINES: Resource = Resource(
+    capm3::GROUP,
+    capm3::VERSION,
+    "Metal3Machine",
+    "metal3machines",
+);
+const TEMPLATES: Resource = Resource(
+    capm3::GROUP,
+    capm3::VERSION,
+    "Metal3MachineTemplate",
+    "metal3machinetemplates",
+);
+const DATA_TEMPLATES: Resource = Resource(
+    capm3::GROUP,
+    capm3::VERSION,
+    "Metal3DataTemplate",
+    "metal3datatemplates",
+);
+
+/// A change of one of these is a reason to look again.
+pub const WATCHED: [Resource; 8] = [
+    HOSTS,
+    CLUSTERS,
+    MACHINES,
+    DEPLOYMENTS,
+    CONTROL_PLANES,
+    METAL3_CLUSTERS,
+    METAL3_MACHINES,
+    DATA_TEMPLATES,
+];
+
+impl Resource {
+    pub fn api(&self) -> ApiResource {
+        let kind = GroupVersionKind::gvk(self.0, self.1, self.2);
+        ApiResource::from_gvk_with_plural(&kind, self.3)
+    }
+
+    fn path(&self) -> String {
+        format!("/apis/{}/{}/{}", self.0, self.1, self.3)
+    }
+}
+
+fn resource(kind: Kind) -> Resource {
+    match kind {
+        Kind::Host => HOSTS,
+        Kind::Metal3Cluster => METAL3_CLUSTERS,
+        Kind::Metal3Machine => METAL3_MACHINES,
+        Kind::DataTemplate => DATA_TEMPLATES,
+        Kind::Machine => MACHINES,
+        Kind::ControlPlane => CONTROL_PLANES,
+        Kind::Deployment => DEPLOYMENTS,
+    }
+}
+
+#[derive(Clone)]
+pub struct Store {
+    client: Client,
+}
+
+type Keyed<T> = BTreeMap<Key, T>;
+
+impl Store {
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Everything, fresh. Fails while one of the kinds is not served yet.
+    pub async fn look(
+        &self,
+        site: std::sync::Arc<firstlight_api::site::SiteConfig>,
+    ) -> Result<World> {
+        let spare = self.config_map(marker::SPARE_NAME).await?;
+        let spare = spare.and_then(|spare| spare.get("controlPlane")?.parse().ok());
+        Ok(World {
+            site,
+            hosts: self.list(HOSTS).await?,
+            clusters: self.list(CLUSTERS).await?,
+            machines: self.list(MACHINES).await?,
+            metal3_clusters: self.list(METAL3_CLUSTERS).await?,
+            metal3_machines: self.list(METAL3_MACHINES).await?,
+            templates: self.list(TEMPLATES).await?,
+            data_templates: self.list(DATA_TEMPLATES).await?,
+            control_planes: self.list(CONTROL_PLANES).await?,
+            deployments: self.list(DEPLOYMENTS).await?,
+            data: self.data().await?,
+            marker: self.config_map(marker::NAME).await?,
+            spare,
+        })
+    }
+
+    async fn list<S, T>(&self, resource: Resource) -> Result<Keyed<Object<S, T>>>
+    where
+        Object<S, T>: DeserializeOwned,
+    {
+        let list = self.get(&resource.path()).await?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let mut all = BTreeMap::new();
+        for item in items {
+            let name = item["metadata"]["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            match serde_json::from_value::<Object<S, T>>(item) {
+                Ok(object) => {
+                    all.insert(Key::of(&object.metadata), object);
+                }
+                Err(error) => {
+                    tracing::warn!(kind = resource.2, name, error = %error, "an object cannot be read; it is left out");
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    async fn get(&self, path: &str) -> Result<Value> {
+        let request = Request::get(path)
+            .body(Vec::new())
+            .context("making a request")?;
+        self.client
+            .request(request)
+            .await
+            .with_context(|| format!("asking for {path}"))
+    }
+
+    async fn data(&self) -> Result<Keyed<BTreeMap<String, String>>> {
+        let path = format!(
+            "/api/v1/secrets?fieldSelector=type%3D{}",
+            DATA_SECRET_TYPE.replace('/', "%2F")
+        );
+        let list = self.get(&path).await?;
+        let mut all = BTreeMap::new();
+        for item in list["items"].as_array().into_iter().flatten() {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let key = Key {
+                namespace: text(&item["metadata"]["namespace"]),
+                name: text(&item["metadata"]["name"]),
+            };
+            let entries = item["data"].as_object().into_iter().flatten();
+            let decoded = entries.filter_map(|(name, value)| {
+                let bytes = STANDARD.decode(value.as_str()?).ok()?;
+                Some((name.clone(), String::from_utf8(bytes).ok()?))
+            });
+            all.insert(key, decoded.collect());
+        }
+        Ok(all)
+    }
+
+    /// The content of a `ConfigMap` of the agent's own.
+    async fn config_map(&self, name: &str) -> Result<Option<BTreeMap<String, String>>> {
+        let path = format!(
+            "/api/v1/namespaces/{}/configmaps?fieldSelector=metadata.name%3D{name}",
+            marker::NAMESPACE,
+        );
+        let list = self.get(&path).await?;
+        let Some(found) = list["items"].get(0) else {
+            return Ok(None);
+        };
+        Ok(Some(
+            serde_json::from_value(found["data"].clone()).unwrap_or_default(),
+        ))
+    }
+
+    pub async fn apply(&self, action: &Action) -> Result<()> {
+        match action {
+            Action::Patch {
+                kind,
+                key,
+                version,
+                patch,
+            } => {
+                let mut patch = patch.clone();
+                if let Some(version) = version {
+                    patch["metadata"]["resourceVersion"] = json!(version);
+                }
+                self.api(resource(*kind), key)
+                    .patch(&key.name, &parameters(), &Patch::Merge(&patch))
+                    .await
+                    .with_context(|| format!("writing {kind:?} {key}"))?;
+            }
+            Action::PatchStatus { kind, key, patch } => {
+                self.api(resource(*kind), key)
+                    .patch_status(&key.name, &parameters(), &Patch::Merge(patch))
+                    .await
+                    .with_context(|| format!("writing the status of {kind:?} {key}"))?;
+            }
+            Action::PutData {
+                key,
+                owner,
+                cluster,
+                data,
+            } => {
+                let secret = json!({
+                    "apiVersion": "v1",
+                    "kind": "Secret",
+                    "type": DATA_SECRET_TYPE,
+                    "metadata": {
+                        "name": key.name,
+                        "namespace": key.namespace,
+                        "labels": {capi::CLUSTER_LABEL: cluster},
+                        "ownerReferences": [owner],
+                    },
+                    "stringData": data,
+                });
+                self.put(&secret).await?;
+            }
+            Action::Create(object) => self.create(object).await?,
+            Action::Put(object) => self.put(object).await?,
+        }
+        Ok(())
+    }
+
+    fn api(&self, resource: Resource, key: &Key) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &key.namespace, &resource.api())
+    }
+
+    fn api_of(&self, object: &Value) -> (Api<DynamicObject>, String) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+        let (group, version) = version.split_once('/').unwrap_or(("", &version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+        let namespace = text(&object["metadata"]["namespace"]);
+        (
+            Api::namespaced_with(self.client.clone(), &namespace, &resource),
+            text(&object["metadata"]["name"]),
+        )
+    }
+
+    /// As the object is given, whoever wrote it before.
+    async fn put(&self, object: &Value) -> Result<()> {
+        let (api, name) = self.api_of(object);
+        let parameters = PatchParams::apply(MANAGER).force();
+        api.patch(&name, &parameters, &Patch::Apply(object))
+            .await
+            .with_context(|| format!("writing {} {name}", object["kind"]))?;
+        Ok(())
+    }
+
+    /// An object that is there stays as it is.
+    async fn create(&self, object: &Value) -> Result<()> {
+        let (api, name) = self.api_of(object);
+        let typed: DynamicObject = serde_json::from_value(object.clone())?;
+        let parameters = PostParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        match api.create(&parameters, &typed).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("creating {} {name}", object["kind"])),
+        }
+    }
+}
+
+fn parameters() -> PatchParams {
+    PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+/// Applies every list to its end or its first failure; says whether all went well.
+pub async fn apply_all(store: &Store, plan: &[Vec<Action>]) -> bool {
+    let mut told: BTreeSet<String> = BTreeSet::new();
+    for steps in plan {
+        for action in steps {
+            if let Err(error) = store.apply(action).await {
+                let conflict = error.downcast_ref::<kube::Error>().is_some_and(
+                    |error| matches!(error, kube::Error::Api(status) if status.code == 409),
+                );
+                let text = format!("{error:#}");
+                // Somebody wrote in between; the next look sees it.
+                if conflict {
+                    tracing::debug!(error = text, "looking again");
+                } else if told.insert(text.clone()) {
+                    tracing::warn!(
+                        error = text,
+                        "a write of the machines controller failed; it is tried again"
+                    );
+                }
+                break;
+            }
+        }
+    }
+    told.is_empty()
+}

@@ -1,0 +1,256 @@
+//! Everything that a plan is made from: one look at all objects.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use firstlight_api::{
+    bmh::{self, ProvisioningState},
+    capi::{self, Cluster, Machine, Replicated},
+    capm3::{
+        self, Metal3Cluster, Metal3DataTemplate, Metal3Machine, Metal3MachineTemplate, ObjectRef,
+    },
+    object::{Meta, Object},
+    site::{HostRole, SiteConfig},
+};
+use serde::{Deserialize, Serialize};
+
+/// Namespace and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    pub fn of(meta: &Meta) -> Self {
+        Self::new(&meta.namespace, &meta.name)
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A `BareMetalHost`, as far as the provider reads it.
+pub type Host = Object<HostSpec, HostStatus>;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostSpec {
+    #[serde(rename = "bootMACAddress")]
+    pub boot_mac_address: String,
+    pub image: Option<bmh::Image>,
+    pub custom_deploy: Option<capm3::CustomDeploy>,
+    pub user_data: Option<ObjectRef>,
+    pub meta_data: Option<ObjectRef>,
+    pub network_data: Option<ObjectRef>,
+    pub consumer_ref: Option<ConsumerRef>,
+    pub bmc: Option<bmh::BmcDetails>,
+    pub disable_power_off: bool,
+    pub externally_provisioned: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConsumerRef {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub namespace: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostStatus {
+    pub error_message: String,
+    pub provisioning: HostProvisioning,
+    pub hardware: Option<HostHardware>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostProvisioning {
+    pub state: ProvisioningState,
+    pub image: Option<bmh::Image>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostHardware {
+    pub hostname: String,
+    pub nics: Vec<HostNic>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostNic {
+    pub name: String,
+    pub mac: String,
+    pub ip: String,
+    pub pxe: bool,
+}
+
+/// All objects, by namespace and name.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    pub site: Arc<SiteConfig>,
+    pub hosts: BTreeMap<Key, Host>,
+    pub clusters: BTreeMap<Key, Cluster>,
+    pub machines: BTreeMap<Key, Machine>,
+    pub metal3_clusters: BTreeMap<Key, Metal3Cluster>,
+    pub metal3_machines: BTreeMap<Key, Metal3Machine>,
+    pub templates: BTreeMap<Key, Metal3MachineTemplate>,
+    pub data_templates: BTreeMap<Key, Metal3DataTemplate>,
+    /// `KubeadmControlPlane` and `MachineDeployment` objects: what machines belong to.
+    pub control_planes: BTreeMap<Key, Replicated>,
+    pub deployments: BTreeMap<Key, Replicated>,
+    /// Secrets with the metadata and network data of machines.
+    pub data: BTreeMap<Key, BTreeMap<String, String>>,
+    /// Content of the `ConfigMap` of `clusters::marker`.
+    pub marker: Option<BTreeMap<String, String>>,
+    /// What the admission policy was told last.
+    pub spare: Option<bool>,
+}
+
+impl World {
+    /// The label of the object is stronger than `site.yaml`.
+    pub fn role(&self, host: &Host) -> HostRole {
+        let label = host.metadata.label(capm3::ROLE_LABEL);
+        let by_label = label.and_then(|word| word.parse().ok());
+        by_label.unwrap_or_else(|| {
+            let mac = host.spec.boot_mac_address.parse();
+            mac.map(|mac| self.site.role(mac)).unwrap_or_default()
+        })
+    }
+
+    /// Where the host is on the provisioning network: as `site.yaml` says, or as its ramdisk reported.
+    pub fn address(&self, host: &Host) -> Option<String> {
+        let given = host.spec.boot_mac_address.parse().ok();
+        let given = given.and_then(|mac| self.site.host(mac)?.address);
+        if let Some(address) = given {
+            return Some(address.to_string());
+        }
+        let nics = &host.status.hardware.as_ref()?.nics;
+        let network = self.site.provisioning.network();
+        let inside = |ip: &str| {
+            ip.parse::<std::net::Ipv4Addr>()
+                .is_ok_and(|ip| (network.first()..=network.last()).contains(&ip))
+        };
+        let mut found: Vec<_> = nics.iter().filter(|nic| inside(&nic.ip)).collect();
+        found.sort_by_key(|nic| !nic.pxe);
+        found.first().map(|nic| nic.ip.clone())
+    }
+
+    /// The host that this machine has claimed.
+    pub fn host_of(&self, machine: &Metal3Machine) -> Option<&Host> {
+        self.hosts.values().find(|host| {
+            host.metadata.namespace == machine.metadata.namespace
+                && host.consumer() == Some(&machine.metadata.name)
+        })
+    }
+
+    pub fn owner_machine(&self, machine: &Metal3Machine) -> Option<&Machine> {
+        let owner = machine.metadata.owner(capi::GROUP, "Machine")?;
+        self.machines
+            .get(&Key::new(&machine.metadata.namespace, &owner.name))
+    }
+
+    pub fn cluster_of(&self, meta: &Meta) -> Option<&Cluster> {
+        let name = meta.label(capi::CLUSTER_LABEL)?;
+        self.clusters.get(&Key::new(&meta.namespace, name))
+    }
+
+    /// The template that a machine was cloned from.
+    pub fn template_of(&self, machine: &Metal3Machine) -> Option<&Metal3MachineTemplate> {
+        let name = machine
+            .metadata
+            .annotation(capi::TEMPLATE_NAME_ANNOTATION)?;
+        self.templates
+            .get(&Key::new(&machine.metadata.namespace, name))
+    }
+
+    /// Does this control plane or deployment have fewer hosts than it wants?
+    pub fn lacks_hosts(&self, namespace: &str, owner: &str) -> bool {
+        let key = Key::new(namespace, owner);
+        let owners = self
+            .control_planes
+            .get(&key)
+            .into_iter()
+            .chain(self.deployments.get(&key));
+        let wanted: u32 = owners
+            .filter(|owner| !owner.metadata.is_deleting())
+            .filter_map(|owner| owner.spec.replicas)
+            .sum();
+        let claimed = self
+            .metal3_machines
+            .values()
+            .filter(|machine| {
+                machine.metadata.namespace == namespace
+                    && owner_name(&machine.metadata) == Some(owner)
+                    && !machine.metadata.is_deleting()
+                    && self.host_of(machine).is_some()
+            })
+            .count();
+        usize::try_from(wanted).unwrap_or(usize::MAX) > claimed
+    }
+}
+
+/// The control plane or deployment that a machine belongs to.
+pub fn owner_name(meta: &Meta) -> Option<&str> {
+    meta.label(capi::CONTROL_PLANE_NAME_LABEL)
+        .or_else(|| meta.label(capi::DEPLOYMENT_LABEL))
+}
+
+pub fn is_control_plane(meta: &Meta) -> bool {
+    meta.labels.contains_key(capi::CONTROL_PLANE_LABEL)
+}
+
+pub fn is_paused(cluster: Option<&Cluster>, meta: &Meta) -> bool {
+    cluster.is_some_and(|cluster| cluster.spec.paused == Some(true))
+        || meta.annotations.contains_key(capi::PAUSED_ANNOTATION)
+}
+
+/// Somebody else looks after it.
+pub fn is_managed(meta: &Meta) -> bool {
+    meta.annotations.contains_key(capi::MANAGED_BY) || meta.labels.contains_key(capi::MANAGED_BY)
+}
+
+impl HostSpec {
+    /// Told to carry a system.
+    pub fn has_wish(&self) -> bool {
+        self.image.is_some() || self.custom_deploy.is_some()
+    }
+
+    pub fn stays_on(&self) -> bool {
+        self.disable_power_off || self.bmc.is_none()
+    }
+}
+
+/// Object methods that only hosts have.
+pub trait HostExt {
+    /// The `Metal3Machine` in its namespace that has claimed it.
+    fn consumer(&self) -> Option<&String>;
+    fn state(&self) -> ProvisioningState;
+}
+
+impl HostExt for Host {
+    fn consumer(&self) -> Option<&String> {
+        let consumer = self.spec.consumer_ref.as_ref()?;
+        let own = consumer.kind == "Metal3Machine"
+            && firstlight_api::object::group_of(&consumer.api_version) == capm3::GROUP
+            && (consumer.namespace.is_empty() || consumer.namespace == self.metadata.namespace);
+        own.then_some(&consumer.name)
+    }
+
+    fn state(&self) -> ProvisioningState {
+        self.status.provisioning.state
+    }
+}

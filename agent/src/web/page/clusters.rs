@@ -1,0 +1,90 @@
+//! Workload clusters on the page: what each lacks, and which server each machine is on.
+
+use std::fmt::{self, Write as _};
+
+use firstlight_api::status::{ClusterMachine, ClusterStatus};
+
+use super::Text;
+
+pub fn write(out: &mut String, clusters: &[ClusterStatus]) -> fmt::Result {
+    clusters
+        .iter()
+        .try_for_each(|cluster| write_cluster(out, cluster))
+}
+
+fn write_cluster(out: &mut String, cluster: &ClusterStatus) -> fmt::Result {
+    let whole = cluster.control_planes_ready >= cluster.control_planes_wanted
+        && cluster.workers_ready >= cluster.workers_wanted
+        && cluster.control_planes_wanted > 0;
+    let (class, word) = match cluster.phase.as_str() {
+        "Deleting" => ("busy", "deleting"),
+        "Failed" => ("bad", "failed"),
+        _ if whole => ("good", "ready"),
+        _ => ("busy", "coming up"),
+    };
+    writeln!(
+        out,
+        "<section class=\"card\"><h2>Cluster</h2>\n<div class=\"host-head\"><h3>{}</h3><span class=\"dim\">Kubernetes {} {}</span>\
+         <span class=\"pill {class}\">{word}</span></div>",
+        Text(&cluster.name),
+        Text(&cluster.version),
+        Text(&cluster.endpoint),
+    )?;
+    writeln!(
+        out,
+        "<p>{} of {} control planes and {} of {} workers are ready.</p>",
+        cluster.control_planes_ready,
+        cluster.control_planes_wanted,
+        cluster.workers_ready,
+        cluster.workers_wanted
+    )?;
+    if !whole && !cluster.message.is_empty() {
+        writeln!(out, "<p class=\"dim\">{}</p>", Text(&cluster.message))?;
+    }
+    if !cluster.machines.is_empty() {
+        out.write_str("<ol class=\"steps\">\n")?;
+        cluster
+            .machines
+            .iter()
+            .try_for_each(|machine| write_machine(out, machine))?;
+        out.write_str("</ol>\n")?;
+    }
+    out.write_str("</section>\n")
+}
+
+fn write_machine(out: &mut String, machine: &ClusterMachine) -> fmt::Result {
+    let (class, mark) = match machine.phase.as_str() {
+        "Failed" => ("bad", "✗"),
+        "Running" if machine.message.is_empty() => ("good", "✓"),
+        "Pending" => ("wait", "○"),
+        _ => ("busy", "●"),
+    };
+    let role = if machine.control_plane {
+        "control plane"
+    } else {
+        "worker"
+    };
+    let place = if machine.host.is_empty() {
+        "no server yet"
+    } else {
+        &machine.host
+    };
+    write!(
+        out,
+        "<li><span class=\"mark {class}\">{mark}</span><span>{role} on {} <span class=\"dim\">{}</span>",
+        Text(place),
+        Text(&machine.name)
+    )?;
+    if !machine.message.is_empty() {
+        write!(
+            out,
+            "<br><span class=\"dim\">{}</span>",
+            Text(&machine.message)
+        )?;
+    }
+    writeln!(
+        out,
+        "</span><span class=\"time\">{}</span></li>",
+        Text(&machine.phase)
+    )
+}

@@ -1,0 +1,227 @@
+//! A cluster's whole life without a machine: real etcd, API server, controller manager and the three managers of Cluster API,
+//! this agent's controllers, and servers that are played by writes to `BareMetalHost` objects. When a control plane "boots",
+//! the real kubeadm makes its certificates out of the bootstrap data, and a second etcd and API server are the cluster.
+//!
+//! Runs unprivileged, in namespaces of its own that take everything with them when they end. `scripts/test-cluster-api` builds
+//! the programs and starts it; without `FIRSTLIGHT_CLUSTER_API`, the folder that has them, it says that it was skipped.
+#![allow(clippy::unwrap_used)]
+
+mod objects;
+mod programs;
+mod servers;
+mod site;
+mod workload;
+
+use std::{process::Command, time::Duration};
+
+use serde_json::{Value, json};
+use site::Site;
+
+const PROGRAMS: &str = "FIRSTLIGHT_CLUSTER_API";
+const INSIDE: &str = "FIRSTLIGHT_TEST_INSIDE";
+/// Of every wait; each ends as soon as its condition holds.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// Runs `story` in namespaces of its own.
+fn isolated(name: &str, story: impl AsyncFnOnce()) {
+    if std::env::var_os(PROGRAMS).is_none() {
+        eprintln!("skipped: scripts/test-cluster-api builds what this needs and runs it");
+        return;
+    }
+    if std::env::var_os(INSIDE).is_some() {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        return runtime.block_on(story());
+    }
+    let status = Command::new("unshare")
+        .args([
+            "--user",
+            "--map-root-user",
+            "--net",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1")
+        .status()
+        .expect("unshare of util-linux runs");
+    assert!(
+        status.success(),
+        "the story inside the namespaces failed, see above (or user namespaces are switched off here)"
+    );
+}
+
+#[test]
+fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
+    isolated(
+        "servers_become_a_cluster_that_grows_shrinks_and_goes",
+        async || {
+            let site = Site::start("name: lab\ncluster: {}\n").await;
+            nothing_typed_two_servers_become_ready(&site).await;
+            workers_come_and_go(&site).await;
+            what_cannot_work_is_refused(&site).await;
+            a_deleted_cluster_gives_its_hosts_back(&site).await;
+        },
+    );
+}
+
+async fn nothing_typed_two_servers_become_ready(site: &Site) {
+    site.servers.switch_on("n1", 1).await;
+    site.servers.switch_on("n2", 2).await;
+    let objects = &site.objects;
+    let available = |cluster: &Value| condition(cluster, "Available") == "True";
+    objects
+        .wait_for("Cluster", "lab", "available", available)
+        .await;
+    workers_are_ready(site, 1).await;
+    let machines = objects.list("Machine").await;
+    assert_eq!(machines.len(), 2);
+    for machine in &machines {
+        assert_eq!(machine["status"]["phase"], "Running", "{machine:#}");
+        assert_eq!(condition(machine, "Ready"), "True", "{machine:#}");
+    }
+    let told = async || site.workload().pod_network().await.as_deref() == Some("10.244.0.0/16");
+    objects.wait_until("the pod network applied", told).await;
+    site.say("ready");
+}
+
+async fn workers_are_ready(site: &Site, count: u32) {
+    let what = format!("{count} workers ready");
+    let ready = |found: &Value| found["status"]["readyReplicas"] == count;
+    site.objects
+        .wait_for("MachineDeployment", "lab-workers", &what, ready)
+        .await;
+}
+
+/// By a new server, by a person's number, and by a server's role.
+async fn workers_come_and_go(site: &Site) {
+    let objects = &site.objects;
+    let scale = async |count: u32| {
+        let change = json!({"spec": {"replicas": count}});
+        objects
+            .patch("MachineDeployment", "lab-workers", change)
+            .await;
+    };
+    site.servers.switch_on("n3", 3).await;
+    workers_are_ready(site, 2).await;
+    site.say("grown");
+    scale(1).await;
+    let one_free = async || free(&objects.list("BareMetalHost").await) == 1;
+    objects
+        .wait_until("one host clean and free", one_free)
+        .await;
+    let two_nodes = async || site.workload().nodes().await.len() == 2;
+    objects
+        .wait_until("the node gone with its machine", two_nodes)
+        .await;
+    site.say("shrunk");
+    scale(2).await;
+    workers_are_ready(site, 2).await;
+    site.say("grown again");
+    let spare = json!({"metadata": {"labels": {"firstlight.internal/role": "spare"}}});
+    objects.patch("BareMetalHost", "n3", spare).await;
+    objects
+        .wait_until("the spare clean and free", async || {
+            free(&[objects.get("BareMetalHost", "n3").await]) == 1
+        })
+        .await;
+    site.say("spared");
+}
+
+async fn what_cannot_work_is_refused(site: &Site) {
+    let change = json!({"spec": {"version": "v1.36.4"}});
+    let upgrade = site
+        .objects
+        .try_patch("KubeadmControlPlane", "lab-control-plane", change)
+        .await;
+    let sentence = upgrade.unwrap_err().to_string();
+    assert!(
+        sentence.contains("cannot be upgraded without a spare server"),
+        "{sentence}"
+    );
+    let old = json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3Cluster",
+        "metadata": {"name": "old", "namespace": "default"}, "spec": {"noCloudProvider": true},
+    });
+    let sentence = site.objects.create(old).await.unwrap_err().to_string();
+    assert!(
+        sentence.contains("Firstlight does not take v1beta1 of Metal3Cluster"),
+        "{sentence}"
+    );
+    let undigested = json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "Metal3MachineTemplate",
+        "metadata": {"name": "undigested", "namespace": "default"},
+        "spec": {"template": {"spec": {"image": {"url": "http://a/b"}}}},
+    });
+    let sentence = site
+        .objects
+        .create(undigested)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        sentence.contains("no image is written without a digest"),
+        "{sentence}"
+    );
+}
+
+async fn a_deleted_cluster_gives_its_hosts_back(site: &Site) {
+    let objects = &site.objects;
+    objects.delete("Cluster", "lab").await;
+    let all_free = async || free(&objects.list("BareMetalHost").await) == 3;
+    objects
+        .wait_until("all hosts clean and free", all_free)
+        .await;
+    let nothing_left = async || {
+        let kinds = [
+            "Cluster",
+            "Machine",
+            "Metal3Machine",
+            "Metal3Cluster",
+            "KubeadmControlPlane",
+            "MachineDeployment",
+        ];
+        let mut left = 0;
+        for kind in kinds {
+            left += objects.list(kind).await.len();
+        }
+        left == 0
+    };
+    objects
+        .wait_until("no object of the cluster left", nothing_left)
+        .await;
+    site.say("deleted");
+    // Long enough for several looks of the controller.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(
+        objects.list("Cluster").await.is_empty(),
+        "a deleted cluster is not made again"
+    );
+}
+
+fn condition(object: &Value, kind: &str) -> String {
+    let conditions = object["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let found = conditions
+        .filter(|condition| condition["type"] == kind)
+        .find_map(|condition| condition["status"].as_str());
+    found.unwrap_or_default().to_owned()
+}
+
+fn free(hosts: &[Value]) -> usize {
+    let is_free = |host: &&Value| {
+        host["status"]["provisioning"]["state"] == "available"
+            && host["spec"]["consumerRef"].is_null()
+            && host["spec"]["image"].is_null()
+    };
+    hosts.iter().filter(is_free).count()
+}

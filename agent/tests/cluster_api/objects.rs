@@ -1,0 +1,210 @@
+//! Objects of one API server, as plain values.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use firstlight_agent::machines::Resource;
+use kube::{
+    Api, Client, Config,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams,
+    },
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::Value;
+
+use crate::PATIENCE;
+
+#[derive(Clone)]
+pub struct Objects {
+    pub client: Client,
+}
+
+const INFRA: &str = "infrastructure.cluster.x-k8s.io";
+const KINDS: [Resource; 8] = [
+    Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts"),
+    Resource("cluster.x-k8s.io", "v1beta2", "Cluster", "clusters"),
+    Resource("cluster.x-k8s.io", "v1beta2", "Machine", "machines"),
+    Resource(
+        "cluster.x-k8s.io",
+        "v1beta2",
+        "MachineDeployment",
+        "machinedeployments",
+    ),
+    Resource(
+        "controlplane.cluster.x-k8s.io",
+        "v1beta2",
+        "KubeadmControlPlane",
+        "kubeadmcontrolplanes",
+    ),
+    Resource(INFRA, "v1beta2", "Metal3Cluster", "metal3clusters"),
+    Resource(INFRA, "v1beta2", "Metal3Machine", "metal3machines"),
+    Resource("", "v1", "Secret", "secrets"),
+];
+
+impl Objects {
+    pub async fn of(kubeconfig: &str) -> Self {
+        let file = Kubeconfig::from_yaml(kubeconfig).unwrap();
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+            .await
+            .unwrap();
+        Self {
+            client: Client::try_from(config).unwrap(),
+        }
+    }
+
+    fn api(&self, kind: &str) -> Api<DynamicObject> {
+        let resource = KINDS
+            .iter()
+            .find(|resource| resource.2 == kind)
+            .unwrap_or_else(|| panic!("{kind}"));
+        Api::namespaced_with(self.client.clone(), "default", &resource.api())
+    }
+
+    /// By what the object says of itself; without a namespace it is the cluster's.
+    fn api_for(&self, object: &Value) -> (Api<DynamicObject>, String) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+        let (group, version) = version.split_once('/').unwrap_or(("", &version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+        let api = match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        };
+        (api, text(&object["metadata"]["name"]))
+    }
+
+    pub async fn apply(&self, object: &Value) {
+        let (api, name) = self.api_for(object);
+        let since = Instant::now();
+        loop {
+            let applied = api
+                .patch(
+                    &name,
+                    &PatchParams::apply("test").force(),
+                    &Patch::Apply(object),
+                )
+                .await;
+            match applied {
+                Ok(_) => return,
+                // A kind whose definition is not served yet.
+                Err(_) if since.elapsed() < PATIENCE / 10 => {
+                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                }
+                Err(error) => panic!("{} {name}: {error}", object["kind"]),
+            }
+        }
+    }
+
+    pub async fn create(&self, object: Value) -> kube::Result<()> {
+        let (api, _) = self.api_for(&object);
+        api.create(
+            &PostParams::default(),
+            &serde_json::from_value(object).unwrap(),
+        )
+        .await
+        .map(drop)
+    }
+
+    pub async fn status(&self, object: &Value) {
+        let (api, name) = self.api_for(object);
+        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(object))
+            .await
+            .unwrap();
+    }
+
+    pub async fn list(&self, kind: &str) -> Vec<Value> {
+        self.try_list(kind).await.unwrap()
+    }
+
+    pub async fn try_list(&self, kind: &str) -> kube::Result<Vec<Value>> {
+        let found = self.api(kind).list(&ListParams::default()).await?;
+        let value = |item| serde_json::to_value(item).unwrap();
+        Ok(found.items.into_iter().map(value).collect())
+    }
+
+    pub async fn get(&self, kind: &str, name: &str) -> Value {
+        let found = self.api(kind).get_opt(name).await.unwrap();
+        found.map_or(Value::Null, |found| serde_json::to_value(found).unwrap())
+    }
+
+    pub async fn secret(&self, name: &str) -> BTreeMap<String, String> {
+        use base64::{Engine as _, engine::general_purpose::STANDARD};
+        let found = self.get("Secret", name).await;
+        let data = found["data"]
+            .as_object()
+            .unwrap_or_else(|| panic!("the Secret {name} is there"))
+            .clone();
+        data.into_iter()
+            .map(|(key, value)| {
+                (
+                    key,
+                    String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap(),
+                )
+            })
+            .collect()
+    }
+
+    pub async fn patch(&self, kind: &str, name: &str, change: Value) {
+        self.try_patch(kind, name, change).await.unwrap();
+    }
+
+    pub async fn try_patch(&self, kind: &str, name: &str, change: Value) -> kube::Result<()> {
+        self.api(kind)
+            .patch(name, &PatchParams::default(), &Patch::Merge(&change))
+            .await
+            .map(drop)
+    }
+
+    pub async fn patch_status(&self, kind: &str, name: &str, change: Value) {
+        self.api(kind)
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(&change))
+            .await
+            .unwrap();
+    }
+
+    pub async fn delete(&self, kind: &str, name: &str) {
+        self.api(kind)
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+
+    pub async fn wait_for(
+        &self,
+        kind: &str,
+        name: &str,
+        what: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) {
+        self.wait_until(&format!("{kind} {name} {what}"), async || {
+            holds(&self.get(kind, name).await)
+        })
+        .await;
+    }
+
+    /// What was waited for, and everything that is there, are told when it does not come.
+    pub async fn wait_until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        let since = Instant::now();
+        while !holds().await {
+            if since.elapsed() > PATIENCE {
+                self.dump().await;
+                panic!("not within {PATIENCE:?}: {what}");
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    }
+
+    pub async fn dump(&self) {
+        for kind in KINDS
+            .iter()
+            .map(|resource| resource.2)
+            .filter(|kind| *kind != "Secret")
+        {
+            for mut object in self.list(kind).await {
+                object["metadata"]["managedFields"] = Value::Null;
+                eprintln!("{kind}: {object:#}");
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Servers, played by writes to their `BareMetalHost` objects: what the hosts controller, Ironic and a machine do together.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::{
+    objects::Objects,
+    workload::{Node, Workload},
+};
+
+pub struct Servers {
+    objects: Objects,
+    workload: watch::Receiver<Option<Workload>>,
+}
+
+/// What runs on them.
+struct Rack {
+    objects: Objects,
+    dir: PathBuf,
+    nodes: Mutex<BTreeMap<String, Node>>,
+    workload: watch::Sender<Option<Workload>>,
+}
+
+impl Servers {
+    pub fn start(objects: Objects, dir: PathBuf) -> Self {
+        let sender = watch::Sender::new(None);
+        let workload = sender.subscribe();
+        let rack = Arc::new(Rack {
+            objects: objects.clone(),
+            dir,
+            nodes: Mutex::default(),
+            workload: sender,
+        });
+        // On a thread of its own: what it awaits is not `Send`.
+        let handle = tokio::runtime::Handle::current();
+        std::thread::spawn(move || {
+            handle.block_on(async move {
+                loop {
+                    let Ok(hosts) = rack.objects.try_list("BareMetalHost").await else {
+                        return;
+                    };
+                    for host in hosts {
+                        rack.step(&host).await;
+                    }
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            });
+        });
+        Self { objects, workload }
+    }
+
+    pub fn workload(&self) -> Option<Workload> {
+        self.workload.borrow().clone()
+    }
+
+    /// Inspected, and available at 172.22.0.100 and `number`.
+    pub async fn switch_on(&self, name: &str, number: u8) {
+        let mac = format!("52:54:00:00:00:{number:02x}");
+        let object = json!({
+            "apiVersion": "metal3.io/v1alpha1",
+            "kind": "BareMetalHost",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"online": true, "bootMACAddress": mac, "disablePowerOff": true},
+        });
+        self.objects.create(object).await.unwrap();
+        let status = json!({"status": {
+            "operationalStatus": "OK",
+            "errorMessage": "",
+            "errorCount": 0,
+            "poweredOn": true,
+            "operationHistory": {},
+            "provisioning": {"state": "available", "ID": name},
+            "hardware": {
+                "hostname": name,
+                "ramMebibytes": 4096,
+                "cpu": {"arch": "x86_64", "count": 2},
+                "nics": [{"name": "eth0", "mac": mac, "ip": format!("172.22.0.{}", 100 + number), "pxe": true}],
+                "storage": [],
+                "systemVendor": {},
+                "firmware": {"bios": {}},
+            },
+        }});
+        self.objects
+            .patch_status("BareMetalHost", name, status)
+            .await;
+    }
+}
+
+impl Rack {
+    /// One step towards what the object says.
+    async fn step(&self, host: &Value) {
+        let name = host["metadata"]["name"].as_str().unwrap();
+        let has_image = !host["spec"]["image"].is_null();
+        let state = host["status"]["provisioning"]["state"]
+            .as_str()
+            .unwrap_or_default();
+        let next = match (state, has_image) {
+            ("available", true) => "provisioning",
+            ("provisioning", true) => {
+                self.boot(host).await;
+                "provisioned"
+            }
+            ("provisioning" | "provisioned", false) => {
+                self.nodes.lock().unwrap().remove(name);
+                "deprovisioning"
+            }
+            ("deprovisioning", false) => "available",
+            _ => return,
+        };
+        self.objects
+            .patch_status(
+                "BareMetalHost",
+                name,
+                json!({"status": {"provisioning": {"state": next}}}),
+            )
+            .await;
+    }
+
+    async fn boot(&self, host: &Value) {
+        let name = host["metadata"]["name"].as_str().unwrap();
+        let secret = async |field: &str| {
+            let name = host["spec"][field]["name"]
+                .as_str()
+                .unwrap_or_else(|| panic!("{field} is given: {host:#}"));
+            self.objects.secret(name).await
+        };
+        let user_data = secret("userData").await.remove("value").unwrap();
+        let meta_data: Value = serde_json::from_str(&secret("metaData").await["metaData"]).unwrap();
+        let dir = self.dir.join(name);
+        let workload = self.workload.borrow().clone();
+        let (node, workload) = Node::boot(&user_data, &meta_data, &dir, workload).await;
+        self.nodes.lock().unwrap().insert(name.to_owned(), node);
+        self.workload.send_replace(Some(workload));
+    }
+}

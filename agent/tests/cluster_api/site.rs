@@ -1,0 +1,272 @@
+//! The box's part: its Kubernetes, Cluster API's managers, and the agent's controllers.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::Instant,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use firstlight_agent::{
+    clusters::Stick,
+    machines::{self, Store},
+    paths::Paths,
+    pki::{self, CertSpec, Pki},
+    status,
+};
+use firstlight_api::site::parse_site;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    objects::Objects,
+    programs::{Daemon, ip, listens, program},
+    servers::Servers,
+    workload::Workload,
+};
+
+const NOW: i64 = 1_795_219_200;
+const API: &str = "127.0.0.1:6444";
+const ETCD: &str = "http://127.0.0.1:12379";
+/// Where each manager's webhook listens: service name, program, port; two more ports follow.
+const MANAGERS: [(&str, &str, u16); 3] = [
+    ("capi-webhook-service", "core", 9000),
+    (
+        "capi-kubeadm-bootstrap-webhook-service",
+        "kubeadm-bootstrap",
+        9010,
+    ),
+    (
+        "capi-kubeadm-control-plane-webhook-service",
+        "kubeadm-control-plane",
+        9020,
+    ),
+];
+
+pub struct Site {
+    pub objects: Objects,
+    pub servers: Servers,
+    since: Instant,
+    _daemons: Vec<Daemon>,
+    _dir: tempfile::TempDir,
+}
+
+impl Site {
+    pub async fn start(site_yaml: &str) -> Self {
+        let since = Instant::now();
+        let dir = tempfile::tempdir().unwrap();
+        ip("link set lo up");
+        ip("addr add 172.22.0.1/24 dev lo");
+        let paths = Paths::new(dir.path().join("box"));
+        let pki = pki::load_or_make(&paths, NOW).unwrap();
+        let logs = dir.path().join("logs");
+        fs::create_dir_all(&logs).unwrap();
+        let kubeconfig = kubeconfig(&paths);
+        let mut daemons = kubernetes(&paths, &kubeconfig, dir.path(), &logs).await;
+        let objects = Objects::of(&fs::read_to_string(&kubeconfig).unwrap()).await;
+        apply_manifests(&objects, &pki).await;
+        daemons.extend(cluster_api(&pki, &kubeconfig, dir.path(), &logs).await);
+
+        let site = Arc::new(parse_site(site_yaml).unwrap());
+        let (sender, _reader, owner) = status::channel("test");
+        tokio::spawn(status::own(owner, CancellationToken::new()));
+        let stick = watch::Sender::new(Some(Arc::new(stick()))).subscribe();
+        tokio::spawn(machines::reconcile(
+            Store::new(objects.client.clone()),
+            site,
+            stick,
+            sender,
+        ));
+        let servers = Servers::start(objects.clone(), dir.path().join("servers"));
+        let site = Self {
+            objects,
+            servers,
+            since,
+            _daemons: daemons,
+            _dir: dir,
+        };
+        site.say("the box is up");
+        site
+    }
+
+    pub fn workload(&self) -> Workload {
+        self.servers.workload().expect("a control plane runs")
+    }
+
+    pub fn say(&self, what: &str) {
+        eprintln!("{:5.1} s: {what}", self.since.elapsed().as_secs_f64());
+    }
+}
+
+fn stick() -> Stick {
+    Stick {
+        kubernetes: "v1.36.3".into(),
+        flannel: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: flannel, namespace: kube-system}\ndata: {network: @POD_CIDR@}\n".into(),
+        image: "node".into(),
+        image_sha256: "ab".repeat(32),
+        address: "172.22.0.1".parse().unwrap(),
+    }
+}
+
+fn kubeconfig(paths: &Paths) -> PathBuf {
+    let text = fs::read_to_string(paths.kube().join("admin.conf")).unwrap();
+    let path = paths.kube().join("here.conf");
+    fs::write(
+        &path,
+        text.replace("https://100.64.0.1:6443", &format!("https://{API}")),
+    )
+    .unwrap();
+    path
+}
+
+async fn kubernetes(paths: &Paths, kubeconfig: &Path, dir: &Path, logs: &Path) -> Vec<Daemon> {
+    let pki = |name: &str| paths.kube_pki().join(name).display().to_string();
+    let mut etcd = Daemon::start(
+        "etcd",
+        logs,
+        Command::new(program("kube")).args([
+            "etcd",
+            "--data-dir",
+            &dir.join("etcd").display().to_string(),
+            "--listen-client-urls",
+            ETCD,
+            "--advertise-client-urls",
+            ETCD,
+            "--listen-peer-urls",
+            "http://127.0.0.1:12380",
+            "--unsafe-no-fsync",
+        ]),
+    );
+    etcd.wait(async || listens("127.0.0.1:12379").await).await;
+    let mut apiserver = Daemon::start(
+        "kube-apiserver",
+        logs,
+        Command::new(program("kube")).args([
+            "kube-apiserver",
+            &format!("--etcd-servers={ETCD}"),
+            "--bind-address=127.0.0.1",
+            "--secure-port=6444",
+            "--advertise-address=172.22.0.1",
+            "--endpoint-reconciler-type=none",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=100.64.1.0/24",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            &format!("--service-account-key-file={}", pki("sa.pub")),
+            &format!("--service-account-signing-key-file={}", pki("sa.key")),
+            &format!("--client-ca-file={}", pki("ca.crt")),
+            &format!("--tls-cert-file={}", pki("apiserver.crt")),
+            &format!("--tls-private-key-file={}", pki("apiserver.key")),
+        ]),
+    );
+    let objects = Objects::of(&fs::read_to_string(kubeconfig).unwrap()).await;
+    apiserver
+        .wait(async || objects.client.apiserver_version().await.is_ok())
+        .await;
+    let manager = Daemon::start(
+        "kube-controller-manager",
+        logs,
+        Command::new(program("kube")).args([
+            "kube-controller-manager",
+            &format!("--kubeconfig={}", kubeconfig.display()),
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--controllers=garbage-collector-controller,clusterrole-aggregation-controller,namespace-controller",
+        ]),
+    );
+    vec![etcd, apiserver, manager]
+}
+
+/// Those of the box's layer, and Cluster API's with its webhooks on loopback instead of in pods.
+async fn apply_manifests(objects: &Objects, pki: &Pki) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../overlays/box/usr/share/firstlight/manifests");
+    for name in [
+        "crd-baremetalhost.yaml",
+        "crd-metal3cluster.yaml",
+        "crd-metal3clustertemplate.yaml",
+        "crd-metal3datatemplate.yaml",
+        "crd-metal3machine.yaml",
+        "crd-metal3machinetemplate.yaml",
+        "cluster-policy.yaml",
+    ] {
+        for object in documents(&folder.join(name)) {
+            objects.apply(&object).await;
+        }
+    }
+    let bundle = STANDARD.encode(&pki.site.certificate);
+    for mut object in documents(&program("cluster-api.yaml")) {
+        match object["kind"].as_str().unwrap() {
+            "Deployment" | "Service" => continue,
+            "CustomResourceDefinition" => {
+                if let Some(client) = object.pointer_mut("/spec/conversion/webhook/clientConfig") {
+                    on_loopback(client, &bundle);
+                }
+            }
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
+                for webhook in object["webhooks"].as_array_mut().unwrap() {
+                    on_loopback(&mut webhook["clientConfig"], &bundle);
+                }
+            }
+            _ => {}
+        }
+        objects.apply(&object).await;
+    }
+}
+
+fn on_loopback(client: &mut Value, bundle: &str) {
+    let service = client["service"]["name"].as_str().unwrap();
+    let path = client["service"]["path"].as_str().unwrap_or("/");
+    let port = MANAGERS
+        .iter()
+        .find(|manager| manager.0 == service)
+        .unwrap()
+        .2;
+    *client = json!({"url": format!("https://127.0.0.1:{port}{path}"), "caBundle": bundle});
+}
+
+fn documents(path: &Path) -> Vec<Value> {
+    let text =
+        fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .collect()
+}
+
+async fn cluster_api(pki: &Pki, kubeconfig: &Path, dir: &Path, logs: &Path) -> Vec<Daemon> {
+    let certificates = dir.join("webhook");
+    fs::create_dir_all(&certificates).unwrap();
+    let pair = pki
+        .site
+        .issue(&CertSpec::for_ironic("127.0.0.1".parse().unwrap()), NOW)
+        .unwrap();
+    fs::write(certificates.join("tls.crt"), pair.certificate).unwrap();
+    fs::write(certificates.join("tls.key"), pair.key).unwrap();
+    let mut daemons = Vec::new();
+    for (_, name, port) in MANAGERS {
+        let mut command = Command::new(program(name));
+        command.args([
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--webhook-cert-dir={}", certificates.display()),
+            format!("--webhook-port={port}"),
+            format!("--health-addr=127.0.0.1:{}", port + 1),
+            format!("--diagnostics-address=127.0.0.1:{}", port + 2),
+            "--insecure-diagnostics=true".to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--feature-gates=MachinePool=false".to_owned(),
+        ]);
+        daemons.push((Daemon::start(name, logs, &mut command), port));
+    }
+    let mut ready = Vec::new();
+    for (mut daemon, port) in daemons {
+        daemon
+            .wait(async || listens(&format!("127.0.0.1:{port}")).await)
+            .await;
+        ready.push(daemon);
+    }
+    ready
+}

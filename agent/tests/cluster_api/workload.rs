@@ -1,0 +1,356 @@
+//! What a server does with its bootstrap data: the control plane's becomes an etcd and an API server with the certificates
+//! that the real kubeadm makes of it, a worker becomes a node object.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node as NodeObject};
+use kube::{Api, api::ListParams};
+use serde_json::{Value, json};
+
+use crate::{
+    objects::Objects,
+    programs::{Daemon, ip, listens, program, run},
+};
+
+/// The running cluster.
+#[derive(Clone)]
+pub struct Workload {
+    objects: Objects,
+}
+
+impl Workload {
+    /// What the pod network was told, once Cluster API has applied it.
+    pub async fn pod_network(&self) -> Option<String> {
+        let api: Api<ConfigMap> = Api::namespaced(self.objects.client.clone(), "kube-system");
+        let found = api.get_opt("flannel").await.unwrap()?;
+        found.data?.remove("network")
+    }
+
+    pub async fn nodes(&self) -> Vec<NodeObject> {
+        Api::all(self.objects.client.clone())
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+    }
+}
+
+/// What runs on one server.
+pub struct Node {
+    _daemons: Vec<Daemon>,
+}
+
+impl Node {
+    /// `workload` is absent for the first control plane.
+    pub async fn boot(
+        user_data: &str,
+        meta_data: &Value,
+        dir: &Path,
+        workload: Option<Workload>,
+    ) -> (Self, Workload) {
+        let config = cloud_config(user_data, meta_data);
+        let _ = fs::remove_dir_all(dir);
+        for file in config["write_files"].as_array().unwrap() {
+            let path = inside(dir, file["path"].as_str().unwrap());
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, file["content"].as_str().unwrap()).unwrap();
+        }
+        check_commands(&config);
+        if inside(dir, "/run/kubeadm/kubeadm.yaml").exists() {
+            let (daemons, workload) = control_plane(dir, meta_data).await;
+            join(
+                &workload,
+                &kubelet_arguments(dir, "/run/kubeadm/kubeadm.yaml"),
+                true,
+            )
+            .await;
+            return (Self { _daemons: daemons }, workload);
+        }
+        let arguments = kubelet_arguments(dir, "/run/kubeadm/kubeadm-join-config.yaml");
+        let workload = workload.expect("workers come after the control plane");
+        join(&workload, &arguments, false).await;
+        (
+            Self {
+                _daemons: Vec::new(),
+            },
+            workload,
+        )
+    }
+}
+
+/// As cloud-init reads it: a jinja template, then YAML.
+fn cloud_config(user_data: &str, meta_data: &Value) -> Value {
+    assert!(
+        user_data.starts_with("## template: jinja\n#cloud-config"),
+        "{}",
+        &user_data[..60]
+    );
+    let mut text = user_data.to_owned();
+    for (key, value) in meta_data.as_object().unwrap() {
+        text = text.replace(
+            &format!("{{{{ ds.meta_data.{key} }}}}"),
+            value.as_str().unwrap(),
+        );
+    }
+    assert!(!text.contains("{{"), "metadata lacks a key: {text}");
+    serde_saphyr::from_str(&text).unwrap()
+}
+
+fn inside(dir: &Path, path: &str) -> PathBuf {
+    dir.join(path.trim_start_matches('/'))
+}
+
+/// The shell at least parses them.
+fn check_commands(config: &Value) {
+    for command in config["runcmd"].as_array().unwrap() {
+        run(Command::new("sh").args(["-n", "-c", command.as_str().unwrap()]));
+    }
+}
+
+fn documents(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .collect()
+}
+
+/// Name, and what the kubelet is told.
+fn kubelet_arguments(dir: &Path, path: &str) -> Value {
+    let path = inside(dir, path);
+    let validated = Command::new(program("kube"))
+        .args(["kubeadm", "config", "validate", "--config"])
+        .arg(&path)
+        .status()
+        .unwrap();
+    assert!(validated.success(), "kubeadm takes {}", path.display());
+    let registration = documents(&path).into_iter().find_map(|document| {
+        let registration = document.get("nodeRegistration")?.clone();
+        (!registration.is_null()).then_some(registration)
+    });
+    let registration = registration.unwrap();
+    let mut found = json!({"name": registration["name"]});
+    for argument in registration["kubeletExtraArgs"].as_array().unwrap() {
+        found[argument["name"].as_str().unwrap()] = argument["value"].clone();
+    }
+    found
+}
+
+/// Files and addresses of one control plane.
+struct ControlPlane<'a> {
+    dir: &'a Path,
+    name: &'a str,
+    address: &'a str,
+    /// kubeadm's configuration, with the certificates' folder inside `dir`.
+    config: PathBuf,
+    endpoint: String,
+}
+
+impl<'a> ControlPlane<'a> {
+    fn new(dir: &'a Path, meta_data: &'a Value) -> Self {
+        let mut all = documents(&inside(dir, "/run/kubeadm/kubeadm.yaml"));
+        for document in &mut all {
+            if document["kind"] == "ClusterConfiguration" {
+                document["certificatesDir"] = json!(inside(dir, "/etc/kubernetes/pki"));
+            }
+        }
+        let mut endpoints = all
+            .iter()
+            .filter_map(|document| document["controlPlaneEndpoint"].as_str());
+        let endpoint = endpoints
+            .next()
+            .unwrap()
+            .rsplit_once(':')
+            .unwrap()
+            .0
+            .to_owned();
+        let text: Vec<String> = all.iter().map(ToString::to_string).collect();
+        let config = dir.join("kubeadm.yaml");
+        fs::write(&config, text.join("\n---\n")).unwrap();
+        Self {
+            dir,
+            name: meta_data["name"].as_str().unwrap(),
+            address: meta_data["local_ipv4"].as_str().unwrap(),
+            config,
+            endpoint,
+        }
+    }
+
+    fn pki(&self, name: &str) -> String {
+        inside(self.dir, "/etc/kubernetes/pki")
+            .join(name)
+            .display()
+            .to_string()
+    }
+
+    fn kubeadm(&self, phase: &str, more: &[&str]) {
+        let mut command = Command::new(program("kube"));
+        command
+            .args(["kubeadm", "init", "phase"])
+            .args(phase.split(' '))
+            .args(more);
+        run(command.arg("--config").arg(&self.config));
+    }
+
+    fn etcd(&self) -> Daemon {
+        let client = format!("https://{}:2379", self.address);
+        Daemon::start(
+            "workload-etcd",
+            self.dir,
+            Command::new(program("kube")).args([
+                "etcd",
+                &format!("--data-dir={}", self.dir.join("etcd").display()),
+                &format!("--name={}", self.name),
+                &format!("--listen-client-urls={client}"),
+                &format!("--advertise-client-urls={client}"),
+                "--listen-peer-urls=http://127.0.0.1:12390",
+                "--unsafe-no-fsync",
+                "--client-cert-auth",
+                &format!("--trusted-ca-file={}", self.pki("etcd/ca.crt")),
+                &format!("--cert-file={}", self.pki("etcd/server.crt")),
+                &format!("--key-file={}", self.pki("etcd/server.key")),
+            ]),
+        )
+    }
+
+    fn apiserver(&self) -> Daemon {
+        let file = |flag: &str, name: &str| format!("--{flag}={}", self.pki(name));
+        Daemon::start(
+            "workload-apiserver",
+            self.dir,
+            Command::new(program("kube")).args([
+                "kube-apiserver",
+                &format!("--etcd-servers=https://{}:2379", self.address),
+                &file("etcd-cafile", "etcd/ca.crt"),
+                &file("etcd-certfile", "apiserver-etcd-client.crt"),
+                &file("etcd-keyfile", "apiserver-etcd-client.key"),
+                &format!("--advertise-address={}", self.address),
+                "--secure-port=6443",
+                "--authorization-mode=Node,RBAC",
+                "--enable-bootstrap-token-auth",
+                "--service-cluster-ip-range=10.96.0.0/12",
+                "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+                &file("service-account-key-file", "sa.pub"),
+                &file("service-account-signing-key-file", "sa.key"),
+                &file("client-ca-file", "ca.crt"),
+                &file("tls-cert-file", "apiserver.crt"),
+                &file("tls-private-key-file", "apiserver.key"),
+                &file("kubelet-client-certificate", "apiserver-kubelet-client.crt"),
+                &file("kubelet-client-key", "apiserver-kubelet-client.key"),
+                "--kubelet-preferred-address-types=InternalIP",
+                "--disable-admission-plugins=ServiceAccount",
+            ]),
+        )
+    }
+}
+
+async fn control_plane(dir: &Path, meta_data: &Value) -> (Vec<Daemon>, Workload) {
+    let this = ControlPlane::new(dir, meta_data);
+    this.kubeadm("certs all", &[]);
+    this.kubeadm(
+        "kubeconfig super-admin",
+        &["--kubeconfig-dir", &dir.display().to_string()],
+    );
+    // keepalived's part.
+    ip(&format!("addr replace {}/24 dev lo", this.address));
+    ip(&format!("addr replace {}/32 dev lo", this.endpoint));
+    let mut etcd = this.etcd();
+    etcd.wait(async || listens(&format!("{}:2379", this.address)).await)
+        .await;
+    let mut apiserver = this.apiserver();
+    let (cert, key) = (this.pki("apiserver.crt"), this.pki("apiserver.key"));
+    let standin = Daemon::start(
+        "standin",
+        dir,
+        Command::new(program("standin")).args(["-cert", &cert, "-key", &key, this.address]),
+    );
+    let kubeconfig = dir.join("super-admin.conf");
+    let objects = Objects::of(&fs::read_to_string(&kubeconfig).unwrap()).await;
+    apiserver
+        .wait(async || objects.client.apiserver_version().await.is_ok())
+        .await;
+    this.kubeadm(
+        "upload-config kubeadm",
+        &["--kubeconfig", &kubeconfig.display().to_string()],
+    );
+    (vec![etcd, apiserver, standin], Workload { objects })
+}
+
+/// The node and, on a control plane, its mirror pods.
+async fn join(workload: &Workload, arguments: &Value, control_plane: bool) {
+    let name = arguments["name"].as_str().unwrap();
+    let objects = &workload.objects;
+    let (label, value) = arguments["node-labels"]
+        .as_str()
+        .unwrap()
+        .split_once('=')
+        .unwrap();
+    let mut node = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {label: value}},
+        "spec": {
+            "providerID": arguments["provider-id"],
+            "taints": [{"key": "node.cluster.x-k8s.io/uninitialized", "effect": "NoSchedule"}],
+        },
+    });
+    if control_plane {
+        node["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = json!("");
+        node["spec"]["taints"] =
+            json!([{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]);
+    }
+    objects.apply(&node).await;
+    let healthy = ["MemoryPressure", "DiskPressure", "PIDPressure"]
+        .map(|kind| json!({"type": kind, "status": "False"}));
+    let mut conditions = healthy.to_vec();
+    conditions.push(json!({"type": "Ready", "status": "True"}));
+    node["status"] = json!({
+        "conditions": conditions,
+        "addresses": [{"type": "InternalIP", "address": arguments["node-ip"]}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "nodeInfo": {
+            "kubeletVersion": "v1.36.3", "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
+        },
+    });
+    objects.status(&node).await;
+    if !control_plane {
+        return;
+    }
+    for component in [
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+    ] {
+        let mut pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": format!("{component}-{name}"), "namespace": "kube-system",
+                "labels": {"component": component, "tier": "control-plane"},
+            },
+            "spec": {
+                "nodeName": name,
+                "hostNetwork": true,
+                "containers": [{"name": component, "image": component}],
+                "tolerations": [{"operator": "Exists"}],
+            },
+        });
+        objects.apply(&pod).await;
+        pod["status"] = json!({
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{
+                "name": component, "ready": true, "restartCount": 0, "image": component, "imageID": "",
+                "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+            }],
+        });
+        objects.status(&pod).await;
+    }
+}
