@@ -1,4 +1,6 @@
-//! What an invited server keeps about its box: the CA, where container images come from, and the site's clock.
+//! What an invited server keeps about its box: the CA, where container images come from, the site's clock, and whom to ask
+//! for names where nobody else is known. The box answers for no name; but without any server in resolv.conf, CoreDNS of
+//! the cluster would not start.
 
 use crate::files::NewFile;
 use crate::invitation::Invitation;
@@ -35,6 +37,11 @@ pub fn plan_trust(invitation: &Invitation) -> Vec<NewFile> {
             0o644,
             format!("server {} iburst prefer\n", invitation.host),
         ),
+        NewFile::new(
+            "etc/systemd/resolved.conf.d/firstlight.conf",
+            0o644,
+            format!("[Resolve]\nFallbackDNS={}\n", invitation.host),
+        ),
     ]
 }
 
@@ -69,6 +76,11 @@ mod tests {
                     "etc/chrony/sources.d/firstlight.sources",
                     0o644,
                     "server 172.22.0.1 iburst prefer\n"
+                ),
+                NewFile::new(
+                    "etc/systemd/resolved.conf.d/firstlight.conf",
+                    0o644,
+                    "[Resolve]\nFallbackDNS=172.22.0.1\n"
                 ),
             ]
         );
