@@ -20,6 +20,10 @@ use crate::files::{self, Access};
 /// Of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that hold or do not, each by itself"
+)]
 pub struct Ledger {
     /// A person deleted it: when it shows up again, it is listed and left alone.
     pub removed: bool,

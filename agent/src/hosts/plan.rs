@@ -98,7 +98,7 @@ pub enum Action {
     Deploy {
         attempt: u64,
         disks: String,
-        install: Install,
+        install: Box<Install>,
     },
     /// `active` for what is on the disk already, without a write.
     Adopt,
@@ -320,10 +320,9 @@ fn registered(o: &Observed, node: &Node) -> Plan {
         S::DeployFailed | S::Error if adopt => installed::adopting(o, node, Action::Retract),
         S::DeployFailed if o.keeps() => install::deploy_failed(o, node),
         S::Deploying => Plan::new(HostState::Deprovisioning, "ending the installation"),
-        S::DeployWait | S::DeployFailed => leave::come_back(o, node),
         S::Adopting => Plan::new(HostState::Provisioned, "Ironic takes it over").boot_disk(),
         S::Active if o.keeps() => installed::active(o),
-        S::Active => leave::come_back(o, node),
+        S::DeployWait | S::DeployFailed | S::Active => leave::come_back(o, node),
         S::Deleting => Plan::new(HostState::Deprovisioning, "ending the deployment before"),
         S::Error if o.rests(PAUSE) => Plan::new(HostState::Deprovisioning, "trying again soon"),
         S::Error => Plan::new(HostState::Deprovisioning, "starting over").act(Action::Release),

@@ -23,6 +23,10 @@ use super::{
 type Seen<T> = (T, Duration);
 
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that hold or do not, each by itself"
+)]
 pub struct Record {
     pub mac: MacAddr,
     pub name: String,

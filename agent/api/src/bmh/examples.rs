@@ -18,11 +18,11 @@ fn text(text: &str) -> String {
     text.to_owned()
 }
 
-fn secret(name: &str) -> Option<SecretReference> {
-    Some(SecretReference {
+fn secret(name: &str) -> SecretReference {
+    SecretReference {
         name: text(name),
         namespace: text("default"),
-    })
+    }
 }
 
 fn image() -> Image {
@@ -77,10 +77,10 @@ fn firmware() -> FirmwareConfig {
     }
 }
 
-fn method() -> Option<CustomDeploy> {
-    Some(CustomDeploy {
+fn method() -> CustomDeploy {
+    CustomDeploy {
         method: text("install_somehow"),
-    })
+    }
 }
 
 fn spec() -> BareMetalHostSpec {
@@ -113,14 +113,14 @@ fn spec() -> BareMetalHostSpec {
             field_path: text("spec"),
         }),
         image: Some(image()),
-        user_data: secret("host-1-user"),
+        user_data: Some(secret("host-1-user")),
         preprovisioning_network_data_name: text("host-1-preprovisioning"),
-        network_data: secret("host-1-network"),
-        meta_data: secret("host-1-meta"),
+        network_data: Some(secret("host-1-network")),
+        meta_data: Some(secret("host-1-meta")),
         description: text("third from below"),
         externally_provisioned: true,
         automated_cleaning_mode: Some(AutomatedCleaningMode::Disabled),
-        custom_deploy: method(),
+        custom_deploy: Some(method()),
         architecture: text("x86_64"),
         disable_power_off: true,
         inspection_mode: Some(InspectionMode::Agent),
@@ -193,7 +193,7 @@ fn status() -> BareMetalHostStatus {
     };
     let credentials = || {
         Some(CredentialsStatus {
-            credentials: secret("host-1-bmc"),
+            credentials: Some(secret("host-1-bmc")),
             credentials_version: text("3"),
         })
     };
@@ -211,7 +211,7 @@ fn status() -> BareMetalHostStatus {
             boot_mode: Some(BootMode::Uefi),
             raid: Some(raid()),
             firmware: Some(firmware()),
-            custom_deploy: method(),
+            custom_deploy: Some(method()),
         },
         hardware: Some(hardware()),
         operation_history: OperationHistory {

@@ -2,6 +2,7 @@
 
 use super::*;
 
+#[expect(clippy::unnecessary_wraps, reason = "reads better where it is used")]
 fn secret(key: &str, value: &str) -> Option<Secret> {
     Some(BTreeMap::from([(
         key.to_owned(),

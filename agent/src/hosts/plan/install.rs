@@ -49,7 +49,7 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
     .act(Action::Deploy {
         attempt,
         disks,
-        install: install.clone(),
+        install: Box::new(install.clone()),
     })
 }
 

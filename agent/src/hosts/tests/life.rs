@@ -99,7 +99,7 @@ impl Machine {
                 after_each(site);
             }
         };
-        let in_time = tokio::time::timeout(Duration::from_secs(60), rounds).await;
+        let in_time = tokio::time::timeout(Duration::from_mins(1), rounds).await;
         assert!(
             in_time.is_ok(),
             "waited for {what}; Ironic {:?}, page {:?}, object {:?}",
