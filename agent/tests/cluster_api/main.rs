@@ -58,16 +58,30 @@ fn isolated(name: &str, story: impl AsyncFnOnce()) {
     );
 }
 
+const SITE: &str = "name: lab\ncluster: {}\n";
+
 #[test]
 fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
     isolated(
         "servers_become_a_cluster_that_grows_shrinks_and_goes",
         async || {
-            let site = Site::start("name: lab\ncluster: {}\n").await;
+            let site = Site::start(SITE, 0).await;
             nothing_typed_two_servers_become_ready(&site).await;
             workers_come_and_go(&site).await;
             what_cannot_work_is_refused(&site).await;
-            a_deleted_cluster_gives_its_hosts_back(&site).await;
+            a_deleted_cluster_gives_its_hosts_back(&site, 3).await;
+        },
+    );
+}
+
+#[test]
+fn a_hundred_kills_of_the_agent_end_in_the_same_cluster() {
+    isolated(
+        "a_hundred_kills_of_the_agent_end_in_the_same_cluster",
+        async || {
+            let site = Site::start(SITE, 100).await;
+            nothing_typed_two_servers_become_ready(&site).await;
+            a_deleted_cluster_gives_its_hosts_back(&site, 2).await;
         },
     );
 }
@@ -172,10 +186,10 @@ async fn what_cannot_work_is_refused(site: &Site) {
     );
 }
 
-async fn a_deleted_cluster_gives_its_hosts_back(site: &Site) {
+async fn a_deleted_cluster_gives_its_hosts_back(site: &Site, count: usize) {
     let objects = &site.objects;
     objects.delete("Cluster", "lab").await;
-    let all_free = async || free(&objects.list("BareMetalHost").await) == 3;
+    let all_free = async || free(&objects.list("BareMetalHost").await) == count;
     objects
         .wait_until("all hosts clean and free", all_free)
         .await;

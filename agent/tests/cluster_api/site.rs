@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -55,7 +55,8 @@ pub struct Site {
 }
 
 impl Site {
-    pub async fn start(site_yaml: &str) -> Self {
+    /// `kills`: how often the agent's controllers die at a random moment and start again.
+    pub async fn start(site_yaml: &str, kills: u32) -> Self {
         let since = Instant::now();
         let dir = tempfile::tempdir().unwrap();
         ip("link set lo up");
@@ -74,12 +75,10 @@ impl Site {
         let (sender, _reader, owner) = status::channel("test");
         tokio::spawn(status::own(owner, CancellationToken::new()));
         let stick = watch::Sender::new(Some(Arc::new(stick()))).subscribe();
-        tokio::spawn(machines::reconcile(
-            Store::new(objects.client.clone()),
-            site,
-            stick,
-            sender,
-        ));
+        let store = Store::new(objects.client.clone());
+        tokio::spawn(controllers(kills, move || {
+            machines::reconcile(store.clone(), site.clone(), stick.clone(), sender.clone())
+        }));
         let servers = Servers::start(objects.clone(), dir.path().join("servers"));
         let site = Self {
             objects,
@@ -99,6 +98,31 @@ impl Site {
     pub fn say(&self, what: &str) {
         eprintln!("{:5.1} s: {what}", self.since.elapsed().as_secs_f64());
     }
+}
+
+/// In the middle of whatever they do, `kills` times, and then undisturbed.
+async fn controllers<F>(kills: u32, start: impl Fn() -> F)
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let seed: u64 = std::env::var("FIRSTLIGHT_SEED").map_or(1, |seed| seed.parse().unwrap());
+    if kills > 0 {
+        eprintln!("FIRSTLIGHT_SEED={seed}");
+    }
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for _ in 0..kills {
+        // xorshift64
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let life = tokio::spawn(start());
+        tokio::time::sleep(Duration::from_millis(random % 1000)).await;
+        life.abort();
+    }
+    if kills > 0 {
+        eprintln!("         killed {kills} times");
+    }
+    start().await.unwrap();
 }
 
 fn stick() -> Stick {
