@@ -1,5 +1,5 @@
 //! What an invited server keeps about its box: the CA, where container images come from, the site's clock, and whom to ask
-//! for names where nobody else is known. The box answers for no name; but without any server in resolv.conf, CoreDNS of
+//! for names where nobody else is known. The box answers for no name; but without any server in resolv.conf, `CoreDNS` of
 //! the cluster would not start.
 
 use crate::files::NewFile;

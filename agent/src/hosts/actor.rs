@@ -108,8 +108,6 @@ struct Actor {
     records: Records,
     /// Of hosts that have not shown up since the start.
     remembered: BTreeMap<MacAddr, Ledger>,
-    /// Kubernetes has been read since the start.
-    objects_known: bool,
     secrets: mpsc::Sender<Reading>,
     /// Ironic has answered since the start.
     ironic_known: bool,
@@ -157,7 +155,6 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         settings,
         records: BTreeMap::new(),
         remembered,
-        objects_known: false,
         secrets,
         ironic_known: false,
         ironic_up: false,
@@ -287,7 +284,6 @@ impl Actor {
             image: self.settings.image.as_ref(),
             box_http: self.ironic.as_ref().map_or("", |end| end.box_http.as_str()),
             ironic_known: self.ironic_known,
-            objects_known: self.objects_known,
         };
         if let Some(record) = self.records.get_mut(&mac) {
             record.replan(&site, clock::uptime());
@@ -428,7 +424,6 @@ impl Actor {
 
     fn objects(&mut self, objects: Vec<BareMetalHost>) {
         let ledgers = self.settings.ledgers.clone();
-        self.objects_known = true;
         for record in self.records.values_mut() {
             record.object = None;
         }

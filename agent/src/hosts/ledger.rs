@@ -53,6 +53,8 @@ pub struct Deployment {
     pub delivered: bool,
     /// Every byte is on the disk and was verified.
     pub written: bool,
+    /// The object's spec was seen to name an image since: only what was there can have been taken away.
+    pub shown: bool,
 }
 
 impl Deployment {

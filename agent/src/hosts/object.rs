@@ -35,6 +35,8 @@ pub fn desired(record: &Record, now: &str) -> Desired {
     let mut host = BareMetalHost::new(&record.name, NAMESPACE, spec);
     host.metadata.finalizers.push(FINALIZER.to_owned());
     host.status = Some(status(record, boot_mode, now));
+    // In the spec before the status tells of it. An object that got lost is made again around what the disk holds.
+    host.spec.image = own_image(record).or_else(|| held_image(record));
     let plan = record.plan.as_ref();
     Desired {
         host,
@@ -55,6 +57,11 @@ fn own_image(record: &Record) -> Option<Image> {
         }
         _ => None,
     }
+}
+
+fn held_image(record: &Record) -> Option<Image> {
+    let deployment = record.ledger.written()?;
+    (!deployment.is_staged()).then(|| deployment.image.clone())
 }
 
 fn status(record: &Record, boot_mode: Option<BootMode>, now: &str) -> BareMetalHostStatus {

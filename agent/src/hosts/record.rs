@@ -82,9 +82,8 @@ pub struct Site<'a> {
     pub destiny: Destiny,
     pub image: Result<&'a NodeImage, &'a Problem>,
     pub box_http: &'a str,
-    /// Ironic, and Kubernetes, have answered since the start.
+    /// Ironic has answered since the start.
     pub ironic_known: bool,
-    pub objects_known: bool,
 }
 
 /// A ramdisk that reports a lost token within this time after Ironic was made to forget it has not asked since.
@@ -205,8 +204,15 @@ impl Record {
             .object
             .as_ref()
             .map(|object| object.metadata.annotations.keys().cloned().collect());
+        let shown = self
+            .object
+            .as_ref()
+            .is_some_and(|object| object.spec.image.is_some());
         self.remember(ledgers, |ledger| {
             ledger.has_object |= asked.is_some();
+            if let Some(known) = ledger.deployment.as_mut().filter(|_| shown) {
+                known.shown = true;
+            }
             if let Some(asked) = asked {
                 ledger.restarted.retain(|name| asked.contains(name));
             }
@@ -265,8 +271,10 @@ impl Record {
             }
             Action::Deploy { install, .. } => {
                 let token = (install.data == Data::Endpoint).then(|| token_hash.to_owned());
+                let before = ledger.deployment.take();
                 ledger.leaving = false;
                 ledger.deployment = Some(Deployment {
+                    shown: before.is_some_and(|before| before.shown),
                     image: install.image.clone(),
                     token,
                     ..Deployment::default()
@@ -280,7 +288,6 @@ impl Record {
     pub fn replan(&mut self, site: &Site, now: Duration) {
         self.wanted = wish::wanted(&Source {
             object: self.object.as_ref(),
-            objects_known: site.objects_known,
             ledger: &self.ledger,
             destiny: site.destiny,
             image: site.image.ok(),

@@ -556,6 +556,35 @@ async fn a_controller_that_restarts_again_and_again_ends_the_same_with_one_deplo
 }
 
 #[tokio::test]
+async fn kubernetes_that_comes_up_after_the_installation_takes_nothing_away() {
+    for _ in 0..20 {
+        let mut site = Site::start(free_port().await).await;
+        site.ironic_comes_up();
+        let mut server = Server::new(site.ironic.client());
+        server.until(&mut site, ProvisionState::DeployWait).await;
+        finish(&site, &server);
+        site.wait_for("provisioned", |host| host.state == HostState::Provisioned)
+            .await;
+        site.kubernetes_comes_up();
+        wait_for_object(&site, |object| {
+            let status = object.status.as_ref();
+            object.spec.image.is_some()
+                && status.is_some_and(|status| status.provisioning.image.is_some())
+        })
+        .await;
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            assert_eq!(
+                site.host().unwrap().state,
+                HostState::Provisioned,
+                "{:?}",
+                site.store.only()
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_server_with_data_is_listed_with_the_reason_until_a_person_says_wipe() {
     let mut site = Site::start(free_port().await).await;
     site.ironic_comes_up();

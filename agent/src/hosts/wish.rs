@@ -81,8 +81,6 @@ pub struct Wanted {
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     pub object: Option<&'a BareMetalHost>,
-    /// Kubernetes has been read since the start.
-    pub objects_known: bool,
     pub ledger: &'a Ledger,
     pub destiny: Destiny,
     pub image: Option<&'a NodeImage>,
@@ -141,10 +139,8 @@ fn wish(source: &Source) -> Result<Wish, Problem> {
 /// No image is asked for: the site's rule decides, unless somebody took an image away.
 fn nobody_said(source: &Source, object: Option<&BareMetalHost>) -> Wish {
     let Source { ledger, .. } = source;
-    if object.is_none()
-        && !source.objects_known
-        && (ledger.has_object || source.destiny == Destiny::Cluster)
-    {
+    // Without its object nobody can tell, unless there never was one and none is needed.
+    if object.is_none() && (ledger.has_object || source.destiny == Destiny::Cluster) {
         return Wish::Unknown;
     }
     let Some(image) = source.image.filter(|_| !ledger.removed) else {
@@ -156,19 +152,15 @@ fn nobody_said(source: &Source, object: Option<&BareMetalHost>) -> Wish {
         hints: object.and_then(|object| object.spec.root_device_hints.clone()),
     };
     let online = object.is_none_or(|object| object.spec.online);
+    let deployment = ledger.deployment.as_ref();
+    let taken_away = deployment.is_some_and(|deployment| deployment.shown);
     match source.destiny {
         Destiny::Cluster if online => Wish::Stage(install(Data::Endpoint)),
-        Destiny::Plain if online && !ledger.released && !object.is_some_and(had_image) => {
+        Destiny::Plain if online && !ledger.released && !taken_away => {
             Wish::Install(install(Data::Site))
         }
         _ => Wish::Idle,
     }
-}
-
-/// The object showed an image of ours as installed: that it has none now is somebody's word.
-fn had_image(object: &BareMetalHost) -> bool {
-    let status = object.status.as_ref();
-    status.is_some_and(|status| status.provisioning.image.is_some())
 }
 
 fn claimed(source: &Source, object: &BareMetalHost, image: &Image) -> Result<Wish, Problem> {

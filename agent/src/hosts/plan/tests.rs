@@ -93,6 +93,7 @@ fn on_disk(token: Option<&str>, delivered: bool) -> Option<Deployment> {
         token: token.map(str::to_owned),
         delivered,
         written: true,
+        shown: true,
     })
 }
 

@@ -274,6 +274,45 @@ async fn a_power_cut_of_the_box_after_the_last_byte_does_not_install_twice() {
     assert_eq!(site.ironic.deploys(&node()), 1);
 }
 
+#[tokio::test]
+async fn an_object_that_gets_lost_takes_nothing_away_from_a_host_in_use() {
+    let mut site = up(Destiny::Cluster).await;
+    let mut machine = Machine::new(&site);
+    let staged = |site: &Site, _: &Machine| {
+        shows(site, HostState::Staged) && is_in(site, ProvisioningState::Available)
+    };
+    machine.until("staged", &mut site, staged, |_| {}).await;
+    claim(&site);
+    let provisioned = |site: &Site, machine: &Machine| {
+        machine.data.is_some() && is_in(site, ProvisioningState::Provisioned)
+    };
+    machine
+        .until("provisioned", &mut site, provisioned, |_| {})
+        .await;
+    for restart in [false, true] {
+        site.store.0.lock().unwrap().clear();
+        if restart {
+            site.restart_controller();
+        }
+        // It comes to the ramdisk by chance, where it could be torn down at once.
+        machine.server.power_cycle();
+        machine.runs_disk = false;
+        machine
+            .until("provisioned again", &mut site, provisioned, |_| {})
+            .await;
+        for _ in 0..20 {
+            machine.step(&site).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(
+            site.ironic.state(&node()),
+            Some(ProvisionState::Active),
+            "restart: {restart}"
+        );
+    }
+    assert_eq!((machine.writes, site.ironic.cleans(&node())), (1, 0));
+}
+
 /// splitmix64: a seed tells the whole run.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
-use firstlight_api::bmh::{BareMetalHostSpec, BareMetalHostStatus, ObjectReference};
+use firstlight_api::bmh::{BareMetalHostSpec, ObjectReference};
 
-use super::*;
+use super::{super::ledger::Deployment, *};
 
 fn node_image() -> NodeImage {
     NodeImage {
@@ -25,7 +25,6 @@ fn of(object: Option<&BareMetalHost>, destiny: Destiny, ledger: &Ledger) -> Resu
     let image = node_image();
     let source = Source {
         object,
-        objects_known: object.is_some(),
         ledger,
         destiny,
         image: Some(&image),
@@ -62,11 +61,24 @@ fn without_a_word_the_rule_of_the_site_decides_until_an_image_was_taken_away() {
         of(Some(&free), Destiny::Cluster, &released),
         Ok(Wish::Stage(_))
     ));
-    let mut taken = object(|_| {});
-    let mut status = BareMetalHostStatus::default();
-    status.provisioning.image = Some(ours());
-    taken.status = Some(status);
-    assert_eq!(of(Some(&taken), Destiny::Plain, &none), Ok(Wish::Idle));
+    let with = |shown| Ledger {
+        deployment: Some(Deployment {
+            image: ours(),
+            shown,
+            ..Deployment::default()
+        }),
+        ..Ledger::default()
+    };
+    assert_eq!(
+        data(of(Some(&free), Destiny::Plain, &with(false))),
+        Some(Data::Site),
+        "the image has not been written into the spec yet"
+    );
+    assert_eq!(
+        of(Some(&free), Destiny::Plain, &with(true)),
+        Ok(Wish::Idle),
+        "somebody took it out"
+    );
     let off = object(|spec| spec.online = false);
     assert_eq!(of(Some(&off), Destiny::Plain, &none), Ok(Wish::Idle));
 }
@@ -81,6 +93,7 @@ fn before_kubernetes_is_up_only_a_host_that_it_never_knew_is_installed() {
         ..Ledger::default()
     };
     assert_eq!(of(None, Destiny::Plain, &known), Ok(Wish::Unknown));
+    assert_eq!(of(None, Destiny::Cluster, &known), Ok(Wish::Unknown));
 }
 
 #[test]
