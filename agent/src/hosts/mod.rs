@@ -80,9 +80,9 @@ pub async fn run(
             return Ok(());
         };
         let settings = Settings {
+            destiny: Destiny::from(&site.cluster),
             site,
             image: image::load(&paths.images()),
-            destiny: Destiny::default(),
             ledgers: Ledgers::new(paths.host_ledgers()),
             keys: Keys::new(paths.host_keys(), SSH_PORT),
             pace: Pace::default(),

@@ -1,6 +1,5 @@
 //! The table of states: from what is known of one host to what is shown, what it boots, what its ramdisk is told, and the
 //! one thing to do next. Pure, and safe to ask again at any time: after a restart it says the same.
-
 //!
 //! [`plan`] goes from what stands above everything (paused, detached, deleted, not ours) to the states of Ironic;
 //! `enrol`: until a host is available; `install`: until the image is on its disk; `installed`: from there on;

@@ -7,6 +7,7 @@ use firstlight_api::{
         SecretReference,
         annotations::{self, Detached, Inspection},
     },
+    site::ClusterChoice,
     status::Problem,
 };
 
@@ -20,6 +21,15 @@ pub enum Destiny {
     Plain,
     /// It will be a machine of the cluster: it gets the node image ahead of time, and waits for its bootstrap data.
     Cluster,
+}
+
+impl From<&ClusterChoice> for Destiny {
+    fn from(choice: &ClusterChoice) -> Self {
+        match choice {
+            ClusterChoice::None => Self::Plain,
+            ClusterChoice::Manual | ClusterChoice::Generated(_) => Self::Cluster,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
