@@ -99,6 +99,20 @@ pub async fn run(
                 tokio::join!(
                     coredns.comes_up_and_stays(well),
                     registry.follow_registry(&api, &known.ironic, &paths),
+                );
+            },
+            async {
+                let well = || is_ironic_well(&known.ironic);
+                // One after the other: a server can be inspected and written while Cluster API comes up, and a small box that
+                // starts both at once has neither for a long time.
+                let up = tokio::time::timeout(PATIENCE, pod.comes_up(well)).await;
+                tokio::join!(
+                    async {
+                        if up.is_err() {
+                            pod.comes_up(well).await;
+                        }
+                        pod.stays(well).await;
+                    },
                     clusters.follow_cluster_api(
                         &api,
                         &paths,
@@ -108,7 +122,6 @@ pub async fn run(
                     ),
                 );
             },
-            pod.comes_up_and_stays(|| is_ironic_well(&known.ironic)),
         );
         Ok(())
     };
