@@ -137,6 +137,17 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
+    /// Ends one server; its disk file is complete afterwards.
+    pub fn switch_server_off(&mut self, spec: &ServerSpec) -> Result<()> {
+        let name = spec.name();
+        let at = self.servers.iter().position(|server| server.name() == name);
+        let server = self
+            .servers
+            .remove(at.with_context(|| format!("{name} is off already"))?);
+        self.tell(format_args!("{name}: power off"));
+        server.switch_off()
+    }
+
     /// The power cord of the box.
     pub fn cut_box_power(&mut self) -> Result<()> {
         self.tell("box: power cut");
@@ -167,6 +178,17 @@ impl<'a> Scene<'a> {
 
     pub fn box_ssh(&self) -> Ssh {
         Ssh::new(self.box_door, &self.site.key)
+    }
+
+    /// What is in use on the box, in MB.
+    pub fn box_memory(&self) -> Result<f64> {
+        let used = self
+            .box_ssh()
+            .run("awk '/^MemTotal/{t=$2} /^MemAvailable/{a=$2} END{print t-a}' /proc/meminfo")?;
+        let kib: f64 = used
+            .parse()
+            .with_context(|| format!("memory in use: `{used}`"))?;
+        Ok(kib * 1024.0 / 1e6)
     }
 
     /// A way to log in to the host with this MAC, which the status must give an address.

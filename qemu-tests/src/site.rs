@@ -19,6 +19,17 @@ pub const SERVER_NAME: &str = "alpha";
 pub const SERVER_ADDRESS: &str = "172.22.0.20";
 const SERVER_MAC: &str = "52:54:00:f1:00:01";
 
+/// Of the site, and of its cluster.
+pub const NAME: &str = "tests";
+
+/// What installed servers are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// `cluster: none`
+    Plain,
+    Cluster,
+}
+
 pub struct TestSite {
     pub image: PathBuf,
     /// Private key for `admin` on the box and on installed servers.
@@ -26,13 +37,16 @@ pub struct TestSite {
 }
 
 /// Makes a key and builds an image that admits it.
-pub fn build_site() -> Result<TestSite> {
-    let dir = find_cache()?.join("tests");
+pub fn build_site(purpose: Purpose) -> Result<TestSite> {
+    let dir = find_cache()?.join(match purpose {
+        Purpose::Plain => "tests/plain",
+        Purpose::Cluster => "tests/cluster",
+    });
     fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
     let key = make_key(&dir)?;
     let public = fs::read_to_string(key.with_extension("pub")).context("reading the public key")?;
     let site = dir.join("site.yaml");
-    fs::write(&site, site_text(public.trim())).context("writing site.yaml")?;
+    fs::write(&site, site_text(public.trim(), purpose)).context("writing site.yaml")?;
     let image = dir.join("firstlight.img");
     build(
         &Settings {
@@ -79,8 +93,12 @@ fn make_key(dir: &Path) -> Result<PathBuf> {
     Ok(key)
 }
 
-fn site_text(public: &str) -> String {
+fn site_text(public: &str, purpose: Purpose) -> String {
+    let cluster = match purpose {
+        Purpose::Plain => "none",
+        Purpose::Cluster => "{}",
+    };
     format!(
-        "name: tests\nsshKeys:\n  - {public}\nhosts:\n  - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n"
+        "name: {NAME}\ncluster: {cluster}\nsshKeys:\n  - {public}\nhosts:\n  - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n"
     )
 }

@@ -1,8 +1,8 @@
 //! Logs in with the `ssh` program, as a person does.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -11,6 +11,20 @@ use anyhow::{Context, Result, bail};
 pub struct Ssh {
     pub door: SocketAddr,
     pub key: PathBuf,
+}
+
+/// A port of the machine's loopback, carried here until this ends.
+pub struct Tunnel {
+    pub address: SocketAddr,
+    child: Child,
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        // It may have ended with its machine.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
 }
 
 impl Ssh {
@@ -23,8 +37,40 @@ impl Ssh {
 
     /// Runs a command as `admin` and returns what it prints.
     pub fn run(&self, command: &str) -> Result<String> {
-        let output = Command::new("ssh")
-            .arg("-i")
+        let output = self
+            .command()
+            .arg(self.destination())
+            .arg(command)
+            .output()
+            .context("starting ssh (package openssh-client)")?;
+        if !output.status.success() {
+            bail!(
+                "ssh `{command}`: {}: {}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    /// It takes a moment until the tunnel carries anything.
+    pub fn tunnel(&self, port: u16) -> Result<Tunnel> {
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|listener| listener.local_addr())
+            .context("finding a free port")?;
+        let child = self
+            .command()
+            .args(["-N", "-L", &format!("{address}:127.0.0.1:{port}")])
+            .arg(self.destination())
+            .stdin(Stdio::null())
+            .spawn()
+            .context("starting ssh (package openssh-client)")?;
+        Ok(Tunnel { address, child })
+    }
+
+    fn command(&self) -> Command {
+        let mut ssh = Command::new("ssh");
+        ssh.arg("-i")
             .arg(&self.key)
             .args(["-p", &self.door.port().to_string()])
             // The machines are made for this test; their host keys are new each time.
@@ -42,18 +88,11 @@ impl Ssh {
                 "-o",
                 "LogLevel=ERROR",
             ])
-            .args(["-o", "ConnectTimeout=60", "-o", "ServerAliveInterval=20"])
-            .arg(format!("admin@{}", self.door.ip()))
-            .arg(command)
-            .output()
-            .context("starting ssh (package openssh-client)")?;
-        if !output.status.success() {
-            bail!(
-                "ssh `{command}`: {}: {}",
-                output.status,
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+            .args(["-o", "ConnectTimeout=60", "-o", "ServerAliveInterval=20"]);
+        ssh
+    }
+
+    fn destination(&self) -> String {
+        format!("admin@{}", self.door.ip())
     }
 }

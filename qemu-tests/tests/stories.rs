@@ -1,5 +1,7 @@
 //! The stories, one after the other: `cargo test -p qemu-tests --features vm [-- PART-OF-A-NAME]`.
 
+#[path = "stories/cluster.rs"]
+mod cluster;
 #[path = "stories/everyday.rs"]
 mod everyday;
 #[path = "stories/power_cut.rs"]
@@ -11,21 +13,29 @@ use std::time::Instant;
 
 use anyhow::Result;
 use qemu_tests::scene::Scene;
-use qemu_tests::site::{TestSite, build_site};
+use qemu_tests::site::{Purpose, TestSite, build_site};
 
 struct Story {
     name: &'static str,
+    site: Purpose,
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 2] = [
+const STORIES: [Story; 3] = [
     Story {
         name: "BIOS box installs a UEFI server, leaves a server with data alone, and knows both after a reboot",
+        site: Purpose::Plain,
         tell: everyday::tell,
     },
     Story {
         name: "Secure Boot box loses power while it installs a BIOS server, and installs it once",
+        site: Purpose::Plain,
         tell: power_cut::tell,
+    },
+    Story {
+        name: "Two blank servers become a cluster, whose worker leaves and comes back through a power cut of the box",
+        site: Purpose::Cluster,
+        tell: cluster::tell,
     },
 ];
 
@@ -45,11 +55,11 @@ fn main() -> ExitCode {
 }
 
 fn run(wanted: &str) -> Result<bool> {
-    let site = build_site()?;
     let mut passed = true;
     for story in STORIES.iter().filter(|story| story.name.contains(wanted)) {
         say(&format!("\n{}", story.name));
         let began = Instant::now();
+        let site = build_site(story.site)?;
         match tell(story, &site) {
             Ok(()) => say(&format!("passed in {} s", began.elapsed().as_secs())),
             Err(error) => {

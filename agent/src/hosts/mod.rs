@@ -57,8 +57,8 @@ pub use wish::Destiny;
 
 const SSH_PORT: u16 = 22;
 
-/// For one request to Ironic; an emulated box takes seconds for some.
-const IRONIC_TIMEOUT: Duration = Duration::from_mins(1);
+/// For one request to Ironic, which goes on with it when nobody waits any more. An emulated box takes a minute for some.
+const IRONIC_TIMEOUT: Duration = Duration::from_mins(4);
 
 /// What the rest of the agent publishes and this controller waits for.
 pub struct Facts {

@@ -40,19 +40,35 @@ pub fn data_disk(file: &Path, bytes: u64) -> Result<()> {
     write().with_context(|| format!("writing {}", file.display()))
 }
 
+/// The content of a disk that no machine uses.
+pub fn to_raw(disk: &Path, raw: &Path) -> Result<()> {
+    let mut program = program()?;
+    program
+        .args(["convert", "-q", "-f", "qcow2", "-O", "raw"])
+        .args([disk, raw]);
+    run(program, raw)
+}
+
 fn qemu_img(file: &Path, gib: u32, options: &[&str]) -> Result<()> {
-    let program = find_program("qemu-img", "qemu-utils")?;
-    let output = Command::new(program)
+    let mut program = program()?;
+    program
         .args(["create", "-q", "-f", "qcow2"])
         .args(options)
         .arg(file)
-        .arg(format!("{gib}G"))
-        .output()
-        .context("starting qemu-img")?;
+        .arg(format!("{gib}G"));
+    run(program, file)
+}
+
+fn program() -> Result<Command> {
+    Ok(Command::new(find_program("qemu-img", "qemu-utils")?))
+}
+
+fn run(mut program: Command, makes: &Path) -> Result<()> {
+    let output = program.output().context("starting qemu-img")?;
     if !output.status.success() {
         bail!(
             "making the disk {}: {}",
-            file.display(),
+            makes.display(),
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }

@@ -89,6 +89,10 @@ impl ServerSpec {
     pub fn mac(&self) -> Mac {
         [0x52, 0x54, 0x00, 0xf1, 0x00, self.number]
     }
+
+    pub fn name(&self) -> String {
+        format!("server-{}", self.number)
+    }
 }
 
 pub struct Lab {
@@ -170,11 +174,11 @@ impl Lab {
     }
 
     fn plan_server(&self, spec: &ServerSpec, direct: Option<DirectKernel>) -> Result<VmSpec> {
-        let name = format!("server-{}", spec.number);
+        let name = spec.name();
         let (file, format) = match &spec.disk {
             ServerDisk::Data(file) => (file.clone(), DiskFormat::Raw),
             ServerDisk::Blank { gib } => {
-                let file = self.dir.path.join(format!("{name}.qcow2"));
+                let file = self.blank_disk(spec);
                 if !file.exists() {
                     disks::blank(&file, *gib)?;
                 }
@@ -196,6 +200,15 @@ impl Lab {
             boot: BootFirst::Network,
             direct,
         })
+    }
+
+    fn blank_disk(&self, spec: &ServerSpec) -> PathBuf {
+        self.dir.path.join(format!("{}.qcow2", spec.name()))
+    }
+
+    /// The whole disk of a server that is off and began blank, as a sparse raw file.
+    pub fn copy_disk(&self, spec: &ServerSpec, to: &Path) -> Result<()> {
+        disks::to_raw(&self.blank_disk(spec), to)
     }
 
     /// Any machine, on the lab's wire.

@@ -52,13 +52,7 @@ fn bring_up(scene: &mut Scene<'_>, power_on: Instant) -> Result<()> {
     scene.wait_status("the box is ready", Duration::from_mins(1), |status| {
         status.ready.then_some(())
     })?;
-    let used = scene
-        .box_ssh()
-        .run("awk '/^MemTotal/{t=$2} /^MemAvailable/{a=$2} END{print t-a}' /proc/meminfo")?;
-    let kib: f64 = used
-        .parse()
-        .with_context(|| format!("memory in use: `{used}`"))?;
-    figures::BOX_MEMORY.record(kib * 1024.0 / 1e6)
+    figures::BOX_MEMORY.record(scene.box_memory()?)
 }
 
 /// From power-on to a login on the installed system, and what that system must be like.

@@ -25,8 +25,9 @@ use crate::deploy::http::Client;
 use crate::deploy::image::Patience;
 use crate::inventory::Link;
 
-/// How long Ironic may say nothing; an answer can take long while it is busy with many machines.
-const SILENCE: Duration = Duration::from_secs(30);
+/// How long Ironic may say nothing; an answer can take long while it is busy with many machines. The answer to a lookup
+/// brings a token that is given once: not to wait for it costs a reset of the node.
+const SILENCE: Duration = Duration::from_mins(2);
 /// How long an image server may say nothing before the download is resumed elsewhere or later.
 const IMAGE_SILENCE: Duration = Duration::from_secs(15);
 /// How long the last word to the box may take.

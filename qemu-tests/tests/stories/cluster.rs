@@ -1,0 +1,165 @@
+//! Zero touch to a cluster, work on it, a worker that goes and comes back, and a power cut of the box in between.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use firstlight_api::status::{ClusterMachine, ClusterStatus, HostState, SiteStatus};
+use imagebuilder::vm::Firmware;
+use imagebuilder::vm::lab::{BoxSpec, ServerSpec};
+use imagebuilder::vm::wire::format_mac;
+use qemu_tests::cluster::Cluster;
+use qemu_tests::figures;
+use qemu_tests::registry;
+use qemu_tests::scene::{Scene, host_in};
+
+/// kubeadm refuses a control plane with less than 1700 MB.
+const NODE_MIB: u32 = 2560;
+/// Of the image that the site's own people push.
+const OWN_IMAGE: &str = "apps/web:1";
+/// Far enough that the disk is being written, early enough that the write cannot end before the cut.
+const UNDER_WAY: std::ops::RangeInclusive<u8> = 5..=85;
+
+pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
+    scene.switch_box_on(BoxSpec::default())?;
+    scene.wait_status("the box is ready", Duration::from_mins(4), |status| {
+        status.ready.then_some(())
+    })?;
+    let servers = [server(1, Firmware::Uefi), server(2, Firmware::Bios)];
+    let power_on = Instant::now();
+    for server in &servers {
+        scene.switch_server_on(server)?;
+    }
+    let made = nodes_ready(scene, 1)?;
+    figures::CLUSTER_READY.record_time(power_on.elapsed())?;
+    figures::CLUSTER_BOX_MEMORY.record(scene.box_memory()?)?;
+
+    let cluster = Cluster::connect(scene)?;
+    registry::copy(&scene.box_ssh(), "kubernetes/coredns", OWN_IMAGE)?;
+    scene.tell("an image was pushed to the box's registry");
+    cluster.run_web(scene, OWN_IMAGE, 2)?;
+
+    let worker = machine(&made, false)?;
+    let worker = on_host(scene, worker, servers)?;
+    let control_plane = cluster.node_ids()?;
+    scale_in(scene, &worker)?;
+    come_back_through_a_power_cut(scene, &worker)?;
+
+    let cluster = Cluster::connect(scene)?;
+    let kept = cluster.node_ids()?;
+    let gone: Vec<_> = control_plane.difference(&kept).collect();
+    ensure!(
+        gone.len() == 1 && kept.len() == 2,
+        "only the worker should be another node: {control_plane:?} became {kept:?}"
+    );
+    cluster.run_web(scene, OWN_IMAGE, 2)?;
+    scene.nothing_leaked()
+}
+
+fn server(number: u8, firmware: Firmware) -> ServerSpec {
+    ServerSpec {
+        memory_mib: NODE_MIB,
+        ..ServerSpec::blank(number, firmware)
+    }
+}
+
+fn nodes_ready(scene: &mut Scene<'_>, workers: u32) -> Result<ClusterStatus> {
+    let what = format!("a control plane and {workers} workers are Ready");
+    scene.wait_status(&what, Duration::from_mins(12), |status| {
+        let cluster = status.clusters.first()?;
+        let ready = cluster.control_planes_ready == 1
+            && cluster.workers_ready == workers
+            && cluster.workers_wanted == workers;
+        ready.then(|| cluster.clone())
+    })
+}
+
+fn machine(cluster: &ClusterStatus, control_plane: bool) -> Result<&ClusterMachine> {
+    cluster
+        .machines
+        .iter()
+        .find(|machine| machine.control_plane == control_plane)
+        .with_context(|| format!("no such machine: {cluster:#?}"))
+}
+
+/// The server that a machine is on, with the name of its host.
+fn on_host(
+    scene: &Scene<'_>,
+    machine: &ClusterMachine,
+    servers: [ServerSpec; 2],
+) -> Result<(String, ServerSpec)> {
+    let host = scene
+        .status()
+        .hosts
+        .iter()
+        .find(|host| host.name == machine.host)
+        .with_context(|| format!("no host {}", machine.host))?;
+    let server = servers
+        .into_iter()
+        .find(|server| format_mac(server.mac()).eq_ignore_ascii_case(&host.mac));
+    Ok((host.name.clone(), server.context("no server of that MAC")?))
+}
+
+fn host_is(status: &SiteStatus, server: &ServerSpec, state: HostState) -> Option<()> {
+    host_in(status, &format_mac(server.mac()), state).map(drop)
+}
+
+/// The worker leaves, and its disk is clean afterwards. Its host is told to be off, or it would get the image again at once.
+fn scale_in(scene: &mut Scene<'_>, (host, server): &(String, ServerSpec)) -> Result<()> {
+    let ssh = scene.box_ssh();
+    ssh.run(&format!(
+        "sudo kubectl patch bmh {host} --type merge -p '{{\"spec\":{{\"online\":false}}}}'"
+    ))?;
+    ssh.run("sudo kubectl scale machinedeployment tests-workers --replicas=0")?;
+    scene.wait_status(
+        "the worker's host is cleaned",
+        Duration::from_mins(6),
+        |status| {
+            let alone = status.clusters.first()?.machines.len() == 1;
+            alone
+                .then(|| host_is(status, server, HostState::Available))
+                .flatten()
+        },
+    )?;
+    scene.switch_server_off(server)?;
+    let disk = scene.lab.dir().join("cleaned.raw");
+    scene.lab.copy_disk(server, &disk)?;
+    let found = Command::new("wipefs")
+        .args(["--no-act", "--parsable"])
+        .arg(&disk)
+        .output()
+        .context("starting wipefs (package util-linux)")?;
+    ensure!(
+        found.status.success() && found.stdout.is_empty(),
+        "the worker's disk is not clean: {found:?}"
+    );
+    scene.tell("the worker's disk has no signature");
+    Ok(())
+}
+
+fn come_back_through_a_power_cut(
+    scene: &mut Scene<'_>,
+    (host, server): &(String, ServerSpec),
+) -> Result<()> {
+    let ssh = scene.box_ssh();
+    ssh.run(&format!(
+        "sudo kubectl patch bmh {host} --type merge -p '{{\"spec\":{{\"online\":true}}}}'"
+    ))?;
+    ssh.run("sudo kubectl scale machinedeployment tests-workers --replicas=1")?;
+    scene.switch_server_on(server)?;
+    let mac = format_mac(server.mac());
+    scene.wait_status(
+        "the image is being written",
+        Duration::from_mins(5),
+        |status| {
+            let host = host_in(status, &mac, HostState::Provisioning)?;
+            host.percent.filter(|percent| UNDER_WAY.contains(percent))
+        },
+    )?;
+    scene.cut_box_power()?;
+    scene.switch_box_on(BoxSpec::default())?;
+    scene.wait_status("the box is ready again", Duration::from_mins(5), |status| {
+        status.ready.then_some(())
+    })?;
+    nodes_ready(scene, 1).map(drop)
+}
