@@ -5,6 +5,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::{Context as _, Result, ensure};
 use firstlight_ramdisk::deploy::boot_entry;
 use firstlight_ramdisk::deploy::efi::vars::EfiVars;
 use nix::sys::time::TimeSpec;
@@ -46,17 +47,24 @@ impl Machine for ThisMachine {
     }
 
     fn restart(&mut self) {
-        prefer_network(self.mac);
-        if let Err(error) = Command::new("systemctl")
-            .args(["reboot", "--no-block"])
-            .status()
-        {
-            tracing::error!(%error, "systemctl cannot be started; restart the machine by hand");
+        if let Err(error) = restart_from_network(self.mac) {
+            tracing::error!("{error:#}; restart the machine by hand");
         }
         loop {
             thread::park();
         }
     }
+}
+
+/// Returns while the machine is still going down.
+pub fn restart_from_network(mac: [u8; 6]) -> Result<()> {
+    prefer_network(mac);
+    let status = Command::new("systemctl")
+        .args(["reboot", "--no-block"])
+        .status()
+        .context("starting systemctl")?;
+    ensure!(status.success(), "systemctl reboot: {status}");
+    Ok(())
 }
 
 /// A BIOS that starts from the network first asks the box, which now sends it into the ramdisk; UEFI is told.

@@ -11,12 +11,12 @@ use firstlight_bootstrap::files::write_files;
 use firstlight_bootstrap::follow::follow;
 use firstlight_bootstrap::invitation::parse_invitation;
 use firstlight_bootstrap::link::Link;
-use firstlight_bootstrap::machine::ThisMachine;
+use firstlight_bootstrap::machine::{ThisMachine, restart_from_network};
 use firstlight_bootstrap::plan::Held;
 use firstlight_bootstrap::seed::Seed;
 use firstlight_bootstrap::trust::plan_trust;
 use firstlight_ramdisk::net;
-use firstlight_ramdisk::net::interface::clear_address;
+use firstlight_ramdisk::net::interface::{clear_address, parse_mac};
 
 /// Between two attempts after something on this machine failed: ending would let cloud-init start without its data.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -28,17 +28,38 @@ fn main() -> ExitCode {
         .without_time()
         .with_ansi(false)
         .init();
-    if std::env::args().len() > 1 {
-        tracing::error!(
-            "firstlight-bootstrap takes no arguments; firstlight-bootstrap.service starts it"
-        );
-        return ExitCode::from(2);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {}
+        ["restart", mac] => return restart(mac),
+        _ => {
+            tracing::error!(
+                "usage: firstlight-bootstrap (by its service), or firstlight-bootstrap restart MAC: restarts this server from \
+                 the network, by the NIC of that MAC"
+            );
+            return ExitCode::from(2);
+        }
     }
     while let Err(error) = run(Path::new("/")) {
         tracing::error!("{error:#}; trying again");
         thread::sleep(AGAIN);
     }
     ExitCode::SUCCESS
+}
+
+/// The box's order, over SSH.
+fn restart(mac: &str) -> ExitCode {
+    let Some(mac) = parse_mac(mac) else {
+        tracing::error!("`{mac}` is no MAC address, such as 52:54:00:12:34:56");
+        return ExitCode::from(2);
+    };
+    match restart_from_network(mac) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn run(root: &Path) -> Result<()> {

@@ -140,19 +140,12 @@ async fn make_key(dir: &Path) -> Result<()> {
         .context("naming the public key")
 }
 
-/// Runs as root on the host. UEFI starts the network once; a BIOS asks the box by DHCP, if its boot order lets it.
+/// Runs as root on the host. Our image can set the firmware's next boot; any other has no order for that.
 fn script(mac: MacAddr, into: Towards) -> String {
-    let restart = "(sleep 1; systemctl reboot) >/dev/null 2>&1 &";
-    if into == Towards::Disk {
-        return restart.to_owned();
+    match into {
+        Towards::Disk => "systemctl reboot --no-block".to_owned(),
+        Towards::Network => format!("firstlight-bootstrap restart {mac}"),
     }
-    let hex = mac.to_string().replace(':', "");
-    format!(
-        "if [ -d /sys/firmware/efi ]; then n=$(efibootmgr -v | grep -i 'MAC({hex}' | grep -i 'IPv4' | \
-         sed -n 's/^Boot\\([0-9A-Fa-f]*\\).*/\\1/p' | head -n 1); \
-         [ -n \"$n\" ] || {{ echo 'its firmware lists no network boot for {mac}' >&2; exit 1; }}; \
-         efibootmgr -q -n \"$n\" || exit 1; fi; {restart}"
-    )
 }
 
 async fn order(dir: &Path, user: &str, address: Ipv4Addr, port: u16, script: &str) -> Result<()> {

@@ -33,6 +33,16 @@ impl Nic {
     }
 }
 
+/// `52:54:00:12:34:56`
+pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
+    let bytes: Vec<u8> = text
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16))
+        .collect::<Result<_, _>>()
+        .ok()?;
+    bytes.try_into().ok()
+}
+
 /// The NICs that have a driver, in the order of their names.
 pub fn observe_nics() -> Vec<Nic> {
     let root = Path::new("/sys/class/net");
@@ -52,14 +62,9 @@ fn observe_nic(dir: &Path, name: String) -> Option<Nic> {
     if text("type")? != "1" || !dir.join("device").exists() {
         return None;
     }
-    let mac: Vec<u8> = text("address")?
-        .split(':')
-        .map(|byte| u8::from_str_radix(byte, 16))
-        .collect::<Result<_, _>>()
-        .ok()?;
     Some(Nic {
         name,
-        mac: mac.try_into().ok()?,
+        mac: parse_mac(&text("address")?)?,
         carrier: text("carrier").as_deref() == Some("1"),
     })
 }
