@@ -119,6 +119,7 @@ fn spawn_common(tasks: &mut Tasks, agent: Agent, place: Place, controller: fleet
         ..
     } = agent;
     let known = hosts::Facts {
+        pki: facts.pki.subscribe(),
         site: facts.site.subscribe(),
         ironic: facts.ironic.subscribe(),
         kubernetes: facts.kubernetes.subscribe(),

@@ -44,6 +44,7 @@ use crate::{
     fleet,
     ironic_files::{self, IronicAccess},
     paths::Paths,
+    pki::Pki,
     status::{StatusSender, Update},
 };
 use actor::{Inputs, Pace, Settings};
@@ -62,6 +63,8 @@ const IRONIC_TIMEOUT: Duration = Duration::from_mins(4);
 
 /// What the rest of the agent publishes and this controller waits for.
 pub struct Facts {
+    /// There once the state partition is.
+    pub pki: watch::Receiver<Option<Arc<Pki>>>,
     pub site: watch::Receiver<Option<Arc<SiteConfig>>>,
     pub ironic: watch::Receiver<Option<IronicAccess>>,
     pub kubernetes: watch::Receiver<Option<kube::Client>>,
@@ -79,6 +82,8 @@ pub async fn run(
         let Some(site) = facts.site.wait_for(Option::is_some).await?.clone() else {
             return Ok(());
         };
+        // What the ledgers say is on the state partition; before that, an empty directory would look like no memory at all.
+        facts.pki.wait_for(Option::is_some).await?;
         let settings = Settings {
             destiny: Destiny::from(&site.cluster),
             site,
