@@ -42,7 +42,7 @@ use crate::{
 /// Without a change.
 const LOOK: Duration = Duration::from_secs(15);
 /// After a change: more of them come together.
-const SETTLE: Duration = Duration::from_millis(300);
+const SETTLE: Duration = Duration::from_secs(1);
 /// While Cluster API is not there, and after a failed write.
 const AGAIN: Duration = Duration::from_secs(3);
 
