@@ -22,6 +22,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_mins(1);
 /// Seconds after which a host in `failed` is not expected to recover.
 const STAYS_FAILED: f64 = 120.0;
+/// Percent of an image.
+const UNDER_WAY: std::ops::RangeInclusive<u8> = 5..=85;
 
 pub struct Scene<'a> {
     site: &'a TestSite,
@@ -221,6 +223,17 @@ impl<'a> Scene<'a> {
             // The page comes after the power; when it never does the wait names its own limit.
             Err(_) => Ok(None),
         })
+    }
+
+    /// Waits until the image is being written to the disk of this host: far enough to be under way, early enough not to end
+    /// before something happens to it.
+    pub fn wait_for_write(&mut self, mac: &str, limit: Duration) -> Result<()> {
+        let percent = self.wait_status("the image is being written", limit, |status| {
+            let host = host_in(status, mac, HostState::Provisioning)?;
+            host.percent.filter(|percent| UNDER_WAY.contains(percent))
+        })?;
+        self.tell(format_args!("{percent} % of the image is on the disk"));
+        Ok(())
     }
 
     /// Waits until `found` has something; `limit` is for real hardware, emulation gets more.

@@ -69,8 +69,8 @@ fn run(wanted: &str) -> Result<bool> {
     let mut passed = true;
     for story in STORIES.iter().filter(|story| story.is_wanted(wanted)) {
         say(&format!("\n{}", story.name));
-        let began = Instant::now();
         let site = build_site(story.site)?;
+        let began = Instant::now();
         match tell(story, &site) {
             Ok(()) => say(&format!("passed in {} s", began.elapsed().as_secs())),
             Err(error) => {

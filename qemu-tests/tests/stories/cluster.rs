@@ -17,8 +17,6 @@ use qemu_tests::scene::{Scene, host_in};
 const NODE_MIB: u32 = 2560;
 /// Of the image that the site's own people push.
 const OWN_IMAGE: &str = "apps/web:1";
-/// Far enough that the disk is being written, early enough that the write cannot end before the cut.
-const UNDER_WAY: std::ops::RangeInclusive<u8> = 5..=85;
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     scene.switch_box_on(BoxSpec::default())?;
@@ -147,15 +145,7 @@ fn come_back_through_a_power_cut(
     ))?;
     ssh.run("sudo kubectl scale machinedeployment tests-workers --replicas=1")?;
     scene.switch_server_on(server)?;
-    let mac = format_mac(server.mac());
-    scene.wait_status(
-        "the image is being written",
-        Duration::from_mins(5),
-        |status| {
-            let host = host_in(status, &mac, HostState::Provisioning)?;
-            host.percent.filter(|percent| UNDER_WAY.contains(percent))
-        },
-    )?;
+    scene.wait_for_write(&format_mac(server.mac()), Duration::from_mins(5))?;
     scene.cut_box_power()?;
     scene.switch_box_on(BoxSpec::default())?;
     scene.wait_status("the box is ready again", Duration::from_mins(5), |status| {

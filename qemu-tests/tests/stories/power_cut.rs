@@ -12,9 +12,6 @@ use qemu_tests::figures;
 use qemu_tests::scene::{Scene, find_host, host_in, installs};
 use qemu_tests::site::{SERVER_ADDRESS, SERVER_NAME};
 
-/// Far enough that the disk is being written, early enough that the write cannot end before the cut.
-const UNDER_WAY: std::ops::RangeInclusive<u8> = 5..=85;
-
 /// What the smallest server has.
 const SMALLEST_MIB: u32 = 512;
 
@@ -36,15 +33,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
         Ok(scene.lab.wire().report().first_dhcp_answer)
     })?;
     figures::BOX_DHCP.record_time(first.duration_since(power_on))?;
-    let percent = scene.wait_status(
-        "the image is being written",
-        Duration::from_mins(5),
-        |status| {
-            let host = host_in(status, &mac, HostState::Provisioning)?;
-            host.percent.filter(|percent| UNDER_WAY.contains(percent))
-        },
-    )?;
-    scene.tell(format_args!("{percent} % of the image is on the disk"));
+    scene.wait_for_write(&mac, Duration::from_mins(5))?;
     scene.cut_box_power()?;
 
     scene.switch_box_on(spec)?;
