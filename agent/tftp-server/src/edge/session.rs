@@ -136,6 +136,10 @@ impl Session {
         let mut buffer = [0; 1024];
         loop {
             let action = self.transfer.handle(input, self.started.elapsed());
+            // Before anything is sent: what the client sends next counts as a new request.
+            if self.transfer.is_answered() {
+                self.repeats = None;
+            }
             let carried_out = match action {
                 Action::Finish(outcome) => return Ok(outcome),
                 Action::SendOack(packet) => self.send(&packet).await,
@@ -147,9 +151,6 @@ impl Session {
                 continue;
             }
             carried_out?;
-            if self.transfer.is_answered() {
-                self.repeats = None;
-            }
             input = self.next_input(&mut buffer).await?;
         }
     }
