@@ -4,6 +4,8 @@
 //! everything with them when they end. Needs the Debian packages busybox, atftp, curl and iproute2.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,39 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use common::isolated;
 use firstlight_api::status::{DhcpMode, SiteStatus, StepState};
 
-const INSIDE: &str = "FIRSTLIGHT_TEST_INSIDE";
 /// Emulated and busy machines are slow; every wait ends as soon as its condition holds.
 const PATIENCE: Duration = Duration::from_mins(1);
 const MAC: &str = "52:54:00:00:00:11";
-
-/// Runs `story` in namespaces of its own.
-fn isolated(name: &str, story: impl Fn()) {
-    if std::env::var_os(INSIDE).is_some() {
-        return story();
-    }
-    let status = Command::new("unshare")
-        .args([
-            "--user",
-            "--map-root-user",
-            "--net",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-        ])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(INSIDE, "1")
-        .status()
-        .expect("unshare of util-linux runs");
-    assert!(
-        status.success(),
-        "the story inside the namespaces failed, see above (or user namespaces are switched off here)"
-    );
-}
 
 fn run(program: &str, args: &[&str]) -> String {
     let output = Command::new(program)

@@ -16,9 +16,9 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
+
+use crate::object::Meta;
 
 pub use conditions::{Condition, ConditionStatus};
 pub use data::{HardwareData, HardwareDataSpec};
@@ -51,35 +51,11 @@ pub const INSTALL_ANNOTATION: &str = "firstlight.internal/install";
 pub struct BareMetalHost {
     pub api_version: String,
     pub kind: String,
-    pub metadata: Metadata,
+    pub metadata: Meta,
     #[serde(default)]
     pub spec: BareMetalHostSpec,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<BareMetalHostStatus>,
-}
-
-/// The part of an object's metadata that we use.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metadata {
-    pub name: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub finalizers: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource_version: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub generation: Option<i64>,
-    /// RFC 3339. Set once somebody has deleted the object; finalizers hold it back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion_timestamp: Option<String>,
 }
 
 impl BareMetalHost {
@@ -87,10 +63,10 @@ impl BareMetalHost {
         Self {
             api_version: API_VERSION.to_owned(),
             kind: KIND.to_owned(),
-            metadata: Metadata {
+            metadata: Meta {
                 name: name.to_owned(),
                 namespace: namespace.to_owned(),
-                ..Metadata::default()
+                ..Meta::default()
             },
             spec,
             status: None,

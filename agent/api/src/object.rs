@@ -34,7 +34,8 @@ pub struct Meta {
     pub uid: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
-    #[serde(default)]
+    /// 0: not read from the API server.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub generation: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<String>,
@@ -42,6 +43,11 @@ pub struct Meta {
     pub finalizers: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owner_references: Vec<OwnerReference>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(generation: &i64) -> bool {
+    *generation == 0
 }
 
 impl Meta {

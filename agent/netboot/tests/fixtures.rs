@@ -10,7 +10,7 @@
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use firstlight_netboot::{
     BootOffer, ClientArch, Decision, DhcpConfig, DhcpSpec, LeaseTable, Listener, Mode, Now, Reply,
@@ -28,7 +28,7 @@ const NAMES: [&str; 6] = [
 ];
 
 fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+    PathBuf::from(name)
 }
 
 fn fixture(name: &str) -> Vec<u8> {

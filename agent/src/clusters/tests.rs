@@ -61,10 +61,7 @@ fn the_objects_of_a_cluster_are_as_they_were() {
             found.push_str(&serde_json::to_string_pretty(object).unwrap());
             found.push('\n');
         }
-        let path = format!(
-            "{}/src/clusters/golden/{name}.json",
-            env!("CARGO_MANIFEST_DIR")
-        );
+        let path = format!("src/clusters/golden/{name}.json");
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::create_dir_all(std::path::Path::new(&path).parent().unwrap()).unwrap();
             std::fs::write(&path, &found).unwrap();

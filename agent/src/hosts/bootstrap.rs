@@ -174,9 +174,7 @@ pub fn data(subject: &Subject, secrets: &Secrets) -> Result<BootstrapData, Probl
         ssh_keys: subject.ssh_keys,
     });
     let mut meta_data = site.meta_data;
-    let uid = subject
-        .object
-        .and_then(|object| object.metadata.uid.clone());
+    let uid = subject.object.map(|object| object.metadata.uid.clone());
     meta_data["uuid"] = json!(uid.unwrap_or_default());
     meta_data["metal3-namespace"] = json!(NAMESPACE);
     meta_data["metal3-name"] = json!(subject.name);

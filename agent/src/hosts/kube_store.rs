@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn an_amendment_touches_nothing_but_what_it_is_about() {
         let mut host = host();
-        host.metadata.resource_version = Some("7".into());
+        host.metadata.resource_version = "7".into();
         let amendment = Amendment {
             finalizers: Some(vec![]),
             forget: vec!["reboot.metal3.io".into()],

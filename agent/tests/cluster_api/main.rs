@@ -6,63 +6,45 @@
 //! the programs and starts it; without `FIRSTLIGHT_CLUSTER_API`, the folder that has them, it says that it was skipped.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod objects;
 mod programs;
 mod servers;
 mod site;
 mod workload;
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
+use common::isolated;
 use serde_json::{Value, json};
 use site::Site;
 
 const PROGRAMS: &str = "FIRSTLIGHT_CLUSTER_API";
-const INSIDE: &str = "FIRSTLIGHT_TEST_INSIDE";
 /// Of every wait; each ends as soon as its condition holds.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Runs `story` in namespaces of its own.
-fn isolated(name: &str, story: impl AsyncFnOnce()) {
+/// Plays `story` where its programs are built.
+fn play(name: &str, story: impl AsyncFnOnce()) {
     if std::env::var_os(PROGRAMS).is_none() {
         eprintln!("skipped: scripts/test-cluster-api builds what this needs and runs it");
         return;
     }
-    if std::env::var_os(INSIDE).is_some() {
+    isolated(name, || {
         drop(rustls::crypto::ring::default_provider().install_default());
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .unwrap();
-        return runtime.block_on(story());
-    }
-    let status = Command::new("unshare")
-        .args([
-            "--user",
-            "--map-root-user",
-            "--net",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-        ])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(INSIDE, "1")
-        .status()
-        .expect("unshare of util-linux runs");
-    assert!(
-        status.success(),
-        "the story inside the namespaces failed, see above (or user namespaces are switched off here)"
-    );
+        runtime.block_on(story());
+    });
 }
 
 const SITE: &str = "name: lab\ncluster: {}\n";
 
 #[test]
 fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
-    isolated(
+    play(
         "servers_become_a_cluster_that_grows_shrinks_and_goes",
         async || {
             let site = Site::start(SITE, 0).await;
@@ -76,7 +58,7 @@ fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
 
 #[test]
 fn a_hundred_kills_of_the_agent_end_in_the_same_cluster() {
-    isolated(
+    play(
         "a_hundred_kills_of_the_agent_end_in_the_same_cluster",
         async || {
             let site = Site::start(SITE, 100).await;

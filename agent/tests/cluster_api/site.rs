@@ -205,8 +205,7 @@ async fn kubernetes(paths: &Paths, kubeconfig: &Path, dir: &Path, logs: &Path) -
 
 /// Those of the box's layer, and Cluster API's with its webhooks on loopback instead of in pods.
 async fn apply_manifests(objects: &Objects, pki: &Pki) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../overlays/box/usr/share/firstlight/manifests");
+    let folder = Path::new("../overlays/box/usr/share/firstlight/manifests");
     for name in [
         "crd-baremetalhost.yaml",
         "crd-metal3cluster.yaml",

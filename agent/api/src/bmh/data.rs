@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{API_VERSION, HardwareDetails, Metadata};
+use super::{API_VERSION, HardwareDetails};
+use crate::object::Meta;
 
 pub const KIND: &str = "HardwareData";
 pub const PLURAL: &str = "hardwaredata";
@@ -12,7 +13,7 @@ pub const PLURAL: &str = "hardwaredata";
 pub struct HardwareData {
     pub api_version: String,
     pub kind: String,
-    pub metadata: Metadata,
+    pub metadata: Meta,
     #[serde(default)]
     pub spec: HardwareDataSpec,
 }
@@ -31,10 +32,10 @@ impl HardwareData {
         Self {
             api_version: API_VERSION.to_owned(),
             kind: KIND.to_owned(),
-            metadata: Metadata {
+            metadata: Meta {
                 name: name.to_owned(),
                 namespace: namespace.to_owned(),
-                ..Metadata::default()
+                ..Meta::default()
             },
             spec: HardwareDataSpec {
                 hardware: Some(hardware),

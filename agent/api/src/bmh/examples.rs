@@ -289,9 +289,7 @@ mod tests {
             ),
         ];
         for (name, value) in files {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("examples")
-                .join(name);
+            let path = Path::new("examples").join(name);
             let text = format!("{value:#}\n");
             if std::env::var_os("FIRSTLIGHT_UPDATE").is_some() {
                 std::fs::write(&path, &text).unwrap();

@@ -8,9 +8,7 @@ use std::path::Path;
 
 #[track_caller]
 pub fn expect_golden(name: &str, generated: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("golden")
-        .join(name);
+    let path = Path::new("golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, generated).expect("writing a golden file");
         return;

@@ -4,14 +4,13 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 use super::device::{BlockDevice, FileDisk};
 use super::image::is_zero;
 
 /// A disk image of `fixtures/disks`, unpacked with its holes.
 pub fn fixture(name: &str) -> (tempfile::NamedTempFile, FileDisk) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/disks/{name}.zst"));
+    let path = format!("fixtures/disks/{name}.zst");
     let mut packed = zstd::Decoder::new(File::open(path).unwrap()).unwrap();
     let image = tempfile::NamedTempFile::new().unwrap();
     let mut block = vec![0; 1 << 20];

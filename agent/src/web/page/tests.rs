@@ -148,7 +148,7 @@ fn busy_hosts() -> Vec<HostStatus> {
 /// `UPDATE_GOLDEN=1 cargo test -p firstlight-agent` renews the file; look at it in a browser then.
 #[test]
 fn the_page_of_a_busy_site_is_as_it_was() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/web/golden/page.html");
+    let path = "src/web/golden/page.html";
     let page = render(&busy_site());
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path, &page).unwrap();
