@@ -202,6 +202,9 @@ fn kubeadm_control_plane(
             "format": "cloud-config",
             "clusterConfiguration": {
                 "imageRepository": IMAGE_REPOSITORY,
+                // A starting API server makes a hundred connections to etcd and gives up when they take long: on a slow
+                // processor kubeadm's default, RSA, takes too long.
+                "encryptionAlgorithm": "ECDSA-P256",
                 "etcd": {"local": {
                     // A slow disk is no reason for a new leader.
                     "extraArgs": arguments(&[("election-timeout", "5000"), ("heartbeat-interval", "500")]),

@@ -2,7 +2,7 @@
 //!
 //! One task owns it: it looks at all objects ([`world`]), plans ([`plan`], pure), and writes ([`store`]); a change of any of
 //! the objects, or some seconds, make it look again. What it writes carries the version that it saw, so two looks never
-//! claim one host twice. Nothing is kept in memory between two looks.
+//! claim one host twice. Between two looks only lists are kept that nobody has changed.
 //!
 //! Must not: talk to Ironic or to hosts. `BareMetalHost` objects are all it has.
 
@@ -84,7 +84,7 @@ pub async fn reconcile(
     let (trigger, mut changes) = mpsc::channel(1);
     let mut watches = tokio::task::JoinSet::new();
     for resource in store::WATCHED {
-        watches.spawn(follow(store.client().clone(), resource, trigger.clone()));
+        watches.spawn(follow(store.clone(), resource, trigger.clone()));
     }
     let mut nodes = nodes::Nodes::default();
     loop {
@@ -117,11 +117,13 @@ pub async fn reconcile(
 }
 
 /// Says that something changed; what exactly is for the next look.
-async fn follow(client: Client, resource: Resource, changed: mpsc::Sender<()>) {
+async fn follow(store: Store, resource: Resource, changed: mpsc::Sender<()>) {
+    let client = store.client().clone();
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &resource.api());
     let events = watcher(api, watcher::Config::default()).default_backoff();
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
+        store.forget(resource);
         match event {
             // A full channel: a look is due already.
             Ok(_) => drop(changed.try_send(())),

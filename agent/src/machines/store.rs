@@ -1,6 +1,7 @@
 //! The API server, as the provider uses it: one look at everything, and one write at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -73,7 +74,7 @@ const DATA_TEMPLATES: Resource = Resource(
 );
 
 /// A change of one of these is a reason to look again.
-pub const WATCHED: [Resource; 8] = [
+pub const WATCHED: [Resource; 9] = [
     HOSTS,
     CLUSTERS,
     MACHINES,
@@ -81,6 +82,7 @@ pub const WATCHED: [Resource; 8] = [
     CONTROL_PLANES,
     METAL3_CLUSTERS,
     METAL3_MACHINES,
+    TEMPLATES,
     DATA_TEMPLATES,
 ];
 
@@ -110,24 +112,43 @@ fn resource(kind: Kind) -> Resource {
 #[derive(Clone)]
 pub struct Store {
     client: Client,
+    lists: Arc<Mutex<Lists>>,
+}
+
+/// What was listed last, by path. A list is used again until its watch, or a write of ours, says that it is out of date: a busy
+/// cluster changes each second, mostly in one kind.
+#[derive(Default)]
+struct Lists {
+    known: BTreeMap<String, Value>,
+    /// Noted before a list is asked for: a change that comes with the answer makes it old.
+    current: BTreeSet<String>,
 }
 
 type Keyed<T> = BTreeMap<Key, T>;
 
 impl Store {
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self {
+            client,
+            lists: Arc::default(),
+        }
+    }
+
+    /// The next look asks for this kind again.
+    pub fn forget(&self, resource: Resource) {
+        self.lists().current.remove(&resource.path());
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Everything, fresh. Fails while one of the kinds is not served yet.
-    pub async fn look(
-        &self,
-        site: std::sync::Arc<firstlight_api::site::SiteConfig>,
-    ) -> Result<World> {
+    /// Everything, as new as its watches. Fails while one of the kinds is not served yet.
+    pub async fn look(&self, site: Arc<firstlight_api::site::SiteConfig>) -> Result<World> {
         let spare = self.config_map(marker::SPARE_NAME).await?;
         let spare = spare.and_then(|spare| spare.get("controlPlane")?.parse().ok());
         Ok(World {
@@ -151,7 +172,7 @@ impl Store {
     where
         Object<S, T>: DeserializeOwned,
     {
-        let list = self.get(&resource.path()).await?;
+        let list = self.current(resource).await?;
         let items = list["items"].as_array().cloned().unwrap_or_default();
         let mut all = BTreeMap::new();
         for item in items {
@@ -169,6 +190,27 @@ impl Store {
             }
         }
         Ok(all)
+    }
+
+    async fn current(&self, resource: Resource) -> Result<Value> {
+        let path = resource.path();
+        {
+            let mut lists = self.lists();
+            let is_current = !lists.current.insert(path.clone());
+            if let Some(known) = lists.known.get(&path).filter(|_| is_current) {
+                return Ok(known.clone());
+            }
+        }
+        match self.get(&path).await {
+            Ok(list) => {
+                self.lists().known.insert(path, list.clone());
+                Ok(list)
+            }
+            Err(error) => {
+                self.forget(resource);
+                Err(error)
+            }
+        }
     }
 
     async fn get(&self, path: &str) -> Result<Value> {
@@ -220,6 +262,20 @@ impl Store {
     }
 
     pub async fn apply(&self, action: &Action) -> Result<()> {
+        let written = self.write(action).await;
+        match action {
+            Action::Patch { kind, .. } | Action::PatchStatus { kind, .. } => {
+                self.forget(resource(*kind));
+            }
+            // Of any kind.
+            Action::Create(_) | Action::Put(_) => self.lists().current.clear(),
+            // Secrets are listed each time.
+            Action::PutData { .. } => {}
+        }
+        written
+    }
+
+    async fn write(&self, action: &Action) -> Result<()> {
         match action {
             Action::Patch {
                 kind,
