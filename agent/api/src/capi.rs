@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::object::{Condition, Object};
+use crate::object::{Condition, Object, is_zero};
 
 pub const GROUP: &str = "cluster.x-k8s.io";
 pub const CONTROL_PLANE_GROUP: &str = "controlplane.cluster.x-k8s.io";
@@ -43,14 +43,6 @@ pub struct Endpoint {
     pub host: String,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub port: u16,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_zero(port: &u16) -> bool {
-    *port == 0
 }
 
 impl Endpoint {

@@ -45,9 +45,9 @@ pub struct Meta {
     pub owner_references: Vec<OwnerReference>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(generation: &i64) -> bool {
-    *generation == 0
+/// A number that was not given.
+pub(crate) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }
 
 impl Meta {

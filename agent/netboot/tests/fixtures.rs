@@ -27,12 +27,8 @@ const NAMES: [&str; 6] = [
     "ovmf-2025.02-pxe-x64",
 ];
 
-fn folder(name: &str) -> PathBuf {
-    PathBuf::from(name)
-}
-
 fn fixture(name: &str) -> Vec<u8> {
-    let text = std::fs::read_to_string(folder("fixtures").join(format!("{name}.hex"))).unwrap();
+    let text = std::fs::read_to_string(format!("fixtures/{name}.hex")).unwrap();
     assert!(text.starts_with("# "), "{name} names its origin");
     let digits: String = text.lines().skip(1).collect();
     (0..digits.len())
@@ -76,7 +72,7 @@ fn readdressed(mut request: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn the_captures_say_what_they_come_from() {
-    let count = std::fs::read_dir(folder("fixtures")).unwrap().count();
+    let count = std::fs::read_dir("fixtures").unwrap().count();
     assert_eq!(count, NAMES.len() * 2, "every capture is tested");
     let parsed = NAMES.map(|name| {
         let request = Request::parse(&fixture(&format!("{name}-discover"))).unwrap();
@@ -210,7 +206,7 @@ fn show(bytes: &[u8]) -> String {
 
 #[track_caller]
 fn expect_golden(name: &str, text: &str) {
-    let path = folder("golden/replies").join(format!("{name}.txt"));
+    let path = PathBuf::from(format!("golden/replies/{name}.txt"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text).unwrap();

@@ -115,14 +115,9 @@ pub struct Store {
     lists: Arc<Mutex<Lists>>,
 }
 
-/// What was listed last, by path. A list is used again until its watch, or a write of ours, says that it is out of date: a busy
-/// cluster changes each second, mostly in one kind.
-#[derive(Default)]
-struct Lists {
-    known: BTreeMap<String, Value>,
-    /// Noted before a list is asked for: a change that comes with the answer makes it old.
-    current: BTreeSet<String>,
-}
+/// What was listed last, by path, and `None` while it is asked for. An entry goes when its watch, or a write of ours, says that
+/// the list is out of date, even one that is on its way: a busy cluster changes each second, mostly in one kind.
+type Lists = BTreeMap<String, Option<Value>>;
 
 type Keyed<T> = BTreeMap<Key, T>;
 
@@ -136,7 +131,7 @@ impl Store {
 
     /// The next look asks for this kind again.
     pub fn forget(&self, resource: Resource) {
-        self.lists().current.remove(&resource.path());
+        self.lists().remove(&resource.path());
     }
 
     fn lists(&self) -> MutexGuard<'_, Lists> {
@@ -172,10 +167,10 @@ impl Store {
     where
         Object<S, T>: DeserializeOwned,
     {
-        let list = self.current(resource).await?;
-        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let mut list = self.current(resource).await?;
         let mut all = BTreeMap::new();
-        for item in items {
+        for item in list["items"].as_array_mut().into_iter().flatten() {
+            let item = item.take();
             let name = item["metadata"]["name"]
                 .as_str()
                 .unwrap_or_default()
@@ -194,23 +189,14 @@ impl Store {
 
     async fn current(&self, resource: Resource) -> Result<Value> {
         let path = resource.path();
-        {
-            let mut lists = self.lists();
-            let is_current = !lists.current.insert(path.clone());
-            if let Some(known) = lists.known.get(&path).filter(|_| is_current) {
-                return Ok(known.clone());
-            }
+        if let Some(list) = self.lists().entry(path.clone()).or_default() {
+            return Ok(list.clone());
         }
-        match self.get(&path).await {
-            Ok(list) => {
-                self.lists().known.insert(path, list.clone());
-                Ok(list)
-            }
-            Err(error) => {
-                self.forget(resource);
-                Err(error)
-            }
+        let list = self.get(&path).await?;
+        if let Some(asked) = self.lists().get_mut(&path) {
+            *asked = Some(list.clone());
         }
+        Ok(list)
     }
 
     async fn get(&self, path: &str) -> Result<Value> {
@@ -268,7 +254,7 @@ impl Store {
                 self.forget(resource(*kind));
             }
             // Of any kind.
-            Action::Create(_) | Action::Put(_) => self.lists().current.clear(),
+            Action::Create(_) | Action::Put(_) => self.lists().clear(),
             // Secrets are listed each time.
             Action::PutData { .. } => {}
         }
