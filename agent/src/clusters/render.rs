@@ -190,6 +190,12 @@ fn kubeadm_control_plane(
         // One after the other in its place: no spare server is needed.
         ControlPlanes::Three => 0,
     };
+    // A manager that loses its lease ends itself: a machine that is busy for a minute is no reason for that.
+    let leases = arguments(&[
+        ("leader-elect-lease-duration", "90s"),
+        ("leader-elect-renew-deadline", "60s"),
+        ("leader-elect-retry-period", "10s"),
+    ]);
     let mut spec = json!({
         "replicas": counts.control_planes,
         "version": stick.kubernetes,
@@ -209,6 +215,8 @@ fn kubeadm_control_plane(
                     // A slow disk is no reason for a new leader.
                     "extraArgs": arguments(&[("election-timeout", "5000"), ("heartbeat-interval", "500")]),
                 }},
+                "controllerManager": {"extraArgs": leases},
+                "scheduler": {"extraArgs": leases},
             },
             "initConfiguration": {
                 "nodeRegistration": node_registration(),
