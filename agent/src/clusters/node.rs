@@ -38,6 +38,22 @@ pub fn endpoint_file(config: &ClusterConfig) -> Value {
     )
 }
 
+/// Where kubeadm looks for changes of what it makes.
+pub const PATCHES: &str = "/etc/kubernetes/patches";
+
+/// For control planes: kubeadm has each of these asked every second, by a TLS connection of its own, whether it is ready. A
+/// processor that is slow or busy has no time for that.
+pub fn probe_files() -> Vec<Value> {
+    ["etcd", "kube-apiserver", "kube-scheduler"]
+        .map(|name| {
+            let patch = json!({"spec": {"containers": [
+                {"name": name, "readinessProbe": {"periodSeconds": 5}},
+            ]}});
+            file(&format!("{PATCHES}/{name}+strategic.json"), &patch.to_string())
+        })
+        .into()
+}
+
 /// The interface is the one that has the node's address.
 pub fn endpoint_commands() -> Vec<String> {
     vec![

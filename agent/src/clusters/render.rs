@@ -184,6 +184,7 @@ fn kubeadm_control_plane(
     let name = control_plane_name(cluster);
     let mut files = node::files(config);
     files.push(node::endpoint_file(config));
+    files.extend(node::probe_files());
     let commands = [node::commands(), node::endpoint_commands()].concat();
     let max_surge = match config.control_planes {
         ControlPlanes::One => 1,
@@ -221,11 +222,13 @@ fn kubeadm_control_plane(
             "initConfiguration": {
                 "nodeRegistration": node_registration(),
                 "localAPIEndpoint": advertised(),
+                "patches": {"directory": node::PATCHES},
                 "timeouts": timeouts(),
             },
             "joinConfiguration": {
                 "nodeRegistration": node_registration(),
                 "controlPlane": {"localAPIEndpoint": advertised()},
+                "patches": {"directory": node::PATCHES},
                 "timeouts": timeouts(),
             },
             "files": files,

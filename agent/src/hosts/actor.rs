@@ -495,20 +495,21 @@ impl Actor {
         publish(&self.view, Arc::new(view));
         let mut shown: Vec<HostStatus> = self.records.values().map(Record::status).collect();
         shown.sort_by(|a, b| a.name.cmp(&b.name));
-        let calm = |host: &HostStatus| {
+        // Only there does Ironic change a node by itself; everything else begins with an action, which makes it look at once.
+        let moves = |host: &HostStatus| {
             matches!(
                 host.state,
-                HostState::Discovered
-                    | HostState::Running
-                    | HostState::Failed
-                    | HostState::External
-                    | HostState::Detached
+                HostState::Registering
+                    | HostState::Inspecting
+                    | HostState::Provisioning
+                    | HostState::Deprovisioning
+                    | HostState::Deleting
             )
         };
-        let pause = if shown.iter().all(calm) {
-            self.settings.pace.idle
-        } else {
+        let pause = if shown.iter().any(moves) {
             self.settings.pace.busy
+        } else {
+            self.settings.pace.idle
         };
         publish(&self.look, pause);
         publish(&self.hosts, shown);

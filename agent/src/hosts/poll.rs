@@ -25,7 +25,10 @@ pub struct Look {
     pub asked: Duration,
 }
 
-/// `pause` is the time between two looks; a change of it, even to the same value, asks at once.
+/// Of Ironic's time; the rest is for what it has to do beside answering.
+const SHARE: u32 = 4;
+
+/// `pause` is the time between two looks, if Ironic is quick to answer; a change of it, even to the same value, asks at once.
 pub async fn run(
     mut ironic: watch::Receiver<Option<IronicEnd>>,
     mut pause: watch::Receiver<Duration>,
@@ -38,6 +41,7 @@ pub async fn run(
         let rest = *pause.borrow_and_update();
         let asked = clock::uptime();
         let nodes = end.client.nodes().await;
+        let rest = rest.max((clock::uptime() - asked) * SHARE);
         if looks.send(Look { nodes, asked }).await.is_err() {
             return Ok(());
         }

@@ -34,7 +34,7 @@ use crate::{
 
 /// Between two looks at a part that is not well yet, and at one that is.
 const LOOK: Duration = Duration::from_secs(1);
-const LOOK_AGAIN: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// The registry's Deployment, beside the other manifests.
 const REGISTRY_FILE: &str = "registry.yaml";
 const REGISTRY_NAMESPACE: &str = "kube-system";
@@ -268,7 +268,7 @@ async fn api_client(paths: &Paths) -> Result<Client> {
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .context("the agent's kubeconfig")?;
-    config.connect_timeout = Some(Duration::from_secs(5));
+    config.connect_timeout = Some(Duration::from_secs(20));
     config.proxy_url = None;
     Client::try_from(config).context("making a Kubernetes client")
 }

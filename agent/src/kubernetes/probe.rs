@@ -8,7 +8,8 @@ use kube::{Client, Config, config::AuthInfo};
 
 use crate::{ironic_files::IronicAccess, paths::Paths, pki};
 
-const TIME: Duration = Duration::from_secs(5);
+/// A busy box answers late; that is no failure.
+const TIME: Duration = Duration::from_secs(20);
 
 /// Asks `client` for `path`; well means 2xx.
 pub async fn healthy(client: &Client, path: &str) -> Result<()> {
@@ -17,7 +18,7 @@ pub async fn healthy(client: &Client, path: &str) -> Result<()> {
         .context("making a request")?;
     let answer = tokio::time::timeout(TIME, client.request_text(request)).await;
     answer
-        .context("no answer within 5 s")?
+        .with_context(|| format!("no answer within {} s", TIME.as_secs()))?
         .map(drop)
         .context("asking")
 }

@@ -110,7 +110,7 @@ pub async fn reconcile(
         };
         tokio::select! {
             Some(()) = changes.recv() => tokio::time::sleep(SETTLE).await,
-            () = tokio::time::sleep(rest) => {}
+            () = tokio::time::sleep(rest) => store.forget_unwatched(),
         }
         while changes.try_recv().is_ok() {}
     }

@@ -116,7 +116,8 @@ pub struct Store {
 }
 
 /// What was listed last, by path, and `None` while it is asked for. An entry goes when its watch, or a write of ours, says that
-/// the list is out of date, even one that is on its way: a busy cluster changes each second, mostly in one kind.
+/// the list is out of date, even one that is on its way: a busy cluster changes each second, mostly in one kind. What has no
+/// watch goes when nothing changed for a while.
 type Lists = BTreeMap<String, Option<Value>>;
 
 type Keyed<T> = BTreeMap<Key, T>;
@@ -132,6 +133,12 @@ impl Store {
     /// The next look asks for this kind again.
     pub fn forget(&self, resource: Resource) {
         self.lists().remove(&resource.path());
+    }
+
+    /// The next look asks again for what nothing watches.
+    pub fn forget_unwatched(&self) {
+        let watched = WATCHED.map(|resource| resource.path());
+        self.lists().retain(|path, _| watched.contains(path));
     }
 
     fn lists(&self) -> MutexGuard<'_, Lists> {
@@ -167,7 +174,7 @@ impl Store {
     where
         Object<S, T>: DeserializeOwned,
     {
-        let mut list = self.current(resource).await?;
+        let mut list = self.current(&resource.path()).await?;
         let mut all = BTreeMap::new();
         for item in list["items"].as_array_mut().into_iter().flatten() {
             let item = item.take();
@@ -187,34 +194,26 @@ impl Store {
         Ok(all)
     }
 
-    async fn current(&self, resource: Resource) -> Result<Value> {
-        let path = resource.path();
-        if let Some(list) = self.lists().entry(path.clone()).or_default() {
+    async fn current(&self, path: &str) -> Result<Value> {
+        if let Some(list) = self.lists().entry(path.to_owned()).or_default() {
             return Ok(list.clone());
         }
-        let list = self.get(&path).await?;
-        if let Some(asked) = self.lists().get_mut(&path) {
+        let request = Request::get(path)
+            .body(Vec::new())
+            .context("making a request")?;
+        let list: Value = self
+            .client
+            .request(request)
+            .await
+            .with_context(|| format!("asking for {path}"))?;
+        if let Some(asked) = self.lists().get_mut(path) {
             *asked = Some(list.clone());
         }
         Ok(list)
     }
 
-    async fn get(&self, path: &str) -> Result<Value> {
-        let request = Request::get(path)
-            .body(Vec::new())
-            .context("making a request")?;
-        self.client
-            .request(request)
-            .await
-            .with_context(|| format!("asking for {path}"))
-    }
-
     async fn data(&self) -> Result<Keyed<BTreeMap<String, String>>> {
-        let path = format!(
-            "/api/v1/secrets?fieldSelector=type%3D{}",
-            DATA_SECRET_TYPE.replace('/', "%2F")
-        );
-        let list = self.get(&path).await?;
+        let list = self.current(&data_path()).await?;
         let mut all = BTreeMap::new();
         for item in list["items"].as_array().into_iter().flatten() {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -238,7 +237,7 @@ impl Store {
             "/api/v1/namespaces/{}/configmaps?fieldSelector=metadata.name%3D{name}",
             marker::NAMESPACE,
         );
-        let list = self.get(&path).await?;
+        let list = self.current(&path).await?;
         let Some(found) = list["items"].get(0) else {
             return Ok(None);
         };
@@ -255,8 +254,9 @@ impl Store {
             }
             // Of any kind.
             Action::Create(_) | Action::Put(_) => self.lists().clear(),
-            // Secrets are listed each time.
-            Action::PutData { .. } => {}
+            Action::PutData { .. } => {
+                self.lists().remove(&data_path());
+            }
         }
         written
     }
@@ -350,6 +350,14 @@ impl Store {
             Err(error) => Err(error).with_context(|| format!("creating {} {name}", object["kind"])),
         }
     }
+}
+
+/// Of the secrets with machines' data.
+fn data_path() -> String {
+    format!(
+        "/api/v1/secrets?fieldSelector=type%3D{}",
+        DATA_SECRET_TYPE.replace('/', "%2F")
+    )
 }
 
 fn parameters() -> PatchParams {

@@ -93,13 +93,9 @@ pub fn plan(
         return Vec::new();
     }
     let host = world.host_of(object);
-    let mut draft = Draft {
-        object,
-        status: object.status.clone(),
-        now,
-    };
+    let mut draft = Draft::new(object, now);
     if is_paused(world.cluster_of(meta), meta) {
-        draft.say(&[Saying::yes(PAUSED, "Paused")]);
+        draft.say([Saying::yes(PAUSED, "Paused")]);
         let mut steps: Steps = host
             .and_then(|host| host::pause(host, true))
             .into_iter()
@@ -107,7 +103,7 @@ pub fn plan(
         steps.extend(draft.write());
         return steps;
     }
-    draft.say(&[Saying::no(PAUSED, "NotPaused", "")]);
+    draft.say([Saying::no(PAUSED, "NotPaused", "")]);
     if let Some(unpause) = host.and_then(|host| host::pause(host, false)) {
         // The host's version changes: go on at the next look.
         return vec![unpause];
@@ -139,19 +135,30 @@ pub fn plan(
 pub struct Draft<'a> {
     pub object: &'a Metal3Machine,
     pub status: Metal3MachineStatus,
-    pub now: &'a str,
+    said: BTreeMap<&'static str, Saying>,
+    now: &'a str,
 }
 
-impl Draft<'_> {
-    pub fn say(&mut self, sayings: &[Saying]) {
-        let generation = self.object.metadata.generation;
-        self.status.conditions =
-            merge_conditions(&self.status.conditions, sayings, generation, self.now);
+impl<'a> Draft<'a> {
+    pub fn new(object: &'a Metal3Machine, now: &'a str) -> Self {
+        Self {
+            object,
+            status: object.status.clone(),
+            said: BTreeMap::new(),
+            now,
+        }
+    }
+
+    /// What is said later about the same condition replaces what was said before.
+    pub fn say<const N: usize>(&mut self, sayings: [Saying; N]) {
+        for saying in sayings {
+            self.said.insert(saying.kind, saying);
+        }
     }
 
     /// Not ready, and without a host.
     pub fn waits(&mut self, reason: &'static str, message: &str) {
-        self.say(&[
+        self.say([
             Saying::no(ASSOCIATED, reason, message),
             Saying::no(READY, reason, message),
         ]);
@@ -159,6 +166,10 @@ impl Draft<'_> {
 
     pub fn write(mut self) -> Option<Action> {
         let object = self.object;
+        let said: Vec<Saying> = self.said.into_values().collect();
+        let generation = object.metadata.generation;
+        self.status.conditions =
+            merge_conditions(&object.status.conditions, &said, generation, self.now);
         self.status
             .last_updated
             .clone_from(&object.status.last_updated);
@@ -419,7 +430,7 @@ fn associate(draft: &mut Draft, world: &World, host: &Host, data: &Data) {
         domain.clone_into(&mut draft.status.failure_domain);
     }
     draft.status.addresses = addresses(host, world);
-    draft.say(&[
+    draft.say([
         Saying::yes(ASSOCIATED, "AssociateBareMetalHostSuccess"),
         Saying::yes(DATA_READY, "Metal3DataSecretsReady"),
         Saying::no(READY, "NotReady", said),
@@ -479,7 +490,7 @@ fn claimed(
                 steps.push(host::claim(host, object, &machine.spec.cluster_name, &data));
                 steps.extend(mark(object, host));
             }
-            Ok(_) => draft.say(&[Saying::no(
+            Ok(_) => draft.say([Saying::no(
                 READY,
                 "NotReady",
                 format!(
@@ -487,7 +498,7 @@ fn claimed(
                     host.metadata.name, machine.metadata.name
                 ),
             )]),
-            Err((reason, message)) => draft.say(&[
+            Err((reason, message)) => draft.say([
                 Saying::no(DATA_READY, reason, message.clone()),
                 Saying::no(READY, reason, message),
             ]),
@@ -498,7 +509,7 @@ fn claimed(
             provisioned: Some(true),
         };
         if host.status.error_message.is_empty() {
-            draft.say(&[Saying::yes(READY, "Ready")]);
+            draft.say([Saying::yes(READY, "Ready")]);
         }
     }
     steps.extend(draft.write());

@@ -43,7 +43,7 @@ pub fn plan(world: &World, mut draft: Draft, host: Option<&Host>) -> Steps {
 
 fn deleting(draft: &mut Draft, host: &Host) {
     let message = format!("waiting until it is clean: {}", host::progress(host));
-    draft.say(&[
+    draft.say([
         Saying::no(ASSOCIATED, "Deleting", message.clone()),
         Saying::no(READY, "Deleting", message),
     ]);

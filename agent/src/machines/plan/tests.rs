@@ -18,6 +18,7 @@ use super::*;
 use sim::{Sim, key};
 
 const NOW: &str = "2026-11-21T20:00:00Z";
+const LATER: &str = "2026-11-21T20:00:05Z";
 
 /// A cluster with its infrastructure provisioned, one machine of it that has its data, and two free hosts.
 fn ready_site() -> Sim {

@@ -4,7 +4,7 @@ use firstlight_api::{capi, object::Object};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::super::{Action, Kind, plan};
+use super::super::{Action, Kind, Steps, plan};
 use crate::machines::world::{Key, World};
 
 #[derive(Default)]
@@ -156,11 +156,13 @@ impl Sim {
     /// Plans and writes until nothing is left to do.
     pub fn settle(&mut self) {
         for _ in 0..50 {
-            let plan = plan(&self.world, super::NOW);
-            if plan.is_empty() {
+            let steps = plan(&self.world, super::NOW);
+            if steps.is_empty() {
+                // Time alone is no reason to write.
+                assert_eq!(plan(&self.world, super::LATER), Vec::<Steps>::new());
                 return;
             }
-            self.write(&plan);
+            self.write(&steps);
         }
         panic!(
             "it never comes to rest: {:?}",
