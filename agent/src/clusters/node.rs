@@ -41,17 +41,27 @@ pub fn endpoint_file(config: &ClusterConfig) -> Value {
 /// Where kubeadm looks for changes of what it makes.
 pub const PATCHES: &str = "/etc/kubernetes/patches";
 
-/// For control planes: kubeadm has each of these asked every second, by a TLS connection of its own, whether it is ready. A
-/// processor that is slow or busy has no time for that.
+/// For control planes: kubeadm has most of these asked every second, by a TLS connection of its own, whether they are ready,
+/// and ends what was not alive for 80 s. A processor that is slow or busy has no time for the one and takes longer than the
+/// other.
 pub fn probe_files() -> Vec<Value> {
-    ["etcd", "kube-apiserver", "kube-scheduler"]
-        .map(|name| {
-            let patch = json!({"spec": {"containers": [
-                {"name": name, "readinessProbe": {"periodSeconds": 5}},
-            ]}});
-            file(&format!("{PATCHES}/{name}+strategic.json"), &patch.to_string())
-        })
-        .into()
+    let seldom = json!({"periodSeconds": 5});
+    let patient = json!({"failureThreshold": 30});
+    [
+        ("etcd", Some(&seldom)),
+        ("kube-apiserver", Some(&seldom)),
+        ("kube-controller-manager", None),
+        ("kube-scheduler", Some(&seldom)),
+    ]
+    .map(|(name, readiness)| {
+        let mut container = json!({"name": name, "livenessProbe": patient});
+        if let Some(probe) = readiness {
+            container["readinessProbe"] = probe.clone();
+        }
+        let patch = json!({"spec": {"containers": [container]}});
+        file(&format!("{PATCHES}/{name}+strategic.json"), &patch.to_string())
+    })
+    .into()
 }
 
 /// The interface is the one that has the node's address.

@@ -191,11 +191,12 @@ fn kubeadm_control_plane(
         // One after the other in its place: no spare server is needed.
         ControlPlanes::Three => 0,
     };
-    // A manager that loses its lease ends itself: a machine that is busy for a minute is no reason for that.
+    // A manager that loses its lease ends itself, and its next start waits until the lease has run out: twice Kubernetes'
+    // times are enough for a busy machine and no long wait.
     let leases = arguments(&[
-        ("leader-elect-lease-duration", "90s"),
-        ("leader-elect-renew-deadline", "60s"),
-        ("leader-elect-retry-period", "10s"),
+        ("leader-elect-lease-duration", "30s"),
+        ("leader-elect-renew-deadline", "20s"),
+        ("leader-elect-retry-period", "5s"),
     ]);
     let mut spec = json!({
         "replicas": counts.control_planes,
@@ -216,6 +217,10 @@ fn kubeadm_control_plane(
                     // A slow disk is no reason for a new leader.
                     "extraArgs": arguments(&[("election-timeout", "5000"), ("heartbeat-interval", "500")]),
                 }},
+                // An answer of etcd that takes longer than 2 s is no reason to end the API server.
+                "apiServer": {"extraArgs": arguments(&[
+                    ("etcd-healthcheck-timeout", "10s"), ("etcd-readycheck-timeout", "10s"),
+                ])},
                 "controllerManager": {"extraArgs": leases},
                 "scheduler": {"extraArgs": leases},
             },

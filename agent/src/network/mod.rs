@@ -84,20 +84,6 @@ fn forward_for_pods(paths: &Paths) {
     }
 }
 
-/// Nothing on the provisioning network needs the box as a router, and the box's pods are not for it.
-fn do_not_route(paths: &Paths, interface: &str) {
-    if let Err(error) = fs::write(
-        paths
-            .ipv4_sysctls()
-            .join("conf")
-            .join(interface)
-            .join("forwarding"),
-        "0",
-    ) {
-        tracing::warn!(%error, interface, "the box may route between this network and its pods");
-    }
-}
-
 /// Keeps the provisioning NIC chosen and configured until `stop`.
 pub async fn run(
     paths: Paths,
@@ -231,7 +217,6 @@ impl Keeper {
             address,
         };
         if self.segment.borrow().as_ref() != Some(&now) {
-            do_not_route(&self.paths, &link.name);
             self.publish(&link.name, &mac.to_string(), &address.to_string());
             self.segment.send_replace(Some(now));
         }

@@ -1,0 +1,122 @@
+//! The box's firewall between a pod and the site, with real packets.
+//!
+//! Runs unprivileged in namespaces of its own, like `netns.rs`. Needs the Debian packages iproute2, nftables and busybox.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::isolated;
+
+const RULES: &str = "../overlays/box/etc/firstlight/firewall.nft";
+const POD: &str = "100.64.2.5";
+/// An address behind the box that no rule names.
+const BEHIND: &str = "198.51.100.5";
+const SITE: &str = "172.22.0.254";
+
+/// Box in the middle, as on the real one: pods on the bridge `cni0`, the site on a wire.
+const LINKS: &str = "
+    set -eu
+    ip link set lo up
+    echo 1 > /proc/sys/net/ipv4/ip_forward
+    ip link add cni0 type bridge
+    ip link add veth1 type veth peer name pod netns $POD_PID
+    ip link set veth1 master cni0 up
+    ip address add 100.64.2.1/24 dev cni0
+    ip link set cni0 up
+    ip route add 198.51.100.5 dev cni0
+    ip link add wire type veth peer name host netns $SITE_PID
+    ip address add 172.22.0.1/24 dev wire
+    ip link set wire up
+    nft -f $RULES
+";
+const POD_LINKS: &str = "
+    ip link set lo up
+    ip address add 100.64.2.5/24 dev pod
+    ip address add 198.51.100.5/32 dev pod
+    ip link set pod up
+    ip route add default via 100.64.2.1
+";
+/// A host that wants into the box's pods knows the way.
+const SITE_LINKS: &str = "
+    ip link set lo up
+    ip address add 172.22.0.254/24 dev host
+    ip link set host up
+    ip route add default via 172.22.0.1
+";
+
+struct Namespace(Child);
+
+impl Namespace {
+    fn new() -> Self {
+        // It says so once it is in its own namespace.
+        let mut child = Command::new("unshare")
+            .args(["--net", "sh", "-c", "echo; exec sleep infinity"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+        Self(child)
+    }
+
+    fn command(&self, script: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--net=/proc/{}/ns/net", self.0.id()))
+            .args(["sh", "-c", script]);
+        command
+    }
+
+    fn run(&self, script: &str) {
+        assert!(self.command(script).status().unwrap().success(), "{script}");
+    }
+
+    /// Whether a TCP connection from here is answered by who listens there.
+    fn reaches(&self, address: &str) -> bool {
+        let script = format!("busybox nc -w 3 {address} 6443 </dev/null | grep -q welcome");
+        self.command(&script).status().unwrap().success()
+    }
+
+    fn listen(&self) -> Namespace {
+        let child = self
+            .command("exec busybox nc -ll -p 6443 -e echo welcome")
+            .spawn()
+            .unwrap();
+        let start = Instant::now();
+        while !self.reaches("127.0.0.1") {
+            assert!(start.elapsed() < Duration::from_mins(1), "nobody listens");
+        }
+        Self(child)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+#[test]
+fn only_pods_begin_a_connection_through_the_box() {
+    isolated("only_pods_begin_a_connection_through_the_box", || {
+        let (pod, site) = (Namespace::new(), Namespace::new());
+        let links = Command::new("sh")
+            .args(["-c", LINKS])
+            .env("POD_PID", pod.0.id().to_string())
+            .env("SITE_PID", site.0.id().to_string())
+            .env("RULES", RULES)
+            .status();
+        assert!(links.unwrap().success());
+        pod.run(POD_LINKS);
+        site.run(SITE_LINKS);
+        let _servers = [pod.listen(), site.listen()];
+
+        assert!(pod.reaches(SITE), "Cluster API reaches its clusters");
+        assert!(!site.reaches(POD), "the site does not reach the box's pods");
+        assert!(!site.reaches(BEHIND), "the box is nobody's router");
+    });
+}
