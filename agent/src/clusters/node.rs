@@ -41,27 +41,31 @@ pub fn endpoint_file(config: &ClusterConfig) -> Value {
 /// Where kubeadm looks for changes of what it makes.
 pub const PATCHES: &str = "/etc/kubernetes/patches";
 
-/// For control planes: kubeadm has most of these asked every second, by a TLS connection of its own, whether they are ready,
-/// and ends what was not alive for 80 s. A processor that is slow or busy has no time for the one and takes longer than the
-/// other.
-pub fn probe_files() -> Vec<Value> {
-    let seldom = json!({"periodSeconds": 5});
-    let patient = json!({"failureThreshold": 30});
-    [
-        ("etcd", Some(&seldom)),
-        ("kube-apiserver", Some(&seldom)),
-        ("kube-controller-manager", None),
-        ("kube-scheduler", Some(&seldom)),
-    ]
-    .map(|(name, readiness)| {
-        let mut container = json!({"name": name, "livenessProbe": patient});
-        if let Some(probe) = readiness {
-            container["readinessProbe"] = probe.clone();
+/// For control planes with a slow or busy processor. kubeadm has most of these asked every second, by a TLS connection of its
+/// own, whether they are ready, and ends what was not alive for 80 s. And it gives etcd the smallest share of the processor,
+/// though all others wait for etcd.
+pub fn control_plane_files() -> Vec<Value> {
+    let container = |name: &str, processor: &str, is_asked: bool| {
+        let mut container = json!({
+            "name": name,
+            "resources": {"requests": {"cpu": processor}},
+            "livenessProbe": {"failureThreshold": 30},
+        });
+        if is_asked {
+            container["readinessProbe"] = json!({"periodSeconds": 5});
         }
         let patch = json!({"spec": {"containers": [container]}});
-        file(&format!("{PATCHES}/{name}+strategic.json"), &patch.to_string())
-    })
-    .into()
+        file(
+            &format!("{PATCHES}/{name}+strategic.json"),
+            &patch.to_string(),
+        )
+    };
+    vec![
+        container("etcd", "500m", true),
+        container("kube-apiserver", "500m", true),
+        container("kube-controller-manager", "100m", false),
+        container("kube-scheduler", "100m", true),
+    ]
 }
 
 /// The interface is the one that has the node's address.

@@ -184,7 +184,7 @@ fn kubeadm_control_plane(
     let name = control_plane_name(cluster);
     let mut files = node::files(config);
     files.push(node::endpoint_file(config));
-    files.extend(node::probe_files());
+    files.extend(node::control_plane_files());
     let commands = [node::commands(), node::endpoint_commands()].concat();
     let max_surge = match config.control_planes {
         ControlPlanes::One => 1,

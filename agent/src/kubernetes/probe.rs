@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use http::Request;
-use kube::{Client, Config, config::AuthInfo};
+use kube::{Client, Config, client::Body, config::AuthInfo};
 
 use crate::{ironic_files::IronicAccess, paths::Paths, pki};
 
@@ -14,13 +14,39 @@ const TIME: Duration = Duration::from_secs(20);
 /// Asks `client` for `path`; well means 2xx.
 pub async fn healthy(client: &Client, path: &str) -> Result<()> {
     let request = Request::get(path)
-        .body(Vec::new())
+        .body(Body::empty())
         .context("making a request")?;
-    let answer = tokio::time::timeout(TIME, client.request_text(request)).await;
-    answer
+    let asked = async {
+        let answer = client.send(request).await.context("asking")?;
+        let status = answer.status();
+        let said = answer
+            .into_body()
+            .collect_bytes()
+            .await
+            .context("reading")?;
+        ensure!(
+            status.is_success(),
+            "{status}: {}",
+            failures(&String::from_utf8_lossy(&said))
+        );
+        Ok(())
+    };
+    tokio::time::timeout(TIME, asked)
+        .await
         .with_context(|| format!("no answer within {} s", TIME.as_secs()))?
-        .map(drop)
-        .context("asking")
+}
+
+/// Of an answer with a line per check, those that failed; of another one its first line.
+fn failures(said: &str) -> String {
+    let failed: Vec<&str> = said
+        .lines()
+        .filter_map(|line| line.strip_prefix("[-]"))
+        .collect();
+    if failed.is_empty() {
+        said.lines().next().unwrap_or_default().to_owned()
+    } else {
+        failed.join("; ")
+    }
 }
 
 /// etcd, with the API server's identity.
@@ -60,4 +86,18 @@ fn client(url: &str, ca: &str, identity: AuthInfo) -> Result<Client> {
     config.connect_timeout = Some(TIME);
     config.proxy_url = None;
     Client::try_from(config).context("making an HTTPS client")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::failures;
+
+    #[test]
+    fn only_what_failed_is_told() {
+        let readyz =
+            "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\nreadyz check failed\n";
+        assert_eq!(failures(readyz), "etcd failed: reason withheld");
+        assert_eq!(failures("busy\nmore"), "busy");
+        assert_eq!(failures(""), "");
+    }
 }
