@@ -41,7 +41,7 @@ pub async fn run(
         let rest = *pause.borrow_and_update();
         let asked = clock::uptime();
         let nodes = end.client.nodes().await;
-        let rest = rest.max((clock::uptime() - asked) * SHARE);
+        let rest = rest.max(clock::uptime().saturating_sub(asked) * SHARE);
         if looks.send(Look { nodes, asked }).await.is_err() {
             return Ok(());
         }
