@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use firstlight_api::status::ClusterStatus;
+use imagebuilder::vm::lab::ServerSpec;
+use imagebuilder::vm::{DiskBus, Firmware, NicModel};
 
 use crate::scene::Scene;
 use crate::site::NAME;
@@ -11,6 +14,31 @@ use crate::ssh::Ssh;
 
 const KUBECONFIG: &str = "/run/workload.kubeconfig";
 const PORT: u16 = 8080;
+/// kubeadm refuses a control plane with less than 1700 MB.
+const NODE_MIB: u32 = 2560;
+
+/// A blank server with enough memory for a node. Its devices are those that cost an emulator least; the others have their own
+/// stories.
+pub fn node_server(number: u8, firmware: Firmware) -> ServerSpec {
+    ServerSpec {
+        memory_mib: NODE_MIB,
+        nic: NicModel::Virtio,
+        bus: DiskBus::Virtio,
+        ..ServerSpec::blank(number, firmware)
+    }
+}
+
+/// Waits until one control plane and so many workers are Ready, and no other is wanted.
+pub fn nodes_ready(scene: &mut Scene<'_>, workers: u32) -> Result<ClusterStatus> {
+    let what = format!("a control plane and {workers} workers are Ready");
+    scene.wait_status(&what, Duration::from_mins(12), |status| {
+        let cluster = status.clusters.first()?;
+        let ready = cluster.control_planes_ready == 1
+            && cluster.workers_ready == workers
+            && cluster.workers_wanted == workers;
+        ready.then(|| cluster.clone())
+    })
+}
 
 pub struct Cluster {
     ssh: Ssh,
@@ -33,53 +61,76 @@ impl Cluster {
 
     /// UIDs of its nodes: a node that was installed again has another one.
     pub fn node_ids(&self) -> Result<BTreeSet<String>> {
-        let ids = self.kubectl("get nodes -o jsonpath='{.items[*].metadata.uid}'")?;
-        Ok(ids.split_whitespace().map(str::to_owned).collect())
+        self.of_nodes("metadata.uid")
+    }
+
+    /// One for each start of a node's operating system.
+    pub fn boots(&self) -> Result<BTreeSet<String>> {
+        self.of_nodes("status.nodeInfo.bootID")
+    }
+
+    fn of_nodes(&self, field: &str) -> Result<BTreeSet<String>> {
+        let values = self.kubectl(&format!("get nodes -o jsonpath='{{.items[*].{field}}}'"))?;
+        Ok(values.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// MAC of the server that has the endpoint's address, as the box sees it.
+    pub fn endpoint_holder(&self, scene: &Scene<'_>) -> Result<String> {
+        let cluster = scene.status().clusters.first().context("no cluster")?;
+        let (address, _port) = cluster.endpoint.split_once(':').context("no endpoint")?;
+        let neighbour = self.ssh.run(&format!("ip neigh show {address}"))?;
+        let mut words = neighbour.split_whitespace();
+        words
+            .find(|word| *word == "lladdr")
+            .and_then(|_| words.next())
+            .map(str::to_owned)
+            .with_context(|| format!("who has {address}? `{neighbour}`"))
     }
 
     /// A web server on each node, from the box's registry; every one of them reaches all of them, by the name of the service and
     /// by address. The image has no shell: its client is the node's `curl`, in the pod's network.
+    ///
+    /// Each call is one that waits by itself: a login and a `kubectl` a second would keep an emulated box busy.
     pub fn run_web(&self, scene: &mut Scene<'_>, image: &str, count: usize) -> Result<()> {
         let manifest = web(image, count);
         self.kubectl(&format!("apply -f - <<'EOF'\n{manifest}EOF"))?;
-        let pods = scene.wait(
-            "a pod of the Deployment runs on each node",
-            Duration::from_mins(4),
-            |_| {
-                let line = self.kubectl(
-                    "get pods -l app=web --field-selector status.phase=Running -o \
-                     jsonpath='{range .items[*]}{.metadata.name} {.status.podIP} {.spec.nodeName} {.status.containerStatuses[0].ready}{\"\\n\"}{end}'",
-                )?;
-                let pods: Vec<Pod> = line.lines().filter_map(Pod::ready).collect();
-                let nodes: BTreeSet<_> = pods.iter().map(|pod| &pod.node).collect();
-                Ok((pods.len() == count && nodes.len() == count).then_some(pods))
-            },
+        scene.wait("the Deployment is there", Duration::from_mins(5), |_| {
+            let rollout = self.kubectl("rollout status deployment/web --timeout=5m");
+            Ok(rollout.ok())
+        })?;
+        let pods = self.kubectl(
+            "get pods -l app=web --field-selector status.phase=Running -o \
+             jsonpath='{range .items[*]}{.metadata.name} {.status.podIP} {.spec.nodeName} {.status.containerStatuses[0].ready}{\"\\n\"}{end}'",
         )?;
+        let pods: Vec<Pod> = pods.lines().filter_map(Pod::ready).collect();
+        let nodes: BTreeSet<_> = pods.iter().map(|pod| &pod.node).collect();
+        ensure!(
+            pods.len() == count && nodes.len() == count,
+            "not one pod of the Deployment on each of {count} nodes: {pods:?}"
+        );
+        let mut targets = vec!["web.default.svc.cluster.local".to_owned(), "web".to_owned()];
+        targets.extend(pods.iter().map(|pod| pod.address.clone()));
+        let urls: Vec<String> = targets
+            .iter()
+            .map(|target| format!("http://{target}:{PORT}/health"))
+            .collect();
         for pod in &pods {
-            let mut targets = vec![
-                format!("web.default.svc.cluster.local:{PORT}"),
-                format!("web:{PORT}"),
-            ];
-            targets.extend(pods.iter().map(|other| format!("{}:{PORT}", other.address)));
-            for target in targets {
-                let said = scene.wait(
-                    &format!("{} reaches {target}", pod.name),
-                    Duration::from_mins(1),
-                    |_| {
-                        let curl = format!(
-                            "exec {} -- /usr/bin/curl --silent --max-time 30 http://{target}/health",
-                            pod.name
-                        );
-                        Ok(self.kubectl(&curl).ok())
-                    },
-                )?;
-                ensure!(said == "OK", "{target} said `{said}` to {}", pod.name);
-            }
+            let what = format!("{} reaches {}", pod.name, targets.join(", "));
+            scene.wait(&what, Duration::from_mins(1), |_| {
+                let said = self.kubectl(&format!(
+                    "exec {} -- /usr/bin/curl --silent --fail --max-time 30 {}",
+                    pod.name,
+                    urls.join(" ")
+                ));
+                let all = "OK".repeat(urls.len());
+                Ok(said.ok().filter(|said| *said == all))
+            })?;
         }
         Ok(())
     }
 }
 
+#[derive(Debug)]
 struct Pod {
     name: String,
     address: String,

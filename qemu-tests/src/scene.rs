@@ -141,13 +141,21 @@ impl<'a> Scene<'a> {
 
     /// Ends one server; its disk file is complete afterwards.
     pub fn switch_server_off(&mut self, spec: &ServerSpec) -> Result<()> {
+        self.tell(format_args!("{}: power off", spec.name()));
+        self.take_server(spec)?.switch_off()
+    }
+
+    /// The power cord of a server.
+    pub fn cut_server_power(&mut self, spec: &ServerSpec) -> Result<()> {
+        self.tell(format_args!("{}: power cut", spec.name()));
+        self.take_server(spec)?.cut_power()
+    }
+
+    fn take_server(&mut self, spec: &ServerSpec) -> Result<Vm> {
         let name = spec.name();
         let at = self.servers.iter().position(|server| server.name() == name);
-        let server = self
-            .servers
-            .remove(at.with_context(|| format!("{name} is off already"))?);
-        self.tell(format_args!("{name}: power off"));
-        server.switch_off()
+        let at = at.with_context(|| format!("{name} is off already"))?;
+        Ok(self.servers.remove(at))
     }
 
     /// The power cord of the box.
@@ -187,10 +195,12 @@ impl<'a> Scene<'a> {
         let used = self
             .box_ssh()
             .run("awk '/^MemTotal/{t=$2} /^MemAvailable/{a=$2} END{print t-a}' /proc/meminfo")?;
-        let kib: f64 = used
-            .parse()
-            .with_context(|| format!("memory in use: `{used}`"))?;
-        Ok(kib * 1024.0 / 1e6)
+        megabytes(&used)
+    }
+
+    /// What the agent has in memory, in MB.
+    pub fn agent_memory(&self) -> Result<f64> {
+        megabytes(&self.box_ssh().run("ps -C firstlight-agent -o rss=")?)
     }
 
     /// A way to log in to the host with this MAC, which the status must give an address.
@@ -323,6 +333,13 @@ impl<'a> Scene<'a> {
         }
         Ok(dir)
     }
+}
+
+fn megabytes(kib: &str) -> Result<f64> {
+    let kib: f64 = kib
+        .parse()
+        .with_context(|| format!("memory in use: `{kib}`"))?;
+    Ok(kib * 1024.0 / 1e6)
 }
 
 /// The arguments on the `kernel` line of an iPXE script.

@@ -27,7 +27,9 @@ pub const NAME: &str = "tests";
 pub enum Purpose {
     /// `cluster: none`
     Plain,
+    /// `cluster: {}`
     Cluster,
+    ThreeControlPlanes,
 }
 
 pub struct TestSite {
@@ -41,6 +43,7 @@ pub fn build_site(purpose: Purpose) -> Result<TestSite> {
     let dir = find_cache()?.join(match purpose {
         Purpose::Plain => "tests/plain",
         Purpose::Cluster => "tests/cluster",
+        Purpose::ThreeControlPlanes => "tests/control-planes",
     });
     fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
     let key = make_key(&dir)?;
@@ -97,6 +100,7 @@ fn site_text(public: &str, purpose: Purpose) -> String {
     let cluster = match purpose {
         Purpose::Plain => "none",
         Purpose::Cluster => "{}",
+        Purpose::ThreeControlPlanes => "{controlPlanes: 3}",
     };
     format!(
         "name: {NAME}\ncluster: {cluster}\nsshKeys:\n  - {public}\nhosts:\n  - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n"

@@ -1,7 +1,11 @@
 //! The stories, one after the other: `cargo test -p qemu-tests --features vm [-- PART-OF-A-NAME]`.
 
+#[path = "stories/another_worker.rs"]
+mod another_worker;
 #[path = "stories/cluster.rs"]
 mod cluster;
+#[path = "stories/control_planes.rs"]
+mod control_planes;
 #[path = "stories/everyday.rs"]
 mod everyday;
 #[path = "stories/power_cut.rs"]
@@ -29,7 +33,7 @@ impl Story {
     }
 }
 
-const STORIES: [Story; 3] = [
+const STORIES: [Story; 5] = [
     Story {
         name: "BIOS box installs a UEFI server, leaves a server with data alone, and knows both after a reboot",
         site: Purpose::Plain,
@@ -47,6 +51,18 @@ const STORIES: [Story; 3] = [
         site: Purpose::Cluster,
         asked: true,
         tell: cluster::tell,
+    },
+    Story {
+        name: "A third blank server becomes the second worker of a running cluster",
+        site: Purpose::Cluster,
+        asked: true,
+        tell: another_worker::tell,
+    },
+    Story {
+        name: "Three control planes, one of which loses its power",
+        site: Purpose::ThreeControlPlanes,
+        asked: true,
+        tell: control_planes::tell,
     },
 ];
 

@@ -181,6 +181,10 @@ fn lease_times(control_planes: ControlPlanes) -> &'static [(&'static str, &'stat
     }
 }
 
+/// How long a kubelet may be silent before its node counts as lost and all its pods as not ready: Kubernetes' 50 s and more,
+/// because a busy server is late more often than it is dead.
+const NODE_GRACE: (&str, &str) = ("node-monitor-grace-period", "120s");
+
 /// A cluster with one control plane is small: its API server reads etcd directly. The cache in front of it wakes up each
 /// second for each of a hundred kinds, half of all that an idle API server does.
 const fn cache_arguments(control_planes: ControlPlanes) -> &'static [(&'static str, &'static str)] {
@@ -228,7 +232,8 @@ fn kubeadm_control_plane(
         // One after the other in its place: no spare server is needed.
         ControlPlanes::Three => 0,
     };
-    let leases = arguments(lease_times(config.control_planes));
+    let leases = lease_times(config.control_planes);
+    let controllers = [leases, &[NODE_GRACE]].concat();
     let api_server = [SLOW_ETCD, cache_arguments(config.control_planes)].concat();
     let mut spec = json!({
         "replicas": counts.control_planes,
@@ -251,8 +256,8 @@ fn kubeadm_control_plane(
                     "extraEnvs": collect_less(),
                 }},
                 "apiServer": {"extraArgs": arguments(&api_server), "extraEnvs": collect_less()},
-                "controllerManager": {"extraArgs": leases, "extraEnvs": collect_less()},
-                "scheduler": {"extraArgs": leases},
+                "controllerManager": {"extraArgs": arguments(&controllers), "extraEnvs": collect_less()},
+                "scheduler": {"extraArgs": arguments(leases)},
             },
             "initConfiguration": {
                 "nodeRegistration": node_registration(),

@@ -17,6 +17,7 @@ mod workload;
 use std::time::Duration;
 
 use common::isolated;
+use objects::Objects;
 use serde_json::{Value, json};
 use site::Site;
 
@@ -50,6 +51,9 @@ fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
             let site = Site::start(SITE, 0).await;
             nothing_typed_two_servers_become_ready(&site).await;
             workers_come_and_go(&site).await;
+            a_budget_holds_a_worker(&site).await;
+            a_deleted_worker_is_replaced(&site).await;
+            workers_are_upgraded_in_place(&site).await;
             what_cannot_work_is_refused(&site).await;
             a_deleted_cluster_gives_its_hosts_back(&site, 3).await;
         },
@@ -128,7 +132,108 @@ async fn workers_come_and_go(site: &Site) {
             free(&[objects.get("BareMetalHost", "n3").await]) == 1
         })
         .await;
+    // The person's number stands, so that a machine waits for a host until they take it back.
+    scale(1).await;
+    let one = async || workers(objects).await.len() == 1;
+    objects.wait_until("no machine waits", one).await;
+    workers_are_ready(site, 1).await;
     site.say("spared");
+}
+
+/// A drain that fails stops the removal, and the machine says why.
+async fn a_budget_holds_a_worker(site: &Site) {
+    let objects = &site.objects;
+    let machine = worker(objects).await;
+    let node = text(&machine["status"]["nodeRef"]["name"]).to_owned();
+    let workload = site.workload();
+    workload.run_held_pod(&node).await;
+    let name = text(&machine["metadata"]["name"]);
+    objects.delete("Machine", name).await;
+    let held = |found: &Value| {
+        let deleting = &conditions(found, "Deleting")["message"];
+        text(deleting).contains("held") && text(deleting).contains("disruption budget")
+    };
+    objects
+        .wait_for("Machine", name, "says what holds it", held)
+        .await;
+    let host = host_of(objects, &machine).await;
+    assert!(!host["spec"]["image"].is_null(), "not touched: {host:#}");
+    site.say("held by a budget");
+    workload.release_held_pod().await;
+    gone(objects, name).await;
+    workers_are_ready(site, 1).await;
+    site.say("let go");
+}
+
+async fn a_deleted_worker_is_replaced(site: &Site) {
+    let objects = &site.objects;
+    let machine = worker(objects).await;
+    let name = text(&machine["metadata"]["name"]);
+    objects.delete("Machine", name).await;
+    gone(objects, name).await;
+    workers_are_ready(site, 1).await;
+    let nodes = site.workload().nodes().await.len();
+    assert_eq!(nodes, 2, "the old node is gone");
+    site.say("healed");
+}
+
+/// Another version and another image, on the same host, while another one is free.
+async fn workers_are_upgraded_in_place(site: &Site) {
+    let objects = &site.objects;
+    let before = host_of(objects, &worker(objects).await).await;
+    let mut template = objects.get("Metal3MachineTemplate", "lab-workers").await;
+    template["metadata"] = json!({"name": "lab-workers-next", "namespace": "default"});
+    template["spec"]["template"]["spec"]["image"]["url"] = json!("http://172.22.0.1/images/next");
+    objects.create(template).await.unwrap();
+    let change = json!({"spec": {"template": {"spec": {
+        "version": "v1.36.4",
+        "infrastructureRef": {"name": "lab-workers-next"},
+    }}}});
+    objects
+        .patch("MachineDeployment", "lab-workers", change)
+        .await;
+    objects
+        .wait_until("the worker with the next version", async || {
+            let workers = workers(objects).await;
+            let next = |machine: &Value| {
+                machine["spec"]["version"] == "v1.36.4" && condition(machine, "Ready") == "True"
+            };
+            workers.len() == 1 && workers.iter().all(next)
+        })
+        .await;
+    let after = host_of(objects, &worker(objects).await).await;
+    assert_eq!(after["metadata"]["name"], before["metadata"]["name"]);
+    assert_eq!(
+        after["spec"]["image"]["url"],
+        "http://172.22.0.1/images/next"
+    );
+    site.say("upgraded");
+}
+
+async fn workers(objects: &Objects) -> Vec<Value> {
+    let label = "cluster.x-k8s.io/deployment-name";
+    let mut machines = objects.list("Machine").await;
+    machines.retain(|machine| !machine["metadata"]["labels"][label].is_null());
+    machines
+}
+
+async fn worker(objects: &Objects) -> Value {
+    let mut workers = workers(objects).await;
+    assert_eq!(workers.len(), 1, "{workers:#?}");
+    workers.remove(0)
+}
+
+async fn host_of(objects: &Objects, machine: &Value) -> Value {
+    let provider = text(&machine["spec"]["providerID"]);
+    let hosts = objects.list("BareMetalHost").await;
+    let is_it = |host: &&Value| provider.contains(text(&host["metadata"]["name"]));
+    let found = hosts.iter().find(is_it).cloned();
+    found.unwrap_or_else(|| panic!("no host of {provider}"))
+}
+
+async fn gone(objects: &Objects, machine: &str) {
+    let is_gone = |found: &Value| found.is_null();
+    objects.wait_for("Machine", machine, "gone", is_gone).await;
 }
 
 async fn what_cannot_work_is_refused(site: &Site) {
@@ -202,15 +307,20 @@ async fn a_deleted_cluster_gives_its_hosts_back(site: &Site, count: usize) {
     );
 }
 
-fn condition(object: &Value, kind: &str) -> String {
-    let conditions = object["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let found = conditions
-        .filter(|condition| condition["type"] == kind)
-        .find_map(|condition| condition["status"].as_str());
-    found.unwrap_or_default().to_owned()
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn conditions<'o>(object: &'o Value, kind: &str) -> &'o Value {
+    let all = object["status"]["conditions"].as_array();
+    all.into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == kind)
+        .unwrap_or(&Value::Null)
+}
+
+fn condition<'o>(object: &'o Value, kind: &str) -> &'o str {
+    text(&conditions(object, kind)["status"])
 }
 
 fn free(hosts: &[Value]) -> usize {

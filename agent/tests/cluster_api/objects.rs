@@ -21,7 +21,7 @@ pub struct Objects {
 }
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";
-const KINDS: [Resource; 8] = [
+const KINDS: [Resource; 9] = [
     Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts"),
     Resource("cluster.x-k8s.io", "v1beta2", "Cluster", "clusters"),
     Resource("cluster.x-k8s.io", "v1beta2", "Machine", "machines"),
@@ -39,6 +39,12 @@ const KINDS: [Resource; 8] = [
     ),
     Resource(INFRA, "v1beta2", "Metal3Cluster", "metal3clusters"),
     Resource(INFRA, "v1beta2", "Metal3Machine", "metal3machines"),
+    Resource(
+        INFRA,
+        "v1beta2",
+        "Metal3MachineTemplate",
+        "metal3machinetemplates",
+    ),
     Resource("", "v1", "Secret", "secrets"),
 ];
 

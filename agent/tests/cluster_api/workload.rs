@@ -7,8 +7,14 @@ use std::{
     process::Command,
 };
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node as NodeObject};
-use kube::{Api, api::ListParams};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Node as NodeObject, Pod},
+    policy::v1::PodDisruptionBudget,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -36,6 +42,50 @@ impl Workload {
             .await
             .unwrap()
             .items
+    }
+
+    /// A pod that may not be evicted.
+    pub async fn run_held_pod(&self, node: &str) {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "held", "namespace": "default", "labels": {"app": "held"}},
+            "spec": {"nodeName": node, "containers": [{"name": "held", "image": "held"}]},
+        });
+        let budget = json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": "held", "namespace": "default"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "held"}}},
+        });
+        for object in [&pod, &budget] {
+            self.objects.create(object.clone()).await.unwrap();
+        }
+        let status = |object: &Value, status: Value| {
+            let mut object = object.clone();
+            object["status"] = status;
+            object
+        };
+        // The kubelet's and the disruption controller's part.
+        let running =
+            json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        self.objects.status(&status(&pod, running)).await;
+        let used_up = json!({
+            "observedGeneration": 1, "disruptionsAllowed": 0,
+            "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1,
+        });
+        self.objects.status(&status(&budget, used_up)).await;
+    }
+
+    /// The pod ends as soon as nobody holds it.
+    pub async fn release_held_pod(&self) {
+        let namespaced = self.objects.client.clone();
+        let budgets: Api<PodDisruptionBudget> = Api::default_namespaced(namespaced.clone());
+        budgets
+            .delete("held", &DeleteParams::default())
+            .await
+            .unwrap();
+        let pods: Api<Pod> = Api::default_namespaced(namespaced);
+        let at_once = DeleteParams::default().grace_period(0);
+        pods.delete("held", &at_once).await.unwrap();
     }
 }
 

@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::console::Console;
-use super::qemu::{Accel, Flash, Sockets, VmSpec, command_line};
+use super::qemu::{Accel, Flash, Sockets, VmSpec, command_line, environment};
 use super::qmp::Monitor;
 use super::tools;
 
@@ -48,6 +48,7 @@ impl Vm {
         let mut command = Command::new(qemu);
         command
             .args(command_line(spec, accel, flash, sockets))
+            .envs(environment(accel))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).with_context(|| format!("creating {}", log.display()))?)

@@ -1,4 +1,5 @@
-//! `figures`: prints the table; `figures ID VALUE`: keeps a measurement that a script took.
+//! `figures [PART]`: prints the table, or those of its rows whose ID begins like this; `figures ID VALUE`: keeps a measurement
+//! that a script took.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -19,9 +20,11 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments[..] {
-        [] => {
+        [] | [_] => {
+            let part = arguments.first().map_or("", String::as_str);
             let rows = ALL
                 .into_iter()
+                .filter(|figure| figure.id.starts_with(part))
                 .map(|figure| Ok((figure, figure.load()?)))
                 .collect::<Result<Vec<_>>>()?;
             std::io::stdout()
@@ -36,6 +39,6 @@ fn run() -> Result<()> {
                     .with_context(|| format!("`{value}` is no number"))?,
             )
         }
-        _ => bail!("usage: figures [ID VALUE]"),
+        _ => bail!("usage: figures [PART | ID VALUE]"),
     }
 }
