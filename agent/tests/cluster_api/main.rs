@@ -14,7 +14,7 @@ mod servers;
 mod site;
 mod workload;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::isolated;
 use objects::Objects;
@@ -54,6 +54,7 @@ fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
             a_budget_holds_a_worker(&site).await;
             a_deleted_worker_is_replaced(&site).await;
             workers_are_upgraded_in_place(&site).await;
+            a_dead_server_is_replaced(&site).await;
             what_cannot_work_is_refused(&site).await;
             a_deleted_cluster_gives_its_hosts_back(&site, 3).await;
         },
@@ -208,6 +209,41 @@ async fn workers_are_upgraded_in_place(site: &Site) {
         "http://172.22.0.1/images/next"
     );
     site.say("upgraded");
+}
+
+/// By force, as docs/clusters.md tells it; who comes back from the dead is not taken again.
+async fn a_dead_server_is_replaced(site: &Site) {
+    let objects = &site.objects;
+    let machine = worker(objects).await;
+    let name = text(&machine["metadata"]["name"]);
+    let dead = host_of(objects, &machine).await;
+    let dead = text(&dead["metadata"]["name"]);
+    site.servers.switch_off(dead);
+    let by_force = json!({"metadata": {"annotations": {
+        "firstlight.internal/forget-host": "",
+        "machine.cluster.x-k8s.io/exclude-node-draining": "",
+    }}});
+    objects.patch("Machine", name, by_force).await;
+    let since = Instant::now();
+    objects.delete("Machine", name).await;
+    gone(objects, name).await;
+    assert!(
+        since.elapsed() < Duration::from_mins(1),
+        "{:?}",
+        since.elapsed()
+    );
+    site.servers.switch_on_again(dead);
+    objects
+        .wait_until("the dead one clean and free", async || {
+            free(&[objects.get("BareMetalHost", dead).await]) == 1
+        })
+        .await;
+    let worker_again = json!({"metadata": {"labels": {"firstlight.internal/role": null}}});
+    objects.patch("BareMetalHost", "n3", worker_again).await;
+    workers_are_ready(site, 1).await;
+    let heir = host_of(objects, &worker(objects).await).await;
+    assert_eq!(heir["metadata"]["name"], "n3", "{dead} was dead");
+    site.say("replaced");
 }
 
 async fn workers(objects: &Objects) -> Vec<Value> {

@@ -1,7 +1,7 @@
 //! Servers, played by writes to their `BareMetalHost` objects: what the hosts controller, Ironic and a machine do together.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
@@ -18,7 +18,11 @@ use crate::{
 pub struct Servers {
     objects: Objects,
     workload: watch::Receiver<Option<Workload>>,
+    dead: Dead,
 }
+
+/// Names of those that do nothing any more.
+type Dead = Arc<Mutex<BTreeSet<String>>>;
 
 /// What runs on them.
 struct Rack {
@@ -26,17 +30,20 @@ struct Rack {
     dir: PathBuf,
     nodes: Mutex<BTreeMap<String, Node>>,
     workload: watch::Sender<Option<Workload>>,
+    dead: Dead,
 }
 
 impl Servers {
     pub fn start(objects: Objects, dir: PathBuf) -> Self {
         let sender = watch::Sender::new(None);
         let workload = sender.subscribe();
+        let dead = Dead::default();
         let rack = Arc::new(Rack {
             objects: objects.clone(),
             dir,
             nodes: Mutex::default(),
             workload: sender,
+            dead: dead.clone(),
         });
         // On a thread of its own: what it awaits is not `Send`.
         let handle = tokio::runtime::Handle::current();
@@ -53,7 +60,20 @@ impl Servers {
                 }
             });
         });
-        Self { objects, workload }
+        Self {
+            objects,
+            workload,
+            dead,
+        }
+    }
+
+    /// For ever, as far as anybody can tell.
+    pub fn switch_off(&self, name: &str) {
+        self.dead.lock().unwrap().insert(name.to_owned());
+    }
+
+    pub fn switch_on_again(&self, name: &str) {
+        self.dead.lock().unwrap().remove(name);
     }
 
     pub fn workload(&self) -> Option<Workload> {
@@ -97,6 +117,9 @@ impl Rack {
     /// One step towards what the object says.
     async fn step(&self, host: &Value) {
         let name = host["metadata"]["name"].as_str().unwrap();
+        if self.dead.lock().unwrap().contains(name) {
+            return;
+        }
         let has_image = !host["spec"]["image"].is_null();
         let state = host["status"]["provisioning"]["state"]
             .as_str()
