@@ -1,11 +1,11 @@
 //! The workload cluster as its user sees it: `kubectl` with the kubeconfig that Cluster API wrote, run on the box.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use firstlight_api::status::ClusterStatus;
-use imagebuilder::vm::lab::ServerSpec;
+use firstlight_api::status::{ClusterStatus, SiteStatus};
+use imagebuilder::vm::lab::{BoxSpec, ServerSpec};
 use imagebuilder::vm::{DiskBus, Firmware, NicModel};
 
 use crate::scene::Scene;
@@ -28,10 +28,28 @@ pub fn node_server(number: u8, firmware: Firmware) -> ServerSpec {
     }
 }
 
-/// Waits until one control plane and so many workers are Ready, and no other is wanted.
-pub fn nodes_ready(scene: &mut Scene<'_>, workers: u32) -> Result<ClusterStatus> {
+/// Switches the box on and, once it is ready, the servers; returns when those were.
+pub fn switch_on(scene: &mut Scene<'_>, servers: &[ServerSpec]) -> Result<Instant> {
+    scene.switch_box_on(BoxSpec::default())?;
+    scene.wait_status("the box is ready", Duration::from_mins(4), |status| {
+        status.ready.then_some(())
+    })?;
+    let power_on = Instant::now();
+    for server in servers {
+        scene.switch_server_on(server)?;
+    }
+    Ok(power_on)
+}
+
+/// Waits until one control plane and so many workers are Ready, and no other is wanted; `look` sees what happens until then.
+pub fn nodes_ready(
+    scene: &mut Scene<'_>,
+    workers: u32,
+    look: impl Fn(&SiteStatus),
+) -> Result<ClusterStatus> {
     let what = format!("a control plane and {workers} workers are Ready");
     scene.wait_status(&what, Duration::from_mins(12), |status| {
+        look(status);
         let cluster = status.clusters.first()?;
         let ready = cluster.control_planes_ready == 1
             && cluster.workers_ready == workers
@@ -94,8 +112,8 @@ impl Cluster {
     pub fn run_web(&self, scene: &mut Scene<'_>, image: &str, count: usize) -> Result<()> {
         let manifest = web(image, count);
         self.kubectl(&format!("apply -f - <<'EOF'\n{manifest}EOF"))?;
-        scene.wait("the Deployment is there", Duration::from_mins(5), |_| {
-            let rollout = self.kubectl("rollout status deployment/web --timeout=5m");
+        scene.wait("the Deployment is there", Duration::from_mins(4), |_| {
+            let rollout = self.kubectl("rollout status deployment/web --timeout=1m");
             Ok(rollout.ok())
         })?;
         let pods = self.kubectl(
@@ -116,15 +134,19 @@ impl Cluster {
             .collect();
         for pod in &pods {
             let what = format!("{} reaches {}", pod.name, targets.join(", "));
-            scene.wait(&what, Duration::from_mins(1), |_| {
+            let said = scene.wait(&what, Duration::from_mins(1), |_| {
                 let said = self.kubectl(&format!(
                     "exec {} -- /usr/bin/curl --silent --fail --max-time 30 {}",
                     pod.name,
                     urls.join(" ")
                 ));
-                let all = "OK".repeat(urls.len());
-                Ok(said.ok().filter(|said| *said == all))
+                Ok(said.ok())
             })?;
+            ensure!(
+                said == "OK".repeat(urls.len()),
+                "{urls:?} said `{said}` to {}",
+                pod.name
+            );
         }
         Ok(())
     }

@@ -151,7 +151,7 @@ async fn a_budget_holds_a_worker(site: &Site) {
     let name = text(&machine["metadata"]["name"]);
     objects.delete("Machine", name).await;
     let held = |found: &Value| {
-        let deleting = &conditions(found, "Deleting")["message"];
+        let deleting = &find_condition(found, "Deleting")["message"];
         text(deleting).contains("held") && text(deleting).contains("disruption budget")
     };
     objects
@@ -347,7 +347,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn conditions<'o>(object: &'o Value, kind: &str) -> &'o Value {
+fn find_condition<'o>(object: &'o Value, kind: &str) -> &'o Value {
     let all = object["status"]["conditions"].as_array();
     all.into_iter()
         .flatten()
@@ -356,7 +356,7 @@ fn conditions<'o>(object: &'o Value, kind: &str) -> &'o Value {
 }
 
 fn condition<'o>(object: &'o Value, kind: &str) -> &'o str {
-    text(&conditions(object, kind)["status"])
+    text(&find_condition(object, kind)["status"])
 }
 
 fn free(hosts: &[Value]) -> usize {

@@ -1,32 +1,26 @@
 //! A third blank server beside a running cluster becomes its second worker; nobody else notices.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use imagebuilder::vm::Firmware;
-use imagebuilder::vm::lab::BoxSpec;
-use qemu_tests::cluster::{Cluster, node_server, nodes_ready};
+use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
 use qemu_tests::figures;
 use qemu_tests::scene::Scene;
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
-    scene.switch_box_on(BoxSpec::default())?;
-    scene.wait_status("the box is ready", Duration::from_mins(4), |status| {
-        status.ready.then_some(())
-    })?;
-    for server in [
+    let servers = [
         node_server(1, Firmware::Uefi),
         node_server(2, Firmware::Bios),
-    ] {
-        scene.switch_server_on(&server)?;
-    }
-    nodes_ready(scene, 1)?;
+    ];
+    switch_on(scene, &servers)?;
+    nodes_ready(scene, 1, |_| ())?;
 
     let cluster = Cluster::connect(scene)?;
     let before = cluster.boots()?;
     let power_on = Instant::now();
     scene.switch_server_on(&node_server(3, Firmware::Bios))?;
-    nodes_ready(scene, 2)?;
+    nodes_ready(scene, 2, |_| ())?;
     figures::CLUSTER_SECOND_WORKER.record_time(power_on.elapsed())?;
     let after = cluster.boots()?;
     ensure!(

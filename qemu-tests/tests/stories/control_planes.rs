@@ -4,24 +4,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use imagebuilder::vm::Firmware;
-use imagebuilder::vm::lab::BoxSpec;
 use imagebuilder::vm::wire::format_mac;
-use qemu_tests::cluster::{Cluster, node_server};
+use qemu_tests::cluster::{Cluster, node_server, switch_on};
 use qemu_tests::scene::Scene;
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
-    scene.switch_box_on(BoxSpec::default())?;
-    scene.wait_status("the box is ready", Duration::from_mins(4), |status| {
-        status.ready.then_some(())
-    })?;
     let servers = [
         node_server(1, Firmware::Uefi),
         node_server(2, Firmware::Bios),
         node_server(3, Firmware::Bios),
     ];
-    for server in &servers {
-        scene.switch_server_on(server)?;
-    }
+    switch_on(scene, &servers)?;
     scene.wait_status(
         "three control planes are Ready",
         Duration::from_mins(30),
