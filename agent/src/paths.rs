@@ -52,7 +52,6 @@ impl Paths {
         netboot = "usr/share/firstlight/netboot";
         images = "usr/share/firstlight/images";
         manifests = "usr/share/firstlight/manifests";
-        ironic_templates = "usr/share/firstlight/ironic";
         mountinfo = "proc/self/mountinfo";
         net_devices = "sys/class/net";
         ipv4_sysctls = "proc/sys/net/ipv4";

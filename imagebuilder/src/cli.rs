@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
-use crate::{UsageError, build, check, flash, inspect, kubeconfig, vm};
+use crate::{UsageError, build, check, flash, inspect, kubeconfig, unpack, vm};
 
 const EXAMPLES: &str = "Examples:
   firstlight build -o firstlight.img          build the stick's image
@@ -36,6 +36,8 @@ enum Command {
         /// Image file or device
         image: PathBuf,
     },
+    /// Unpack the files of an image's or a stick's system into a folder, to look at them
+    Unpack(unpack::UnpackArgs),
     /// Write an image to a USB stick and verify it; everything on the stick is lost
     Flash(FlashArgs),
     /// Run an image in virtual machines: the box, and servers beside it
@@ -85,6 +87,7 @@ impl Cli {
         match self.command {
             Command::Build(args) => build::build(&args.settings()?, Progress::detect()),
             Command::Inspect { image } => inspect::inspect(&image),
+            Command::Unpack(args) => unpack::unpack(&args).map(|()| String::new()),
             Command::Flash(args) => flash::flash(&args.plan()),
             Command::Boot(args) => vm::boot::run(&args).map(|()| String::new()),
             Command::Kubeconfig(args) => kubeconfig::fetch(&args),

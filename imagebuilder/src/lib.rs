@@ -11,6 +11,7 @@ pub mod initramfs;
 pub mod inspect;
 pub mod kubeconfig;
 pub mod registry;
+pub mod unpack;
 pub mod vm;
 
 /// What a person asked for cannot be done as asked: exit code 2.

@@ -26,6 +26,7 @@ pub struct Figure {
 pub enum Unit {
     Seconds,
     Megabytes,
+    Times,
 }
 
 const fn seconds(
@@ -143,6 +144,28 @@ pub const CLUSTER_SECOND_WORKER: Figure = seconds(
     None,
     Some(1200.0),
 );
+pub const CLUSTER_RACK_ONE: Figure = seconds(
+    "cluster-rack-one",
+    "one simulated server: first DHCP to bootstrap data",
+    None,
+    None,
+);
+pub const CLUSTER_RACK_TEN: Figure = seconds(
+    "cluster-rack-ten",
+    "ten of them at once: to the tenth's",
+    None,
+    None,
+);
+/// On a cable of 1 Gb/s.
+pub const CLUSTER_RACK_RATIO: Figure = Figure {
+    id: "cluster-rack-ratio",
+    title: "  ten in the time of one",
+    unit: Unit::Times,
+    baseline: None,
+    limit: Some(1.5),
+};
+pub const CLUSTER_RACK_BYTES: Figure =
+    megabytes("cluster-rack-bytes", "  sent to each server", None, None);
 pub const CLUSTER_BOX_MEMORY: Figure = megabytes(
     "cluster-box-memory",
     "box: memory in use with a cluster",
@@ -157,7 +180,7 @@ pub const CLUSTER_AGENT_MEMORY: Figure = megabytes(
 );
 
 /// Every figure, in the order of the table.
-pub const ALL: [Figure; 20] = [
+pub const ALL: [Figure; 24] = [
     BUILD_COLD,
     BUILD_UNCHANGED,
     BUILD_AGENT,
@@ -176,6 +199,10 @@ pub const ALL: [Figure; 20] = [
     CLUSTER_DATA,
     CLUSTER_CONTROL_PLANE,
     CLUSTER_SECOND_WORKER,
+    CLUSTER_RACK_ONE,
+    CLUSTER_RACK_TEN,
+    CLUSTER_RACK_RATIO,
+    CLUSTER_RACK_BYTES,
     CLUSTER_BOX_MEMORY,
     CLUSTER_AGENT_MEMORY,
 ];
@@ -226,6 +253,7 @@ pub fn table(rows: &[(Figure, Option<f64>)]) -> String {
         let unit = match figure.unit {
             Unit::Seconds => "s",
             Unit::Megabytes => "MB",
+            Unit::Times => "x",
         };
         let show =
             |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1} {unit}"));

@@ -11,6 +11,7 @@ use nix::unistd::sethostname;
 use crate::cmdline::Cmdline;
 use crate::context::Context;
 use crate::devices::Devices;
+use crate::ipa::machine::{Machine, ThisMachine};
 use crate::modules::Loader;
 use crate::{early, ipa, net, power};
 
@@ -48,7 +49,8 @@ pub fn run(cmdline: Cmdline, loader: Loader) -> Result<Infallible> {
         .context("starting the DHCP thread")?;
     // An inventory that lacks the disks of a slow controller would describe another machine.
     devices.settle();
-    power::end(ipa::run(&context))
+    let machine: Arc<dyn Machine> = Arc::new(ThisMachine);
+    power::end(ipa::run(&context, &machine))
 }
 
 /// PID 1 inherits the children of others; whoever ignores their end does not have to bury them.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use support::ironic::Ironic;
 use support::machine::{DISK, TestMachine};
 use support::the_box::{Box, Decide};
-use support::{MIB, Pki, sha256_hex};
+use support::{MAC, MIB, Pki, sha256_hex};
 
 struct Site {
     the_box: Arc<Box>,
@@ -49,7 +49,7 @@ impl Site {
         *the_box.decide.lock().unwrap() = decide;
         let ironic = Arc::new(Ironic::default());
         let (box_port, ironic_port) = (the_box.start(), ironic.start(pki.server));
-        let machine = Arc::new(TestMachine::new());
+        let machine = Arc::new(TestMachine::new(MAC));
         let settings = support::settings(box_port, ironic_port, pki.ca_sha256);
         let ended = support::start(settings, machine.clone());
         Self {
@@ -337,7 +337,7 @@ fn a_foreign_ca_is_never_spoken_to() {
     let (box_port, ironic_port) = (the_box.start(), ironic.start(pki.server));
     let ended = support::start(
         support::settings(box_port, ironic_port, pki.ca_sha256),
-        Arc::new(TestMachine::new()),
+        Arc::new(TestMachine::new(MAC)),
     );
     let departure = ended.recv_timeout(Duration::from_mins(1)).unwrap().unwrap();
     assert_eq!(departure, Departure::BootDisk);

@@ -183,7 +183,7 @@ fn a_real_ironic_inspects_cleans_and_deploys() {
     *the_box.cuts.lock().unwrap() = vec![30_000, 0, 0].into();
     let box_port = the_box.start();
     let port = api.base.rsplit(':').next().unwrap().parse().unwrap();
-    let machine = Arc::new(TestMachine::new());
+    let machine = Arc::new(TestMachine::new(MAC));
     api.make_node();
     let mut settings = support::settings(box_port, port, Sha256::digest(&der).into());
     settings.address = own_address();

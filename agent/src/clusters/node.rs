@@ -89,16 +89,14 @@ fn keepalived(endpoint: Ipv4Addr) -> String {
     )
 }
 
-pub fn users(site: &SiteConfig) -> Vec<Value> {
-    if site.ssh_keys.is_empty() {
-        return Vec::new();
-    }
-    let keys: Vec<&str> = site
+/// The operator's login, which is the box's too: it asks a system over SSH to start from the network.
+pub fn users(site: &SiteConfig) -> Value {
+    let keys = site
         .ssh_keys
         .iter()
-        .map(firstlight_api::site::SshKey::as_str)
-        .collect();
-    vec![json!({
+        .map(firstlight_api::site::SshKey::as_str);
+    let keys: Vec<&str> = keys.chain(["{{ ds.meta_data.box_ssh_key }}"]).collect();
+    json!([{
         "name": "admin",
         "gecos": "Site operator",
         "groups": "sudo",
@@ -106,7 +104,7 @@ pub fn users(site: &SiteConfig) -> Vec<Value> {
         "sudo": "ALL=(ALL) NOPASSWD:ALL",
         "lockPassword": true,
         "sshAuthorizedKeys": keys,
-    })]
+    }])
 }
 
 fn file(path: &str, content: &str) -> Value {

@@ -235,7 +235,7 @@ fn kubeadm_control_plane(
     let leases = lease_times(config.control_planes);
     let controllers = [leases, &[NODE_GRACE]].concat();
     let api_server = [SLOW_ETCD, cache_arguments(config.control_planes)].concat();
-    let mut spec = json!({
+    let spec = json!({
         "replicas": counts.control_planes,
         "version": stick.kubernetes,
         "machineTemplate": {"spec": {
@@ -273,9 +273,9 @@ fn kubeadm_control_plane(
             },
             "files": files,
             "preKubeadmCommands": commands,
+            "users": node::users(site),
         },
     });
-    add_users(&mut spec["kubeadmConfigSpec"], site);
     let mut object = object(
         "controlplane.cluster.x-k8s.io/v1beta2",
         "KubeadmControlPlane",
@@ -291,7 +291,7 @@ fn kubeadm_control_plane(
 
 fn kubeadm_config_template(site: &SiteConfig, config: &ClusterConfig) -> Value {
     let cluster = site.name.as_str();
-    let mut spec = json!({
+    let spec = json!({
         "format": "cloud-config",
         "joinConfiguration": {
             "nodeRegistration": node_registration(),
@@ -299,8 +299,8 @@ fn kubeadm_config_template(site: &SiteConfig, config: &ClusterConfig) -> Value {
         },
         "files": node::files(config),
         "preKubeadmCommands": node::commands(),
+        "users": node::users(site),
     });
-    add_users(&mut spec, site);
     object(
         "bootstrap.cluster.x-k8s.io/v1beta2",
         "KubeadmConfigTemplate",
@@ -308,13 +308,6 @@ fn kubeadm_config_template(site: &SiteConfig, config: &ClusterConfig) -> Value {
         &workers_name(cluster),
         &json!({"template": {"spec": spec}}),
     )
-}
-
-fn add_users(spec: &mut Value, site: &SiteConfig) {
-    let users = node::users(site);
-    if !users.is_empty() {
-        spec["users"] = json!(users);
-    }
 }
 
 fn machine_deployment(cluster: &str, name: &str, stick: &Stick, counts: Counts) -> Value {

@@ -246,27 +246,28 @@ async fn drive(task: &Task, node: &str, data: &Data) -> Result<ConfigDrive, Acti
     };
     let own = task.keys.prepare(task.mac).await;
     let own = own.map_err(|error| other(format!("no SSH key could be made for it: {error:#}")))?;
-    let mut ssh_keys = task.ssh_keys.clone();
-    ssh_keys.push(own);
-    let site = config_drive(&DriveSpec {
-        name: &task.name,
-        mac: task.mac,
-        ssh_keys: &ssh_keys,
-    });
+    let site = || {
+        config_drive(&DriveSpec {
+            name: &task.name,
+            mac: task.mac,
+            ssh_keys: &[&task.ssh_keys[..], std::slice::from_ref(&own)].concat(),
+        })
+    };
     match data {
-        Data::Site => Ok(site),
+        Data::Site => Ok(site()),
         Data::Endpoint => {
             let endpoint = task.endpoint.as_ref();
             let endpoint =
                 endpoint.ok_or_else(|| other("the bootstrap endpoint is not up yet".to_owned()))?;
-            Ok(endpoint_drive(site, node, endpoint))
+            Ok(endpoint_drive(site(), node, endpoint))
         }
         Data::Drive => {
             let subject = Subject {
                 name: &task.name,
                 mac: task.mac,
                 object: task.object.as_ref(),
-                ssh_keys: &ssh_keys,
+                ssh_keys: &task.ssh_keys,
+                box_key: Some(&own),
             };
             let secrets = read(task).await?;
             let data = bootstrap::data(&subject, &secrets).map_err(ActionError::Other)?;

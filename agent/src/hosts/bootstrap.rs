@@ -162,8 +162,10 @@ pub struct Subject<'a> {
     pub name: &'a str,
     pub mac: MacAddr,
     pub object: Option<&'a BareMetalHost>,
-    /// Of the operator, and of the box.
+    /// Of the operator.
     pub ssh_keys: &'a [SshKey],
+    /// Of the box, for this host.
+    pub box_key: Option<&'a SshKey>,
 }
 
 /// Without user data of its own it gets what every host of the site gets: the operator's login.
@@ -171,7 +173,11 @@ pub fn data(subject: &Subject, secrets: &Secrets) -> Result<BootstrapData, Probl
     let site = config_drive(&DriveSpec {
         name: subject.name,
         mac: subject.mac,
-        ssh_keys: subject.ssh_keys,
+        ssh_keys: &[
+            subject.ssh_keys,
+            subject.box_key.map_or(&[], std::slice::from_ref),
+        ]
+        .concat(),
     });
     let mut meta_data = site.meta_data;
     let uid = subject.object.map(|object| object.metadata.uid.clone());
@@ -180,6 +186,8 @@ pub fn data(subject: &Subject, secrets: &Secrets) -> Result<BootstrapData, Probl
     meta_data["metal3-name"] = json!(subject.name);
     meta_data["local_hostname"] = json!(subject.name);
     // NoCloud spells it with a dash, OpenStack with an underscore.
+    // cloud-init gives the others to its own first user only, and user data may name users of its own.
+    meta_data["box_ssh_key"] = json!(subject.box_key.map_or("", SshKey::as_str));
     meta_data["public-keys"] = meta_data["public_keys"].clone();
     if let Some(own) = parsed(secrets.meta.as_ref(), "metaData")? {
         for (key, value) in own.as_object().into_iter().flatten() {

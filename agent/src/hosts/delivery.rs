@@ -120,8 +120,7 @@ impl Work {
 
 impl Delivery {
     async fn data(&self) -> Result<BootstrapData, Problem> {
-        let mut ssh_keys = self.ssh_keys.clone();
-        ssh_keys.extend(self.keys.public(self.mac).await);
+        let box_key = self.keys.public(self.mac).await;
         let secrets = match self.object.clone() {
             Some(host) => self.read(host).await?,
             None => Secrets::default(),
@@ -130,7 +129,8 @@ impl Delivery {
             name: &self.name,
             mac: self.mac,
             object: self.object.as_ref(),
-            ssh_keys: &ssh_keys,
+            ssh_keys: &self.ssh_keys,
+            box_key: box_key.as_ref(),
         };
         bootstrap::data(&subject, &secrets)
     }

@@ -20,7 +20,8 @@ use super::plan::Towards;
 use crate::files;
 
 const TIME: Duration = Duration::from_secs(4);
-const ORDER_TIME: Duration = Duration::from_secs(20);
+/// An emulated host on a busy machine takes a minute for a login.
+const ORDER_TIME: Duration = Duration::from_mins(2);
 /// The operator's login of plain hosts, and the one that Debian's cloud-init makes where user data says nothing else.
 const USERS: [&str; 2] = ["admin", "debian"];
 
@@ -93,14 +94,19 @@ impl Keys {
                 "the box has no key for it, because another box or an older version installed it"
             );
         }
-        let mut reason = String::new();
+        let mut reasons = Vec::new();
         for user in USERS {
-            match order(&dir, user, address, self.port, &script(mac, into)).await {
-                Ok(()) => return Ok(()),
-                Err(error) => reason = format!("{error:#}"),
+            let Err(error) = order(&dir, user, address, self.port, &script(mac, into)).await else {
+                return Ok(());
+            };
+            let reason = format!("{error:#}");
+            let refused = reason.contains("Permission denied");
+            reasons.push(reason);
+            if !refused {
+                break;
             }
         }
-        bail!("SSH to {address}: {reason}")
+        bail!("SSH to {address}: {}", reasons.join("; "))
     }
 }
 
@@ -155,7 +161,7 @@ async fn order(dir: &Path, user: &str, address: Ipv4Addr, port: u16, script: &st
         "IdentitiesOnly=yes",
         "StrictHostKeyChecking=accept-new",
         "GlobalKnownHostsFile=/dev/null",
-        "ConnectTimeout=5",
+        "ConnectTimeout=60",
         "LogLevel=ERROR",
         &known,
     ];
@@ -187,7 +193,7 @@ async fn order(dir: &Path, user: &str, address: Ipv4Addr, port: u16, script: &st
     };
     tokio::time::timeout(ORDER_TIME, run)
         .await
-        .context("no answer within 20 s")?
+        .with_context(|| format!("no answer within {} s", ORDER_TIME.as_secs()))?
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 mod common;
 mod objects;
 mod programs;
+mod rack;
 mod servers;
 mod site;
 mod workload;
@@ -70,6 +71,18 @@ fn a_hundred_kills_of_the_agent_end_in_the_same_cluster() {
             nothing_typed_two_servers_become_ready(&site).await;
             a_deleted_cluster_gives_its_hosts_back(&site, 2).await;
         },
+    );
+}
+
+#[test]
+fn ten_servers_at_once_cost_little_more_than_one() {
+    let Some(stick) = std::env::var_os(rack::STICK) else {
+        eprintln!("skipped: scripts/bench cluster unpacks the stick that this measures");
+        return;
+    };
+    play(
+        "ten_servers_at_once_cost_little_more_than_one",
+        async || rack::ten_cost_little_more_than_one(stick.as_ref()).await,
     );
 }
 

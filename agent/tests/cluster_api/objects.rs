@@ -113,10 +113,14 @@ impl Objects {
     }
 
     pub async fn status(&self, object: &Value) {
+        self.try_status(object).await.unwrap();
+    }
+
+    pub async fn try_status(&self, object: &Value) -> kube::Result<()> {
         let (api, name) = self.api_for(object);
         api.patch_status(&name, &PatchParams::default(), &Patch::Merge(object))
             .await
-            .unwrap();
+            .map(drop)
     }
 
     pub async fn list(&self, kind: &str) -> Vec<Value> {

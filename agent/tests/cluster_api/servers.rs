@@ -155,7 +155,10 @@ impl Rack {
             self.objects.secret(name).await
         };
         let user_data = secret("userData").await.remove("value").unwrap();
-        let meta_data: Value = serde_json::from_str(&secret("metaData").await["metaData"]).unwrap();
+        let mut meta_data: Value =
+            serde_json::from_str(&secret("metaData").await["metaData"]).unwrap();
+        // The hosts controller adds it.
+        meta_data["box_ssh_key"] = json!("ssh-ed25519 AAAA box");
         let dir = self.dir.join(name);
         let workload = self.workload.borrow().clone();
         let (node, workload) = Node::boot(&user_data, &meta_data, &dir, workload).await;

@@ -29,8 +29,9 @@ use crate::{
 };
 
 const NOW: i64 = 1_795_219_200;
-const API: &str = "127.0.0.1:6444";
-const ETCD: &str = "http://127.0.0.1:12379";
+/// Where every box has them.
+const ETCD: &str = "https://127.0.0.1:2379";
+const API: &str = "100.64.0.1";
 /// Where each manager's webhook listens: service name, program, port; two more ports follow.
 const MANAGERS: [(&str, &str, u16); 3] = [
     ("capi-webhook-service", "core", 9000),
@@ -61,15 +62,14 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         ip("link set lo up");
         ip("addr add 172.22.0.1/24 dev lo");
+        ip(&format!("addr add {API}/32 dev lo"));
         let paths = Paths::new(dir.path().join("box"));
         let pki = pki::load_or_make(&paths, NOW).unwrap();
         let logs = dir.path().join("logs");
         fs::create_dir_all(&logs).unwrap();
-        let kubeconfig = kubeconfig(&paths);
-        let mut daemons = kubernetes(&paths, &kubeconfig, dir.path(), &logs).await;
-        let objects = Objects::of(&fs::read_to_string(&kubeconfig).unwrap()).await;
+        let (mut daemons, objects) = kubernetes(&paths, &logs).await;
         apply_manifests(&objects, &pki).await;
-        daemons.extend(cluster_api(&pki, &kubeconfig, dir.path(), &logs).await);
+        daemons.extend(cluster_api(&paths, &pki, &logs).await);
 
         let site = Arc::new(parse_site(site_yaml).unwrap());
         let (sender, _reader, owner) = status::channel("test");
@@ -136,56 +136,54 @@ fn stick() -> Stick {
 }
 
 fn kubeconfig(paths: &Paths) -> PathBuf {
-    let text = fs::read_to_string(paths.kube().join("admin.conf")).unwrap();
-    let path = paths.kube().join("here.conf");
-    fs::write(
-        &path,
-        text.replace("https://100.64.0.1:6443", &format!("https://{API}")),
-    )
-    .unwrap();
-    path
+    paths.kube().join("admin.conf")
 }
 
-async fn kubernetes(paths: &Paths, kubeconfig: &Path, dir: &Path, logs: &Path) -> Vec<Daemon> {
-    let pki = |name: &str| paths.kube_pki().join(name).display().to_string();
+/// What a box runs of it, as far as no pod is concerned.
+pub async fn kubernetes(paths: &Paths, logs: &Path) -> (Vec<Daemon>, Objects) {
+    let file =
+        |flag: &str, name: &str| format!("--{flag}={}", paths.kube_pki().join(name).display());
     let mut etcd = Daemon::start(
         "etcd",
         logs,
         Command::new(program("kube")).args([
             "etcd",
-            "--data-dir",
-            &dir.join("etcd").display().to_string(),
-            "--listen-client-urls",
-            ETCD,
-            "--advertise-client-urls",
-            ETCD,
-            "--listen-peer-urls",
-            "http://127.0.0.1:12380",
+            &format!("--data-dir={}", paths.state().join("etcd").display()),
+            &format!("--listen-client-urls={ETCD}"),
+            &format!("--advertise-client-urls={ETCD}"),
+            "--listen-peer-urls=http://127.0.0.1:2380",
             "--unsafe-no-fsync",
+            "--client-cert-auth",
+            &file("trusted-ca-file", "etcd-ca.crt"),
+            &file("cert-file", "etcd-server.crt"),
+            &file("key-file", "etcd-server.key"),
         ]),
     );
-    etcd.wait(async || listens("127.0.0.1:12379").await).await;
+    etcd.wait(async || listens("127.0.0.1:2379").await).await;
     let mut apiserver = Daemon::start(
         "kube-apiserver",
         logs,
         Command::new(program("kube")).args([
             "kube-apiserver",
             &format!("--etcd-servers={ETCD}"),
-            "--bind-address=127.0.0.1",
-            "--secure-port=6444",
-            "--advertise-address=172.22.0.1",
+            &file("etcd-cafile", "etcd-ca.crt"),
+            &file("etcd-certfile", "apiserver-etcd-client.crt"),
+            &file("etcd-keyfile", "apiserver-etcd-client.key"),
+            &format!("--bind-address={API}"),
+            &format!("--advertise-address={API}"),
             "--endpoint-reconciler-type=none",
             "--authorization-mode=RBAC",
             "--service-cluster-ip-range=100.64.1.0/24",
             "--service-account-issuer=https://kubernetes.default.svc",
-            &format!("--service-account-key-file={}", pki("sa.pub")),
-            &format!("--service-account-signing-key-file={}", pki("sa.key")),
-            &format!("--client-ca-file={}", pki("ca.crt")),
-            &format!("--tls-cert-file={}", pki("apiserver.crt")),
-            &format!("--tls-private-key-file={}", pki("apiserver.key")),
+            &file("service-account-key-file", "sa.pub"),
+            &file("service-account-signing-key-file", "sa.key"),
+            &file("client-ca-file", "ca.crt"),
+            &file("tls-cert-file", "apiserver.crt"),
+            &file("tls-private-key-file", "apiserver.key"),
         ]),
     );
-    let objects = Objects::of(&fs::read_to_string(kubeconfig).unwrap()).await;
+    let kubeconfig = kubeconfig(paths);
+    let objects = Objects::of(&fs::read_to_string(&kubeconfig).unwrap()).await;
     apiserver
         .wait(async || objects.client.apiserver_version().await.is_ok())
         .await;
@@ -200,7 +198,7 @@ async fn kubernetes(paths: &Paths, kubeconfig: &Path, dir: &Path, logs: &Path) -
             "--controllers=garbage-collector-controller,clusterrole-aggregation-controller,namespace-controller",
         ]),
     );
-    vec![etcd, apiserver, manager]
+    (vec![etcd, apiserver, manager], objects)
 }
 
 /// Those of the box's layer, and Cluster API's with its webhooks on loopback instead of in pods.
@@ -221,21 +219,27 @@ async fn apply_manifests(objects: &Objects, pki: &Pki) {
     }
     let bundle = STANDARD.encode(&pki.site.certificate);
     for mut object in documents(&program("cluster-api.yaml")) {
-        match object["kind"].as_str().unwrap() {
-            "Deployment" | "Service" => continue,
-            "CustomResourceDefinition" => {
-                if let Some(client) = object.pointer_mut("/spec/conversion/webhook/clientConfig") {
-                    on_loopback(client, &bundle);
-                }
-            }
-            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
-                for webhook in object["webhooks"].as_array_mut().unwrap() {
-                    on_loopback(&mut webhook["clientConfig"], &bundle);
-                }
-            }
-            _ => {}
+        if !["Deployment", "Service"].contains(&object["kind"].as_str().unwrap()) {
+            call_on_loopback(&mut object, &bundle);
+            objects.apply(&object).await;
         }
-        objects.apply(&object).await;
+    }
+}
+
+/// Webhooks are processes here, not pods behind a service.
+pub fn call_on_loopback(object: &mut Value, bundle: &str) {
+    match object["kind"].as_str().unwrap() {
+        "CustomResourceDefinition" => {
+            if let Some(client) = object.pointer_mut("/spec/conversion/webhook/clientConfig") {
+                on_loopback(client, bundle);
+            }
+        }
+        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
+            for webhook in object["webhooks"].as_array_mut().unwrap() {
+                on_loopback(&mut webhook["clientConfig"], bundle);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -250,7 +254,7 @@ fn on_loopback(client: &mut Value, bundle: &str) {
     *client = json!({"url": format!("https://127.0.0.1:{port}{path}"), "caBundle": bundle});
 }
 
-fn documents(path: &Path) -> Vec<Value> {
+pub fn documents(path: &Path) -> Vec<Value> {
     let text =
         fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
@@ -260,8 +264,9 @@ fn documents(path: &Path) -> Vec<Value> {
         .collect()
 }
 
-async fn cluster_api(pki: &Pki, kubeconfig: &Path, dir: &Path, logs: &Path) -> Vec<Daemon> {
-    let certificates = dir.join("webhook");
+/// Its three managers.
+pub async fn cluster_api(paths: &Paths, pki: &Pki, logs: &Path) -> Vec<Daemon> {
+    let certificates = paths.run().join("webhook");
     fs::create_dir_all(&certificates).unwrap();
     let pair = pki
         .site
@@ -273,7 +278,7 @@ async fn cluster_api(pki: &Pki, kubeconfig: &Path, dir: &Path, logs: &Path) -> V
     for (_, name, port) in MANAGERS {
         let mut command = Command::new(program(name));
         command.args([
-            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--kubeconfig={}", kubeconfig(paths).display()),
             format!("--webhook-cert-dir={}", certificates.display()),
             format!("--webhook-port={port}"),
             format!("--health-addr=127.0.0.1:{}", port + 1),

@@ -141,10 +141,9 @@ fn cloud_config(user_data: &str, meta_data: &Value) -> Value {
     );
     let mut text = user_data.to_owned();
     for (key, value) in meta_data.as_object().unwrap() {
-        text = text.replace(
-            &format!("{{{{ ds.meta_data.{key} }}}}"),
-            value.as_str().unwrap(),
-        );
+        if let Some(value) = value.as_str() {
+            text = text.replace(&format!("{{{{ ds.meta_data.{key} }}}}"), value);
+        }
     }
     assert!(!text.contains("{{"), "metadata lacks a key: {text}");
     serde_saphyr::from_str(&text).unwrap()
@@ -280,7 +279,7 @@ impl<'a> ControlPlane<'a> {
                 &file("etcd-certfile", "apiserver-etcd-client.crt"),
                 &file("etcd-keyfile", "apiserver-etcd-client.key"),
                 &format!("--advertise-address={}", self.address),
-                "--secure-port=6443",
+                &format!("--bind-address={}", self.endpoint),
                 "--authorization-mode=Node,RBAC",
                 "--enable-bootstrap-token-auth",
                 "--service-cluster-ip-range=10.96.0.0/12",
@@ -307,7 +306,7 @@ async fn control_plane(dir: &Path, meta_data: &Value) -> (Vec<Daemon>, Workload)
         &["--kubeconfig-dir", &dir.display().to_string()],
     );
     // keepalived's part.
-    ip(&format!("addr replace {}/24 dev lo", this.address));
+    ip(&format!("addr replace {}/32 dev lo", this.address));
     ip(&format!("addr replace {}/32 dev lo", this.endpoint));
     let mut etcd = this.etcd();
     etcd.wait(async || listens(&format!("{}:2379", this.address)).await)

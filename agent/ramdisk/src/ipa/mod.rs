@@ -24,15 +24,14 @@ use crate::context::{Context, Outcome};
 use crate::deploy::boot_entry;
 use crate::deploy::image::Patience;
 use event::Departure;
-use machine::{Machine, ThisMachine};
+use machine::Machine;
 use runner::Settings;
 
 /// Where Ironic finds the command API.
 const PORT: u16 = 9999;
 
 /// Serves Ironic and the box until one of them ends the ramdisk.
-pub fn run(context: &Context) -> Outcome {
-    let machine: Arc<dyn Machine> = Arc::new(ThisMachine);
+pub fn run(context: &Context, machine: &Arc<dyn Machine>) -> Outcome {
     let cmdline = &context.cmdline;
     let settings = Settings {
         box_url: cmdline.box_url.clone(),
@@ -45,7 +44,7 @@ pub fn run(context: &Context) -> Outcome {
         port: PORT,
         patience: Patience::default(),
     };
-    match runner::run(settings, Arc::clone(&machine)) {
+    match runner::run(settings, Arc::clone(machine)) {
         Ok(Departure::PowerOff) => Outcome::PowerOff,
         Ok(Departure::Reboot) => Outcome::Reboot,
         Ok(Departure::BootDisk) => {

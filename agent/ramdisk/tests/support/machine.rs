@@ -10,8 +10,6 @@ use firstlight_ramdisk::deploy::efi::vars::EfiVars;
 use firstlight_ramdisk::inventory::sys::SysTree;
 use firstlight_ramdisk::ipa::machine::{Access, Machine};
 
-use super::MAC;
-
 pub const DISK: u64 = 5 << 30;
 
 const NIC: &str = "sys/devices/pci0000:00/0000:00:02.0/net/ens2";
@@ -21,11 +19,7 @@ pub struct TestMachine {
 }
 
 impl TestMachine {
-    pub fn new() -> Self {
-        Self::with_mac(MAC)
-    }
-
-    pub fn with_mac(mac: &str) -> Self {
+    pub fn new(mac: &str) -> Self {
         let machine = Self {
             dir: tempfile::tempdir().unwrap(),
         };

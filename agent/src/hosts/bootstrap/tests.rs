@@ -16,6 +16,7 @@ fn of(secrets: &Secrets) -> Result<BootstrapData, Problem> {
         mac: "52:54:00:00:00:01".parse().unwrap(),
         object: None,
         ssh_keys: &[],
+        box_key: None,
     };
     data(&subject, secrets)
 }
