@@ -16,6 +16,7 @@ const EXAMPLES: &str = "Examples:
   firstlight build --site site.yaml -o a.img  build with these settings on the stick
   firstlight flash firstlight.img /dev/sdX    write it to a USB stick and read it back
   firstlight inspect firstlight.img           list what is in an image or on a stick
+  firstlight unpack firstlight.img folder     unpack the files of its system
   firstlight kubeconfig > lab.conf            access to the site's cluster, from the box over SSH
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or nothing that could work was asked for.";

@@ -8,7 +8,6 @@ mod server;
 
 use std::{
     fs,
-    io::Write as _,
     ops::RangeInclusive,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -51,7 +50,7 @@ pub async fn ten_cost_little_more_than_one(stick: &Path) {
 }
 
 fn figure(name: &str, value: f64) {
-    writeln!(std::io::stdout(), "figure cluster-rack-{name} {value:.2}").unwrap();
+    eprintln!("figure cluster-rack-{name} {value:.2}");
 }
 
 struct Rack {
@@ -69,9 +68,9 @@ struct Joining {
 
 impl Rack {
     async fn start(stick: &Path) -> Self {
-        // Everything is in memory and goes with the namespaces: disks of servers would measure this machine's disk.
-        let dir = tempfile::tempdir().unwrap().keep();
-        mount(&["-t", "tmpfs", "rack"], &dir);
+        // Temporary files, the servers' disks among them, are in memory: they would measure this machine's disk.
+        let dir = std::env::temp_dir();
+        mount(&["-t", "tmpfs", "-o", "size=80%", "rack"], &dir);
         let (root, logs) = (dir.join("box"), dir.join("logs"));
         fs::create_dir_all(&logs).unwrap();
         lay_out(stick, &root);

@@ -82,3 +82,22 @@ fn a_token_is_256_bits_and_only_its_digest_is_kept() {
     assert!(fits(&deployment, &one) && !fits(&deployment, &two));
     assert!(!fits(&Deployment::default(), ""));
 }
+
+#[test]
+fn the_box_key_is_among_the_logins_and_for_user_data_by_its_name() {
+    let key = SshKey::parse(
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0iVdvSbJ4m7y7C5jzUVzQ9c0GvYqFo0x9r6b5mN3pZ firstlight-box",
+    )
+    .unwrap();
+    let subject = Subject {
+        name: "n1",
+        mac: "52:54:00:00:00:01".parse().unwrap(),
+        object: None,
+        ssh_keys: &[],
+        box_key: Some(&key),
+    };
+    let given = data(&subject, &Secrets::default()).unwrap();
+    assert_eq!(given.meta_data["box_ssh_key"], key.as_str());
+    assert_eq!(given.meta_data["public-keys"]["key-0"], key.as_str());
+    assert!(given.user_data.contains(key.as_str()));
+}
