@@ -202,7 +202,8 @@ spec:
   template:
     metadata: {{labels: {{app: web}}}}
     spec:
-      tolerations: [{{operator: Exists}}]
+      # Not all taints: a pod that bears a cordoned node comes back to it while it is drained.
+      tolerations: [{{key: node-role.kubernetes.io/control-plane, operator: Exists}}]
       affinity:
         podAntiAffinity:
           requiredDuringSchedulingIgnoredDuringExecution:

@@ -5,6 +5,7 @@ on a small box. Here the same service object runs in the first process, on a dat
 """
 
 import contextlib
+import faulthandler
 import os
 import shutil
 import signal
@@ -16,6 +17,8 @@ import threading
 DATABASE = '/var/lib/ironic/ironic.sqlite'
 TEMPLATE = '/usr/share/ironic/empty.sqlite'
 CONFIG = '/run/firstlight/ironic/ironic.conf'
+# In seconds; a busy emulated box needs 60 to 200.
+LONGEST_START = 300
 
 
 def schema(path, mode):
@@ -42,6 +45,8 @@ def prepare_database():
 
 
 def main():
+    # A start that hangs says where, in the pod's log, and is tried again.
+    faulthandler.dump_traceback_later(LONGEST_START, exit=True)
     os.umask(0o027)
     # The image has no user database to look a home directory up in.
     os.environ['HOME'] = '/tmp'
@@ -62,6 +67,7 @@ def main():
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     service = rpc_service.RPCService(cfg.CONF.host, 'ironic.conductor.manager', 'ConductorManager', embed_api=True)
     service.start()
+    faulthandler.cancel_dump_traceback_later()
     stop.wait()
     service.stop()
     # Worker threads may still wait for a ramdisk; their nodes are picked up again at the next start.

@@ -131,9 +131,12 @@ async fn simple(client: &Client, task: &Task, node: &str) -> Result<(), ClientEr
 }
 
 async fn tear_down(client: &Client, node: &str, clean: bool) -> Result<(), ClientError> {
-    client
-        .patch_node(node, &[NodePatch::AutomatedClean(clean)])
-        .await?;
+    // What comes after has all its attempts.
+    let patches = [
+        NodePatch::AutomatedClean(clean),
+        NodePatch::Extra(EXTRA_ATTEMPT.to_owned(), json!(0)),
+    ];
+    client.patch_node(node, &patches).await?;
     client.provision(node, &ProvisionTarget::Deleted).await
 }
 

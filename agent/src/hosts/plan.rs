@@ -125,6 +125,8 @@ pub enum Restart {
     /// The bootstrap endpoint, when the system asks there the next time.
     Endpoint,
     Ssh(Towards),
+    /// Nobody: it has taken the order.
+    Taken,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

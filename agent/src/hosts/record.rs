@@ -293,6 +293,14 @@ impl Record {
             image: site.image.ok(),
             box_http: site.box_http,
         });
+        // What a deployment has written on its way to Ironic does not say yet what came of it.
+        let deploys = matches!(
+            self.plan.as_ref().and_then(|plan| plan.action.as_ref()),
+            Some(Action::Deploy { .. })
+        );
+        if deploys && (self.acting || self.outdated) {
+            return;
+        }
         let plan = super::plan::plan(&self.observed(site, now));
         if plan.restart.is_none() {
             self.knock = Knock {

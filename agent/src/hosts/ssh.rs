@@ -7,7 +7,7 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{Output, Stdio},
     time::Duration,
 };
 
@@ -22,6 +22,10 @@ use crate::files;
 const TIME: Duration = Duration::from_secs(4);
 /// An emulated host on a busy machine takes a minute for a login.
 const ORDER_TIME: Duration = Duration::from_mins(2);
+/// Said by a host that restarts now. Its network may go before ssh has heard how the order ended.
+const TAKEN: &str = "restarting";
+/// Of `ssh` itself: it has lost its connection, or never had one.
+const LOST: i32 = 255;
 /// The operator's login of plain hosts, and the one that Debian's cloud-init makes where user data says nothing else.
 const USERS: [&str; 2] = ["admin", "debian"];
 
@@ -148,10 +152,21 @@ async fn make_key(dir: &Path) -> Result<()> {
 
 /// Runs as root on the host. Our image can set the firmware's next boot; any other has no order for that.
 fn script(mac: MacAddr, into: Towards) -> String {
-    match into {
+    let restart = match into {
         Towards::Disk => "systemctl reboot --no-block".to_owned(),
         Towards::Network => format!("firstlight-bootstrap restart {mac}"),
+    };
+    format!("echo {TAKEN}; {restart}")
+}
+
+/// Taken, or why not.
+fn outcome(output: &Output) -> Result<()> {
+    let lost = output.status.code() == Some(LOST);
+    if output.status.success() || lost && output.stdout.starts_with(TAKEN.as_bytes()) {
+        return Ok(());
     }
+    let text = String::from_utf8_lossy(&output.stderr);
+    bail!("{}", text.trim().lines().last().unwrap_or("it was refused"))
 }
 
 async fn order(dir: &Path, user: &str, address: Ipv4Addr, port: u16, script: &str) -> Result<()> {
@@ -175,7 +190,7 @@ async fn order(dir: &Path, user: &str, address: Ipv4Addr, port: u16, script: &st
     command.args(["sudo", "-n", "sh", "-s"]);
     command
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let run = async {
@@ -184,12 +199,7 @@ async fn order(dir: &Path, user: &str, address: Ipv4Addr, port: u16, script: &st
         // A refused login closes it early; the exit code tells that better.
         drop(tokio::io::AsyncWriteExt::write_all(&mut stdin, script.as_bytes()).await);
         drop(stdin);
-        let output = child.wait_with_output().await.context("waiting for ssh")?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let text = String::from_utf8_lossy(&output.stderr);
-        bail!("{}", text.trim().lines().last().unwrap_or("it was refused"))
+        outcome(&child.wait_with_output().await.context("waiting for ssh")?)
     };
     tokio::time::timeout(ORDER_TIME, run)
         .await
@@ -200,6 +210,7 @@ async fn order(dir: &Path, user: &str, address: Ipv4Addr, port: u16, script: &st
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
     use tokio::{io::AsyncWriteExt, net::TcpListener};
 
     #[tokio::test]
@@ -226,6 +237,24 @@ mod tests {
                 "{says:?}"
             );
             server.await.unwrap().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_host_that_takes_the_order_may_be_gone_before_it_ends() {
+        for (says, code, expected) in [
+            ("restarting\n", 0, ""),
+            ("restarting\n", 255, ""),
+            ("", 255, "port 22: Connection refused"),
+            ("restarting\n", 1, "port 22: Connection refused"),
+        ] {
+            let output = Output {
+                status: ExitStatus::from_raw(code << 8),
+                stdout: says.into(),
+                stderr: "port 22: Connection refused\n".into(),
+            };
+            let reason = outcome(&output).err().map(|error| error.to_string());
+            assert_eq!(reason.unwrap_or_default(), expected, "{says:?} {code}");
         }
     }
 

@@ -162,10 +162,12 @@ fn nobody_said(source: &Source, object: Option<&BareMetalHost>) -> Wish {
         hints: object.and_then(|object| object.spec.root_device_hints.clone()),
     };
     let online = object.is_none_or(|object| object.spec.online);
+    // Whoever took the image away gives the host back when it is clean, and waits for that.
+    let held = object.is_some_and(|object| object.spec.consumer_ref.is_some());
     let deployment = ledger.deployment.as_ref();
     let taken_away = deployment.is_some_and(|deployment| deployment.shown);
     match source.destiny {
-        Destiny::Cluster if online => Wish::Stage(install(Data::Endpoint)),
+        Destiny::Cluster if online && !held => Wish::Stage(install(Data::Endpoint)),
         Destiny::Plain if online && !ledger.released && !taken_away => {
             Wish::Install(install(Data::Site))
         }

@@ -43,6 +43,10 @@ fn play(name: &str, story: impl AsyncFnOnce()) {
 }
 
 const SITE: &str = "name: lab\ncluster: {}\n";
+/// What the stick's image has, and the one at [`NEXT_IMAGE`].
+const VERSION: &str = "v1.36.3";
+const NEXT_VERSION: &str = "v1.36.4";
+const NEXT_IMAGE: &str = "http://172.22.0.1/images/next";
 
 #[test]
 fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
@@ -57,6 +61,7 @@ fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
             workers_are_upgraded_in_place(&site).await;
             a_dead_server_is_replaced(&site).await;
             what_cannot_work_is_refused(&site).await;
+            a_lone_control_plane_is_upgraded_with_a_spare(&site).await;
             a_deleted_cluster_gives_its_hosts_back(&site, 3).await;
         },
     );
@@ -195,12 +200,9 @@ async fn a_deleted_worker_is_replaced(site: &Site) {
 async fn workers_are_upgraded_in_place(site: &Site) {
     let objects = &site.objects;
     let before = host_of(objects, &worker(objects).await).await;
-    let mut template = objects.get("Metal3MachineTemplate", "lab-workers").await;
-    template["metadata"] = json!({"name": "lab-workers-next", "namespace": "default"});
-    template["spec"]["template"]["spec"]["image"]["url"] = json!("http://172.22.0.1/images/next");
-    objects.create(template).await.unwrap();
+    make_next_template(objects, "lab-workers").await;
     let change = json!({"spec": {"template": {"spec": {
-        "version": "v1.36.4",
+        "version": NEXT_VERSION,
         "infrastructureRef": {"name": "lab-workers-next"},
     }}}});
     objects
@@ -210,18 +212,23 @@ async fn workers_are_upgraded_in_place(site: &Site) {
         .wait_until("the worker with the next version", async || {
             let workers = workers(objects).await;
             let next = |machine: &Value| {
-                machine["spec"]["version"] == "v1.36.4" && condition(machine, "Ready") == "True"
+                machine["spec"]["version"] == NEXT_VERSION && condition(machine, "Ready") == "True"
             };
             workers.len() == 1 && workers.iter().all(next)
         })
         .await;
     let after = host_of(objects, &worker(objects).await).await;
     assert_eq!(after["metadata"]["name"], before["metadata"]["name"]);
-    assert_eq!(
-        after["spec"]["image"]["url"],
-        "http://172.22.0.1/images/next"
-    );
+    assert_eq!(after["spec"]["image"]["url"], NEXT_IMAGE);
     site.say("upgraded");
+}
+
+/// One more template, with another image.
+async fn make_next_template(objects: &Objects, name: &str) {
+    let mut template = objects.get("Metal3MachineTemplate", name).await;
+    template["metadata"] = json!({"name": format!("{name}-next"), "namespace": "default"});
+    template["spec"]["template"]["spec"]["image"]["url"] = json!(NEXT_IMAGE);
+    objects.create(template).await.unwrap();
 }
 
 /// By force, as docs/clusters.md tells it; who comes back from the dead is not taken again.
@@ -286,7 +293,7 @@ async fn gone(objects: &Objects, machine: &str) {
 }
 
 async fn what_cannot_work_is_refused(site: &Site) {
-    let change = json!({"spec": {"version": "v1.36.4"}});
+    let change = json!({"spec": {"version": NEXT_VERSION}});
     let upgrade = site
         .objects
         .try_patch("KubeadmControlPlane", "lab-control-plane", change)
@@ -320,6 +327,57 @@ async fn what_cannot_work_is_refused(site: &Site) {
         sentence.contains("no image is written without a digest"),
         "{sentence}"
     );
+}
+
+/// Its replacement joins on the spare; then the first one goes, and its host is free.
+async fn a_lone_control_plane_is_upgraded_with_a_spare(site: &Site) {
+    let objects = &site.objects;
+    let hosts = objects.list("BareMetalHost").await;
+    let spare = hosts.iter().find(|host| is_free(host)).unwrap();
+    let spare = text(&spare["metadata"]["name"]);
+    // It was dead once.
+    let healthy = json!({"metadata": {"annotations": {"capm3.metal3.io/unhealthy": null}}});
+    objects.patch("BareMetalHost", spare, healthy).await;
+    make_next_template(objects, "lab-control-plane").await;
+    let change = json!({"spec": {
+        "version": NEXT_VERSION,
+        "machineTemplate": {"spec": {"infrastructureRef": {"name": "lab-control-plane-next"}}},
+    }});
+    objects
+        .wait_until("the upgrade allowed", async || {
+            let kind = "KubeadmControlPlane";
+            let change = change.clone();
+            objects
+                .try_patch(kind, "lab-control-plane", change)
+                .await
+                .is_ok()
+        })
+        .await;
+    objects
+        .wait_until("the control plane on the spare alone", async || {
+            let mut machines = objects.list("Machine").await;
+            machines.retain(is_control_plane);
+            let next = |machine: &Value| {
+                machine["spec"]["version"] == NEXT_VERSION && condition(machine, "Ready") == "True"
+            };
+            machines.len() == 1 && machines.iter().all(next)
+        })
+        .await;
+    let mut machines = objects.list("Machine").await;
+    machines.retain(is_control_plane);
+    let host = host_of(objects, &machines[0]).await;
+    assert_eq!(host["metadata"]["name"], spare);
+    objects
+        .wait_until("the first one's host clean and free", async || {
+            free(&objects.list("BareMetalHost").await) == 1
+        })
+        .await;
+    workers_are_ready(site, 1).await;
+    site.say("control plane upgraded");
+}
+
+fn is_control_plane(machine: &Value) -> bool {
+    !machine["metadata"]["labels"]["cluster.x-k8s.io/control-plane"].is_null()
 }
 
 async fn a_deleted_cluster_gives_its_hosts_back(site: &Site, count: usize) {
@@ -372,11 +430,12 @@ fn condition<'o>(object: &'o Value, kind: &str) -> &'o str {
     text(&find_condition(object, kind)["status"])
 }
 
+fn is_free(host: &Value) -> bool {
+    host["status"]["provisioning"]["state"] == "available"
+        && host["spec"]["consumerRef"].is_null()
+        && host["spec"]["image"].is_null()
+}
+
 fn free(hosts: &[Value]) -> usize {
-    let is_free = |host: &&Value| {
-        host["status"]["provisioning"]["state"] == "available"
-            && host["spec"]["consumerRef"].is_null()
-            && host["spec"]["image"].is_null()
-    };
-    hosts.iter().filter(is_free).count()
+    hosts.iter().filter(|host| is_free(host)).count()
 }

@@ -39,6 +39,10 @@ impl Daemon {
         }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Until `ready` holds; a program that ended is told with the end of its log.
     pub async fn wait(&mut self, ready: impl AsyncFn() -> bool) {
         let since = Instant::now();

@@ -4,6 +4,7 @@
 //!
 //! `scripts/bench cluster` runs it; a line `figure ID VALUE` is for its table.
 
+mod hardware;
 mod server;
 
 use std::{

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::{
+    NEXT_IMAGE, NEXT_VERSION, VERSION,
     objects::Objects,
     workload::{Node, Workload},
 };
@@ -161,7 +162,12 @@ impl Rack {
         meta_data["box_ssh_key"] = json!("ssh-ed25519 AAAA box");
         let dir = self.dir.join(name);
         let workload = self.workload.borrow().clone();
-        let (node, workload) = Node::boot(&user_data, &meta_data, &dir, workload).await;
+        let kubelet = if host["spec"]["image"]["url"] == NEXT_IMAGE {
+            NEXT_VERSION
+        } else {
+            VERSION
+        };
+        let (node, workload) = Node::boot(&user_data, &meta_data, &dir, workload, kubelet).await;
         self.nodes.lock().unwrap().insert(name.to_owned(), node);
         self.workload.send_replace(Some(workload));
     }

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    VERSION,
     objects::Objects,
     programs::{Daemon, ip, listens, program},
     servers::Servers,
@@ -127,7 +128,7 @@ where
 
 fn stick() -> Stick {
     Stick {
-        kubernetes: "v1.36.3".into(),
+        kubernetes: VERSION.into(),
         flannel: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: flannel, namespace: kube-system}\ndata: {network: @POD_CIDR@}\n".into(),
         image: "node".into(),
         image_sha256: "ab".repeat(32),

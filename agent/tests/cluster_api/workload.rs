@@ -12,7 +12,7 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
 };
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{DeleteParams, ListParams},
 };
 use serde_json::{Value, json};
@@ -42,6 +42,29 @@ impl Workload {
             .await
             .unwrap()
             .items
+    }
+
+    /// What a control plane that joins reads.
+    async fn kubeadm_configuration(&self, meta_data: &Value) -> Vec<Value> {
+        let api: Api<ConfigMap> = Api::namespaced(self.objects.client.clone(), "kube-system");
+        let mut data = api.get("kubeadm-config").await.unwrap().data.unwrap();
+        let cluster = data.remove("ClusterConfiguration").unwrap();
+        let local = json!({
+            "apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "InitConfiguration",
+            "localAPIEndpoint": {"advertiseAddress": meta_data["local_ipv4"]},
+            "nodeRegistration": {"name": meta_data["name"]},
+        });
+        vec![serde_saphyr::from_str(&cluster).unwrap(), local]
+    }
+
+    async fn control_plane_address(&self) -> String {
+        let label = "node-role.kubernetes.io/control-plane";
+        let nodes = self.nodes().await;
+        let found = nodes
+            .into_iter()
+            .find(|node| node.labels().contains_key(label));
+        let addresses = found.unwrap().status.unwrap().addresses.unwrap();
+        addresses[0].address.clone()
     }
 
     /// A pod that may not be evicted.
@@ -89,18 +112,23 @@ impl Workload {
     }
 }
 
+/// Where kubeadm's configuration lies on the first control plane, and on all that join it.
+const INIT: &str = "/run/kubeadm/kubeadm.yaml";
+const JOIN: &str = "/run/kubeadm/kubeadm-join-config.yaml";
+
 /// What runs on one server.
 pub struct Node {
     _daemons: Vec<Daemon>,
 }
 
 impl Node {
-    /// `workload` is absent for the first control plane.
+    /// `workload` is absent for the first control plane; `kubelet` is the version in the image.
     pub async fn boot(
         user_data: &str,
         meta_data: &Value,
         dir: &Path,
         workload: Option<Workload>,
+        kubelet: &str,
     ) -> (Self, Workload) {
         let config = cloud_config(user_data, meta_data);
         let _ = fs::remove_dir_all(dir);
@@ -110,25 +138,21 @@ impl Node {
             fs::write(path, file["content"].as_str().unwrap()).unwrap();
         }
         check_commands(&config);
-        if inside(dir, "/run/kubeadm/kubeadm.yaml").exists() {
-            let (daemons, workload) = control_plane(dir, meta_data).await;
-            join(
-                &workload,
-                &kubelet_arguments(dir, "/run/kubeadm/kubeadm.yaml"),
-                true,
-            )
-            .await;
-            return (Self { _daemons: daemons }, workload);
-        }
-        let arguments = kubelet_arguments(dir, "/run/kubeadm/kubeadm-join-config.yaml");
-        let workload = workload.expect("workers come after the control plane");
-        join(&workload, &arguments, false).await;
-        (
-            Self {
-                _daemons: Vec::new(),
-            },
-            workload,
-        )
+        let first = inside(dir, INIT).exists();
+        let path = inside(dir, if first { INIT } else { JOIN });
+        let arguments = kubelet_arguments(&path);
+        let controls = first
+            || documents(&path)
+                .iter()
+                .any(|all| all["controlPlane"].is_object());
+        let (daemons, workload) = if controls {
+            control_plane(dir, meta_data, workload).await
+        } else {
+            let workload = workload.expect("workers come after the control plane");
+            (Vec::new(), workload)
+        };
+        join(&workload, &arguments, controls, kubelet).await;
+        (Self { _daemons: daemons }, workload)
     }
 }
 
@@ -170,15 +194,14 @@ fn documents(path: &Path) -> Vec<Value> {
 }
 
 /// Name, and what the kubelet is told.
-fn kubelet_arguments(dir: &Path, path: &str) -> Value {
-    let path = inside(dir, path);
+fn kubelet_arguments(path: &Path) -> Value {
     let validated = Command::new(program("kube"))
         .args(["kubeadm", "config", "validate", "--config"])
-        .arg(&path)
+        .arg(path)
         .status()
         .unwrap();
     assert!(validated.success(), "kubeadm takes {}", path.display());
-    let registration = documents(&path).into_iter().find_map(|document| {
+    let registration = documents(path).into_iter().find_map(|document| {
         let registration = document.get("nodeRegistration")?.clone();
         (!registration.is_null()).then_some(registration)
     });
@@ -201,32 +224,25 @@ struct ControlPlane<'a> {
 }
 
 impl<'a> ControlPlane<'a> {
-    fn new(dir: &'a Path, meta_data: &'a Value) -> Self {
-        let mut all = documents(&inside(dir, "/run/kubeadm/kubeadm.yaml"));
-        for document in &mut all {
-            if document["kind"] == "ClusterConfiguration" {
+    /// `configuration` is kubeadm's, from the first control plane's file or from the running cluster.
+    fn new(dir: &'a Path, meta_data: &'a Value, mut configuration: Vec<Value>) -> Self {
+        let address = meta_data["local_ipv4"].as_str().unwrap();
+        let mut endpoint = None;
+        for document in &mut configuration {
+            if let Some(found) = document["controlPlaneEndpoint"].as_str() {
+                endpoint = Some(found.rsplit_once(':').unwrap().0.to_owned());
                 document["certificatesDir"] = json!(inside(dir, "/etc/kubernetes/pki"));
             }
         }
-        let mut endpoints = all
-            .iter()
-            .filter_map(|document| document["controlPlaneEndpoint"].as_str());
-        let endpoint = endpoints
-            .next()
-            .unwrap()
-            .rsplit_once(':')
-            .unwrap()
-            .0
-            .to_owned();
-        let text: Vec<String> = all.iter().map(ToString::to_string).collect();
+        let text: Vec<String> = configuration.iter().map(ToString::to_string).collect();
         let config = dir.join("kubeadm.yaml");
         fs::write(&config, text.join("\n---\n")).unwrap();
         Self {
             dir,
             name: meta_data["name"].as_str().unwrap(),
-            address: meta_data["local_ipv4"].as_str().unwrap(),
+            address,
             config,
-            endpoint,
+            endpoint: endpoint.unwrap(),
         }
     }
 
@@ -246,7 +262,40 @@ impl<'a> ControlPlane<'a> {
         run(command.arg("--config").arg(&self.config));
     }
 
-    fn etcd(&self) -> Daemon {
+    fn peer(&self) -> String {
+        format!("http://{}:2380", self.address)
+    }
+
+    /// Adds itself to the etcd at this address, and says who is in it then.
+    fn join_etcd(&self, address: &str) -> String {
+        let added = run(Command::new("curl").args([
+            "-sf",
+            "--cacert",
+            &self.pki("etcd/ca.crt"),
+            "--cert",
+            &self.pki("apiserver-etcd-client.crt"),
+            "--key",
+            &self.pki("apiserver-etcd-client.key"),
+            "--data",
+            &json!({"peerURLs": [self.peer()]}).to_string(),
+            &format!("https://{address}:2379/v3/cluster/member/add"),
+        ]));
+        let added: Value = serde_json::from_str(&added).unwrap();
+        let member = |member: &Value| {
+            // The new one has no name before it starts.
+            let name = member["name"].as_str().unwrap_or(self.name);
+            format!("{name}={}", member["peerURLs"][0].as_str().unwrap())
+        };
+        let members = added["members"].as_array().unwrap();
+        members.iter().map(member).collect::<Vec<_>>().join(",")
+    }
+
+    /// A new one, or a member of that at the address.
+    fn etcd(&self, other: Option<&str>) -> Daemon {
+        let (members, state) = match other {
+            Some(address) => (self.join_etcd(address), "existing"),
+            None => (format!("{}={}", self.name, self.peer()), "new"),
+        };
         let client = format!("https://{}:2379", self.address);
         Daemon::start(
             "workload-etcd",
@@ -257,7 +306,10 @@ impl<'a> ControlPlane<'a> {
                 &format!("--name={}", self.name),
                 &format!("--listen-client-urls={client}"),
                 &format!("--advertise-client-urls={client}"),
-                "--listen-peer-urls=http://127.0.0.1:12390",
+                &format!("--listen-peer-urls={}", self.peer()),
+                &format!("--initial-advertise-peer-urls={}", self.peer()),
+                &format!("--initial-cluster={members}"),
+                &format!("--initial-cluster-state={state}"),
                 "--unsafe-no-fsync",
                 "--client-cert-auth",
                 &format!("--trusted-ca-file={}", self.pki("etcd/ca.crt")),
@@ -280,6 +332,8 @@ impl<'a> ControlPlane<'a> {
                 &file("etcd-keyfile", "apiserver-etcd-client.key"),
                 &format!("--advertise-address={}", self.address),
                 &format!("--bind-address={}", self.endpoint),
+                // With that of another control plane.
+                "--permit-port-sharing",
                 "--authorization-mode=Node,RBAC",
                 "--enable-bootstrap-token-auth",
                 "--service-cluster-ip-range=10.96.0.0/12",
@@ -296,19 +350,41 @@ impl<'a> ControlPlane<'a> {
             ]),
         )
     }
+
+    /// What `kubeadm init` leaves behind.
+    async fn first_workload(&self, apiserver: &mut Daemon) -> Workload {
+        let folder = self.dir.display().to_string();
+        self.kubeadm("kubeconfig super-admin", &["--kubeconfig-dir", &folder]);
+        let kubeconfig = self.dir.join("super-admin.conf");
+        let objects = Objects::of(&fs::read_to_string(&kubeconfig).unwrap()).await;
+        apiserver
+            .wait(async || objects.client.apiserver_version().await.is_ok())
+            .await;
+        let kubeconfig = kubeconfig.display().to_string();
+        self.kubeadm("upload-config kubeadm", &["--kubeconfig", &kubeconfig]);
+        Workload { objects }
+    }
 }
 
-async fn control_plane(dir: &Path, meta_data: &Value) -> (Vec<Daemon>, Workload) {
-    let this = ControlPlane::new(dir, meta_data);
+async fn control_plane(
+    dir: &Path,
+    meta_data: &Value,
+    workload: Option<Workload>,
+) -> (Vec<Daemon>, Workload) {
+    let configuration = match &workload {
+        Some(workload) => workload.kubeadm_configuration(meta_data).await,
+        None => documents(&inside(dir, INIT)),
+    };
+    let this = ControlPlane::new(dir, meta_data, configuration);
     this.kubeadm("certs all", &[]);
-    this.kubeadm(
-        "kubeconfig super-admin",
-        &["--kubeconfig-dir", &dir.display().to_string()],
-    );
     // keepalived's part.
     ip(&format!("addr replace {}/32 dev lo", this.address));
     ip(&format!("addr replace {}/32 dev lo", this.endpoint));
-    let mut etcd = this.etcd();
+    let other = match &workload {
+        Some(workload) => Some(workload.control_plane_address().await),
+        None => None,
+    };
+    let mut etcd = this.etcd(other.as_deref());
     etcd.wait(async || listens(&format!("{}:2379", this.address)).await)
         .await;
     let mut apiserver = this.apiserver();
@@ -318,20 +394,19 @@ async fn control_plane(dir: &Path, meta_data: &Value) -> (Vec<Daemon>, Workload)
         dir,
         Command::new(program("standin")).args(["-cert", &cert, "-key", &key, this.address]),
     );
-    let kubeconfig = dir.join("super-admin.conf");
-    let objects = Objects::of(&fs::read_to_string(&kubeconfig).unwrap()).await;
+    let process = format!("pid={},", apiserver.id());
     apiserver
-        .wait(async || objects.client.apiserver_version().await.is_ok())
+        .wait(async || run(Command::new("ss").arg("-Hltnp")).contains(&process))
         .await;
-    this.kubeadm(
-        "upload-config kubeadm",
-        &["--kubeconfig", &kubeconfig.display().to_string()],
-    );
-    (vec![etcd, apiserver, standin], Workload { objects })
+    let workload = match workload {
+        Some(workload) => workload,
+        None => this.first_workload(&mut apiserver).await,
+    };
+    (vec![etcd, apiserver, standin], workload)
 }
 
 /// The node and, on a control plane, its mirror pods.
-async fn join(workload: &Workload, arguments: &Value, control_plane: bool) {
+async fn join(workload: &Workload, arguments: &Value, control_plane: bool, kubelet: &str) {
     let name = arguments["name"].as_str().unwrap();
     let objects = &workload.objects;
     let (label, value) = arguments["node-labels"]
@@ -363,7 +438,7 @@ async fn join(workload: &Workload, arguments: &Value, control_plane: bool) {
         "addresses": [{"type": "InternalIP", "address": arguments["node-ip"]}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
         "nodeInfo": {
-            "kubeletVersion": "v1.36.3", "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
+            "kubeletVersion": kubelet, "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
             "containerRuntimeVersion": "", "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
         },
     });
@@ -383,6 +458,7 @@ async fn join(workload: &Workload, arguments: &Value, control_plane: bool) {
             "metadata": {
                 "name": format!("{component}-{name}"), "namespace": "kube-system",
                 "labels": {"component": component, "tier": "control-plane"},
+                "annotations": {"kubernetes.io/config.mirror": ""},
             },
             "spec": {
                 "nodeName": name,

@@ -16,6 +16,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const BEAT_SPACING: Duration = Duration::from_secs(2);
 /// Between heartbeats while something new is likely: Ironic may skip one silently when the node is busy.
 const BEAT_EAGER: Duration = Duration::from_secs(4);
+/// While a job runs, whose end has a beat of its own; a node that was taken away meanwhile is told by the next one.
+const BEAT_WORKING: Duration = Duration::from_secs(15);
 /// After registration and after each job.
 const EAGER_FOR: Duration = Duration::from_mins(2);
 const BEAT_RETRY: Duration = Duration::from_secs(5);
@@ -305,12 +307,16 @@ impl Agent {
 
     fn beaten(&mut self, now: Duration, answer: Beaten) -> Vec<Action> {
         let interval = self.spread(30, 60);
+        let eager = match self.job {
+            Some(_) => BEAT_WORKING,
+            None => BEAT_EAGER,
+        };
         let Stage::Registered(session) = &mut self.stage else {
             return Vec::new();
         };
         let steady = session.node.heartbeat_timeout * interval / 100;
         let pause = match &answer {
-            Beaten::Accepted if now < session.eager_until => BEAT_EAGER.min(steady),
+            Beaten::Accepted if now < session.eager_until => eager.min(steady),
             Beaten::Accepted => steady,
             Beaten::Locked | Beaten::Failed(_) => BEAT_RETRY.min(steady),
             Beaten::Forgotten(_) => return self.reset(now, answer),

@@ -43,7 +43,11 @@ pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
         };
     }
     if o.knocks.accepted.is_some_and(boots) {
-        return Plan::new(state, "its system restarts from the network");
+        let plan = Plan::new(state, "its system restarts from the network");
+        return Plan {
+            restart: Some(Restart::Taken),
+            ..plan
+        };
     }
     let plan = Plan {
         restart: Some(Restart::Ssh(Towards::Network)),

@@ -141,10 +141,21 @@ fn claim(site: &Site) {
     });
 }
 
+/// Its machine goes, and waits until it is clean.
 fn let_go(site: &Site) {
     site.store.change(NAME, |object| {
         (object.spec.image, object.spec.user_data) = (None, None);
     });
+}
+
+fn is_clean(site: &Site, _: &Machine) -> bool {
+    shows(site, HostState::Available) && is_in(site, ProvisioningState::Available)
+}
+
+/// Its machine is gone.
+fn give_back(site: &Site) {
+    site.store
+        .change(NAME, |object| object.spec.consumer_ref = None);
 }
 
 fn delete(site: &Site) {
@@ -228,6 +239,8 @@ async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_sta
         .await;
     machine.switch_on(&site);
     assert!(!machine.runs_disk, "the box brings it into the ramdisk");
+    machine.until("clean", &mut site, is_clean, |_| {}).await;
+    give_back(&site);
     let again =
         |site: &Site, machine: &Machine| machine.writes == 2 && shows(site, HostState::Staged);
     machine
@@ -350,6 +363,8 @@ async fn killed_life(seed: u64, kills: &mut usize) {
         .until("deprovisioning", &mut site, leaving, &mut kill)
         .await;
     machine.switch_on(&site);
+    machine.until("clean", &mut site, is_clean, &mut kill).await;
+    give_back(&site);
     let again =
         |site: &Site, machine: &Machine| machine.writes == 2 && shows(site, HostState::Staged);
     machine

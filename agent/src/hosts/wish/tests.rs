@@ -81,6 +81,12 @@ fn without_a_word_the_rule_of_the_site_decides_until_an_image_was_taken_away() {
     );
     let off = object(|spec| spec.online = false);
     assert_eq!(of(Some(&off), Destiny::Plain, &none), Ok(Wish::Idle));
+    let held = object(|spec| spec.consumer_ref = Some(ObjectReference::default()));
+    assert_eq!(
+        of(Some(&held), Destiny::Cluster, &with(true)),
+        Ok(Wish::Idle),
+        "its machine waits until it is clean"
+    );
 }
 
 #[test]

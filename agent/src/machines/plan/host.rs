@@ -62,19 +62,19 @@ fn image(image: &MachineImage) -> Value {
     value
 }
 
-/// The host's controller takes the image off it. A host without remote power stays on.
+/// The host's controller takes the image off it. A host without remote power is left as on or off as a person wants it.
 pub fn take_image_off(host: &Host) -> Action {
-    write(
-        host,
-        json!({"spec": {
-            "image": null,
-            "customDeploy": null,
-            "userData": null,
-            "metaData": null,
-            "networkData": null,
-            "online": host.spec.stays_on(),
-        }}),
-    )
+    let mut patch = json!({"spec": {
+        "image": null,
+        "customDeploy": null,
+        "userData": null,
+        "metaData": null,
+        "networkData": null,
+    }});
+    if !host.spec.stays_on() {
+        patch["spec"]["online"] = json!(false);
+    }
+    write(host, patch)
 }
 
 /// Gives the host back; `keep_for` is who gets it next.

@@ -320,6 +320,17 @@ fn a_deleted_machine_holds_on_until_its_host_is_clean() {
 }
 
 #[test]
+fn a_host_that_a_person_wants_off_stays_so_at_its_release() {
+    let mut sim = ready_site();
+    sim.settle();
+    sim.raw_hosts.get_mut(&key("n1")).unwrap()["spec"]["online"] = json!(false);
+    sim.delete("metal3_machine", "cp");
+    sim.settle();
+    assert!(!sim.world.hosts[&key("n1")].spec.has_wish());
+    assert_eq!(sim.raw_hosts[&key("n1")]["spec"]["online"], false);
+}
+
+#[test]
 fn a_host_with_remote_power_is_switched_off_at_its_release() {
     let mut sim = ready_site();
     sim.set_host(

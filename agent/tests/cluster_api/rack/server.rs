@@ -32,14 +32,12 @@ use firstlight_ramdisk::{
 };
 use nix::sched::{CloneFlags, unshare};
 
+use super::hardware::Hardware;
 use crate::{
+    VERSION,
     programs::{ip, run},
     workload::Node,
 };
-
-#[path = "../../../ramdisk/tests/support/machine.rs"]
-mod machine;
-use machine::TestMachine;
 
 const NIC: &str = "eth0";
 const SECTOR: usize = 512;
@@ -110,7 +108,7 @@ impl Server {
     }
 
     fn run(&self, tell: &Sender<Joined>) {
-        let machine = Arc::new(TestMachine::new(&self.mac()));
+        let machine = Arc::new(Hardware::new(&self.mac()));
         let mut joined = Joined {
             number: self.number,
             switched_on: Instant::now(),
@@ -144,7 +142,7 @@ impl Server {
                 .build()
                 .unwrap();
             let dir = self.dir.join("node");
-            let booted = runtime.block_on(Node::boot(&user_data, &meta_data, &dir, None));
+            let booted = runtime.block_on(Node::boot(&user_data, &meta_data, &dir, None, VERSION));
             std::mem::forget(booted);
         }
     }
@@ -202,7 +200,7 @@ impl Server {
         session.acquire(None).unwrap().unwrap()
     }
 
-    fn run_ramdisk(&self, cmdline: &str, machine: &Arc<TestMachine>) {
+    fn run_ramdisk(&self, cmdline: &str, machine: &Arc<Hardware>) {
         let lease = self.address();
         let context = Context {
             cmdline: parse_cmdline(cmdline),
@@ -217,7 +215,7 @@ impl Server {
     }
 
     /// Until its disk holds confirmed bootstrap data: user data and metadata.
-    fn run_installed(&self, machine: &TestMachine) -> (String, serde_json::Value) {
+    fn run_installed(&self, machine: &Hardware) -> (String, serde_json::Value) {
         let drive = self.config_drive(machine);
         let _lease = self.address();
         let invitation = parse_invitation(&drive.meta_data).unwrap().unwrap();
@@ -235,7 +233,7 @@ impl Server {
     }
 
     /// What Ironic has written behind the system.
-    fn config_drive(&self, machine: &TestMachine) -> Drive {
+    fn config_drive(&self, machine: &Hardware) -> Drive {
         let gpt = Gpt::parse(&machine.read(0, 1 << 20), SECTOR as u64)
             .unwrap()
             .unwrap();

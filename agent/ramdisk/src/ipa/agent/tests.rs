@@ -333,6 +333,17 @@ fn heartbeats_are_eager_at_first_and_then_within_the_timeout() {
 }
 
 #[test]
+fn heartbeats_are_fewer_while_a_job_runs() {
+    let mut line = Line::registered();
+    line.post(TOKEN, false, "deploy.execute_deploy_step", write_image());
+    line.wake_until(|a| matches!(a, Action::Beat { .. }));
+    let before = line.now;
+    line.send(Event::Beaten(Beaten::Accepted));
+    line.wake_until(|a| matches!(a, Action::Beat { .. }));
+    assert_eq!(line.now - before, BEAT_WORKING);
+}
+
+#[test]
 fn a_locked_node_is_tried_again_soon() {
     let mut line = Line::registered();
     line.wake_until(|a| matches!(a, Action::Beat { .. }));
