@@ -111,12 +111,20 @@ async fn nothing_typed_two_servers_become_ready(site: &Site) {
     site.say("ready");
 }
 
-async fn workers_are_ready(site: &Site, count: u32) {
+/// The deployment's own count may be of a machine that is gone already.
+async fn workers_are_ready(site: &Site, count: usize) {
+    let objects = &site.objects;
+    let ready = async || {
+        let deployment = objects.get("MachineDeployment", "lab-workers").await;
+        let workers = workers(objects).await;
+        deployment["status"]["readyReplicas"] == count
+            && workers.len() == count
+            && workers
+                .iter()
+                .all(|worker| condition(worker, "Ready") == "True")
+    };
     let what = format!("{count} workers ready");
-    let ready = |found: &Value| found["status"]["readyReplicas"] == count;
-    site.objects
-        .wait_for("MachineDeployment", "lab-workers", &what, ready)
-        .await;
+    objects.wait_until(&what, ready).await;
 }
 
 /// By a new server, by a person's number, and by a server's role.

@@ -11,8 +11,17 @@ use super::{
 /// After the first, the second failed deployment.
 const PAUSES: [Duration; 2] = [Duration::from_secs(20), Duration::from_mins(1)];
 
+/// Ironic's word for what its own restart has interrupted.
+const INTERRUPTED: &str = "can't be resumed by conductor";
+
 fn attempts(node: &Node) -> u64 {
     node.extra[EXTRA_ATTEMPT].as_u64().unwrap_or(0)
+}
+
+/// Of [`MOST_ATTEMPTS`]: one that a restart of the box has ended says nothing about the host.
+fn spent(node: &Node) -> u64 {
+    let error = node.last_error.as_deref().unwrap_or_default();
+    attempts(node).saturating_sub(u64::from(error.contains(INTERRUPTED)))
 }
 
 /// The next deployment, if this machine may be written to, is there, and has attempts left.
@@ -37,7 +46,7 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
     let attempt = if o.tries_anew(report) {
         1
     } else {
-        attempts(node) + 1
+        spent(node) + 1
     };
     if attempt > MOST_ATTEMPTS {
         return failed("installation", node);

@@ -486,6 +486,14 @@ fn a_failed_deployment_rests_is_tried_three_times_and_then_waits_for_a_person() 
     );
     let restarted = failed(3).with(|world| world.gave_up = Some("boot-0".into()));
     assert_eq!(restarted.outcome().1, first_deploy(1));
+    let by_the_box = failed(3).change_node(|node| {
+        node.last_error = Some("The deploying state can't be resumed by conductor box.".into());
+    });
+    assert_eq!(
+        by_the_box.outcome().1,
+        first_deploy(3),
+        "a restart of the box costs the host no attempt"
+    );
 }
 
 #[test]
