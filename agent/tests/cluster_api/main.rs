@@ -15,10 +15,14 @@ mod servers;
 mod site;
 mod workload;
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use common::isolated;
 use objects::Objects;
+use programs::{program, run};
 use serde_json::{Value, json};
 use site::Site;
 
@@ -55,6 +59,7 @@ fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
         async || {
             let site = Site::start(SITE, 0).await;
             nothing_typed_two_servers_become_ready(&site).await;
+            clusterctl_describes_it(&site);
             workers_come_and_go(&site).await;
             a_budget_holds_a_worker(&site).await;
             a_deleted_worker_is_replaced(&site).await;
@@ -109,6 +114,30 @@ async fn nothing_typed_two_servers_become_ready(site: &Site) {
     let told = async || site.workload().pod_network().await.as_deref() == Some("10.244.0.0/16");
     objects.wait_until("the pod network applied", told).await;
     site.say("ready");
+}
+
+/// As at any Metal3 site, each object available.
+fn clusterctl_describes_it(site: &Site) {
+    const BRANCHES: [char; 5] = [' ', '│', '├', '└', '─'];
+    let mut clusterctl = Command::new(program("clusterctl"));
+    clusterctl
+        .args(["describe", "cluster", "lab", "--kubeconfig"])
+        .arg(&site.kubeconfig)
+        .env("CLUSTERCTL_DISABLE_VERSIONCHECK", "true");
+    let said = run(&mut clusterctl);
+    for object in [
+        "Cluster default/lab ",
+        "Metal3Cluster default/lab ",
+        "KubeadmControlPlane default/lab-control-plane",
+        "MachineDeployment default/lab-workers",
+    ] {
+        let mut lines = said.lines();
+        assert!(
+            lines.any(|line| line.trim_start_matches(BRANCHES).starts_with(object)
+                && line.contains("True")),
+            "{object}:\n{said}"
+        );
+    }
 }
 
 /// The deployment's own count may be of a machine that is gone already.
@@ -219,10 +248,7 @@ async fn workers_are_upgraded_in_place(site: &Site) {
     objects
         .wait_until("the worker with the next version", async || {
             let workers = workers(objects).await;
-            let next = |machine: &Value| {
-                machine["spec"]["version"] == NEXT_VERSION && condition(machine, "Ready") == "True"
-            };
-            workers.len() == 1 && workers.iter().all(next)
+            workers.len() == 1 && workers.iter().all(is_next)
         })
         .await;
     let after = host_of(objects, &worker(objects).await).await;
@@ -275,10 +301,21 @@ async fn a_dead_server_is_replaced(site: &Site) {
 }
 
 async fn workers(objects: &Objects) -> Vec<Value> {
-    let label = "cluster.x-k8s.io/deployment-name";
+    labelled(objects, "cluster.x-k8s.io/deployment-name").await
+}
+
+async fn control_planes(objects: &Objects) -> Vec<Value> {
+    labelled(objects, "cluster.x-k8s.io/control-plane").await
+}
+
+async fn labelled(objects: &Objects, label: &str) -> Vec<Value> {
     let mut machines = objects.list("Machine").await;
     machines.retain(|machine| !machine["metadata"]["labels"][label].is_null());
     machines
+}
+
+fn is_next(machine: &Value) -> bool {
+    machine["spec"]["version"] == NEXT_VERSION && condition(machine, "Ready") == "True"
 }
 
 async fn worker(objects: &Objects) -> Value {
@@ -363,17 +400,11 @@ async fn a_lone_control_plane_is_upgraded_with_a_spare(site: &Site) {
         .await;
     objects
         .wait_until("the control plane on the spare alone", async || {
-            let mut machines = objects.list("Machine").await;
-            machines.retain(is_control_plane);
-            let next = |machine: &Value| {
-                machine["spec"]["version"] == NEXT_VERSION && condition(machine, "Ready") == "True"
-            };
-            machines.len() == 1 && machines.iter().all(next)
+            let control_planes = control_planes(objects).await;
+            control_planes.len() == 1 && control_planes.iter().all(is_next)
         })
         .await;
-    let mut machines = objects.list("Machine").await;
-    machines.retain(is_control_plane);
-    let host = host_of(objects, &machines[0]).await;
+    let host = host_of(objects, &control_planes(objects).await[0]).await;
     assert_eq!(host["metadata"]["name"], spare);
     objects
         .wait_until("the first one's host clean and free", async || {
@@ -382,10 +413,6 @@ async fn a_lone_control_plane_is_upgraded_with_a_spare(site: &Site) {
         .await;
     workers_are_ready(site, 1).await;
     site.say("control plane upgraded");
-}
-
-fn is_control_plane(machine: &Value) -> bool {
-    !machine["metadata"]["labels"]["cluster.x-k8s.io/control-plane"].is_null()
 }
 
 async fn a_deleted_cluster_gives_its_hosts_back(site: &Site, count: usize) {

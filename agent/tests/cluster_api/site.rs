@@ -51,6 +51,7 @@ const MANAGERS: [(&str, &str, u16); 3] = [
 pub struct Site {
     pub objects: Objects,
     pub servers: Servers,
+    pub kubeconfig: PathBuf,
     since: Instant,
     _daemons: Vec<Daemon>,
     _dir: tempfile::TempDir,
@@ -84,6 +85,7 @@ impl Site {
         let site = Self {
             objects,
             servers,
+            kubeconfig: kubeconfig(&paths),
             since,
             _daemons: daemons,
             _dir: dir,

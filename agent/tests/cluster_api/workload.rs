@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use crate::{
     objects::Objects,
     programs::{Daemon, ip, listens, program, run},
+    site::documents,
 };
 
 /// The running cluster.
@@ -182,15 +183,6 @@ fn check_commands(config: &Value) {
     for command in config["runcmd"].as_array().unwrap() {
         run(Command::new("sh").args(["-n", "-c", command.as_str().unwrap()]));
     }
-}
-
-fn documents(path: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(path).unwrap();
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-    documents
-        .into_iter()
-        .filter(|document| !document.is_null())
-        .collect()
 }
 
 /// Name, and what the kubelet is told.

@@ -42,6 +42,12 @@ pub const KUBE_PROGRAMS: &[GoProgram] = &[
         ],
     },
     GoProgram {
+        module: "cluster-api",
+        package: "sigs.k8s.io/cluster-api/cmd/clusterctl",
+        name: "usr/bin/clusterctl",
+        links: &[],
+    },
+    GoProgram {
         module: "containers",
         package: "./cmd/await",
         name: "usr/lib/firstlight/await",

@@ -13,6 +13,7 @@ use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
 use qemu_tests::figures;
 use qemu_tests::registry;
 use qemu_tests::scene::{Scene, host_in};
+use qemu_tests::site::NAME;
 
 /// Of the image that the site's own people push.
 const OWN_IMAGE: &str = "apps/web:1";
@@ -27,6 +28,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     figures::CLUSTER_BOX_MEMORY.record(scene.box_memory()?)?;
     figures::CLUSTER_AGENT_MEMORY.record(scene.agent_memory()?)?;
 
+    described(scene)?;
     let cluster = Cluster::connect(scene)?;
     registry::copy(&scene.box_ssh(), "kubernetes/coredns", OWN_IMAGE)?;
     scene.tell("an image was pushed to the box's registry");
@@ -79,6 +81,19 @@ fn first_nodes_ready(scene: &mut Scene<'_>, power_on: Instant) -> Result<Cluster
         figure.record_time(phase.get().context("a phase was not seen")?)?;
     }
     Ok(made)
+}
+
+/// As a person at the box asks; agent/tests/cluster_api looks closer.
+fn described(scene: &Scene<'_>) -> Result<()> {
+    let said = scene
+        .box_ssh()
+        .run(&format!("clusterctl describe cluster {NAME}"))?;
+    ensure!(
+        said.contains(&format!("Cluster default/{NAME} ")),
+        "clusterctl does not know it: {said}"
+    );
+    scene.tell(format!("clusterctl describes the cluster:\n{said}"));
+    Ok(())
 }
 
 fn machine(cluster: &ClusterStatus, control_plane: bool) -> Result<&ClusterMachine> {
