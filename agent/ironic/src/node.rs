@@ -1,5 +1,7 @@
 //! Nodes: `/v1/nodes`.
 
+use std::net::SocketAddr;
+
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -43,9 +45,10 @@ pub struct Node {
 }
 
 impl Node {
-    /// A ramdisk has announced itself since the last power action.
-    pub fn has_agent(&self) -> bool {
-        self.driver_internal_info["agent_url"].is_string()
+    /// Where its ramdisk listens, if one has announced itself since the last power action.
+    pub fn agent(&self) -> Option<SocketAddr> {
+        let url = self.driver_internal_info["agent_url"].as_str()?;
+        url.strip_prefix("https://")?.parse().ok()
     }
 
     pub fn has_image(&self) -> bool {

@@ -270,7 +270,7 @@ async fn give_up(client: &Client, ramdisk: &Ramdisk) {
     assert!(known.token.is_some(), "`deleted` wipes the token");
     // Accepted is not processed: Ironic drops a heartbeat that meets a busy node.
     let heard = async {
-        while !settled(client, UUID).await.unwrap().has_agent() {
+        while settled(client, UUID).await.unwrap().agent().is_none() {
             ramdisk.heartbeat(&known).await.unwrap();
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
@@ -345,7 +345,7 @@ async fn whole_life(client: &Client) {
             .starts_with("1.")
     );
     remove_leftovers(client).await;
-    let ramdisk = Ramdisk::new(client.clone(), MAC, "172.22.0.77");
+    let ramdisk = Ramdisk::new(client.clone(), MAC, "172.22.0.77:9999".parse().unwrap());
     enroll(client, &ramdisk).await;
     inspect(client, &ramdisk).await;
     deploy(client).await;

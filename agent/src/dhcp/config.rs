@@ -72,7 +72,10 @@ mod tests {
             "192.168.1.254/24",
             "10.128.0.5/9",
         ] {
-            let site = parse_site(format!("provisioning: {{address: {address}}}")).unwrap();
+            let site = parse_site(format!(
+                "cluster: none\nprovisioning: {{address: {address}}}"
+            ))
+            .unwrap();
             let config = dhcp_config(&site, Mode::Proxy).unwrap();
             let range = site.provisioning.range;
             assert_eq!(

@@ -1,5 +1,7 @@
 //! One action, carried out on Ironic. Each may be repeated: what was done before is no error.
 
+use std::{net::SocketAddr, time::Duration};
+
 use firstlight_api::{
     bmh::{BareMetalHost, Image},
     report::Report,
@@ -14,7 +16,10 @@ use firstlight_netboot::MacAddr;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    net::TcpStream,
+    sync::{mpsc, oneshot},
+};
 
 use super::{
     bootstrap::{self, Reading, Secrets, Subject},
@@ -24,6 +29,9 @@ use super::{
     ssh::Keys,
     wish::{Data, Install},
 };
+
+/// For a ramdisk to take a connection; its kernel does that, however busy it is.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// Why an action was not done.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +50,8 @@ pub struct Task {
     pub mac: MacAddr,
     pub name: String,
     pub report: Option<Report>,
+    /// Where its ramdisk listens.
+    pub ramdisk: Option<SocketAddr>,
     pub object: Option<BareMetalHost>,
     /// What the disk holds already, for an adoption.
     pub holds: Option<Image>,
@@ -226,6 +236,7 @@ async fn deploy(
     disks: &str,
     install: &Install,
 ) -> Result<(), ActionError> {
+    answers(task).await?;
     let drive = drive(task, node, &install.data).await?;
     // The marks come first: an attempt that was begun counts, and its disks are ours, whatever happens next.
     let patches = [
@@ -238,6 +249,23 @@ async fn deploy(
     client.patch_node(node, &patches).await?;
     let target = ProvisionTarget::Active(drive);
     Ok(client.provision(node, &target).await?)
+}
+
+/// A server that was switched off a moment ago is still believed to be there. Ironic would try for a while, and an attempt
+/// would be spent.
+async fn answers(task: &Task) -> Result<(), ActionError> {
+    let Some(address) = task.ramdisk else {
+        return Ok(());
+    };
+    let connected = tokio::time::timeout(ANSWER_TIME, TcpStream::connect(address)).await;
+    if matches!(connected, Ok(Ok(_))) {
+        return Ok(());
+    }
+    Err(ActionError::Other(Problem {
+        what: format!("its ramdisk does not answer at {address}"),
+        next: "if the server is off, start it from the network: the installation begins by itself"
+            .to_owned(),
+    }))
 }
 
 async fn drive(task: &Task, node: &str, data: &Data) -> Result<ConfigDrive, ActionError> {

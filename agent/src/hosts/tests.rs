@@ -5,7 +5,7 @@ mod life;
 mod live;
 
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -254,6 +254,9 @@ fn controller(
 /// A server in its ramdisk: reports, does as it is told, and heartbeats.
 struct Server {
     ramdisk: Ramdisk,
+    /// What takes its connections; nobody reads them.
+    door: Option<std::net::TcpListener>,
+    address: SocketAddr,
     boot_id: String,
     signatures: Vec<String>,
     lookup: LookupState,
@@ -264,9 +267,12 @@ struct Server {
 
 impl Server {
     fn new(client: firstlight_ironic::Client) -> Self {
-        let ramdisk = Ramdisk::new(client, MAC, "172.22.0.77");
+        let door = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = door.local_addr().unwrap();
         Self {
-            ramdisk,
+            ramdisk: Ramdisk::new(client, MAC, address),
+            door: Some(door),
+            address,
             boot_id: "boot-1".into(),
             signatures: vec![],
             lookup: LookupState::NotAsked,
@@ -652,6 +658,32 @@ async fn a_power_cut_of_the_server_in_the_middle_starts_its_deployment_over() {
     site.wait_for("provisioned", |host| host.state == HostState::Provisioned)
         .await;
     assert_eq!(site.ironic.deploys(&node()), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_was_switched_off_a_moment_ago_costs_no_attempt() {
+    let mut site = Site::start(free_port().await).await;
+    site.ironic_comes_up();
+    let mut server = Server::new(site.ironic.client());
+    server.door = None;
+    server.until(&mut site, ProvisionState::Available).await;
+    let silent = async {
+        loop {
+            server.step(&site.fleet).await;
+            let problem = site.host().and_then(|host| host.problem);
+            if problem.is_some_and(|problem| problem.what.contains("does not answer")) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), silent)
+        .await
+        .expect("the page says that it is silent");
+    assert_eq!(site.ironic.deploys(&node()), 0);
+    server.door = Some(std::net::TcpListener::bind(server.address).unwrap());
+    server.until(&mut site, ProvisionState::DeployWait).await;
+    assert_eq!(site.ironic.deploys(&node()), 1);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use firstlight_api::site::{SiteConfig, parse_site};
+use firstlight_api::site::{ClusterChoice, SiteConfig, parse_site};
 use firstlight_api::status::SiteStatus;
 
 use super::accel::{choose_accel, file_of_image};
@@ -244,6 +244,10 @@ fn load_site(image: &Path) -> Result<SiteConfig> {
 
 fn plan_wire(site: &SiteConfig, capture: Option<PathBuf>) -> WireSpec {
     let address = site.provisioning.address;
+    let pods = match &site.cluster {
+        ClusterChoice::Generated(cluster) => Some(cluster.pod_cidr),
+        ClusterChoice::None | ClusterChoice::Manual => None,
+    };
     let taken = |candidate: Ipv4Addr| {
         let host = site
             .hosts
@@ -258,7 +262,7 @@ fn plan_wire(site: &SiteConfig, capture: Option<PathBuf>) -> WireSpec {
         .find(|&candidate| !taken(candidate))
         .unwrap_or(address.last_host());
     WireSpec {
-        site: Site::new(address.network(), address.prefix()),
+        site: Site::new(address.network(), address.prefix()).with_pods(pods),
         host_address,
         capture,
     }

@@ -83,7 +83,7 @@ fn first_nodes_ready(scene: &mut Scene<'_>, power_on: Instant) -> Result<Cluster
     Ok(made)
 }
 
-/// As a person at the box asks; agent/tests/cluster_api looks closer.
+/// As a person at the box asks; `agent/tests/cluster_api` looks closer.
 fn described(scene: &Scene<'_>) -> Result<()> {
     let said = scene
         .box_ssh()

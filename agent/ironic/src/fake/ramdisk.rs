@@ -1,5 +1,7 @@
 //! The ramdisk's three calls to Ironic, without a machine behind them. Works with the fake and with a live Ironic.
 
+use std::net::SocketAddr;
+
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,8 +12,8 @@ use crate::{Client, ClientError};
 pub struct Ramdisk {
     client: Client,
     mac: String,
-    /// The address it says it has.
-    address: String,
+    /// Where it says that it listens.
+    address: SocketAddr,
 }
 
 /// What lookup and `continue_inspection` hand out.
@@ -49,18 +51,18 @@ impl From<Wire> for LookupAnswer {
 }
 
 impl Ramdisk {
-    pub fn new(client: Client, mac: &str, address: &str) -> Self {
+    pub fn new(client: Client, mac: &str, address: SocketAddr) -> Self {
         Self {
             client,
             mac: mac.to_owned(),
-            address: address.to_owned(),
+            address,
         }
     }
 
     /// An inventory of one NIC and one disk of 8 GiB.
     pub fn inventory(&self) -> Value {
         json!({
-            "interfaces": [{"name": "eth0", "mac_address": self.mac, "ipv4_address": self.address, "has_carrier": true}],
+            "interfaces": [{"name": "eth0", "mac_address": self.mac, "ipv4_address": self.address.ip(), "has_carrier": true}],
             "cpu": {"architecture": "x86_64", "count": 2, "model_name": "QEMU Virtual CPU"},
             "memory": {"total": 1_073_741_824_u64, "physical_mb": 1024},
             "disks": [{"name": "/dev/vda", "model": "", "size": 8_589_934_592_u64, "rotational": true}],
@@ -91,7 +93,7 @@ impl Ramdisk {
 
     pub async fn heartbeat(&self, known: &LookupAnswer) -> Result<(), ClientError> {
         let body = json!({
-            "callback_url": format!("https://{}:9999", self.address), "agent_token": known.token, "agent_version": "11.0.0",
+            "callback_url": format!("https://{}", self.address), "agent_token": known.token, "agent_version": "11.0.0",
             "agent_verify_ca": null,
         });
         self.client

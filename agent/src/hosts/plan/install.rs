@@ -116,7 +116,7 @@ pub(super) fn deploying(o: &Observed, node: &Node) -> Plan {
     }
     match o.phase {
         Some(phase) => writing(o, phase, plan),
-        None if node.has_agent() => Plan {
+        None if node.agent().is_some() => Plan {
             step: "preparing".to_owned(),
             ..plan
         },

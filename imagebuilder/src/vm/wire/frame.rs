@@ -4,6 +4,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use firstlight_api::site::Ipv4Network;
+
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
@@ -19,6 +21,8 @@ const UDP: u8 = 17;
 pub struct Site {
     network: Ipv4Addr,
     prefix: u8,
+    /// Of the cluster: its nodes send packets between pods to each other as they are.
+    pods: Option<Ipv4Network>,
 }
 
 impl Site {
@@ -27,7 +31,13 @@ impl Site {
         Self {
             network,
             prefix: prefix.min(32),
+            pods: None,
         }
+    }
+
+    #[must_use]
+    pub fn with_pods(self, pods: Option<Ipv4Network>) -> Self {
+        Self { pods, ..self }
     }
 
     pub fn prefix(self) -> u8 {
@@ -47,6 +57,11 @@ impl Site {
             || address.is_broadcast()
             || address.is_multicast()
             || address.is_link_local()
+    }
+
+    fn has_pod(self, address: Ipv4Addr) -> bool {
+        self.pods
+            .is_some_and(|pods| (pods.first()..=pods.last()).contains(&address))
     }
 }
 
@@ -182,7 +197,8 @@ impl Ipv4Header {
 
 fn ipv4_leak(packet: &[u8], site: Site) -> Option<String> {
     let header = Ipv4Header::parse(packet)?;
-    if site.permits_v4(header.target) && site.permits_v4(header.source) {
+    let inside = |address| site.permits_v4(address) || site.has_pod(address);
+    if inside(header.target) && inside(header.source) {
         return None;
     }
     let protocol = match header.protocol {

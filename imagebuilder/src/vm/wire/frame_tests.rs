@@ -64,6 +64,17 @@ fn a_packet_from_a_foreign_address_is_a_leak() {
 }
 
 #[test]
+fn pods_of_the_site_talk_to_each_other_and_to_nobody_outside() {
+    let with_pods = site().with_pods(Some(Ipv4Network::around([10, 244, 0, 0].into(), 16)));
+    let packet = |target| udp([10, 244, 0, 2], target, (53, 53), &[]);
+    let between_nodes = packet([10, 244, 1, 2]);
+    assert_eq!(leak(&between_nodes, with_pods), None);
+    assert!(leak(&between_nodes, site()).is_some());
+    assert!(leak(&packet([1, 1, 1, 1]), with_pods).is_some());
+    assert!(leak(&arp([172, 22, 0, 5], [10, 244, 1, 2]), with_pods).is_some());
+}
+
+#[test]
 fn asking_for_a_foreign_address_by_arp_is_a_leak() {
     let text = leak(&arp([172, 22, 0, 5], [10, 0, 2, 2]), site()).unwrap();
     assert!(text.ends_with("ARP for 10.0.2.2"), "{text}");
