@@ -85,8 +85,7 @@ impl Default for SiteConfig {
             range: AddressRange::derived_from(&address),
             address,
         };
-        let cluster =
-            ClusterConfig::usual(&provisioning, &[]).filter(|_| cluster::CLUSTER_BY_DEFAULT);
+        let cluster = ClusterConfig::usual(&provisioning, &[]);
         Self {
             name: HostName::parse("firstlight").expect("`firstlight` is a host name"),
             provisioning,

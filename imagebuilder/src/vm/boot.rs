@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use firstlight_api::status::{DhcpMode, HostState, SiteStatus};
+use firstlight_api::status::{ClusterStatus, DhcpMode, HostState, SiteStatus};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
@@ -38,10 +38,10 @@ pub struct BootArgs {
     /// Memory of the box in MiB
     #[arg(long, value_name = "MIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1024..))]
     memory: u32,
-    /// Memory of each server in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(256..))]
+    /// Memory of each server in MiB; kubeadm makes no control plane in less than 1700
+    #[arg(long, value_name = "MIB", default_value_t = 2560, value_parser = clap::value_parser!(u32).range(256..))]
     server_memory: u32,
-    /// Print what the box and the servers do, until all servers run
+    /// Print what the box and the servers do, until all servers run and are nodes of the site's cluster, if it has one
     #[arg(long)]
     follow: bool,
     /// Port of 127.0.0.1 for the box's page; without it any free one
@@ -239,7 +239,8 @@ impl<'a> Session<'a> {
             .iter()
             .filter(|host| host.state == HostState::Running)
             .count();
-        if !self.done && status.ready && self.waiting.is_empty() && running >= self.servers.len() {
+        let all_run = self.waiting.is_empty() && running >= self.servers.len();
+        if !self.done && status.ready && all_run && status.clusters.iter().all(is_complete) {
             self.done = true;
             self.say(
                 "",
@@ -288,6 +289,11 @@ impl<'a> Session<'a> {
             self.started.elapsed().as_secs_f64()
         );
     }
+}
+
+fn is_complete(cluster: &ClusterStatus) -> bool {
+    let ready = (cluster.control_planes_ready, cluster.workers_ready);
+    ready == (cluster.control_planes_wanted, cluster.workers_wanted)
 }
 
 /// Reads the status in the background, because a box that is still booting answers late and Ctrl-C must not wait for it.

@@ -4,9 +4,6 @@ use std::{fmt, net::Ipv4Addr, str::FromStr};
 
 use super::{ProvisioningConfig, ValueError};
 
-/// What an empty `site.yaml` means. The one switch: with `true` every site gets a cluster unless it says `cluster: none`.
-pub const CLUSTER_BY_DEFAULT: bool = false;
-
 /// What the installed servers are for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterChoice {

@@ -44,7 +44,7 @@ pub struct SiteSpec {
     cluster: Option<ClusterKey>,
 }
 
-/// The Kubernetes cluster made of the installed servers. Default: none.
+/// The Kubernetes cluster made of the installed servers. Default: one control plane, all others are workers.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 #[allow(dead_code, reason = "read by schemars only")]

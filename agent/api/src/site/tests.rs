@@ -48,7 +48,8 @@ fn a_full_file_is_read_whole() {
     let text = format!(
         "name: lab\r\nprovisioning:\r\n  interface: 52-54-00-AA-BB-CC\r\n  address: 10.0.0.1/16\r\n  \
          range: 10.0.1.0 - 10.0.2.255\r\ninstall: never\r\nsshKeys: ['{KEY}']\r\nhosts:\r\n- mac: 52:54:00:12:34:56\r\n  \
-         name: n1\r\n  address: 10.0.0.21\r\n  install: wipe\r\n  role: control-plane\r\n- {{mac: 52:54:00:12:34:57}}\r\n"
+         name: n1\r\n  address: 10.0.0.21\r\n  install: wipe\r\n  role: control-plane\r\n- {{mac: 52:54:00:12:34:57}}\r\n\
+         cluster: manual\r\n"
     );
     let site = parse_site(text).unwrap();
     let (n1, other) = (
@@ -83,7 +84,7 @@ fn a_full_file_is_read_whole() {
                 role: HostRole::Any,
             },
         ],
-        cluster: ClusterChoice::None,
+        cluster: ClusterChoice::Manual,
     };
     assert_eq!(site, expected);
     assert_eq!(site.install_policy(n1), InstallPolicy::Wipe);

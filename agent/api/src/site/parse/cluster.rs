@@ -5,7 +5,6 @@ use std::net::Ipv4Addr;
 use super::{Fields, Walk};
 use crate::site::{
     ClusterChoice, ClusterConfig, ControlPlanes, Ipv4Network, SiteConfig, ValueError, Workers,
-    cluster::CLUSTER_BY_DEFAULT,
     schema,
     yaml::{Node, Place, Value},
 };
@@ -24,7 +23,7 @@ impl Walk {
     ) -> ClusterChoice {
         let node = match fields.get("cluster") {
             Some(node) if !matches!(node.value, Value::Null) => node,
-            _ if !CLUSTER_BY_DEFAULT || !fits => return ClusterChoice::None,
+            _ if !fits => return ClusterChoice::None,
             _ => {
                 let place = fields.get("provisioning").map_or(root, |node| node.place);
                 return self.generated(site, &Fields::new(), place, fits);
