@@ -542,7 +542,7 @@ impl Actor {
                 mac: *mac,
                 name: record.name.clone(),
                 report: record.report.as_ref().map(|(report, _)| report.clone()),
-                ramdisk: record.node.as_ref().and_then(Node::agent),
+                ramdisk: record.ramdisk_listens(),
                 object: record.object.clone(),
                 holds: record
                     .ledger

@@ -1,7 +1,11 @@
 //! What the controller remembers of one host between two looks. All of it may be lost at any time, except the ledger,
 //! which is on the disk before anything is done that it is about.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use firstlight_api::{
     bmh::{BareMetalHost, Image},
@@ -153,6 +157,13 @@ impl Record {
         // Its firmware ran again: what answered before does not any more.
         self.ssh_answered = None;
         self.report = Some((report, now));
+    }
+
+    /// At the address of its last report: Ironic may remember an older one.
+    pub fn ramdisk_listens(&self) -> Option<SocketAddr> {
+        let (report, _) = self.report.as_ref()?;
+        let port = self.node.as_ref()?.agent()?.port();
+        Some(SocketAddr::new(report.address.parse().ok()?, port))
     }
 
     pub fn progressed(&mut self, progress: Progress, now: Duration) {
