@@ -314,8 +314,11 @@ async fn labelled(objects: &Objects, label: &str) -> Vec<Value> {
     machines
 }
 
+/// Cluster API writes a machine's conditions a moment before its provider ID.
 fn is_next(machine: &Value) -> bool {
-    machine["spec"]["version"] == NEXT_VERSION && condition(machine, "Ready") == "True"
+    machine["spec"]["version"] == NEXT_VERSION
+        && condition(machine, "Ready") == "True"
+        && machine["spec"]["providerID"].is_string()
 }
 
 async fn worker(objects: &Objects) -> Value {
