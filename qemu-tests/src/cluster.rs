@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use firstlight_api::status::{ClusterStatus, SiteStatus};
-use imagebuilder::vm::lab::{BoxSpec, ServerSpec};
+use imagebuilder::vm::lab::{BoxSpec, NODE_MEMORY_MIB, ServerSpec};
 use imagebuilder::vm::{DiskBus, Firmware, NicModel};
 
 use crate::scene::Scene;
@@ -14,14 +14,12 @@ use crate::ssh::Ssh;
 
 const KUBECONFIG: &str = "/run/workload.kubeconfig";
 const PORT: u16 = 8080;
-/// kubeadm refuses a control plane with less than 1700 MB.
-const NODE_MIB: u32 = 2560;
 
 /// A blank server with enough memory for a node. Its devices are those that cost an emulator least; the others have their own
 /// stories.
 pub fn node_server(number: u8, firmware: Firmware) -> ServerSpec {
     ServerSpec {
-        memory_mib: NODE_MIB,
+        memory_mib: NODE_MEMORY_MIB,
         nic: NicModel::Virtio,
         bus: DiskBus::Virtio,
         ..ServerSpec::blank(number, firmware)

@@ -142,7 +142,7 @@ impl World {
         let network = self.site.provisioning.network();
         let inside = |ip: &str| {
             ip.parse::<std::net::Ipv4Addr>()
-                .is_ok_and(|ip| (network.first()..=network.last()).contains(&ip))
+                .is_ok_and(|ip| network.contains(ip))
         };
         let mut found: Vec<_> = nics.iter().filter(|nic| inside(&nic.ip)).collect();
         found.sort_by_key(|nic| !nic.pxe);

@@ -17,7 +17,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 
 use super::follow::changes;
-use super::lab::{BoxSpec, Lab, LabSpec, ServerDisk, ServerSpec, read_status};
+use super::lab::{BoxSpec, Lab, LabSpec, NODE_MEMORY_MIB, ServerDisk, ServerSpec, read_status};
 use super::machine::Vm;
 use super::qemu::{Accel, Firmware};
 use crate::UsageError;
@@ -39,7 +39,7 @@ pub struct BootArgs {
     #[arg(long, value_name = "MIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1024..))]
     memory: u32,
     /// Memory of each server in MiB; kubeadm makes no control plane in less than 1700
-    #[arg(long, value_name = "MIB", default_value_t = 2560, value_parser = clap::value_parser!(u32).range(256..))]
+    #[arg(long, value_name = "MIB", default_value_t = NODE_MEMORY_MIB, value_parser = clap::value_parser!(u32).range(256..))]
     server_memory: u32,
     /// Print what the box and the servers do, until all servers run and are nodes of the site's cluster, if it has one
     #[arg(long)]

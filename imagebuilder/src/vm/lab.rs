@@ -20,6 +20,9 @@ use super::qemu::{
 use super::wire::{Mac, Site, Wire, WireSpec};
 use crate::build::settings::find_cache;
 
+/// For a server that becomes a node: kubeadm refuses a control plane with less than 1700 MB.
+pub const NODE_MEMORY_MIB: u32 = 2560;
+
 /// What a lab is made for.
 #[derive(Clone, Debug, Default)]
 pub struct LabSpec {

@@ -124,6 +124,10 @@ impl Ipv4Network {
         Ipv4Addr::from_bits(self.first.to_bits() | host_bits)
     }
 
+    pub fn contains(&self, address: Ipv4Addr) -> bool {
+        self.first <= address && address <= self.last()
+    }
+
     pub fn overlaps(&self, other: &Self) -> bool {
         self.first <= other.last() && other.first <= self.last()
     }

@@ -453,7 +453,7 @@ fn addresses(host: &Host, world: &World) -> Vec<MachineAddress> {
         // The one that other machines use comes first.
         let inside = |ip: &str| {
             ip.parse::<std::net::Ipv4Addr>()
-                .is_ok_and(|ip| (site.first()..=site.last()).contains(&ip))
+                .is_ok_and(|ip| site.contains(ip))
         };
         nics.sort_by_key(|nic| (!nic.pxe, !inside(&nic.ip)));
         addresses.extend(nics.iter().map(|nic| address("InternalIP", &nic.ip)));

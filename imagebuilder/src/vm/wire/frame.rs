@@ -19,8 +19,7 @@ const UDP: u8 = 17;
 /// The network that machines on the wire may talk to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    network: Ipv4Addr,
-    prefix: u8,
+    network: Ipv4Network,
     /// Of the cluster: its nodes send packets between pods to each other as they are.
     pods: Option<Ipv4Network>,
 }
@@ -29,8 +28,7 @@ impl Site {
     /// `network`/`prefix`; host bits are ignored.
     pub fn new(network: Ipv4Addr, prefix: u8) -> Self {
         Self {
-            network,
-            prefix: prefix.min(32),
+            network: Ipv4Network::around(network, prefix.min(32)),
             pods: None,
         }
     }
@@ -41,14 +39,11 @@ impl Site {
     }
 
     pub fn prefix(self) -> u8 {
-        self.prefix
+        self.network.prefix()
     }
 
     pub fn contains(self, address: Ipv4Addr) -> bool {
-        let mask = u32::MAX
-            .checked_shl(32 - u32::from(self.prefix))
-            .unwrap_or(0);
-        address.to_bits() & mask == self.network.to_bits() & mask
+        self.network.contains(address)
     }
 
     fn permits_v4(self, address: Ipv4Addr) -> bool {
@@ -60,8 +55,7 @@ impl Site {
     }
 
     fn has_pod(self, address: Ipv4Addr) -> bool {
-        self.pods
-            .is_some_and(|pods| (pods.first()..=pods.last()).contains(&address))
+        self.pods.is_some_and(|pods| pods.contains(address))
     }
 }
 

@@ -23,7 +23,6 @@ impl Walk {
     ) -> ClusterChoice {
         let node = match fields.get("cluster") {
             Some(node) if !matches!(node.value, Value::Null) => node,
-            _ if !fits => return ClusterChoice::None,
             _ => {
                 let place = fields.get("provisioning").map_or(root, |node| node.place);
                 return self.generated(site, &Fields::new(), place, fits);
