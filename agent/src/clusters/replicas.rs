@@ -3,6 +3,7 @@
 use firstlight_api::{
     bmh::ProvisioningState,
     capi::{self, Replicated},
+    object::Meta,
     site::{ClusterConfig, HostRole, Workers},
 };
 use serde_json::json;
@@ -10,7 +11,7 @@ use serde_json::json;
 use super::{NAMESPACE, render};
 use crate::machines::{
     Action, Kind, Steps, is_left_alone,
-    world::{Host, HostExt, Key, World, is_control_plane},
+    world::{Host, HostExt, Key, World, is_control_plane, owner_name},
 };
 
 /// The count that the agent wrote last: a `spec.replicas` that differs from it is a person's.
@@ -37,7 +38,7 @@ pub fn wanted(world: &World, config: &ClusterConfig, cluster: &str) -> Counts {
 
 fn all_workers(world: &World, cluster: &str, control_planes: u32) -> u32 {
     let (mut have_control_planes, mut workers) = (0, 0);
-    // Free hosts by what they may become.
+    // Unclaimed hosts by what they may become.
     let (mut only_control, mut only_worker, mut any) = (0, 0, 0);
     let hosts = world
         .hosts
@@ -50,7 +51,7 @@ fn all_workers(world: &World, cluster: &str, control_planes: u32) -> u32 {
             Some(Claim::Worker) => {
                 workers += u32::from(matches!(role, HostRole::Any | HostRole::Worker));
             }
-            None if !is_free(host) => {}
+            None if !joins(host) => {}
             None => match role {
                 HostRole::ControlPlane => only_control += 1,
                 HostRole::Worker => only_worker += 1,
@@ -84,16 +85,38 @@ fn claimed_as(world: &World, cluster: &str, host: &Host) -> Option<Claim> {
     })
 }
 
-fn is_free(host: &Host) -> bool {
+/// Nobody has another use for it, and nothing is wrong with it.
+fn is_unused(host: &Host) -> bool {
     host.spec.consumer_ref.is_none()
         && !host.spec.has_wish()
         && !host.spec.externally_provisioned
         && !host.metadata.is_deleting()
         && !is_left_alone(host)
         && host.status.error_message.is_empty()
+}
+
+fn is_free(host: &Host) -> bool {
+    is_unused(host)
         && matches!(
             host.state(),
             ProvisioningState::Available | ProvisioningState::Ready
+        )
+}
+
+/// It is free or will be, once it is registered, inspected, cleaned, or has the image on its disk. Its machine is made
+/// meanwhile, so that neither waits for the other afterwards.
+fn joins(host: &Host) -> bool {
+    use ProvisioningState as S;
+    is_unused(host)
+        && matches!(
+            host.state(),
+            S::Registering
+                | S::Inspecting
+                | S::Preparing
+                | S::Available
+                | S::Ready
+                | S::Provisioning
+                | S::Deprovisioning
         )
 }
 
@@ -118,13 +141,43 @@ pub fn plan(world: &World, config: &ClusterConfig, cluster: &str) -> Vec<Steps> 
             .get(&control_plane)
             .and_then(|found| set(Kind::ControlPlane, found, counts.control_planes)),
     );
-    plan.extend(
-        world
-            .deployments
-            .get(&workers)
-            .and_then(|found| set(Kind::Deployment, found, counts.workers)),
-    );
+    if let Some(found) = world.deployments.get(&workers)
+        && let Some(mut steps) = set(Kind::Deployment, found, counts.workers)
+    {
+        let surplus = found
+            .spec
+            .replicas
+            .unwrap_or(0)
+            .saturating_sub(counts.workers);
+        steps.splice(0..0, waiting(world, &workers, surplus));
+        plan.push(steps);
+    }
     plan
+}
+
+/// Machines without a host, marked to go before one that is being installed: to Cluster API both only lack a node.
+fn waiting<'a>(world: &'a World, owner: &'a Key, count: u32) -> impl Iterator<Item = Action> + 'a {
+    world
+        .metal3_machines
+        .values()
+        .filter(|machine| {
+            let meta = &machine.metadata;
+            meta.namespace == owner.namespace && owner_name(meta) == Some(&owner.name)
+        })
+        .filter(|machine| world.host_of(machine).is_none())
+        .filter_map(|machine| world.owner_machine(machine))
+        .filter(|machine| !machine.metadata.is_deleting())
+        .take(count as usize)
+        .map(|machine| goes_first(&machine.metadata, "no host is left for it"))
+}
+
+fn goes_first(machine: &Meta, why: &str) -> Action {
+    Action::Patch {
+        kind: Kind::Machine,
+        key: Key::of(machine),
+        version: None,
+        patch: json!({"metadata": {"annotations": {capi::DELETE_MACHINE_ANNOTATION: why}}}),
+    }
 }
 
 fn set(kind: Kind, object: &Replicated, wanted: u32) -> Option<Steps> {
@@ -156,14 +209,10 @@ fn leaving(world: &World, cluster: &str) -> impl Iterator<Item = Steps> {
             let key = Key::new(&host.metadata.namespace, host.consumer()?);
             let machine = world.owner_machine(world.metal3_machines.get(&key)?)?;
             let meta = &machine.metadata;
-            let said = meta.annotations.contains_key(capi::DELETE_MACHINE_ANNOTATION);
-            (!said && !meta.is_deleting()).then(|| {
-                vec![Action::Patch {
-                    kind: Kind::Machine,
-                    key: Key::of(meta),
-                    version: None,
-                    patch: json!({"metadata": {"annotations": {capi::DELETE_MACHINE_ANNOTATION: "its host has another role"}}}),
-                }]
-            })
+            let said = meta
+                .annotations
+                .contains_key(capi::DELETE_MACHINE_ANNOTATION);
+            (!said && !meta.is_deleting())
+                .then(|| vec![goes_first(meta, "its host has another role")])
         })
 }

@@ -214,11 +214,25 @@ fn workers_follow_the_hosts() {
             2,
         ),
         (
-            "not yet available",
+            "on their way",
             "cluster: {}",
             vec![
                 ("n1", "any", p, Some("cp")),
-                ("n2", "any", "inspecting", None),
+                ("n2", "any", "registering", None),
+                ("n3", "any", "inspecting", None),
+                ("n4", "any", "provisioning", None),
+                ("n5", "any", "deprovisioning", None),
+            ],
+            4,
+        ),
+        (
+            "nobody's, or another's",
+            "cluster: {}",
+            vec![
+                ("n1", "any", p, Some("cp")),
+                ("n2", "any", "unmanaged", None),
+                ("n3", "any", "deleting", None),
+                ("n4", "any", "externally provisioned", None),
             ],
             0,
         ),
@@ -300,6 +314,45 @@ fn the_machine_on_a_host_that_leaves_goes_first() {
     assert!(
         matches!(&plan[..], [steps] if matches!(&steps[..], [Action::Patch { kind: Kind::Machine, key, .. }] if key.name == "w1")),
         "{plan:?}"
+    );
+}
+
+#[test]
+fn a_machine_without_a_host_goes_first() {
+    let site = site("cluster: {}");
+    let config = config(&site);
+    let mut world = world(
+        site,
+        &[
+            ("n1", "any", "provisioned", Some("cp")),
+            ("n2", "any", "provisioning", Some("w1")),
+            ("gone", "any", "available", Some("w2")),
+        ],
+    );
+    world.hosts.remove(&Key::new(NAMESPACE, "gone"));
+    for machine in world.metal3_machines.values_mut() {
+        let labels = &mut machine.metadata.labels;
+        labels.insert(
+            firstlight_api::capi::DEPLOYMENT_LABEL.into(),
+            "firstlight-workers".into(),
+        );
+    }
+    let found = deployment(2, "2");
+    world.deployments.insert(Key::of(&found.metadata), found);
+    let plan = replicas::plan(&world, &config, "firstlight");
+    let kinds: Vec<_> = plan[0]
+        .iter()
+        .map(|action| match action {
+            Action::Patch { kind, key, .. } => (*kind, key.name.as_str()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (Kind::Machine, "w2"),
+            (Kind::Deployment, "firstlight-workers")
+        ]
     );
 }
 
