@@ -45,6 +45,7 @@ impl<'a> Scene<'a> {
             image: site.image.clone(),
             keep: None,
             capture: Some(capture),
+            clock: site.clock,
         })?;
         let page = lab.forward_page(0)?;
         let box_door = lab.forward(0, SocketAddrV4::new(lab.box_address(), 22))?;
@@ -173,7 +174,7 @@ impl<'a> Scene<'a> {
         // The connection may end before the answer.
         let _ = self.box_ssh().run("sudo systemctl poweroff");
         let mut vm = self.the_box.take().context("the box is off already")?;
-        let limit = self.limit(Duration::from_secs(40));
+        let limit = self.lab.limit(Duration::from_secs(40));
         let asked = Instant::now();
         while vm.check_running().is_ok() {
             ensure!(
@@ -253,7 +254,7 @@ impl<'a> Scene<'a> {
         limit: Duration,
         mut found: impl FnMut(&mut Self) -> Result<Option<T>>,
     ) -> Result<T> {
-        let (began, limit) = (Instant::now(), self.limit(limit));
+        let (began, limit) = (Instant::now(), self.lab.limit(limit));
         loop {
             if let Some(value) = found(self).with_context(|| format!("waiting for {what}"))? {
                 self.tell(format_args!(
@@ -273,10 +274,6 @@ impl<'a> Scene<'a> {
             }
             std::thread::sleep(LOOK);
         }
-    }
-
-    fn limit(&self, real: Duration) -> Duration {
-        real * self.lab.accel().patience()
     }
 
     /// Fails when anything tried to leave the site.

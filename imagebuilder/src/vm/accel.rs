@@ -79,7 +79,7 @@ fn runs_under_kvm(image: &Path, dir: &Path) -> Result<bool> {
     };
     let (wire, _nobody) = UnixStream::pair().context("a socket for the probe")?;
     // QEMU that does not start with KVM is the answer "no"; that QEMU is there at all shows with the real machine.
-    let Ok(vm) = Vm::start(&spec, Accel::Kvm, None, wire, dir) else {
+    let Ok(vm) = Vm::start(&spec, Accel::Kvm, &[], None, wire, dir) else {
         return Ok(false);
     };
     Ok(vm.console().wait_for("Kernel panic", PROBE).is_ok())

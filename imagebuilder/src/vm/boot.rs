@@ -16,6 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 
+use super::clock::Clock;
 use super::follow::changes;
 use super::lab::{BoxSpec, Lab, LabSpec, NODE_MEMORY_MIB, ServerDisk, ServerSpec, read_status};
 use super::machine::Vm;
@@ -107,6 +108,7 @@ pub fn run(args: &BootArgs) -> Result<()> {
         image: args.image.clone(),
         keep: args.keep.clone(),
         capture: args.pcap.clone(),
+        clock: Clock::Real,
     };
     let lab = Lab::set_up(spec)?;
     let box_spec = BoxSpec {

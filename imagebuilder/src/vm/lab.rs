@@ -4,13 +4,14 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use firstlight_api::site::{ClusterChoice, SiteConfig, parse_site};
 use firstlight_api::status::SiteStatus;
 
 use super::accel::{choose_accel, file_of_image};
+use super::clock::Clock;
 use super::disks;
 use super::http;
 use super::machine::{Vm, flash_for};
@@ -32,6 +33,7 @@ pub struct LabSpec {
     pub keep: Option<PathBuf>,
     /// Capture file of the wire.
     pub capture: Option<PathBuf>,
+    pub clock: Clock,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +106,7 @@ pub struct Lab {
     accel: Accel,
     wire: Wire,
     site: SiteConfig,
+    began: Instant,
 }
 
 impl Lab {
@@ -118,11 +121,18 @@ impl Lab {
             accel,
             wire,
             site,
+            began: Instant::now(),
         })
     }
 
     pub fn accel(&self) -> Accel {
         self.accel
+    }
+
+    /// How long to wait for something that real hardware does within `real`.
+    pub fn limit(&self, real: Duration) -> Duration {
+        let emulated = real * self.accel.patience();
+        self.spec.clock.stretch(self.accel, emulated)
     }
 
     pub fn wire(&self) -> &Wire {
@@ -218,7 +228,18 @@ impl Lab {
     pub fn start(&self, spec: &VmSpec) -> Result<Vm> {
         let flash = flash_for(spec, &self.dir.path)?;
         let wire = self.wire.attach().context("a port of the wire")?;
-        Vm::start(spec, self.accel, flash.as_ref(), wire, &self.dir.path)
+        let clock = self
+            .spec
+            .clock
+            .environment(self.accel, self.began.elapsed())?;
+        Vm::start(
+            spec,
+            self.accel,
+            &clock,
+            flash.as_ref(),
+            wire,
+            &self.dir.path,
+        )
     }
 
     /// 127.0.0.1:`port` (0: any free one) carried to the box's page.

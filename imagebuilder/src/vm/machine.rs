@@ -32,6 +32,7 @@ impl Vm {
     pub fn start(
         spec: &VmSpec,
         accel: Accel,
+        clock: &[(&str, String)],
         flash: Option<&Flash>,
         wire: UnixStream,
         dir: &Path,
@@ -49,6 +50,7 @@ impl Vm {
         command
             .args(command_line(spec, accel, flash, sockets))
             .envs(environment(accel))
+            .envs(clock.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).with_context(|| format!("creating {}", log.display()))?)

@@ -5,6 +5,7 @@
 
 mod accel;
 pub mod boot;
+mod clock;
 mod console;
 mod disks;
 mod follow;
@@ -17,6 +18,7 @@ mod tools;
 pub mod wire;
 
 pub use accel::{choose_accel, file_of_image, kernel_of_image};
+pub use clock::Clock;
 pub use console::Console;
 pub use disks::data_disk;
 pub use follow::{Line, changes};
