@@ -26,6 +26,7 @@ use crate::{
     pki::{self, Pki},
     registry_files, site_file, state,
     status::{StatusSender, StepName},
+    store::Store,
 };
 
 const IRONIC_PORT: u16 = 6385;
@@ -42,6 +43,7 @@ pub struct Facts {
     /// Cluster API's kinds are served, and its managers run.
     pub cluster_api: watch::Sender<bool>,
     pub stick: watch::Sender<Option<Arc<Stick>>>,
+    pub store: watch::Sender<Option<Store>>,
 }
 
 impl Default for Facts {
@@ -55,6 +57,7 @@ impl Default for Facts {
             kubernetes: watch::Sender::new(None),
             cluster_api: watch::Sender::new(false),
             stick: watch::Sender::new(None),
+            store: watch::Sender::new(None),
         }
     }
 }

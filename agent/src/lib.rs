@@ -25,6 +25,7 @@ pub mod registry_files;
 pub mod site_file;
 pub mod state;
 pub mod status;
+pub mod store;
 pub mod tftp;
 pub mod web;
 
@@ -82,7 +83,13 @@ pub async fn run(options: Options) -> Result<()> {
     let (status, reader, owner) = status::channel(env!("CARGO_PKG_VERSION"));
     let (fleet, controller) = fleet::channel();
     let facts = Facts::default();
-    let web = Web::new(reader, facts.boot.subscribe(), fleet, paths.clone());
+    let web = Web::new(
+        reader,
+        facts.boot.subscribe(),
+        fleet,
+        facts.store.subscribe(),
+        paths.clone(),
+    );
     let place = if options.loopback.is_some() {
         Place::Desk
     } else {
@@ -130,6 +137,15 @@ fn spawn_common(tasks: &mut Tasks, agent: Agent, place: Place, controller: fleet
     tasks.spawn("site", |stop| {
         bring_up::site(paths.clone(), status.clone(), facts.clone(), stop)
     });
+    let (pki, opened) = (facts.pki.subscribe(), facts.store.clone());
+    let dirs = store::Dirs {
+        store: paths.store(),
+        apt: paths.apt(),
+        apt_key: paths.apt_key(),
+        images: paths.uploaded_images(),
+    };
+    let told = status.clone();
+    tasks.spawn("store", |stop| store::run(dirs, store::REGISTRY, pki, opened, told, stop));
     tasks.spawn("foundation", |stop| {
         bring_up::foundation(paths, place, status, facts, stop)
     });

@@ -34,6 +34,12 @@ impl Paths {
         host_ledgers = "var/lib/firstlight/agent/hosts";
         /// The box's SSH keys for its hosts, one directory a host.
         host_keys = "var/lib/firstlight/agent/ssh";
+        /// What people uploaded.
+        store = "var/lib/firstlight/agent/store";
+        uploaded_images = "var/lib/firstlight/agent/images";
+        /// The apt repository of uploaded packages, as it is served.
+        apt = "var/lib/firstlight/agent/apt";
+        apt_key = "var/lib/firstlight/agent/apt-key.asc";
         leases = "var/lib/firstlight/agent/leases.log";
         site_pki = "var/lib/firstlight/pki";
         site_ca = "var/lib/firstlight/pki/ca.crt";

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
-use crate::{UsageError, build, check, flash, inspect, kubeconfig, unpack, vm};
+use crate::{UsageError, build, check, flash, inspect, kubeconfig, push, unpack, vm};
 
 const EXAMPLES: &str = "Examples:
   firstlight build -o firstlight.img          build the stick's image
@@ -18,6 +18,7 @@ const EXAMPLES: &str = "Examples:
   firstlight inspect firstlight.img           list what is in an image or on a stick
   firstlight unpack firstlight.img folder     unpack the files of its system
   firstlight kubeconfig > lab.conf            access to the site's cluster, from the box over SSH
+  firstlight push web.tar htop.deb            put an image and a package into the box's store
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or nothing that could work was asked for.";
 
@@ -45,6 +46,8 @@ enum Command {
     Boot(vm::boot::BootArgs),
     /// Print the kubeconfig of a site's cluster, fetched from the box over SSH
     Kubeconfig(kubeconfig::KubeconfigArgs),
+    /// Put packages, charts, container archives and disk images into the box's store
+    Push(push::PushArgs),
     /// Check a site.yaml and report every mistake with its line
     Check {
         /// The file to check
@@ -92,6 +95,7 @@ impl Cli {
             Command::Flash(args) => flash::flash(&args.plan()),
             Command::Boot(args) => vm::boot::run(&args).map(|()| String::new()),
             Command::Kubeconfig(args) => kubeconfig::fetch(&args),
+            Command::Push(args) => push::push(&args),
             Command::Check { file } => {
                 let site = check::check_file(&file)?;
                 let hosts = site.hosts.len();

@@ -10,6 +10,7 @@ pub mod flash;
 pub mod initramfs;
 pub mod inspect;
 pub mod kubeconfig;
+pub mod push;
 pub mod registry;
 pub mod unpack;
 pub mod vm;

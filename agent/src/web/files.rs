@@ -32,7 +32,7 @@ pub async fn serve(path: &Path, headers: &HeaderMap, only_head: bool) -> Respons
     let (file, length, etag) = match opened {
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
-            return refusal(StatusCode::NOT_FOUND, "not on this stick");
+            return refusal(StatusCode::NOT_FOUND, "no such file on this box");
         }
         Ok(Err(error)) => {
             tracing::warn!(path = %path.display(), %error, "a file of the stick cannot be read");

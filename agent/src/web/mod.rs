@@ -1,9 +1,10 @@
 //! The HTTP server: page, API, network boot, images, the ramdisk's reports. The paths are listed in ARCHITECTURE.md.
 //!
-//! `route` maps a request to an answer; `page` renders (pure); `files` serves what lies on the stick; `server` owns
+//! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick; `server` owns
 //! sockets and limits; `bootstrap` is the one endpoint with TLS, on a port of its own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`.
 
+mod artifacts;
 mod bootstrap;
 mod events;
 mod files;
@@ -27,7 +28,7 @@ use tokio::sync::{Semaphore, watch};
 pub use bootstrap::{PORT as BOOTSTRAP_PORT, serve as serve_bootstrap};
 pub use server::{serve_address, serve_segment};
 
-use crate::{fleet::Fleet, paths::Paths};
+use crate::{fleet::Fleet, paths::Paths, store::Store};
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -38,6 +39,8 @@ pub struct Web {
     /// Known when certificates and the provisioning address are.
     pub boot: watch::Receiver<Option<BootSite>>,
     pub fleet: Fleet,
+    /// Known when the state partition is there.
+    pub store: watch::Receiver<Option<Store>>,
     pub paths: Paths,
     /// Event streams stay open, so they have a limit of their own.
     pub streams: Arc<Semaphore>,
@@ -48,12 +51,14 @@ impl Web {
         status: watch::Receiver<SiteStatus>,
         boot: watch::Receiver<Option<BootSite>>,
         fleet: Fleet,
+        store: watch::Receiver<Option<Store>>,
         paths: Paths,
     ) -> Self {
         Self {
             status,
             boot,
             fleet,
+            store,
             paths,
             streams: Arc::new(Semaphore::new(64)),
         }

@@ -6,7 +6,7 @@ use firstlight_netboot::{MacAddr, ipxe_script};
 use http::{HeaderMap, Method, StatusCode, header};
 use hyper::{Request, Response, body::Incoming};
 
-use super::{Body, Web, events, files, page, ramdisk, refusal, text};
+use super::{Body, Web, artifacts, events, files, page, ramdisk, refusal, text};
 use crate::status::metrics;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -19,6 +19,10 @@ const NETBOOT_FILES: [&str; 4] = ["shimx64.efi", "grubx64.efi", "undionly.kpxe",
 pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
     let path = normalize(request.uri().path());
     let query = request.uri().query().unwrap_or_default().to_owned();
+    if let Some(below) = path.strip_prefix(artifacts::PATH) {
+        let below = below.to_owned();
+        return artifacts::answer(web, peer, &below, request).await;
+    }
     match (request.method().clone(), path.as_str()) {
         (Method::POST, "/api/v1/ramdisk/report") => ramdisk::report(web, peer, request).await,
         (Method::POST, "/api/v1/ramdisk/progress") => ramdisk::progress(web, peer, request).await,
@@ -69,7 +73,19 @@ async fn get(
                 return grub(web, name);
             }
             if let Some(name) = path.strip_prefix("/images/").filter(|name| is_plain(name)) {
-                return files::serve(&web.paths.images().join(name), headers, only_head).await;
+                let on_stick = web.paths.images().join(name);
+                let uploaded = web.paths.uploaded_images().join(name);
+                let path = if on_stick.exists() {
+                    on_stick
+                } else {
+                    uploaded
+                };
+                return files::serve(&path, headers, only_head).await;
+            }
+            if let Some(below) = path.strip_prefix("/apt/uploads/").map(unescape)
+                && below.split('/').all(is_plain_version)
+            {
+                return files::serve(&web.paths.apt().join(below), headers, only_head).await;
             }
             if let Some(name) = path
                 .strip_prefix('/')
@@ -97,6 +113,29 @@ fn normalize(path: &str) -> String {
 fn is_plain(name: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     !name.is_empty() && !name.starts_with('.') && name.bytes().all(good)
+}
+
+/// The same with what the version of a package may have in it.
+fn is_plain_version(name: &str) -> bool {
+    is_plain(&name.replace(['~', '+'], "."))
+}
+
+/// `%2F` and the like; what is no escape stays.
+pub fn unescape(text: &str) -> String {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let escaped = (first == b'%').then(|| after.get(..2)).flatten();
+        let escaped =
+            escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        plain.push(escaped.unwrap_or(first));
+        rest = if escaped.is_some() {
+            &after[2..]
+        } else {
+            after
+        };
+    }
+    String::from_utf8_lossy(&plain).into_owned()
 }
 
 fn html(content: String) -> Response<Body> {
@@ -162,6 +201,19 @@ fn not_yet() -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn escapes_are_undone_and_others_stay() {
+        for (text, plain) in [
+            ("a%2Fb", "a/b"),
+            ("a%2", "a%2"),
+            ("%", "%"),
+            ("%zz", "%zz"),
+            ("a+b", "a+b"),
+        ] {
+            assert_eq!(unescape(text), plain);
+        }
+    }
 
     #[test]
     fn double_slashes_collapse_and_names_stay_in_their_directory() {

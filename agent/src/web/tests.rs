@@ -62,7 +62,9 @@ async fn serve() -> Fixture {
     let (fleet, controller) = fleet::channel();
     let (boot, boot_reader) = watch::channel(None);
     let stop = CancellationToken::new();
-    let web = Web::new(reader, boot_reader, fleet, paths);
+    let store = Store::load(&paths.store()).unwrap();
+    let (_, store) = watch::channel(Some(store));
+    let web = Web::new(reader, boot_reader, fleet, store, paths);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let owner = tokio::spawn(status::own(owner, stop.clone()));

@@ -1,0 +1,520 @@
+//! Container archives: what of them goes to a registry, and under which digests.
+//!
+//! Two forms are read: an OCI image layout (`skopeo copy … oci-archive:`, `podman save --format oci-archive`, `docker save` since
+//! version 25), and what `docker save` and `podman save` wrote before. Nothing is unpacked: a layer is a range of the file.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, Read, Seek, SeekFrom},
+};
+
+use serde::Deserialize;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::{Unfit, read_bounded};
+
+const LARGEST_MANIFEST: u64 = 4 << 20;
+/// Index, image; an index in an index is allowed, more is a loop.
+const DEEPEST: usize = 3;
+const MOST_FILES: usize = 100_000;
+
+const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+
+/// What a registry is given, in this order; the last manifest is the image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pushed {
+    pub blobs: Vec<Blob>,
+    pub manifests: Vec<Manifest>,
+    /// `NAME:TAG` as the archive itself says.
+    pub names: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blob {
+    /// `sha256:…`
+    pub digest: String,
+    pub range: Range,
+}
+
+/// Of the archive's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub offset: u64,
+    pub size: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    pub digest: String,
+    pub media_type: String,
+    pub content: Vec<u8>,
+}
+
+pub fn read_container(file: &mut (impl Read + Seek)) -> Result<Pushed, Unfit> {
+    let files = files_in(file)?;
+    let mut archive = Archive { file, files };
+    if archive.files.contains_key("index.json") {
+        archive.oci_layout()
+    } else if archive.files.contains_key("manifest.json") {
+        archive.docker_save()
+    } else {
+        Err(Unfit::new(
+            "it is no container archive: it has neither index.json (OCI layout) nor manifest.json (docker save)",
+        ))
+    }
+}
+
+/// Regular files and hard or symbolic links to them, by name without a leading `./`.
+fn files_in(file: &mut (impl Read + Seek)) -> Result<BTreeMap<String, Range>, Unfit> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut archive = tar::Archive::new(&mut *file);
+    let mut files = BTreeMap::new();
+    let mut links = Vec::new();
+    for entry in archive.entries_with_seek()? {
+        let entry = entry?;
+        let path = plain(&entry.path()?.to_string_lossy());
+        if files.len() + links.len() >= MOST_FILES {
+            return Err(Unfit::new("it holds more than 100000 files"));
+        }
+        match entry.header().entry_type() {
+            tar::EntryType::Regular => {
+                let range = Range {
+                    offset: entry.raw_file_position(),
+                    size: entry.size(),
+                };
+                files.insert(path, range);
+            }
+            tar::EntryType::Symlink | tar::EntryType::Link => {
+                if let Some(target) = entry.link_name()? {
+                    links.push((path, target.to_string_lossy().into_owned()));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (path, target) in links {
+        let beside = path
+            .rsplit_once('/')
+            .map_or(String::new(), |(folder, _)| format!("{folder}/"));
+        let found = files
+            .get(&resolve(&format!("{beside}{target}")))
+            .or_else(|| files.get(&plain(&target)));
+        if let Some(range) = found.copied() {
+            files.insert(path, range);
+        }
+    }
+    Ok(files)
+}
+
+fn plain(path: &str) -> String {
+    path.trim_start_matches("./").to_owned()
+}
+
+/// Without `.` and `..`.
+fn resolve(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor {
+    #[serde(default)]
+    media_type: String,
+    digest: String,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Index {
+    manifests: Vec<Descriptor>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Image {
+    #[serde(default)]
+    media_type: String,
+    config: Descriptor,
+    layers: Vec<Descriptor>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Saved {
+    config: String,
+    #[serde(default)]
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+struct Archive<'a, F> {
+    file: &'a mut F,
+    files: BTreeMap<String, Range>,
+}
+
+impl<F: Read + Seek> Archive<'_, F> {
+    fn range(&self, name: &str) -> Result<Range, Unfit> {
+        let found = self.files.get(&plain(name)).copied();
+        found.ok_or_else(|| {
+            Unfit::new(format!(
+                "it lacks its own file {name}; save the image again"
+            ))
+        })
+    }
+
+    fn read(&mut self, name: &str) -> Result<Vec<u8>, Unfit> {
+        let range = self.range(name)?;
+        self.file.seek(SeekFrom::Start(range.offset))?;
+        read_bounded(self.file.by_ref().take(range.size), LARGEST_MANIFEST, name)
+    }
+
+    fn json<T: serde::de::DeserializeOwned>(&mut self, name: &str) -> Result<T, Unfit> {
+        let content = self.read(name)?;
+        serde_json::from_slice(&content)
+            .map_err(|error| Unfit::new(format!("its {name} cannot be read: {error}")))
+    }
+
+    fn oci_layout(&mut self) -> Result<Pushed, Unfit> {
+        let index: Index = self.json("index.json")?;
+        let mut pushed = Pushed::default();
+        for found in &index.manifests {
+            let name = [
+                "io.containerd.image.name",
+                "org.opencontainers.image.ref.name",
+            ]
+            .into_iter()
+            .find_map(|key| found.annotations.get(key));
+            pushed.names.extend(name.cloned());
+        }
+        let mut roots: Vec<&Descriptor> = index.manifests.iter().collect();
+        roots.dedup_by(|a, b| a.digest == b.digest);
+        let [root] = roots[..] else {
+            return Err(Unfit::new(format!(
+                "it holds {} images; save them one by one",
+                roots.len()
+            )));
+        };
+        let mut seen = BTreeSet::new();
+        self.add(root, 0, &mut seen, &mut pushed)?;
+        Ok(pushed)
+    }
+
+    /// Children before the one that names them.
+    fn add(
+        &mut self,
+        what: &Descriptor,
+        depth: usize,
+        seen: &mut BTreeSet<String>,
+        pushed: &mut Pushed,
+    ) -> Result<(), Unfit> {
+        if depth > DEEPEST {
+            return Err(Unfit::new("its indexes go too deep"));
+        }
+        if !seen.insert(what.digest.clone()) {
+            return Ok(());
+        }
+        let content = self.read(&blob_path(&what.digest)?)?;
+        if digest_of(&content) != what.digest {
+            return Err(Unfit::new(format!(
+                "its manifest {} is damaged; save the image again",
+                what.digest
+            )));
+        }
+        let damaged = |error| {
+            Unfit::new(format!(
+                "its manifest {} cannot be read: {error}",
+                what.digest
+            ))
+        };
+        let media_type = if let Ok(index) = serde_json::from_slice::<Index>(&content) {
+            for child in &index.manifests {
+                self.add(child, depth + 1, seen, pushed)?;
+            }
+            if what.media_type == DOCKER_LIST {
+                DOCKER_LIST
+            } else {
+                OCI_INDEX
+            }
+            .to_owned()
+        } else {
+            let image: Image = serde_json::from_slice(&content).map_err(damaged)?;
+            for blob in std::iter::once(&image.config).chain(&image.layers) {
+                if seen.insert(blob.digest.clone()) {
+                    let range = self.range(&blob_path(&blob.digest)?)?;
+                    pushed.blobs.push(Blob {
+                        digest: blob.digest.clone(),
+                        range,
+                    });
+                }
+            }
+            [image.media_type, what.media_type.clone()]
+                .into_iter()
+                .find(|media_type| !media_type.is_empty())
+                .unwrap_or_else(|| OCI_MANIFEST.to_owned())
+        };
+        pushed.manifests.push(Manifest {
+            digest: what.digest.clone(),
+            media_type,
+            content,
+        });
+        Ok(())
+    }
+
+    /// The old form has no manifest of a registry's kind: it is made here, from what is in the archive as it is.
+    fn docker_save(&mut self) -> Result<Pushed, Unfit> {
+        let saved: Vec<Saved> = self.json("manifest.json")?;
+        let [saved] = <[Saved; 1]>::try_from(saved).map_err(|all| {
+            Unfit::new(format!(
+                "it holds {} images; save them one by one",
+                all.len()
+            ))
+        })?;
+        let mut pushed = Pushed {
+            names: saved.repo_tags.unwrap_or_default(),
+            ..Pushed::default()
+        };
+        let mut describe = |archive: &mut Self, name: &str, media_type: &str| {
+            let range = archive.range(name)?;
+            let digest = archive.hash(range)?;
+            let described = json!({"mediaType": media_type, "digest": digest, "size": range.size});
+            if pushed.blobs.iter().all(|blob| blob.digest != digest) {
+                pushed.blobs.push(Blob { digest, range });
+            }
+            Ok::<_, Unfit>(described)
+        };
+        let config = describe(self, &saved.config, OCI_CONFIG)?;
+        let layers = saved
+            .layers
+            .iter()
+            .map(|layer| describe(self, layer, OCI_LAYER))
+            .collect::<Result<Vec<_>, _>>()?;
+        let manifest = json!({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": layers});
+        let content = manifest.to_string().into_bytes();
+        pushed.manifests.push(Manifest {
+            digest: digest_of(&content),
+            media_type: OCI_MANIFEST.to_owned(),
+            content,
+        });
+        Ok(pushed)
+    }
+
+    fn hash(&mut self, range: Range) -> Result<String, Unfit> {
+        self.file.seek(SeekFrom::Start(range.offset))?;
+        let mut digest = Sha256::new();
+        let mut piece = vec![0; 1 << 20];
+        let mut left = self.file.by_ref().take(range.size);
+        loop {
+            match left.read(&mut piece)? {
+                0 => break,
+                count => digest.update(&piece[..count]),
+            }
+        }
+        if left.limit() > 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        Ok(spell(&digest.finalize()))
+    }
+}
+
+/// Where an OCI layout keeps a blob; other digests than SHA-256 are nowhere in use.
+fn blob_path(digest: &str) -> Result<String, Unfit> {
+    let hex = digest.strip_prefix("sha256:").unwrap_or_default();
+    if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Unfit::new(format!("`{digest}` is no SHA-256 digest")));
+    }
+    Ok(format!("blobs/sha256/{hex}"))
+}
+
+/// `sha256:…` of these bytes.
+pub fn digest_of(bytes: &[u8]) -> String {
+    spell(&Sha256::digest(bytes))
+}
+
+fn spell(digest: &[u8]) -> String {
+    format!("sha256:{}", crate::hex(digest))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Cursor;
+
+    use super::*;
+
+    fn tar(files: &[(&str, &[u8])], links: &[(&str, &str)]) -> Cursor<Vec<u8>> {
+        let mut tar = tar::Builder::new(Vec::new());
+        for (path, content) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            tar.append_data(&mut header, path, *content).unwrap();
+        }
+        for (path, target) in links {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(tar::EntryType::Symlink);
+            header.set_size(0);
+            tar.append_link(&mut header, path, target).unwrap();
+        }
+        Cursor::new(tar.into_inner().unwrap())
+    }
+
+    fn blob(content: &[u8]) -> (String, String) {
+        let digest = digest_of(content);
+        (blob_path(&digest).unwrap(), digest)
+    }
+
+    /// An image of one layer, and the archive's files with it.
+    fn layout(children: usize) -> (Vec<(String, Vec<u8>)>, Vec<String>) {
+        let mut files = Vec::new();
+        let mut add = |content: Vec<u8>| {
+            let (path, digest) = blob(&content);
+            files.push((path, content));
+            digest
+        };
+        let layer = add(b"layer".to_vec());
+        let mut images = Vec::new();
+        for child in 0..children {
+            let config = add(format!("config {child}").into_bytes());
+            let manifest = json!({
+                "schemaVersion": 2, "mediaType": OCI_MANIFEST,
+                "config": {"mediaType": OCI_CONFIG, "digest": config, "size": 8},
+                "layers": [{"mediaType": OCI_LAYER, "digest": layer, "size": 5}],
+            });
+            images.push(add(manifest.to_string().into_bytes()));
+        }
+        (files, images)
+    }
+
+    fn archive(files: &[(String, Vec<u8>)], root: &str, media_type: &str) -> Cursor<Vec<u8>> {
+        let index = json!({"schemaVersion": 2, "manifests": [{
+            "mediaType": media_type, "digest": root, "size": 1,
+            "annotations": {"org.opencontainers.image.ref.name": "web:1"},
+        }]})
+        .to_string();
+        let mut all: Vec<(&str, &[u8])> = files
+            .iter()
+            .map(|(path, content)| (path.as_str(), content.as_slice()))
+            .collect();
+        all.push(("index.json", index.as_bytes()));
+        tar(&all, &[])
+    }
+
+    fn slice(file: &Cursor<Vec<u8>>, range: Range) -> &[u8] {
+        let from = usize::try_from(range.offset).unwrap();
+        &file.get_ref()[from..from + usize::try_from(range.size).unwrap()]
+    }
+
+    #[test]
+    fn an_oci_layout_gives_blobs_then_the_manifest() {
+        let (files, images) = layout(1);
+        let mut file = archive(&files, &images[0], OCI_MANIFEST);
+        let pushed = read_container(&mut file).unwrap();
+        assert_eq!(pushed.names, ["web:1"]);
+        assert_eq!(pushed.blobs.len(), 2);
+        for blob in &pushed.blobs {
+            assert_eq!(digest_of(slice(&file, blob.range)), blob.digest);
+        }
+        let manifests: Vec<_> = pushed
+            .manifests
+            .iter()
+            .map(|one| (&one.digest, one.media_type.as_str()))
+            .collect();
+        assert_eq!(manifests, [(&images[0], OCI_MANIFEST)]);
+    }
+
+    #[test]
+    fn an_index_comes_after_its_images_and_shared_layers_once() {
+        let (mut files, images) = layout(2);
+        let children: Vec<_> = images
+            .iter()
+            .map(|digest| json!({"mediaType": OCI_MANIFEST, "digest": digest, "size": 1}))
+            .collect();
+        let index =
+            json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": children}).to_string();
+        let (path, root) = blob(index.as_bytes());
+        files.push((path, index.into_bytes()));
+        let pushed = read_container(&mut archive(&files, &root, OCI_INDEX)).unwrap();
+        let order: Vec<_> = pushed
+            .manifests
+            .iter()
+            .map(|one| one.digest.as_str())
+            .collect();
+        assert_eq!(order, [&images[0], &images[1], &root]);
+        assert_eq!(pushed.manifests[2].media_type, OCI_INDEX);
+        assert_eq!(pushed.blobs.len(), 3);
+    }
+
+    #[test]
+    fn what_docker_saved_before_gets_a_manifest() {
+        let config = br#"{"architecture":"amd64"}"#;
+        let manifest = json!([{"Config": "c.json", "RepoTags": ["web:1"], "Layers": ["a/layer.tar", "b/layer.tar"]}]).to_string();
+        let mut file = tar(
+            &[
+                ("c.json", config),
+                ("a/layer.tar", b"layer"),
+                ("manifest.json", manifest.as_bytes()),
+            ],
+            &[("b/layer.tar", "../a/layer.tar")],
+        );
+        let pushed = read_container(&mut file).unwrap();
+        assert_eq!(pushed.names, ["web:1"]);
+        assert_eq!(pushed.blobs.len(), 2, "the same layer twice is one blob");
+        let made: serde_json::Value = serde_json::from_slice(&pushed.manifests[0].content).unwrap();
+        assert_eq!(made["config"]["digest"], digest_of(config));
+        assert_eq!(made["layers"][1]["digest"], digest_of(b"layer"));
+        assert_eq!(made["layers"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_pushed_whole_is_refused_with_the_reason() {
+        let (files, images) = layout(1);
+        let mut damaged = files.clone();
+        damaged.last_mut().unwrap().1.push(b' ');
+        let lacking: Vec<_> = files[1..].to_vec();
+        for (mut file, why) in [
+            (tar(&[("hello", b"world")], &[]), "neither index.json"),
+            (tar(&[("index.json", b"{}")], &[]), "cannot be read"),
+            (
+                tar(&[("index.json", br#"{"manifests":[]}"#)], &[]),
+                "holds 0 images",
+            ),
+            (tar(&[("manifest.json", b"[]")], &[]), "holds 0 images"),
+            (archive(&damaged, &images[0], OCI_MANIFEST), "damaged"),
+            (
+                archive(&lacking, &images[0], OCI_MANIFEST),
+                "lacks its own file",
+            ),
+            (
+                archive(&files, "sha256:../../etc/passwd", OCI_MANIFEST),
+                "no SHA-256 digest",
+            ),
+        ] {
+            let error = read_container(&mut file).unwrap_err().to_string();
+            assert!(error.contains(why), "{why}: {error}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_input_breaks_it(bytes: Vec<u8>, at in 0..6000_usize) {
+            let (files, images) = layout(1);
+            let mut file = archive(&files, &images[0], OCI_MANIFEST).into_inner();
+            let end = (at + bytes.len()).min(file.len());
+            file.splice(at.min(end)..end, bytes);
+            let _ = read_container(&mut Cursor::new(file));
+        }
+    }
+}

@@ -1,0 +1,615 @@
+//! The box's store: what people upload, kept on the state partition until it is deleted.
+//!
+//! [`shelf`] is the folder on the disk; this module knows what is in it, who writes to what, and what may not be. An upload is
+//! visible as an artifact only once every byte of it is there and its digest is right; until then it can be gone on with, also
+//! after a power cut. Blocking throughout: callers are on threads that may wait for a disk.
+//!
+//! Must not: know HTTP ([`crate::web`] does), or what an artifact is good for ([`publish`] does, with [`registry`]).
+
+pub mod apt;
+mod publish;
+mod registry;
+mod shelf;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use firstlight_api::{
+    artifact::{Artifact, ArtifactSpec, ArtifactState, Kind},
+    status::Problem,
+};
+use sha2::{Digest, Sha256};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::{clock, status::StatusSender};
+use apt::Deb;
+use publish::{Place, Places, Trouble};
+use registry::Registry;
+use shelf::{Partial, Progress, Shelf};
+
+/// What stays free on the state partition for everything else that lives there.
+const RESERVE: u64 = 1 << 30;
+const RETRY: Duration = Duration::from_secs(5);
+/// The registry's door for pushes (`manifests/registry.yaml`).
+pub const REGISTRY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5001);
+
+/// Why the store does not do something; each is a sentence for a person.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("{0}")]
+    NotFound(String),
+    #[error("{0}")]
+    Conflict(String),
+    /// The next byte that is wanted is another one.
+    #[error("the upload goes on at byte {wanted}; {given} was given")]
+    Offset { wanted: u64, given: u64 },
+    #[error("{0}")]
+    TooLarge(String),
+    #[error("{0}")]
+    Unfit(String),
+    #[error("{0}")]
+    Broken(String),
+}
+
+#[derive(Clone, Debug)]
+pub struct Store(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    shelf: Shelf,
+    entries: Mutex<BTreeMap<String, Entry>>,
+    /// An artifact came or went.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct Entry {
+    spec: ArtifactSpec,
+    content: Content,
+    used_by: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// Somebody may go on; what is open already waits here.
+    Resting {
+        offset: u64,
+        open: Option<Box<Open>>,
+    },
+    /// Somebody is writing.
+    Busy { offset: u64 },
+    Whole {
+        state: ArtifactState,
+        reference: String,
+    },
+}
+
+/// A partial file with the digest of what is in it.
+#[derive(Debug)]
+struct Open {
+    partial: Partial,
+    digest: Sha256,
+}
+
+/// Where the store keeps its things.
+#[derive(Clone, Debug)]
+pub struct Dirs {
+    pub store: PathBuf,
+    pub apt: PathBuf,
+    pub apt_key: PathBuf,
+    /// Served as `/images/NAME`, after the stick's own.
+    pub images: PathBuf,
+}
+
+/// Opens the store once the state partition is there, then brings what arrives to where it is used.
+pub async fn run(
+    dirs: Dirs,
+    registry: SocketAddr,
+    mut pki: watch::Receiver<Option<Arc<crate::pki::Pki>>>,
+    opened: watch::Sender<Option<Store>>,
+    status: StatusSender,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let work = async {
+        // Certificates are made on the same partition, after it was waited for.
+        pki.wait_for(Option::is_some).await?;
+        let store = open(&dirs.store, &status).await?;
+        opened.send_replace(Some(store.clone()));
+        let places = Places {
+            registry: Registry(registry),
+            images: dirs.images,
+            apt: apt::Repository {
+                dir: dirs.apt,
+                key: dirs.apt_key,
+            },
+        };
+        publish_arrivals(&store, &places, &status).await
+    };
+    tokio::select! {
+        result = work => result,
+        () = stop.cancelled() => Ok(()),
+    }
+}
+
+async fn open(dir: &Path, status: &StatusSender) -> anyhow::Result<Store> {
+    loop {
+        let place = dir.to_owned();
+        match tokio::task::spawn_blocking(move || Store::load(&place)).await? {
+            Ok(store) => {
+                status.problems("store", vec![]);
+                return Ok(store);
+            }
+            Err(error) => status.problems(
+                "store",
+                vec![Problem {
+                    what: format!("the store of uploads cannot be opened: {error}"),
+                    next: "the box tries again; if the state partition is full or read-only, write the image to another stick".to_owned(),
+                }],
+            ),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn publish_arrivals(
+    store: &Store,
+    places: &Places,
+    status: &StatusSender,
+) -> anyhow::Result<()> {
+    let mut indexed = None;
+    loop {
+        let mut results = Vec::new();
+        for (id, spec) in store.arrivals() {
+            let result = publish::publish(places, &spec, &store.0.shelf.content(&id)).await;
+            results.push((id, spec, result));
+        }
+        let refused = |id: &str| {
+            let is_it = |(other, _, result): &&(String, _, Result<_, Trouble>)| {
+                other == id && result.is_err()
+            };
+            results.iter().find(is_it).is_some()
+        };
+        let debs = store.debs(|id| !refused(id));
+        let mut waits = None;
+        if indexed.as_ref() != Some(&debs) {
+            let (apt, set) = (places.apt.clone(), debs.clone());
+            let rebuilt =
+                tokio::task::spawn_blocking(move || apt.rebuild(&set, clock::wall_seconds()))
+                    .await?;
+            match rebuilt {
+                Ok(()) => indexed = Some(debs),
+                Err(error) => waits = Some(format!("indexing packages: {error:#}")),
+            }
+        }
+        for (id, spec, result) in results {
+            if spec.kind == Kind::Package && waits.is_some() {
+                continue;
+            }
+            if let Err(Trouble::Later(why)) = &result {
+                waits = Some(why.clone());
+            }
+            let (store, owned) = (store.clone(), id.clone());
+            let settled = tokio::task::spawn_blocking(move || store.settle(&owned, result)).await?;
+            if let Err(error) = settled {
+                waits = Some(format!("noting where {id} is: {error}"));
+            }
+        }
+        if let Err(error) = places.sweep_images(&store.references(Kind::Image)) {
+            waits = Some(format!("removing disks that were deleted: {error}"));
+        }
+        let problem = waits.clone().map(|what| Problem {
+            what: format!("an upload waits: {what}"),
+            next: "nothing: the box tries again".to_owned(),
+        });
+        status.problems("store", problem.into_iter().collect());
+        tokio::select! {
+            () = store.0.changed.notified() => {}
+            () = tokio::time::sleep(RETRY), if waits.is_some() => {}
+        }
+    }
+}
+
+impl Store {
+    /// Reads what is there. What was being put away when the power went is put away again.
+    pub fn load(dir: &Path) -> io::Result<Self> {
+        let shelf = Shelf::open(dir)?;
+        let mut entries = BTreeMap::new();
+        for found in shelf.scan()? {
+            let content = match found.progress {
+                Progress::Partial(offset) => Content::Resting {
+                    offset: offset.min(found.spec.size),
+                    open: None,
+                },
+                Progress::Whole => Content::Whole {
+                    state: ArtifactState::Publishing,
+                    reference: String::new(),
+                },
+                Progress::Published(reference) => Content::Whole {
+                    state: ArtifactState::Ready,
+                    reference,
+                },
+            };
+            let entry = Entry {
+                spec: found.spec,
+                content,
+                used_by: Vec::new(),
+            };
+            entries.insert(found.id, entry);
+        }
+        Ok(Self(Arc::new(Inner {
+            shelf,
+            entries: Mutex::new(entries),
+            changed: Notify::new(),
+        })))
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.0
+            .entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn list(&self) -> Vec<Artifact> {
+        let entries = self.entries();
+        entries
+            .iter()
+            .map(|(id, entry)| entry.artifact(id))
+            .collect()
+    }
+
+    pub fn get(&self, id: &str) -> Result<Artifact, Refusal> {
+        let entries = self.entries();
+        let entry = entries.get(id).ok_or_else(|| unknown(id))?;
+        Ok(entry.artifact(id))
+    }
+
+    /// Where the bytes of a whole artifact are.
+    pub fn content(&self, id: &str) -> Result<PathBuf, Refusal> {
+        match self.entries().get(id) {
+            Some(Entry {
+                content: Content::Whole { .. },
+                ..
+            }) => Ok(self.0.shelf.content(id)),
+            Some(_) => Err(Refusal::Conflict("not all of it is here yet".to_owned())),
+            None => Err(unknown(id)),
+        }
+    }
+
+    /// Makes room for an upload, or finds the one that was begun; the same description always means the same artifact.
+    pub fn begin(&self, spec: ArtifactSpec) -> Result<Artifact, Refusal> {
+        spec.check().map_err(|refused| Refusal::Unfit(refused.0))?;
+        let id = identify(&spec);
+        let mut entries = self.entries();
+        if let Some(entry) = entries.get(&id) {
+            return Ok(entry.artifact(&id));
+        }
+        let rival = entries.iter().find(|(_, entry)| {
+            entry.spec.identity() == spec.identity() && entry.spec.sha256 != spec.sha256
+        });
+        if let Some((other, _)) = rival {
+            return Err(Refusal::Conflict(format!(
+                "{} {} {} for {} is here with other content ({other}); give it another version, or delete that one",
+                spec.kind, spec.name, spec.version, spec.arch
+            )));
+        }
+        let free = self
+            .0
+            .shelf
+            .free()
+            .map_err(|error| broken("asking for free space", &error))?;
+        let left = free.saturating_sub(RESERVE);
+        if spec.size > left {
+            return Err(too_large(spec.size, left));
+        }
+        self.0
+            .shelf
+            .reserve(&id, &spec)
+            .map_err(|error| match error.raw_os_error() {
+                Some(nix::libc::ENOSPC | nix::libc::EFBIG | nix::libc::EDQUOT) => {
+                    too_large(spec.size, left)
+                }
+                _ => broken("making room", &error),
+            })?;
+        let entry = Entry {
+            spec,
+            content: Content::Resting {
+                offset: 0,
+                open: None,
+            },
+            used_by: Vec::new(),
+        };
+        let artifact = entry.artifact(&id);
+        entries.insert(id, entry);
+        Ok(artifact)
+    }
+
+    /// Takes the right to write from `offset` on. After a restart, what is there is read once for its digest.
+    pub fn write(&self, id: &str, offset: u64) -> Result<Writer, Refusal> {
+        let mut entries = self.entries();
+        let entry = entries.get_mut(id).ok_or_else(|| unknown(id))?;
+        let size = entry.spec.size;
+        let (at, open) = match &mut entry.content {
+            Content::Resting { offset, open } => (*offset, open.take()),
+            Content::Busy { .. } => {
+                return Err(Refusal::Conflict(
+                    "somebody else is uploading it now; wait for them, then ask where to go on"
+                        .to_owned(),
+                ));
+            }
+            Content::Whole { .. } => {
+                return Err(Refusal::Conflict("all of it is here already".to_owned()));
+            }
+        };
+        if at != offset {
+            entry.content = Content::Resting { offset: at, open };
+            return Err(Refusal::Offset {
+                wanted: at,
+                given: offset,
+            });
+        }
+        entry.content = Content::Busy { offset: at };
+        drop(entries);
+        let mut writer = Writer {
+            store: self.clone(),
+            id: id.to_owned(),
+            size,
+            offset: at,
+            open,
+        };
+        if writer.open.is_none() {
+            let open = self
+                .0
+                .shelf
+                .resume(id, at)
+                .map_err(|error| broken("opening the upload", &error))?;
+            writer.open = Some(Box::new(Open {
+                digest: open.1,
+                partial: open.0,
+            }));
+        }
+        Ok(writer)
+    }
+
+    /// Puts an artifact away for good.
+    pub fn remove(&self, id: &str) -> Result<(), Refusal> {
+        let mut entries = self.entries();
+        let entry = entries.get(id).ok_or_else(|| unknown(id))?;
+        if matches!(entry.content, Content::Busy { .. }) {
+            return Err(Refusal::Conflict(
+                "it is being uploaded; stop that first".to_owned(),
+            ));
+        }
+        if !entry.used_by.is_empty() {
+            return Err(Refusal::Conflict(format!(
+                "in use by {}; change these first",
+                entry.used_by.join(", ")
+            )));
+        }
+        self.0
+            .shelf
+            .remove(id)
+            .map_err(|error| broken("deleting it", &error))?;
+        entries.remove(id);
+        self.0.changed.notify_one();
+        Ok(())
+    }
+
+    /// Of everything of this kind that is in use.
+    fn references(&self, kind: Kind) -> BTreeSet<String> {
+        let entries = self.entries();
+        let of_kind = entries.values().filter(|entry| entry.spec.kind == kind);
+        of_kind
+            .filter_map(|entry| match &entry.content {
+                Content::Whole { reference, .. } => Some(reference.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Whole packages that pass.
+    fn debs(&self, passes: impl Fn(&str) -> bool) -> Vec<Deb> {
+        let entries = self.entries();
+        let is_good = |entry: &Entry| {
+            entry.spec.kind == Kind::Package
+                && matches!(
+                    &entry.content,
+                    Content::Whole {
+                        state: ArtifactState::Publishing | ArtifactState::Ready,
+                        ..
+                    }
+                )
+        };
+        let good = entries
+            .iter()
+            .filter(|(id, entry)| is_good(entry) && passes(id));
+        good.map(|(id, entry)| Deb {
+            path: self.0.shelf.content(id),
+            size: entry.spec.size,
+            sha256: entry.spec.sha256.clone(),
+        })
+        .collect()
+    }
+
+    /// What is whole and not where it is used.
+    fn arrivals(&self) -> Vec<(String, ArtifactSpec)> {
+        let is_new = |entry: &Entry| {
+            matches!(
+                &entry.content,
+                Content::Whole {
+                    state: ArtifactState::Publishing,
+                    ..
+                }
+            )
+        };
+        let entries = self.entries();
+        let new = entries.iter().filter(|(_, entry)| is_new(entry));
+        new.map(|(id, entry)| (id.clone(), entry.spec.clone()))
+            .collect()
+    }
+
+    /// What came of publishing it; a failure is tried again at the next start only.
+    fn settle(&self, id: &str, result: Result<Place, Trouble>) -> io::Result<()> {
+        let mut entries = self.entries();
+        // It may have been deleted meanwhile.
+        let Some(entry) = entries.get_mut(id) else {
+            return Ok(());
+        };
+        let (state, reference) = match result {
+            Ok(place) => {
+                self.0.shelf.publish(id, &place.reference, place.keep)?;
+                (ArtifactState::Ready, place.reference)
+            }
+            Err(Trouble::Never { reason, next }) => {
+                (ArtifactState::Failed { reason, next }, String::new())
+            }
+            Err(Trouble::Later(_)) => return Ok(()),
+        };
+        entry.content = Content::Whole { state, reference };
+        Ok(())
+    }
+
+    /// Puts an upload back whose bytes ended, with what is known of it.
+    fn rest(&self, id: &str, offset: u64, open: Option<Box<Open>>) {
+        if let Some(entry) = self.entries().get_mut(id) {
+            entry.content = Content::Resting { offset, open };
+        }
+    }
+}
+
+impl Entry {
+    fn artifact(&self, id: &str) -> Artifact {
+        let (state, reference) = match &self.content {
+            Content::Resting { offset, .. } | Content::Busy { offset } => {
+                (ArtifactState::Uploading { offset: *offset }, String::new())
+            }
+            Content::Whole { state, reference } => (state.clone(), reference.clone()),
+        };
+        Artifact {
+            id: id.to_owned(),
+            spec: self.spec.clone(),
+            state,
+            reference,
+            used_by: self.used_by.clone(),
+        }
+    }
+}
+
+/// The right to write to one upload; given back when it is dropped.
+#[derive(Debug)]
+pub struct Writer {
+    store: Store,
+    id: String,
+    size: u64,
+    offset: u64,
+    open: Option<Box<Open>>,
+}
+
+impl Writer {
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        let after = self.offset + bytes.len() as u64;
+        if after > self.size {
+            return Err(Refusal::Unfit(format!(
+                "{after} bytes came where {} were announced; begin again with the right size",
+                self.size
+            )));
+        }
+        let open = self.open.as_mut().expect("open until it is finished");
+        open.partial
+            .append(bytes)
+            .map_err(|error| broken("writing", &error))?;
+        open.digest.update(bytes);
+        self.offset = after;
+        if let Some(Entry {
+            content: Content::Busy { offset },
+            ..
+        }) = self.store.entries().get_mut(&self.id)
+        {
+            *offset = after;
+        }
+        Ok(())
+    }
+
+    /// To the disk with it; the last byte turns it into an artifact. A wrong digest ends the upload.
+    pub fn finish(mut self) -> Result<Artifact, Refusal> {
+        let mut open = self.open.take().expect("open until it is finished");
+        let synced = open.partial.sync();
+        if self.offset < self.size || synced.is_err() {
+            self.open = Some(open);
+            synced.map_err(|error| broken("writing", &error))?;
+            let (store, id) = (self.store.clone(), self.id.clone());
+            drop(self);
+            return store.get(&id);
+        }
+        let (store, id) = (self.store.clone(), self.id.clone());
+        let found = crate::pki::hex(&open.digest.finalize());
+        let mut entries = store.entries();
+        let entry = entries.get_mut(&id).ok_or_else(|| unknown(&id))?;
+        if found != entry.spec.sha256 {
+            let wanted = entry.spec.sha256.clone();
+            let removed = store.0.shelf.remove(&id);
+            entries.remove(&id);
+            removed.map_err(|error| broken("deleting it", &error))?;
+            return Err(Refusal::Unfit(format!(
+                "what came has the SHA-256 {found}, announced was {wanted}; it was thrown away: upload it again"
+            )));
+        }
+        store
+            .0
+            .shelf
+            .complete(&id)
+            .map_err(|error| broken("putting it away", &error))?;
+        entry.content = Content::Whole {
+            state: ArtifactState::Publishing,
+            reference: String::new(),
+        };
+        store.0.changed.notify_one();
+        Ok(entry.artifact(&id))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.open.is_some() || self.offset < self.size {
+            self.store.rest(&self.id, self.offset, self.open.take());
+        }
+    }
+}
+
+/// The same for the same artifact, for ever.
+fn identify(spec: &ArtifactSpec) -> String {
+    let (kind, name, version, arch) = spec.identity();
+    let text = format!("{kind}\n{name}\n{version}\n{arch}\n{}", spec.sha256);
+    crate::pki::hex(&Sha256::digest(text))[..24].to_owned()
+}
+
+fn unknown(id: &str) -> Refusal {
+    Refusal::NotFound(format!("no artifact {id}; GET /api/v1/artifacts lists all"))
+}
+
+fn too_large(size: u64, free: u64) -> Refusal {
+    Refusal::TooLarge(format!(
+        "{} MB do not fit: {} MB are free for uploads; delete what is not used, or use a larger stick",
+        size.div_ceil(1_000_000),
+        free / 1_000_000
+    ))
+}
+
+fn broken(doing: &str, error: &io::Error) -> Refusal {
+    Refusal::Broken(format!(
+        "{doing}: {error}; if the state partition is broken, use another stick"
+    ))
+}

@@ -1,0 +1,262 @@
+//! Pushes to the box's registry, by the distribution protocol, on loopback.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    net::SocketAddr,
+    path::PathBuf,
+};
+
+use bytes::{Bytes, BytesMut};
+use firstlight_artifacts::container::{Manifest, Range, digest_of};
+use http::{HeaderMap, Method, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::BoxBody};
+use hyper::{Request, body::Frame, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, sync::mpsc};
+
+use super::publish::Trouble;
+
+const PIECE: usize = 256 * 1024;
+const LARGEST_ANSWER: usize = 64 * 1024;
+
+/// One blob, and where its bytes are.
+#[derive(Clone, Debug)]
+pub struct Blob {
+    pub digest: String,
+    pub size: u64,
+    pub source: Source,
+}
+
+#[derive(Clone, Debug)]
+pub enum Source {
+    Part(PathBuf, Range),
+    Memory(Bytes),
+}
+
+impl Blob {
+    pub fn part(path: PathBuf, digest: String, range: Range) -> Self {
+        Self {
+            digest,
+            size: range.size,
+            source: Source::Part(path, range),
+        }
+    }
+
+    pub fn memory(bytes: Vec<u8>) -> Self {
+        Self {
+            digest: digest_of(&bytes),
+            size: bytes.len() as u64,
+            source: Source::Memory(bytes.into()),
+        }
+    }
+}
+
+/// Everything of one image or chart; of the manifests the last is called `tag`.
+#[derive(Clone, Debug)]
+pub struct Push {
+    pub repository: String,
+    pub tag: String,
+    pub blobs: Vec<Blob>,
+    pub manifests: Vec<Manifest>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Registry(pub SocketAddr);
+
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    text: Bytes,
+}
+
+type Body = BoxBody<Bytes, io::Error>;
+
+impl Registry {
+    /// May be repeated at any point: what is there already is not sent again.
+    pub async fn push(self, push: &Push) -> Result<(), Trouble> {
+        let base = format!("/v2/{}", push.repository);
+        for blob in &push.blobs {
+            self.push_blob(&base, blob).await?;
+        }
+        let last = push.manifests.len().saturating_sub(1);
+        for (at, manifest) in push.manifests.iter().enumerate() {
+            let name = if at == last {
+                &push.tag
+            } else {
+                &manifest.digest
+            };
+            let answer = self
+                .ask(
+                    Method::PUT,
+                    &format!("{base}/manifests/{name}"),
+                    Some(&manifest.media_type),
+                    Bytes::from(manifest.content.clone()).into(),
+                )
+                .await?;
+            answer.expect(StatusCode::CREATED, "the manifest")?;
+        }
+        Ok(())
+    }
+
+    async fn push_blob(self, base: &str, blob: &Blob) -> Result<(), Trouble> {
+        let place = format!("{base}/blobs/{}", blob.digest);
+        let there = self
+            .ask(Method::HEAD, &place, None, Content::empty())
+            .await?;
+        if there.status == StatusCode::OK {
+            return Ok(());
+        }
+        let begun = self
+            .ask(
+                Method::POST,
+                &format!("{base}/blobs/uploads/"),
+                None,
+                Content::empty(),
+            )
+            .await?;
+        begun.expect(StatusCode::ACCEPTED, "an upload")?;
+        let location = begun
+            .headers
+            .get(header::LOCATION)
+            .and_then(|place| place.to_str().ok());
+        let location = location.and_then(|place| place.parse::<http::Uri>().ok());
+        let place = location.as_ref().and_then(http::Uri::path_and_query);
+        let place =
+            place.ok_or_else(|| Trouble::refused("the registry names no place for an upload"))?;
+        let joint = if place.query().is_some() { '&' } else { '?' };
+        let place = format!("{place}{joint}digest={}", blob.digest);
+        let content = match &blob.source {
+            Source::Memory(bytes) => bytes.clone().into(),
+            Source::Part(path, range) => part(path.clone(), *range),
+        };
+        let done = self
+            .ask(
+                Method::PUT,
+                &place,
+                Some("application/octet-stream"),
+                content,
+            )
+            .await?;
+        done.expect(StatusCode::CREATED, "a layer")
+    }
+
+    async fn ask(
+        self,
+        method: Method,
+        path: &str,
+        kind: Option<&str>,
+        content: Content,
+    ) -> Result<Answer, Trouble> {
+        let away = |error: &dyn std::fmt::Display| {
+            Trouble::Later(format!("the box's registry does not answer: {error}"))
+        };
+        let stream = TcpStream::connect(self.0)
+            .await
+            .map_err(|error| away(&error))?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| away(&error))?;
+        tokio::spawn(connection);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, self.0.to_string())
+            .header(header::CONTENT_LENGTH, content.size);
+        if let Some(kind) = kind {
+            request = request.header(header::CONTENT_TYPE, kind);
+        }
+        let request = request.body(content.body).map_err(|error| {
+            Trouble::refused(&format!("no request can be made of {path}: {error}"))
+        })?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|error| away(&error))?;
+        let (head, body) = response.into_parts();
+        let text = Limited::new(body, LARGEST_ANSWER).collect().await;
+        Ok(Answer {
+            status: head.status,
+            headers: head.headers,
+            text: text.map_err(|error| away(&error))?.to_bytes(),
+        })
+    }
+}
+
+impl Answer {
+    fn expect(&self, status: StatusCode, what: &str) -> Result<(), Trouble> {
+        if self.status == status {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&self.text);
+        let sentence = format!(
+            "the registry did not take {what}: {} {}",
+            self.status,
+            said.trim()
+        );
+        Err(if self.status.is_server_error() {
+            Trouble::Later(sentence)
+        } else {
+            Trouble::refused(&sentence)
+        })
+    }
+}
+
+struct Content {
+    size: u64,
+    body: Body,
+}
+
+impl Content {
+    fn empty() -> Self {
+        Bytes::new().into()
+    }
+}
+
+impl From<Bytes> for Content {
+    fn from(bytes: Bytes) -> Self {
+        Self {
+            size: bytes.len() as u64,
+            body: Full::new(bytes).map_err(|never| match never {}).boxed(),
+        }
+    }
+}
+
+/// Read by a thread that may wait for the disk.
+fn part(path: PathBuf, range: Range) -> Content {
+    let (sender, mut receiver) = mpsc::channel(2);
+    tokio::task::spawn_blocking(move || {
+        let result = send(&path, range, &sender);
+        if let Err(error) = result {
+            let _ = sender.blocking_send(Err(error));
+        }
+    });
+    let pieces = futures_util::stream::poll_fn(move |context| receiver.poll_recv(context));
+    Content {
+        size: range.size,
+        body: BodyExt::boxed(StreamBody::new(pieces)),
+    }
+}
+
+fn send(
+    path: &PathBuf,
+    range: Range,
+    pieces: &mpsc::Sender<io::Result<Frame<Bytes>>>,
+) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(range.offset))?;
+    let mut left = range.size;
+    while left > 0 {
+        let size = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+        let mut piece = BytesMut::zeroed(size);
+        file.read_exact(&mut piece)?;
+        left -= size as u64;
+        if pieces
+            .blocking_send(Ok(Frame::data(piece.freeze())))
+            .is_err()
+        {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,244 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use firstlight_api::artifact::{Arch, Kind};
+use proptest::prelude::*;
+
+use super::*;
+
+fn spec(name: &str, content: &[u8]) -> ArtifactSpec {
+    ArtifactSpec {
+        kind: Kind::Package,
+        name: name.into(),
+        version: "1".into(),
+        arch: Arch::Amd64,
+        size: content.len() as u64,
+        sha256: crate::pki::hex(&Sha256::digest(content)),
+    }
+}
+
+fn store() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::load(dir.path()).unwrap();
+    (dir, store)
+}
+
+fn offset(store: &Store, id: &str) -> Option<u64> {
+    match store.get(id).unwrap().state {
+        ArtifactState::Uploading { offset } => Some(offset),
+        _ => None,
+    }
+}
+
+#[test]
+fn an_upload_becomes_an_artifact_with_its_last_byte() {
+    let (dir, store) = store();
+    let id = store.begin(spec("hello", b"hello world")).unwrap().id;
+    let mut writer = store.write(&id, 0).unwrap();
+    writer.write(b"hello ").unwrap();
+    assert_eq!(offset(&store, &id), Some(6), "progress is seen");
+    let artifact = writer.finish().unwrap();
+    assert_eq!(artifact.state, ArtifactState::Uploading { offset: 6 });
+    assert!(matches!(store.content(&id), Err(Refusal::Conflict(_))));
+
+    let mut writer = store.write(&id, 6).unwrap();
+    writer.write(b"world").unwrap();
+    assert_eq!(writer.finish().unwrap().state, ArtifactState::Publishing);
+    assert_eq!(
+        std::fs::read(store.content(&id).unwrap()).unwrap(),
+        b"hello world"
+    );
+    let again = Store::load(dir.path()).unwrap();
+    assert_eq!(again.get(&id).unwrap().state, ArtifactState::Publishing);
+}
+
+#[test]
+fn who_begins_again_goes_on_where_it_was() {
+    let (_dir, store) = store();
+    let wanted = spec("hello", b"hello world");
+    let id = store.begin(wanted.clone()).unwrap().id;
+    let mut writer = store.write(&id, 0).unwrap();
+    writer.write(b"hello").unwrap();
+    drop(writer);
+    let again = store.begin(wanted).unwrap();
+    assert_eq!(
+        (again.id, again.state),
+        (id.clone(), ArtifactState::Uploading { offset: 5 })
+    );
+    assert_eq!(
+        store.write(&id, 4).unwrap_err(),
+        Refusal::Offset {
+            wanted: 5,
+            given: 4
+        }
+    );
+    assert!(store.write(&id, 5).is_ok(), "a wrong offset breaks nothing");
+}
+
+#[test]
+fn two_writers_of_one_upload_are_kept_apart() {
+    let (_dir, store) = store();
+    let id = store.begin(spec("hello", b"hello")).unwrap().id;
+    let first = store.write(&id, 0).unwrap();
+    assert!(matches!(store.write(&id, 0), Err(Refusal::Conflict(_))));
+    assert!(matches!(store.remove(&id), Err(Refusal::Conflict(_))));
+    drop(first);
+    assert!(store.write(&id, 0).is_ok());
+}
+
+#[test]
+fn one_name_has_one_content() {
+    let (_dir, store) = store();
+    store.begin(spec("hello", b"one")).unwrap();
+    let refused = store.begin(spec("hello", b"two")).unwrap_err();
+    assert!(
+        matches!(&refused, Refusal::Conflict(what) if what.contains("other content")),
+        "{refused}"
+    );
+    store.begin(spec("other", b"two")).unwrap();
+}
+
+#[test]
+fn a_wrong_digest_leaves_nothing() {
+    let (dir, store) = store();
+    let id = store.begin(spec("hello", b"hello")).unwrap().id;
+    let mut writer = store.write(&id, 0).unwrap();
+    writer.write(b"hellO").unwrap();
+    assert!(matches!(writer.finish(), Err(Refusal::Unfit(what)) if what.contains("SHA-256")));
+    assert!(matches!(store.get(&id), Err(Refusal::NotFound(_))));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    assert!(
+        store.begin(spec("hello", b"hello")).is_ok(),
+        "it can be tried again"
+    );
+}
+
+#[test]
+fn too_many_bytes_are_refused_and_change_nothing() {
+    let (_dir, store) = store();
+    let id = store.begin(spec("hello", b"hello")).unwrap().id;
+    let mut writer = store.write(&id, 0).unwrap();
+    assert!(matches!(writer.write(b"hello!"), Err(Refusal::Unfit(_))));
+    drop(writer);
+    assert_eq!(offset(&store, &id), Some(0));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_a_byte_comes() {
+    let (dir, store) = store();
+    let huge = ArtifactSpec {
+        size: firstlight_api::artifact::LARGEST,
+        ..spec("hello", b"x")
+    };
+    assert!(matches!(store.begin(huge), Err(Refusal::TooLarge(_))));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn half_made_folders_do_not_survive_a_restart() {
+    let (dir, store) = store();
+    let id = store.begin(spec("hello", b"hello")).unwrap().id;
+    std::fs::remove_file(dir.path().join(&id).join("spec.json")).unwrap();
+    std::fs::create_dir(dir.path().join("empty")).unwrap();
+    let again = Store::load(dir.path()).unwrap();
+    assert!(again.list().is_empty());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// What happens to one of three uploads.
+#[derive(Clone, Debug)]
+enum Event {
+    /// So many bytes arrive, and the connection ends in order.
+    Send {
+        which: usize,
+        bytes: usize,
+    },
+    /// The connection breaks after them.
+    Break {
+        which: usize,
+        bytes: usize,
+    },
+    /// The box loses its power; of the last write, so many bytes are lost.
+    PowerCut {
+        which: usize,
+        lost: u64,
+    },
+    Remove {
+        which: usize,
+    },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let which = 0..3_usize;
+    prop_oneof![
+        4 => (which.clone(), 0..4000_usize).prop_map(|(which, bytes)| Event::Send { which, bytes }),
+        3 => (which.clone(), 0..4000_usize).prop_map(|(which, bytes)| Event::Break { which, bytes }),
+        2 => (which.clone(), 0..2000_u64).prop_map(|(which, lost)| Event::PowerCut { which, lost }),
+        1 => which.prop_map(|which| Event::Remove { which }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever breaks, each upload ends with exactly its own bytes, and none is visible before.
+    #[test]
+    fn uploads_survive_whatever_breaks(events in prop::collection::vec(event(), 0..40), seed: u8) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::load(dir.path()).unwrap();
+        let contents: BTreeMap<usize, Vec<u8>> = (0..3_usize)
+            .map(|which| {
+                let length = 3000 + which * 2500;
+                let content = (0..length).map(|at| u8::try_from((at * (which + 3) + usize::from(seed)) % 251).unwrap()).collect();
+                (which, content)
+            })
+            .collect();
+        let begin = |store: &Store, which: usize| {
+            let artifact = store.begin(spec(&format!("file-{which}"), &contents[&which])).unwrap();
+            let at = match artifact.state {
+                ArtifactState::Uploading { offset } => Some(offset),
+                _ => None,
+            };
+            (artifact.id, at)
+        };
+        let send = |store: &Store, which: usize, bytes: usize, in_order: bool| {
+            let (id, Some(at)) = begin(store, which) else { return };
+            let content = &contents[&which];
+            let from = usize::try_from(at).unwrap();
+            let to = (from + bytes).min(content.len());
+            let mut writer = store.write(&id, at).unwrap();
+            for piece in content[from..to].chunks(700) {
+                writer.write(piece).unwrap();
+            }
+            if in_order {
+                writer.finish().unwrap();
+            }
+        };
+        for event in events {
+            match event {
+                Event::Send { which, bytes } => send(&store, which, bytes, true),
+                Event::Break { which, bytes } => send(&store, which, bytes, false),
+                Event::PowerCut { which, lost } => {
+                    let (id, at) = begin(&store, which);
+                    if let Some(at) = at {
+                        let partial = dir.path().join(&id).join("partial");
+                        let file = std::fs::OpenOptions::new().write(true).open(partial).unwrap();
+                        file.set_len(at.saturating_sub(lost)).unwrap();
+                    }
+                    store = Store::load(dir.path()).unwrap();
+                }
+                Event::Remove { which } => {
+                    let (id, _) = begin(&store, which);
+                    store.remove(&id).unwrap();
+                }
+            }
+        }
+        for which in 0..3 {
+            send(&store, which, usize::MAX / 2, true);
+            let (id, at) = begin(&store, which);
+            prop_assert_eq!(at, None);
+            prop_assert_eq!(&std::fs::read(store.content(&id).unwrap()).unwrap(), &contents[&which]);
+        }
+    }
+}

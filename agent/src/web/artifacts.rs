@@ -1,0 +1,271 @@
+//! `/api/v1/artifacts`: the store ([`crate::store`]) over HTTP.
+//!
+//! Everybody may read. Only who comes from the box itself may write, which for people is SSH: what is uploaded ends on every
+//! server of the site. A page in somebody's browser that reaches us through a forwarded port may not either: it can send neither
+//! `PATCH` and `DELETE` nor JSON without being asked first, and we do not answer that question.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use bytes::Bytes;
+use firstlight_api::artifact::{Artifact, ArtifactSpec, ArtifactState};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::{Request, Response, body::Incoming};
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Body, Web, files, refusal, route::unescape, text};
+use crate::store::{Refusal, Store, Writer};
+
+/// Where the first byte of a `PATCH` belongs, and in answers where the next one does.
+const OFFSET: &str = "upload-offset";
+/// A description is a few hundred bytes.
+const LARGEST_SPEC: usize = 16 * 1024;
+/// Pieces on their way from the network to the disk, a few tens of kilobytes each.
+const AHEAD: usize = 64;
+const JSON: &str = "application/json";
+
+pub const PATH: &str = "/api/v1/artifacts";
+
+/// `below` is the path after [`PATH`].
+pub async fn answer(
+    web: &Web,
+    peer: IpAddr,
+    below: &str,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let Some(store) = web.store.borrow().clone() else {
+        return refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the store is not open yet; try again in a few seconds",
+        );
+    };
+    let method = request.method().clone();
+    let reads = matches!(method, Method::GET | Method::HEAD);
+    if !reads && let Some(refused) = forbidden(peer, request.headers()) {
+        return refused;
+    }
+    let below = below.trim_start_matches('/');
+    match (method, below.split_once('/')) {
+        (Method::GET, None) if below.is_empty() => {
+            list(&store, request.uri().query().unwrap_or_default())
+        }
+        (Method::POST, None) if below.is_empty() => begin(store, request).await,
+        (Method::GET | Method::HEAD, None) => found(store.get(below)),
+        (Method::PATCH, None) => receive(store, below, request).await,
+        (Method::DELETE, None) => remove(store, below.to_owned()).await,
+        (method @ (Method::GET | Method::HEAD), Some((id, "content"))) => match store.content(id) {
+            Ok(path) => files::serve(&path, request.headers(), method == Method::HEAD).await,
+            Err(refused) => refuse(&refused),
+        },
+        _ => refusal(
+            StatusCode::NOT_FOUND,
+            format_args!("nothing is here; {PATH} lists all artifacts"),
+        ),
+    }
+}
+
+fn forbidden(peer: IpAddr, headers: &HeaderMap) -> Option<Response<Body>> {
+    if !peer.is_loopback() {
+        return Some(refusal(
+            StatusCode::FORBIDDEN,
+            "uploads come from the box itself: `firstlight push FILE` logs in over SSH, and `ssh -L 8080:127.0.0.1:80 admin@BOX` opens the same door",
+        ));
+    }
+    // A name that a foreign page made point here.
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let ours = name == "localhost" || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    (!ours).then(|| {
+        refusal(
+            StatusCode::FORBIDDEN,
+            "call this by an address or as localhost",
+        )
+    })
+}
+
+fn found(artifact: Result<Artifact, Refusal>) -> Response<Body> {
+    match artifact {
+        Ok(artifact) => say(StatusCode::OK, &artifact),
+        Err(refused) => refuse(&refused),
+    }
+}
+
+fn say(status: StatusCode, artifact: &Artifact) -> Response<Body> {
+    let content = serde_json::to_vec(artifact).expect("an artifact is plain JSON");
+    let mut response = text(status, JSON, content);
+    if let ArtifactState::Uploading { offset } = artifact.state {
+        response.headers_mut().insert(OFFSET, offset.into());
+    }
+    response
+}
+
+fn refuse(refused: &Refusal) -> Response<Body> {
+    let status = match refused {
+        Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+        Refusal::Conflict(_) | Refusal::Offset { .. } => StatusCode::CONFLICT,
+        Refusal::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+        Refusal::Unfit(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        Refusal::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut response = refusal(status, refused);
+    if let Refusal::Offset { wanted, .. } = refused {
+        response.headers_mut().insert(OFFSET, (*wanted).into());
+    }
+    response
+}
+
+/// All, or those with the words that the query asks for.
+fn list(store: &Store, query: &str) -> Response<Body> {
+    let mut filters = HashMap::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if !["kind", "name", "version", "arch", "state", "sha256"].contains(&key) {
+            return refusal(
+                StatusCode::BAD_REQUEST,
+                format_args!(
+                    "`{key}` is nothing to ask for; use kind, name, version, arch, state or sha256"
+                ),
+            );
+        }
+        filters.insert(key, unescape(value));
+    }
+    let artifacts = store.list().into_iter().map(|artifact| json!(artifact));
+    let chosen: Vec<_> = artifacts
+        .filter(|artifact| {
+            filters
+                .iter()
+                .all(|(key, value)| artifact[*key] == value.as_str())
+        })
+        .collect();
+    text(
+        StatusCode::OK,
+        JSON,
+        json!({"artifacts": chosen}).to_string(),
+    )
+}
+
+async fn begin(store: Store, request: Request<Incoming>) -> Response<Body> {
+    let is_json = request
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(JSON.as_bytes()));
+    if !is_json {
+        return refusal(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "describe the upload as application/json",
+        );
+    }
+    let Ok(body) = Limited::new(request.into_body(), LARGEST_SPEC)
+        .collect()
+        .await
+    else {
+        return refusal(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "a description is smaller; the bytes follow with PATCH",
+        );
+    };
+    let spec = match serde_json::from_slice::<ArtifactSpec>(&body.to_bytes()) {
+        Ok(spec) => spec,
+        Err(error) => {
+            return refusal(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                format_args!("wanted are kind, name, version, arch, size and sha256: {error}"),
+            );
+        }
+    };
+    match blocking(move || store.begin(spec)).await {
+        Ok(artifact) => {
+            let mut response = say(StatusCode::CREATED, &artifact);
+            let place = format!("{PATH}/{}", artifact.id);
+            let place = HeaderValue::from_str(&place).expect("hex digits");
+            response.headers_mut().insert(header::LOCATION, place);
+            response
+        }
+        Err(refused) => refuse(&refused),
+    }
+}
+
+async fn remove(store: Store, id: String) -> Response<Body> {
+    match blocking(move || store.remove(&id)).await {
+        Ok(()) => text(StatusCode::NO_CONTENT, JSON, Bytes::new()),
+        Err(refused) => refuse(&refused),
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let stopping = |_| Refusal::Broken("the box is stopping".to_owned());
+    tokio::task::spawn_blocking(work).await.map_err(stopping)?
+}
+
+/// Takes bytes as they come. What arrived before a connection broke is kept, and the next `PATCH` goes on there.
+async fn receive(store: Store, id: &str, request: Request<Incoming>) -> Response<Body> {
+    let offset = request
+        .headers()
+        .get(OFFSET)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
+    let Some(offset) = offset else {
+        return refusal(
+            StatusCode::BAD_REQUEST,
+            "say with `Upload-Offset: N` where these bytes belong; GET the artifact to learn it",
+        );
+    };
+    let (pieces, inbox) = mpsc::channel(AHEAD);
+    let (tell, told) = oneshot::channel();
+    let id = id.to_owned();
+    let written = blocking(move || {
+        let writer = store.write(&id, offset)?;
+        // Nobody to hear it: the connection is gone.
+        let _ = tell.send(());
+        write(writer, inbox)
+    });
+    let written = tokio::spawn(written);
+    // Before it may be written, nothing is read.
+    if told.await.is_ok() {
+        forward(request.into_body(), pieces).await;
+    }
+    match written.await {
+        Ok(Ok(artifact)) => say(StatusCode::OK, &artifact),
+        Ok(Err(refused)) => refuse(&refused),
+        Err(_) => refusal(StatusCode::SERVICE_UNAVAILABLE, "the box is stopping"),
+    }
+}
+
+/// From the connection to the disk's thread, which may end first.
+async fn forward(mut body: Incoming, pieces: mpsc::Sender<Option<Bytes>>) {
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return };
+        if let Ok(bytes) = frame.into_data()
+            && pieces.send(Some(bytes)).await.is_err()
+        {
+            return;
+        }
+    }
+    // The end came in order; without it the writer keeps what it has.
+    drop(pieces.send(None).await);
+}
+
+fn write(
+    mut writer: Writer,
+    mut inbox: mpsc::Receiver<Option<Bytes>>,
+) -> Result<Artifact, Refusal> {
+    while let Some(piece) = inbox.blocking_recv() {
+        match piece {
+            Some(bytes) => writer.write(&bytes)?,
+            None => return writer.finish(),
+        }
+    }
+    Err(Refusal::Conflict(format!(
+        "the connection broke; go on at byte {}",
+        writer.offset()
+    )))
+}
+
+#[cfg(test)]
+#[path = "artifacts/tests.rs"]
+mod tests;

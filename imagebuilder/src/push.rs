@@ -1,0 +1,217 @@
+//! `firstlight push`: puts files into the box's store, from where the site uses them.
+//!
+//! [`describe`] finds out what a file is; [`door`] is the way to the box; this module sends, goes on after a broken connection,
+//! and waits until the box has put the file where it is used.
+
+mod describe;
+mod door;
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use firstlight_api::artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use describe::Said;
+use door::{Answer, Door};
+
+const PATH: &str = "/api/v1/artifacts";
+/// Connections that break one after the other without a byte in between.
+const MOST_BREAKS: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_secs(1);
+/// For what the box does with a file that is whole; a disk that has to be converted takes longest.
+const PUBLISHING: Duration = Duration::from_mins(30);
+
+const EXAMPLES: &str = "Examples:
+  firstlight push htop_3.4.1-5_amd64.deb       a Debian package, for the servers' apt
+  firstlight push web-1.2.3.tgz                a Helm chart: oci://registry.firstlight.internal/charts/web
+  docker save web:1.2 -o web.tar
+  firstlight push web.tar                      a container image: registry.firstlight.internal/web:1.2
+
+What was interrupted goes on where it was: give the same command again.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct PushArgs {
+    /// Packages, charts, container archives, disk images
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The box, as SSH is told; or the address of a forwarded port, like `http://127.0.0.1:8080`
+    #[arg(long = "box", value_name = "HOST", default_value = "admin@172.22.0.1")]
+    host: String,
+    /// SSH key, if it is not your default one
+    #[arg(short, long, value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// What it is, if the file does not say so itself
+    #[arg(long)]
+    kind: Option<Kind>,
+    /// Its name, if the file does not say so itself
+    #[arg(long)]
+    name: Option<String>,
+    /// Its version, if the file does not say so itself
+    #[arg(long)]
+    version: Option<String>,
+    /// Its architecture, if the file does not say so itself
+    #[arg(long)]
+    arch: Option<Arch>,
+}
+
+/// A line for each file: what it is called now.
+pub fn push(args: &PushArgs) -> Result<String> {
+    let said = Said {
+        kind: args.kind,
+        name: args.name.clone(),
+        version: args.version.clone(),
+        arch: args.arch,
+    };
+    ensure!(
+        args.files.len() == 1 || said.is_nothing(),
+        crate::UsageError(
+            "--kind, --name, --version and --arch describe one file; push the others apart"
+                .to_owned()
+        )
+    );
+    // All of them, before the first byte is sent.
+    let mut described = Vec::new();
+    for file in &args.files {
+        let bar = bar(
+            &format!("{}: reading", shown(file)),
+            file.metadata().map_or(0, |found| found.len()),
+        );
+        described.push(
+            describe::describe(file, &said, |bytes| bar.inc(bytes))
+                .with_context(|| file.display().to_string())?,
+        );
+        bar.finish_and_clear();
+    }
+    let mut door = Door::new(&args.host, args.identity.as_deref())?;
+    let mut lines = String::new();
+    for (file, spec) in args.files.iter().zip(&described) {
+        let artifact = send(&mut door, file, spec).with_context(|| file.display().to_string())?;
+        let _ = writeln!(lines, "{}	{}", artifact.reference, shown(file));
+    }
+    Ok(lines)
+}
+
+fn shown(file: &Path) -> String {
+    file.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn bar(what: &str, length: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(
+        "  {prefix} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
+    )
+    .expect("the template is constant and valid");
+    ProgressBar::new(length)
+        .with_style(style)
+        .with_prefix(what.to_owned())
+}
+
+/// Until the box uses it.
+fn send(door: &mut Door, file: &Path, spec: &ArtifactSpec) -> Result<Artifact> {
+    let description = serde_json::to_vec(spec)?;
+    let begin = |door: &mut Door| {
+        artifact(&door.ask(
+            "POST",
+            PATH,
+            &[("content-type", "application/json")],
+            &description,
+        )?)
+    };
+    let bar = bar(&format!("{}: sending", shown(file)), spec.size);
+    let (mut breaks, mut reached) = (0, 0);
+    let artifact = loop {
+        // The same description again tells where to go on.
+        let result = begin(door).and_then(|artifact| match artifact.state {
+            ArtifactState::Uploading { offset } => {
+                if offset > reached {
+                    (breaks, reached) = (0, offset);
+                }
+                bar.set_position(offset);
+                send_from(door, file, &artifact, offset, &bar)
+            }
+            _ => Ok(artifact),
+        });
+        match result {
+            Ok(artifact) if matches!(artifact.state, ArtifactState::Uploading { .. }) => {}
+            Ok(artifact) => break artifact,
+            Err(error) if error.is::<door::Broken>() && breaks < MOST_BREAKS => {
+                breaks += 1;
+                bar.println(format!("  {}: {error:#}; trying again", shown(file)));
+                sleep(PAUSE);
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    bar.finish_and_clear();
+    published(door, artifact)
+}
+
+fn send_from(
+    door: &mut Door,
+    file: &Path,
+    artifact: &Artifact,
+    offset: u64,
+    bar: &ProgressBar,
+) -> Result<Artifact> {
+    let mut content = File::open(file).context("opening it")?;
+    content
+        .seek(SeekFrom::Start(offset))
+        .context("reading it")?;
+    let length = artifact.spec.size - offset;
+    let path = format!("{PATH}/{}", artifact.id);
+    let body = bar.wrap_read(content.take(length));
+    let answer = door.send(
+        "PATCH",
+        &path,
+        &[("upload-offset", &offset.to_string())],
+        length,
+        body,
+    )?;
+    self::artifact(&answer)
+}
+
+fn artifact(answer: &Answer) -> Result<Artifact> {
+    answer.check()?;
+    serde_json::from_slice(&answer.body)
+        .context("the box's answer is none that this version of firstlight knows")
+}
+
+/// Waits until it is where it is used.
+fn published(door: &mut Door, mut artifact: Artifact) -> Result<Artifact> {
+    let since = Instant::now();
+    let path = format!("{PATH}/{}", artifact.id);
+    loop {
+        match &artifact.state {
+            ArtifactState::Ready => return Ok(artifact),
+            ArtifactState::Failed { reason, next } => {
+                bail!("the box cannot use it: {reason}\n  next: {next}")
+            }
+            ArtifactState::Publishing | ArtifactState::Uploading { .. } => {}
+        }
+        ensure!(
+            since.elapsed() < PUBLISHING,
+            "all of it is on the box, which has not put it into use for {} minutes; the page says why",
+            PUBLISHING.as_secs() / 60
+        );
+        sleep(LOOK);
+        artifact = match door.ask("GET", &path, &[], &[]) {
+            Ok(answer) => self::artifact(&answer)?,
+            Err(error) if error.is::<door::Broken>() => continue,
+            Err(error) => return Err(error),
+        };
+    }
+}

@@ -1,0 +1,308 @@
+//! The way to the box: HTTP/1.1 over one connection, which SSH carries to the box's loopback.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+const HTTP_PORT: u16 = 80;
+const PIECE: usize = 256 * 1024;
+const LARGEST_HEAD: usize = 16 * 1024;
+const LARGEST_BODY: u64 = 16 << 20;
+/// A disk may have to be read again on the box before an upload goes on.
+const SILENCE: Duration = Duration::from_mins(15);
+
+/// The connection ended; what was sent may have arrived.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection to the box broke: {0}")]
+pub struct Broken(String);
+
+pub struct Answer {
+    pub status: u16,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn check(&self) -> Result<()> {
+        match self.status {
+            200..300 => Ok(()),
+            // What arrived stays; asking again tells how much.
+            409 | 503 if self.says("broke") || self.says("starting") => {
+                Err(Broken(self.sentence()).into())
+            }
+            _ => bail!("the box says: {}", self.sentence()),
+        }
+    }
+
+    fn says(&self, word: &str) -> bool {
+        self.sentence().contains(word)
+    }
+
+    fn sentence(&self) -> String {
+        String::from_utf8_lossy(&self.body).trim().to_owned()
+    }
+}
+
+#[derive(Debug)]
+enum Way {
+    Ssh {
+        host: String,
+        identity: Option<PathBuf>,
+    },
+    Tcp(SocketAddr),
+}
+
+pub struct Door {
+    way: Way,
+    line: Option<Line>,
+}
+
+enum Line {
+    Ssh {
+        child: Child,
+        input: ChildStdin,
+        output: ChildStdout,
+    },
+    Tcp(TcpStream),
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Self::Ssh { child, .. } = self {
+            // It may have ended by itself.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+impl Read for Line {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Ssh { output, .. } => output.read(buffer),
+            Self::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Ssh { input, .. } => input.write(bytes),
+            Self::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Ssh { input, .. } => input.flush(),
+            Self::Tcp(stream) => stream.flush(),
+        }
+    }
+}
+
+impl Door {
+    pub fn new(host: &str, identity: Option<&Path>) -> Result<Self> {
+        let way = match host.strip_prefix("http://") {
+            Some(address) => Way::Tcp(address.trim_end_matches('/').parse().map_err(|_| {
+                crate::UsageError(format!(
+                    "--box {host}: an address and a port are wanted, like http://127.0.0.1:8080"
+                ))
+            })?),
+            None => Way::Ssh {
+                host: host.to_owned(),
+                identity: identity.map(Path::to_owned),
+            },
+        };
+        Ok(Self { way, line: None })
+    }
+
+    fn line(&mut self) -> Result<&mut Line> {
+        if self.line.is_none() {
+            self.line = Some(self.way.open()?);
+        }
+        Ok(self.line.as_mut().expect("just opened"))
+    }
+
+    pub fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Answer> {
+        self.send(method, path, headers, body.len() as u64, body)
+    }
+
+    /// After an error the next call opens a new connection.
+    pub fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        length: u64,
+        body: impl Read,
+    ) -> Result<Answer> {
+        let result = self
+            .line()
+            .and_then(|line| exchange(line, method, path, headers, length, body));
+        if !matches!(&result, Ok((_, true))) {
+            self.line = None;
+        }
+        result.map(|(answer, _)| answer)
+    }
+}
+
+impl Way {
+    fn open(&self) -> Result<Line> {
+        match self {
+            Self::Tcp(address) => {
+                let stream = TcpStream::connect(address)
+                    .map_err(|error| Broken(format!("{address}: {error}")))?;
+                stream.set_read_timeout(Some(SILENCE))?;
+                Ok(Line::Tcp(stream))
+            }
+            Self::Ssh { host, identity } => {
+                let mut ssh = Command::new("ssh");
+                ssh.args([
+                    "-o",
+                    "BatchMode=yes",
+                    "-o",
+                    "ConnectTimeout=10",
+                    "-o",
+                    "ServerAliveInterval=15",
+                ]);
+                if let Some(identity) = identity {
+                    ssh.arg("-i").arg(identity);
+                }
+                // What SSH has to say goes to the person as it is.
+                let mut child = ssh
+                    .args(["-W", &format!("127.0.0.1:{HTTP_PORT}"), "--", host])
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .context("running ssh; install openssh-client")?;
+                let (input, output) = (child.stdin.take(), child.stdout.take());
+                Ok(Line::Ssh {
+                    child,
+                    input: input.context("ssh has no input")?,
+                    output: output.context("ssh has no output")?,
+                })
+            }
+        }
+    }
+}
+
+fn broken(error: &io::Error) -> anyhow::Error {
+    Broken(error.to_string()).into()
+}
+
+/// One request; tells whether the connection is good for another one.
+fn exchange(
+    line: &mut Line,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    length: u64,
+    mut body: impl Read,
+) -> Result<(Answer, bool)> {
+    use std::fmt::Write as _;
+    let mut head =
+        format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n");
+    for (name, value) in headers {
+        let _ = write!(head, "{name}: {value}\r\n");
+    }
+    // A refusal comes before a gigabyte is on its way.
+    let asks_first = length > PIECE as u64;
+    if asks_first {
+        head.push_str("Expect: 100-continue\r\n");
+    }
+    head.push_str("\r\n");
+    line.write_all(head.as_bytes())
+        .and_then(|()| line.flush())
+        .map_err(|error| broken(&error))?;
+    if asks_first {
+        let first = read_head(line)?;
+        if first.status != 100 {
+            return read_body(line, &first).map(|answer| (answer, false));
+        }
+    }
+    let mut piece = vec![0; PIECE];
+    let mut left = length;
+    while left > 0 {
+        let wanted = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+        body.read_exact(&mut piece[..wanted])
+            .context("reading the file: did it change?")?;
+        if let Err(error) = line.write_all(&piece[..wanted]) {
+            // The box may have said why before it stopped listening.
+            let head = read_head(line).map_err(|_| broken(&error))?;
+            return read_body(line, &head).map(|answer| (answer, false));
+        }
+        left -= wanted as u64;
+    }
+    line.flush().map_err(|error| broken(&error))?;
+    let mut head = read_head(line)?;
+    while head.status == 100 {
+        head = read_head(line)?;
+    }
+    let answer = read_body(line, &head)?;
+    Ok((answer, head.keeps))
+}
+
+struct Head {
+    status: u16,
+    length: Option<u64>,
+    keeps: bool,
+}
+
+/// Byte by byte, so that nothing of the body is taken; heads are short.
+fn read_head(line: &mut Line) -> Result<Head> {
+    let mut text = Vec::new();
+    let mut byte = [0];
+    while !text.ends_with(b"\r\n\r\n") {
+        if text.len() >= LARGEST_HEAD {
+            bail!("the box's answer is no HTTP");
+        }
+        match line.read(&mut byte) {
+            Ok(0) => return Err(Broken("it was closed".to_owned()).into()),
+            Ok(_) => text.push(byte[0]),
+            Err(error) => return Err(broken(&error)),
+        }
+    }
+    let mut headers = [httparse::EMPTY_HEADER; 32];
+    let mut response = httparse::Response::new(&mut headers);
+    response
+        .parse(&text)
+        .context("the box's answer is no HTTP")?;
+    let value = |name: &str| {
+        let found = response
+            .headers
+            .iter()
+            .find(|header| header.name.eq_ignore_ascii_case(name));
+        found.and_then(|header| std::str::from_utf8(header.value).ok())
+    };
+    Ok(Head {
+        status: response.code.context("the box's answer has no status")?,
+        length: value("content-length").and_then(|length| length.parse().ok()),
+        keeps: value("connection").is_none_or(|word| !word.eq_ignore_ascii_case("close")),
+    })
+}
+
+/// Our box always says how long its answers are.
+fn read_body(line: &mut Line, head: &Head) -> Result<Answer> {
+    let length = head.length.unwrap_or(0).min(LARGEST_BODY);
+    let mut body = Vec::new();
+    line.take(length)
+        .read_to_end(&mut body)
+        .map_err(|error| broken(&error))?;
+    if (body.len() as u64) < length {
+        return Err(Broken("it was closed in the middle of an answer".to_owned()).into());
+    }
+    Ok(Answer {
+        status: head.status,
+        body,
+    })
+}
