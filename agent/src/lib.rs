@@ -145,7 +145,9 @@ fn spawn_common(tasks: &mut Tasks, agent: Agent, place: Place, controller: fleet
         images: paths.uploaded_images(),
     };
     let told = status.clone();
-    tasks.spawn("store", |stop| store::run(dirs, store::REGISTRY, pki, opened, told, stop));
+    tasks.spawn("store", |stop| {
+        store::run(dirs, store::REGISTRY, pki, opened, told, stop)
+    });
     tasks.spawn("foundation", |stop| {
         bring_up::foundation(paths, place, status, facts, stop)
     });

@@ -37,7 +37,7 @@ impl Purpose {
     fn clock(self) -> Clock {
         match self {
             Self::Plain => Clock::Real,
-            Self::Cluster => Clock::Slowed { percent: 40 },
+            Self::Cluster => Clock::CLUSTER,
             Self::ThreeControlPlanes => Clock::Slowed { percent: 25 },
         }
     }

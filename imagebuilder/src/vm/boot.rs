@@ -56,6 +56,17 @@ pub struct BootArgs {
     pcap: Option<PathBuf>,
 }
 
+impl BootArgs {
+    fn clock(&self) -> Clock {
+        let servers: u32 = self.servers.iter().map(|kind| u32::from(kind.count)).sum();
+        if servers > 1 {
+            Clock::CLUSTER
+        } else {
+            Clock::Real
+        }
+    }
+}
+
 /// Some servers of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Servers {
@@ -108,7 +119,7 @@ pub fn run(args: &BootArgs) -> Result<()> {
         image: args.image.clone(),
         keep: args.keep.clone(),
         capture: args.pcap.clone(),
-        clock: Clock::Real,
+        clock: args.clock(),
     };
     let lab = Lab::set_up(spec)?;
     let box_spec = BoxSpec {
@@ -177,6 +188,12 @@ impl<'a> Session<'a> {
                 "emulated: an ordinary kernel does not run under this host's KVM, so expect minutes"
             }
         };
+        let clock = match (self.lab.accel(), self.args.clock()) {
+            (Accel::Tcg, Clock::Slowed { percent }) => {
+                format!("; clocks of the machines go at {percent} %, so that none is late")
+            }
+            _ => String::new(),
+        };
         self.say(
             "",
             format!(
@@ -187,7 +204,7 @@ impl<'a> Session<'a> {
         self.say(
             "",
             format!(
-                "box: {} firmware, {} MiB, {how}",
+                "box: {} firmware, {} MiB, {how}{clock}",
                 self.args.firmware, self.args.memory
             ),
         );

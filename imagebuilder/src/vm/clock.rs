@@ -23,6 +23,9 @@ pub enum Clock {
 }
 
 impl Clock {
+    /// For a box with the nodes of a small cluster.
+    pub const CLUSTER: Self = Self::Slowed { percent: 40 };
+
     /// What QEMU's environment says of it, `since` after the first machine of the lab could have started.
     pub fn environment(self, accel: Accel, since: Duration) -> Result<Vec<(&'static str, String)>> {
         let Some(rate) = self.rate(accel) else {
