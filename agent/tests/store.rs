@@ -257,7 +257,7 @@ async fn containers_and_charts_are_in_the_registry_once_it_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_is_served_until_it_is_deleted_and_a_wrong_one_says_why() {
+async fn a_disk_is_served_until_it_is_deleted_and_what_is_none_says_why() {
     let site = Site::open(free_port()).await;
     let disk = zstd::encode_all(&[0_u8; 4096][..], 1).unwrap();
     let id = site.upload(Kind::Image, "debian", "13.2", &disk);
@@ -275,12 +275,42 @@ async fn a_disk_is_served_until_it_is_deleted_and_a_wrong_one_says_why() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 
-    let mut raw = vec![0; 1024];
-    raw[510..512].copy_from_slice(&[0x55, 0xaa]);
-    let id = site.upload(Kind::Image, "debian", "13", &raw);
-    let state = site.settled(&id).await.state;
+    let garbage = site.upload(Kind::Image, "debian", "13", b"no disk at all");
+    let state = site.settled(&garbage).await.state;
     assert!(
-        matches!(&state, ArtifactState::Failed { next, .. } if next.contains("qemu-img")),
+        matches!(&state, ArtifactState::Failed { reason, .. } if reason.contains("no disk")),
         "{state:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_raw_or_a_qcow2_disk_is_converted_once() {
+    let site = Site::open(free_port()).await;
+    let mut raw = vec![7; 3_000_320];
+    raw[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let at = |name: &str| site.dir.path().join(name);
+    fs::write(at("disk"), &raw).unwrap();
+    let made = Command::new("qemu-img")
+        .args([
+            "convert",
+            "-c",
+            "-f",
+            "raw",
+            "-O",
+            "qcow2",
+            "disk",
+            "disk.qcow2",
+        ])
+        .current_dir(site.dir.path())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    for (version, file) in [("1", "disk"), ("2", "disk.qcow2")] {
+        let content = fs::read(at(file)).unwrap();
+        let id = site.upload(Kind::Image, "debian", version, &content);
+        let artifact = site.settled(&id).await;
+        assert_eq!(artifact.state, ArtifactState::Ready);
+        let served = fs::read(at(&artifact.reference[1..])).unwrap();
+        assert!(zstd::decode_all(&*served).unwrap() == raw, "{file}");
+    }
 }

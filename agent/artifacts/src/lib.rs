@@ -8,6 +8,7 @@ pub mod apt;
 pub mod chart;
 pub mod container;
 pub mod deb;
+pub mod qcow2;
 
 use std::io::{self, Read, Seek, SeekFrom};
 

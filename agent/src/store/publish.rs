@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    io,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
@@ -16,6 +16,7 @@ use firstlight_artifacts::{
     chart::read_chart,
     container::{self, Manifest, Range, digest_of, read_container},
     deb::read_control,
+    qcow2::Disk,
     recognise,
 };
 use serde_json::json;
@@ -113,16 +114,15 @@ pub async fn publish(
             reference: format!("{}={}", spec.name, spec.version),
             keep: true,
         }),
-        Plan::Serve { name } => {
-            let waits = |error: io::Error| Trouble::Later(format!("serving {name}: {error}"));
-            fs::create_dir_all(&places.images).map_err(waits)?;
-            match fs::hard_link(content, places.images.join(&name)) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(waits(error)),
-                _ => Ok(Place {
-                    reference: format!("{SERVED}{name}"),
-                    keep: true,
-                }),
-            }
+        Plan::Serve { name, form } => {
+            let (served, source) = (places.images.join(&name), content.to_owned());
+            let made =
+                tokio::task::spawn_blocking(move || serve_image(&source, &served, form)).await;
+            made.map_err(|_| Trouble::Later("the box is stopping".to_owned()))??;
+            Ok(Place {
+                reference: format!("{SERVED}{name}"),
+                keep: form == Form::Ready,
+            })
         }
     }
 }
@@ -130,7 +130,7 @@ pub async fn publish(
 enum Plan {
     Push { scheme: &'static str, push: Push },
     Index,
-    Serve { name: String },
+    Serve { name: String, form: Form },
 }
 
 fn plan(spec: &ArtifactSpec, content: &Path) -> Result<Plan, Trouble> {
@@ -147,18 +147,65 @@ fn plan(spec: &ArtifactSpec, content: &Path) -> Result<Plan, Trouble> {
     }
 }
 
-/// As servers are given it: raw, and compressed with zstd.
+/// What has to be done to a disk before servers can be given it: they take raw ones, compressed with zstd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Ready,
+    Raw,
+    Qcow2,
+}
+
 fn plan_image(spec: &ArtifactSpec, content: &Path) -> Result<Plan, Trouble> {
-    match recognise(&mut open(content)?)? {
-        Format::Zstd => Ok(Plan::Serve {
-            name: image_file(spec),
-        }),
-        _ => Err(Trouble::Never {
-            reason: "servers are given raw disks compressed with zstd, and this is another format".to_owned(),
-            next: "convert it with `qemu-img convert -O raw FILE disk.raw && zstd -19 disk.raw`, delete this one, and push disk.raw.zst"
-                .to_owned(),
-        }),
+    let form = match recognise(&mut open(content)?)? {
+        Format::Zstd => Form::Ready,
+        Format::Raw => Form::Raw,
+        Format::Qcow2 => Form::Qcow2,
+        Format::Deb | Format::Tar | Format::Gzip => return Err(Trouble::refused("it is no disk")),
+    };
+    Ok(Plan::Serve {
+        name: image_file(spec),
+        form,
+    })
+}
+
+/// It gets its name when it is whole.
+fn serve_image(content: &Path, served: &Path, form: Form) -> Result<(), Trouble> {
+    let waits = |error: io::Error| Trouble::Later(format!("making {}: {error}", served.display()));
+    let aside = served.with_extension("new");
+    fs::create_dir_all(served.parent().unwrap_or(served)).map_err(waits)?;
+    // Of a conversion that was cut.
+    if aside.exists() {
+        fs::remove_file(&aside).map_err(waits)?;
     }
+    let made = match form {
+        Form::Ready => fs::hard_link(content, &aside),
+        Form::Raw => compress(open(content)?, &aside),
+        Form::Qcow2 => compress(Disk::open(open(content)?)?, &aside),
+    };
+    match made.and_then(|()| fs::rename(&aside, served)) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            // The error says more than one from here.
+            drop(fs::remove_file(&aside));
+            Err(match error.kind() {
+                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+                    Trouble::refused(&format!("the disk is damaged: {error}"))
+                }
+                io::ErrorKind::StorageFull => Trouble::Never {
+                    reason: "there is no room for the disk in the form that servers are given".to_owned(),
+                    next: "delete what is not used, then delete this one and push it again; or use a larger stick".to_owned(),
+                },
+                _ => waits(error),
+            })
+        }
+    }
+}
+
+fn compress(mut disk: impl Read, to: &Path) -> io::Result<()> {
+    let mut packed = zstd::Encoder::new(File::create(to)?, zstd::DEFAULT_COMPRESSION_LEVEL)?;
+    packed.include_checksum(true)?;
+    io::copy(&mut disk, &mut packed)?;
+    packed.finish()?.sync_all()
 }
 
 fn image_file(spec: &ArtifactSpec) -> String {
