@@ -6,11 +6,12 @@
 use std::{fs, net::Ipv4Addr};
 
 use anyhow::{Context, Result};
+use firstlight_artifacts::hex;
 
 use crate::{
     files::{self, Access},
     paths::Paths,
-    pki::{CertSpec, Pki, hex},
+    pki::{CertSpec, Pki},
 };
 
 const CONFIG: &str = include_str!("hosts/ironic/ironic.conf");

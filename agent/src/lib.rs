@@ -20,6 +20,7 @@ pub mod network;
 pub mod notify;
 pub mod options;
 pub mod paths;
+mod pieces;
 pub mod pki;
 pub mod registry_files;
 pub mod site_file;

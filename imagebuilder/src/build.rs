@@ -35,7 +35,7 @@ use self::progress::Progress;
 use self::recipe::Recipe;
 use self::settings::Settings;
 use self::squashfs::load_layer;
-pub use self::{cache::hex, summary::group};
+pub use self::summary::group;
 use crate::UsageError;
 
 /// Builds the image and returns the table to show.

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
-use crate::build::{group, hex};
+use crate::build::cache::digest_all;
+use crate::build::group;
 use crate::disk::gpt::{self, DiskPlan, PartitionPlan};
 use crate::disk::slot::{SlotLayer, TABLE, parse_table};
 use crate::disk::{fat, fill};
@@ -94,7 +94,8 @@ fn write_system(
     writeln!(text, "\n{} ({}), digests checked", part.name, part.id)?;
     for layer in slot {
         let mut window = window(image, part.offset() + layer.offset, layer.length)?;
-        let found = digest(&mut window).with_context(|| format!("reading layer {}", layer.name))?;
+        let found =
+            digest_all(&mut window).with_context(|| format!("reading layer {}", layer.name))?;
         if found != layer.sha256 {
             bail!(
                 "layer {} of {} in {} has digest {found}, and the slot table says {}: write the stick anew",
@@ -113,18 +114,6 @@ fn write_system(
         )?;
     }
     Ok(())
-}
-
-fn digest(from: &mut impl Read) -> Result<String> {
-    let mut hasher = Sha256::new();
-    let mut block = vec![0; 1 << 20];
-    loop {
-        let count = fill(from, &mut block)?;
-        if count == 0 {
-            return Ok(hex(&hasher.finalize()));
-        }
-        hasher.update(&block[..count]);
-    }
 }
 
 /// Versions and files, as the build wrote them down.

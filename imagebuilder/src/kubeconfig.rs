@@ -2,13 +2,14 @@
 //! Secret `CLUSTER-kubeconfig`, which whoever may log in as `admin` may read; there is no other door.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use firstlight_api::site::HostName;
 
 use crate::UsageError;
+use crate::ssh::ssh;
 
 #[derive(Debug, Args)]
 pub struct KubeconfigArgs {
@@ -68,13 +69,8 @@ fn only(names: &str) -> Result<String> {
 
 impl KubeconfigArgs {
     fn ask(&self, command: &str) -> Result<String> {
-        let mut ssh = Command::new("ssh");
-        ssh.args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
-        if let Some(identity) = &self.identity {
-            ssh.arg("-i").arg(identity);
-        }
         // What SSH has to say goes to the person as it is.
-        let output = ssh
+        let output = ssh(self.identity.as_deref())
             .arg("--")
             .arg(&self.host)
             .arg(command)

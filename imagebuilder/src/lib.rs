@@ -12,6 +12,7 @@ pub mod inspect;
 pub mod kubeconfig;
 pub mod push;
 pub mod registry;
+mod ssh;
 pub mod unpack;
 pub mod vm;
 

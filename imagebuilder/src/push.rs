@@ -24,6 +24,7 @@ use door::{Answer, Door};
 const PATH: &str = "/api/v1/artifacts";
 /// Connections that break one after the other without a byte in between.
 const MOST_BREAKS: u32 = 5;
+const CONFLICT: u16 = 409;
 const PAUSE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_secs(1);
 /// For what the box does with a file that is whole; a disk that has to be converted takes longest.
@@ -86,8 +87,7 @@ pub fn push(args: &PushArgs) -> Result<String> {
             file.metadata().map_or(0, |found| found.len()),
         );
         described.push(
-            describe::describe(file, &said, |bytes| bar.inc(bytes))
-                .with_context(|| file.display().to_string())?,
+            describe::describe(file, &said, &bar).with_context(|| file.display().to_string())?,
         );
         bar.finish_and_clear();
     }
@@ -95,7 +95,7 @@ pub fn push(args: &PushArgs) -> Result<String> {
     let mut lines = String::new();
     for (file, spec) in args.files.iter().zip(&described) {
         let artifact = send(&mut door, file, spec).with_context(|| file.display().to_string())?;
-        let _ = writeln!(lines, "{}	{}", artifact.reference, shown(file));
+        let _ = writeln!(lines, "{}\t{}", artifact.reference, shown(file));
     }
     Ok(lines)
 }
@@ -181,6 +181,10 @@ fn send_from(
         length,
         body,
     )?;
+    // Somebody else, or what is left of a connection that broke: asking again tells where to go on.
+    if answer.status == CONFLICT {
+        return Err(door::Broken(answer.sentence()).into());
+    }
     self::artifact(&answer)
 }
 

@@ -198,9 +198,6 @@ pub struct Artifact {
     /// How it is named where it is used: a URL, an image, a chart, a package.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reference: String,
-    /// Objects that name it; while there is one, it cannot be deleted.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub used_by: Vec<String>,
 }
 
 #[cfg(test)]
@@ -288,7 +285,6 @@ mod tests {
             spec: spec(Kind::Image, "debian", "13"),
             state: ArtifactState::Uploading { offset: 7 },
             reference: String::new(),
-            used_by: vec![],
         };
         let value = serde_json::to_value(&artifact).expect("plain JSON");
         assert_eq!(

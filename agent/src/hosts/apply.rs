@@ -88,7 +88,7 @@ pub fn node_uuid(mac: MacAddr) -> String {
     // RFC 9562: version 8 (custom), variant 10.
     bytes[6] = bytes[6] & 0x0f | 0x80;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex = crate::pki::hex(&bytes);
+    let hex = firstlight_artifacts::hex(&bytes);
     [
         &hex[..8],
         &hex[8..12],

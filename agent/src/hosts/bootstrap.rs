@@ -43,7 +43,7 @@ impl std::fmt::Debug for BootstrapData {
 impl BootstrapData {
     /// What the host sends back when it has it.
     pub fn receipt(&self) -> String {
-        crate::pki::hex(&Sha256::digest(&self.user_data))
+        firstlight_artifacts::hex(&Sha256::digest(&self.user_data))
     }
 }
 
@@ -74,14 +74,14 @@ pub fn fits(deployment: &Deployment, token: &str) -> bool {
 }
 
 pub fn token_hash(token: &str) -> String {
-    crate::pki::hex(&Sha256::digest(token))
+    firstlight_artifacts::hex(&Sha256::digest(token))
 }
 
 /// 256 random bits in hex.
 pub fn new_token() -> Result<String, getrandom::Error> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret)?;
-    Ok(crate::pki::hex(&secret))
+    Ok(firstlight_artifacts::hex(&secret))
 }
 
 /// The Secrets that an object names, as far as they exist.

@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context, Result, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use firstlight_artifacts::hex;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
     Api, Client,
@@ -19,7 +20,7 @@ use super::apply::{self, MANAGER};
 use crate::{
     clock,
     paths::Paths,
-    pki::{CertSpec, Pki, hex},
+    pki::{CertSpec, Pki},
 };
 
 pub const FILE: &str = "cluster-api.yaml";

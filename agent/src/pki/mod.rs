@@ -17,6 +17,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::{Context, Result};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use firstlight_artifacts::hex;
 use sha2::{Digest, Sha256};
 
 pub use issue::{Authority, Pair};
@@ -46,14 +47,6 @@ pub fn der(pem: &str) -> Result<Vec<u8>> {
         .filter(|line| !line.starts_with("-----"))
         .collect();
     STANDARD.decode(body).context("decoding a PEM certificate")
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Makes what is missing, damaged, outdated or about to expire; returns after everything is on the disk.

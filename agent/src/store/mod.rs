@@ -1,6 +1,6 @@
 //! The box's store: what people upload, kept on the state partition until it is deleted.
 //!
-//! [`shelf`] is the folder on the disk; this module knows what is in it, who writes to what, and what may not be. An upload is
+//! [`shelf`] is the folder on the disk, [`run`](run()) the task; this module knows what is in it, who writes to what, and what may not be. An upload is
 //! visible as an artifact only once every byte of it is there and its digest is right; until then it can be gone on with, also
 //! after a power cut. Blocking throughout: callers are on threads that may wait for a disk.
 //!
@@ -9,6 +9,7 @@
 pub mod apt;
 mod publish;
 mod registry;
+mod run;
 mod shelf;
 #[cfg(test)]
 mod tests;
@@ -16,31 +17,22 @@ mod tests;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
-use firstlight_api::{
-    artifact::{Artifact, ArtifactSpec, ArtifactState, Kind},
-    status::Problem,
-};
+use firstlight_api::artifact::{Artifact, ArtifactSpec, ArtifactState, Kind};
+use firstlight_artifacts::hex;
 use sha2::{Digest, Sha256};
-use tokio::sync::{Notify, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Notify;
 
-use crate::{clock, status::StatusSender};
 use apt::Deb;
-use publish::{Place, Places, Trouble};
-use registry::Registry;
+use publish::{Place, Trouble};
+pub use run::{Dirs, REGISTRY, run};
 use shelf::{Partial, Progress, Shelf};
 
 /// What stays free on the state partition for everything else that lives there.
 const RESERVE: u64 = 1 << 30;
-const RETRY: Duration = Duration::from_secs(5);
-/// The registry's door for pushes (`manifests/registry.yaml`).
-pub const REGISTRY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5001);
 
 /// Why the store does not do something; each is a sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +67,6 @@ struct Inner {
 struct Entry {
     spec: ArtifactSpec,
     content: Content,
-    used_by: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -98,124 +89,6 @@ enum Content {
 struct Open {
     partial: Partial,
     digest: Sha256,
-}
-
-/// Where the store keeps its things.
-#[derive(Clone, Debug)]
-pub struct Dirs {
-    pub store: PathBuf,
-    pub apt: PathBuf,
-    pub apt_key: PathBuf,
-    /// Served as `/images/NAME`, after the stick's own.
-    pub images: PathBuf,
-}
-
-/// Opens the store once the state partition is there, then brings what arrives to where it is used.
-pub async fn run(
-    dirs: Dirs,
-    registry: SocketAddr,
-    mut pki: watch::Receiver<Option<Arc<crate::pki::Pki>>>,
-    opened: watch::Sender<Option<Store>>,
-    status: StatusSender,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
-    let work = async {
-        // Certificates are made on the same partition, after it was waited for.
-        pki.wait_for(Option::is_some).await?;
-        let store = open(&dirs.store, &status).await?;
-        opened.send_replace(Some(store.clone()));
-        let places = Places {
-            registry: Registry(registry),
-            images: dirs.images,
-            apt: apt::Repository {
-                dir: dirs.apt,
-                key: dirs.apt_key,
-            },
-        };
-        publish_arrivals(&store, &places, &status).await
-    };
-    tokio::select! {
-        result = work => result,
-        () = stop.cancelled() => Ok(()),
-    }
-}
-
-async fn open(dir: &Path, status: &StatusSender) -> anyhow::Result<Store> {
-    loop {
-        let place = dir.to_owned();
-        match tokio::task::spawn_blocking(move || Store::load(&place)).await? {
-            Ok(store) => {
-                status.problems("store", vec![]);
-                return Ok(store);
-            }
-            Err(error) => status.problems(
-                "store",
-                vec![Problem {
-                    what: format!("the store of uploads cannot be opened: {error}"),
-                    next: "the box tries again; if the state partition is full or read-only, write the image to another stick".to_owned(),
-                }],
-            ),
-        }
-        tokio::time::sleep(RETRY).await;
-    }
-}
-
-async fn publish_arrivals(
-    store: &Store,
-    places: &Places,
-    status: &StatusSender,
-) -> anyhow::Result<()> {
-    let mut indexed = None;
-    loop {
-        let mut results = Vec::new();
-        for (id, spec) in store.arrivals() {
-            let result = publish::publish(places, &spec, &store.0.shelf.content(&id)).await;
-            results.push((id, spec, result));
-        }
-        let refused = |id: &str| {
-            let is_it = |(other, _, result): &&(String, _, Result<_, Trouble>)| {
-                other == id && result.is_err()
-            };
-            results.iter().find(is_it).is_some()
-        };
-        let debs = store.debs(|id| !refused(id));
-        let mut waits = None;
-        if indexed.as_ref() != Some(&debs) {
-            let (apt, set) = (places.apt.clone(), debs.clone());
-            let rebuilt =
-                tokio::task::spawn_blocking(move || apt.rebuild(&set, clock::wall_seconds()))
-                    .await?;
-            match rebuilt {
-                Ok(()) => indexed = Some(debs),
-                Err(error) => waits = Some(format!("indexing packages: {error:#}")),
-            }
-        }
-        for (id, spec, result) in results {
-            if spec.kind == Kind::Package && waits.is_some() {
-                continue;
-            }
-            if let Err(Trouble::Later(why)) = &result {
-                waits = Some(why.clone());
-            }
-            let (store, owned) = (store.clone(), id.clone());
-            let settled = tokio::task::spawn_blocking(move || store.settle(&owned, result)).await?;
-            if let Err(error) = settled {
-                waits = Some(format!("noting where {id} is: {error}"));
-            }
-        }
-        if let Err(error) = places.sweep_images(&store.references(Kind::Image)) {
-            waits = Some(format!("removing disks that were deleted: {error}"));
-        }
-        let problem = waits.clone().map(|what| Problem {
-            what: format!("an upload waits: {what}"),
-            next: "nothing: the box tries again".to_owned(),
-        });
-        status.problems("store", problem.into_iter().collect());
-        tokio::select! {
-            () = store.0.changed.notified() => {}
-            () = tokio::time::sleep(RETRY), if waits.is_some() => {}
-        }
-    }
 }
 
 impl Store {
@@ -241,7 +114,6 @@ impl Store {
             let entry = Entry {
                 spec: found.spec,
                 content,
-                used_by: Vec::new(),
             };
             entries.insert(found.id, entry);
         }
@@ -326,7 +198,6 @@ impl Store {
                 offset: 0,
                 open: None,
             },
-            used_by: Vec::new(),
         };
         let artifact = entry.artifact(&id);
         entries.insert(id, entry);
@@ -389,12 +260,6 @@ impl Store {
                 "it is being uploaded; stop that first".to_owned(),
             ));
         }
-        if !entry.used_by.is_empty() {
-            return Err(Refusal::Conflict(format!(
-                "in use by {}; change these first",
-                entry.used_by.join(", ")
-            )));
-        }
         self.0
             .shelf
             .remove(id)
@@ -417,7 +282,7 @@ impl Store {
     }
 
     /// Whole packages that pass.
-    fn debs(&self, passes: impl Fn(&str) -> bool) -> Vec<Deb> {
+    fn debs(&self, passes: impl Fn(&String) -> bool) -> Vec<Deb> {
         let entries = self.entries();
         let is_good = |entry: &Entry| {
             entry.spec.kind == Kind::Package
@@ -478,9 +343,11 @@ impl Store {
         Ok(())
     }
 
-    /// Puts an upload back whose bytes ended, with what is known of it.
+    /// Puts an upload back whose bytes ended before it was whole, with what is known of it.
     fn rest(&self, id: &str, offset: u64, open: Option<Box<Open>>) {
-        if let Some(entry) = self.entries().get_mut(id) {
+        if let Some(entry) = self.entries().get_mut(id)
+            && matches!(entry.content, Content::Busy { .. })
+        {
             entry.content = Content::Resting { offset, open };
         }
     }
@@ -499,7 +366,6 @@ impl Entry {
             spec: self.spec.clone(),
             state,
             reference,
-            used_by: self.used_by.clone(),
         }
     }
 }
@@ -528,9 +394,11 @@ impl Writer {
             )));
         }
         let open = self.open.as_mut().expect("open until it is finished");
-        open.partial
-            .append(bytes)
-            .map_err(|error| broken("writing", &error))?;
+        if let Err(error) = open.partial.append(bytes) {
+            // A part of them may be on the disk and in no digest: whoever goes on reads it anew.
+            self.open = None;
+            return Err(broken("writing", &error));
+        }
         open.digest.update(bytes);
         self.offset = after;
         if let Some(Entry {
@@ -546,16 +414,17 @@ impl Writer {
     /// To the disk with it; the last byte turns it into an artifact. A wrong digest ends the upload.
     pub fn finish(mut self) -> Result<Artifact, Refusal> {
         let mut open = self.open.take().expect("open until it is finished");
-        let synced = open.partial.sync();
-        if self.offset < self.size || synced.is_err() {
+        if let Err(error) = open.partial.sync() {
+            return Err(broken("writing", &error));
+        }
+        if self.offset < self.size {
             self.open = Some(open);
-            synced.map_err(|error| broken("writing", &error))?;
             let (store, id) = (self.store.clone(), self.id.clone());
             drop(self);
             return store.get(&id);
         }
         let (store, id) = (self.store.clone(), self.id.clone());
-        let found = crate::pki::hex(&open.digest.finalize());
+        let found = hex(&open.digest.finalize());
         let mut entries = store.entries();
         let entry = entries.get_mut(&id).ok_or_else(|| unknown(&id))?;
         if found != entry.spec.sha256 {
@@ -583,9 +452,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if self.open.is_some() || self.offset < self.size {
-            self.store.rest(&self.id, self.offset, self.open.take());
-        }
+        self.store.rest(&self.id, self.offset, self.open.take());
     }
 }
 
@@ -593,7 +460,7 @@ impl Drop for Writer {
 fn identify(spec: &ArtifactSpec) -> String {
     let (kind, name, version, arch) = spec.identity();
     let text = format!("{kind}\n{name}\n{version}\n{arch}\n{}", spec.sha256);
-    crate::pki::hex(&Sha256::digest(text))[..24].to_owned()
+    hex(&Sha256::digest(text))[..24].to_owned()
 }
 
 fn unknown(id: &str) -> Refusal {

@@ -46,6 +46,10 @@ pub enum Trouble {
 }
 
 impl Trouble {
+    pub fn unreadable(path: &Path, error: &io::Error) -> Self {
+        Self::Later(format!("opening {}: {error}", path.display()))
+    }
+
     pub fn refused(reason: &str) -> Self {
         Self::Never {
             reason: reason.to_owned(),
@@ -229,8 +233,7 @@ fn check_package(spec: &ArtifactSpec, content: &Path) -> Result<(), Trouble> {
 }
 
 fn open(content: &Path) -> Result<File, Trouble> {
-    File::open(content)
-        .map_err(|error| Trouble::Later(format!("opening {}: {error}", content.display())))
+    File::open(content).map_err(|error| Trouble::unreadable(content, &error))
 }
 
 fn plan_container(spec: &ArtifactSpec, content: &Path) -> Result<Push, Trouble> {

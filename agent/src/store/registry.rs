@@ -1,23 +1,22 @@
 //! Pushes to the box's registry, by the distribution protocol, on loopback.
 
 use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
+    io,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use firstlight_artifacts::container::{Manifest, Range, digest_of};
 use http::{HeaderMap, Method, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::BoxBody};
-use hyper::{Request, body::Frame, client::conn::http1};
+use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{Request, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, sync::mpsc};
+use tokio::net::TcpStream;
 
 use super::publish::Trouble;
+use crate::pieces::pieces;
 
-const PIECE: usize = 256 * 1024;
 const LARGEST_ANSWER: usize = 64 * 1024;
 
 /// One blob, and where its bytes are.
@@ -70,7 +69,7 @@ struct Answer {
     text: Bytes,
 }
 
-type Body = BoxBody<Bytes, io::Error>;
+type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 impl Registry {
     /// May be repeated at any point: what is there already is not sent again.
@@ -128,7 +127,7 @@ impl Registry {
         let place = format!("{place}{joint}digest={}", blob.digest);
         let content = match &blob.source {
             Source::Memory(bytes) => bytes.clone().into(),
-            Source::Part(path, range) => part(path.clone(), *range),
+            Source::Part(path, range) => part(path, *range).await?,
         };
         let done = self
             .ask(
@@ -217,46 +216,19 @@ impl From<Bytes> for Content {
     fn from(bytes: Bytes) -> Self {
         Self {
             size: bytes.len() as u64,
-            body: Full::new(bytes).map_err(|never| match never {}).boxed(),
+            body: Full::new(bytes)
+                .map_err(|never| match never {})
+                .boxed_unsync(),
         }
     }
 }
 
-/// Read by a thread that may wait for the disk.
-fn part(path: PathBuf, range: Range) -> Content {
-    let (sender, mut receiver) = mpsc::channel(2);
-    tokio::task::spawn_blocking(move || {
-        let result = send(&path, range, &sender);
-        if let Err(error) = result {
-            let _ = sender.blocking_send(Err(error));
-        }
-    });
-    let pieces = futures_util::stream::poll_fn(move |context| receiver.poll_recv(context));
-    Content {
+async fn part(path: &Path, range: Range) -> Result<Content, Trouble> {
+    let file = tokio::fs::File::open(path).await;
+    let file = file.map_err(|error| Trouble::unreadable(path, &error))?;
+    let pieces = pieces(file.into_std().await, range.offset, range.size);
+    Ok(Content {
         size: range.size,
-        body: BodyExt::boxed(StreamBody::new(pieces)),
-    }
-}
-
-fn send(
-    path: &PathBuf,
-    range: Range,
-    pieces: &mpsc::Sender<io::Result<Frame<Bytes>>>,
-) -> io::Result<()> {
-    let mut file = File::open(path)?;
-    file.seek(SeekFrom::Start(range.offset))?;
-    let mut left = range.size;
-    while left > 0 {
-        let size = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
-        let mut piece = BytesMut::zeroed(size);
-        file.read_exact(&mut piece)?;
-        left -= size as u64;
-        if pieces
-            .blocking_send(Ok(Frame::data(piece.freeze())))
-            .is_err()
-        {
-            break;
-        }
-    }
-    Ok(())
+        body: BodyExt::boxed_unsync(StreamBody::new(pieces)),
+    })
 }

@@ -14,7 +14,7 @@ fn spec(name: &str, content: &[u8]) -> ArtifactSpec {
         version: "1".into(),
         arch: Arch::Amd64,
         size: content.len() as u64,
-        sha256: crate::pki::hex(&Sha256::digest(content)),
+        sha256: firstlight_artifacts::hex(&Sha256::digest(content)),
     }
 }
 
@@ -85,6 +85,21 @@ fn two_writers_of_one_upload_are_kept_apart() {
     assert!(matches!(store.remove(&id), Err(Refusal::Conflict(_))));
     drop(first);
     assert!(store.write(&id, 0).is_ok());
+}
+
+#[test]
+fn an_upload_that_cannot_be_opened_is_nobodys() {
+    let (dir, store) = store();
+    let content = b"hello";
+    let id = store.begin(spec("hello", content)).unwrap().id;
+    let partial = dir.path().join(&id).join("partial");
+    // All bytes came, and the power went before they were looked at.
+    std::fs::write(&partial, content).unwrap();
+    let again = Store::load(dir.path()).unwrap();
+    std::fs::remove_file(&partial).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(again.write(&id, 5), Err(Refusal::Broken(_))));
+    }
 }
 
 #[test]

@@ -1,29 +1,18 @@
-//! Files of the stick as answers. They are large and the box may be slow, so they are read in large pieces by a thread
-//! of their own, which stops as soon as the client is gone.
+//! Files of the stick and of the store as answers, whole or in parts.
 
-use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-    os::unix::fs::MetadataExt,
-    path::Path,
-};
+use std::{fs::File, io, os::unix::fs::MetadataExt, path::Path};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, StreamBody};
-use hyper::{Response, body::Frame};
-use tokio::sync::mpsc;
+use hyper::Response;
 
 use super::{
     Body, full,
     range::{Wanted, wanted},
     refusal,
 };
-
-/// One read: large enough that the cost of a read and of a switch between threads vanishes.
-const PIECE: usize = 512 * 1024;
-/// Pieces that may be ahead of the client, so that the stick and the network work at the same time.
-const AHEAD: usize = 2;
+use crate::pieces::pieces;
 
 /// Answers with `path`, or with the part of it that the headers ask for.
 pub async fn serve(path: &Path, headers: &HeaderMap, only_head: bool) -> Response<Body> {
@@ -95,37 +84,6 @@ fn open(path: &Path) -> io::Result<(File, u64, String)> {
     Ok((file, metadata.len(), etag))
 }
 
-fn stream(mut file: File, first: u64, count: u64) -> Body {
-    let (sender, mut receiver) = mpsc::channel::<io::Result<Frame<Bytes>>>(AHEAD);
-    tokio::task::spawn_blocking(move || {
-        if let Err(error) = send_pieces(&mut file, first, count, &sender) {
-            tracing::warn!(%error, "a file of the stick cannot be read to its end");
-            drop(sender.blocking_send(Err(error)));
-        }
-    });
-    let pieces = futures_util::stream::poll_fn(move |context| receiver.poll_recv(context));
-    BodyExt::boxed_unsync(StreamBody::new(pieces))
-}
-
-fn send_pieces(
-    file: &mut File,
-    first: u64,
-    count: u64,
-    sender: &mpsc::Sender<io::Result<Frame<Bytes>>>,
-) -> io::Result<()> {
-    file.seek(SeekFrom::Start(first))?;
-    let mut left = count;
-    while left > 0 {
-        let size = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
-        let mut piece = BytesMut::zeroed(size);
-        file.read_exact(&mut piece)?;
-        left -= size as u64;
-        if sender
-            .blocking_send(Ok(Frame::data(piece.freeze())))
-            .is_err()
-        {
-            return Ok(());
-        }
-    }
-    Ok(())
+fn stream(file: File, first: u64, count: u64) -> Body {
+    BodyExt::boxed_unsync(StreamBody::new(pieces(file, first, count)))
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use firstlight_artifacts::hex;
 use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest, Sha256};
 
@@ -296,9 +297,13 @@ fn hash_tree(hasher: &mut Sha256, path: &Path, skip: &[&str]) -> Result<()> {
 
 fn hash_file(hasher: &mut Sha256, path: &Path) -> Result<()> {
     let mut file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    hash_all(hasher, &mut file).with_context(|| format!("reading {}", path.display()))
+}
+
+fn hash_all(hasher: &mut Sha256, from: &mut impl Read) -> io::Result<()> {
     let mut block = vec![0; 1 << 20];
     loop {
-        let count = file.read(&mut block)?;
+        let count = from.read(&mut block)?;
         if count == 0 {
             return Ok(());
         }
@@ -306,19 +311,18 @@ fn hash_file(hasher: &mut Sha256, path: &Path) -> Result<()> {
     }
 }
 
+/// SHA-256 of all that is read, in hex.
+pub fn digest_all(from: &mut impl Read) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    hash_all(&mut hasher, from)?;
+    Ok(hex(&hasher.finalize()))
+}
+
 /// SHA-256 of a file, in hex.
 pub fn digest_file(path: &Path) -> Result<String> {
     let mut hasher = Sha256::new();
     hash_file(&mut hasher, path)?;
     Ok(hex(&hasher.finalize()))
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

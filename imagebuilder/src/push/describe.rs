@@ -1,15 +1,16 @@
 //! What a file is: by its content where it says so itself, by its name where it does not, and by what the person said.
 
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::Seek;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use firstlight_api::artifact::{Arch, ArtifactSpec, Kind};
 use firstlight_artifacts::{Format, chart, container, deb, recognise};
-use sha2::{Digest, Sha256};
+use indicatif::ProgressBar;
 
 use crate::UsageError;
+use crate::build::cache::digest_all;
 
 /// What the person said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,8 +36,7 @@ struct Found {
     arch: Arch,
 }
 
-/// `read` is told of bytes as they are hashed.
-pub fn describe(path: &Path, said: &Said, read: impl FnMut(u64)) -> Result<ArtifactSpec> {
+pub fn describe(path: &Path, said: &Said, bar: &ProgressBar) -> Result<ArtifactSpec> {
     let mut file = File::open(path).context("opening it")?;
     let found = look(&mut file, path, said.kind)?;
     let missing = |what: &str| {
@@ -54,7 +54,9 @@ pub fn describe(path: &Path, said: &Said, read: impl FnMut(u64)) -> Result<Artif
         .clone()
         .or(found.version)
         .ok_or_else(|| missing("version"))?;
-    let (size, sha256) = hash(&mut file, read).context("reading it")?;
+    file.rewind().context("reading it")?;
+    let size = file.metadata().context("reading it")?.len();
+    let sha256 = digest_all(&mut bar.wrap_read(file)).context("reading it")?;
     let spec = ArtifactSpec {
         kind: found.kind,
         name,
@@ -159,23 +161,6 @@ fn split_file(name: &str) -> (Option<String>, Option<String>) {
     }
 }
 
-fn hash(file: &mut File, mut read: impl FnMut(u64)) -> Result<(u64, String)> {
-    file.rewind()?;
-    let mut digest = Sha256::new();
-    let mut piece = vec![0; 1 << 20];
-    let mut size = 0;
-    loop {
-        let count = file.read(&mut piece)?;
-        if count == 0 {
-            break;
-        }
-        digest.update(&piece[..count]);
-        size += count as u64;
-        read(count as u64);
-    }
-    Ok((size, firstlight_artifacts::hex(&digest.finalize())))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -230,13 +215,13 @@ mod tests {
         let mut disk = vec![0; 1024];
         disk[510..512].copy_from_slice(&[0x55, 0xaa]);
         std::fs::write(&path, &disk).unwrap();
-        let error = describe(&path, &Said::default(), |_| ()).unwrap_err();
+        let error = describe(&path, &Said::default(), &ProgressBar::hidden()).unwrap_err();
         assert!(error.to_string().contains("--version"), "{error}");
         let said = Said {
             version: Some("1".into()),
             ..Said::default()
         };
-        let spec = describe(&path, &said, |_| ()).unwrap();
+        let spec = describe(&path, &said, &ProgressBar::hidden()).unwrap();
         assert_eq!(
             (spec.kind, spec.name.as_str(), spec.size),
             (Kind::Image, "disk", 1024)
@@ -246,7 +231,7 @@ mod tests {
             ..said
         };
         assert!(
-            describe(&path, &wrong, |_| ())
+            describe(&path, &wrong, &ProgressBar::hidden())
                 .unwrap_err()
                 .to_string()
                 .contains("it is a image, not a package")

@@ -3,22 +3,25 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::ssh::ssh;
+
 const HTTP_PORT: u16 = 80;
+const UNAVAILABLE: u16 = 503;
 const PIECE: usize = 256 * 1024;
 const LARGEST_HEAD: usize = 16 * 1024;
 const LARGEST_BODY: u64 = 16 << 20;
 /// A disk may have to be read again on the box before an upload goes on.
 const SILENCE: Duration = Duration::from_mins(15);
 
-/// The connection ended; what was sent may have arrived.
+/// Not now: the connection ended, and what was sent may have arrived; or the box says that it is not ready.
 #[derive(Debug, thiserror::Error)]
-#[error("the connection to the box broke: {0}")]
-pub struct Broken(String);
+#[error("the box cannot go on with it now: {0}")]
+pub struct Broken(pub String);
 
 pub struct Answer {
     pub status: u16,
@@ -29,19 +32,12 @@ impl Answer {
     pub fn check(&self) -> Result<()> {
         match self.status {
             200..300 => Ok(()),
-            // What arrived stays; asking again tells how much.
-            409 | 503 if self.says("broke") || self.says("starting") => {
-                Err(Broken(self.sentence()).into())
-            }
+            UNAVAILABLE => Err(Broken(self.sentence()).into()),
             _ => bail!("the box says: {}", self.sentence()),
         }
     }
 
-    fn says(&self, word: &str) -> bool {
-        self.sentence().contains(word)
-    }
-
-    fn sentence(&self) -> String {
+    pub fn sentence(&self) -> String {
         String::from_utf8_lossy(&self.body).trim().to_owned()
     }
 }
@@ -166,18 +162,8 @@ impl Way {
                 Ok(Line::Tcp(stream))
             }
             Self::Ssh { host, identity } => {
-                let mut ssh = Command::new("ssh");
-                ssh.args([
-                    "-o",
-                    "BatchMode=yes",
-                    "-o",
-                    "ConnectTimeout=10",
-                    "-o",
-                    "ServerAliveInterval=15",
-                ]);
-                if let Some(identity) = identity {
-                    ssh.arg("-i").arg(identity);
-                }
+                let mut ssh = ssh(identity.as_deref());
+                ssh.args(["-o", "ServerAliveInterval=15"]);
                 // What SSH has to say goes to the person as it is.
                 let mut child = ssh
                     .args(["-W", &format!("127.0.0.1:{HTTP_PORT}"), "--", host])

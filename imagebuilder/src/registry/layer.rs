@@ -175,7 +175,7 @@ impl<W> Hashed<W> {
     fn finish(self) -> (W, String, u64) {
         (
             self.inner,
-            crate::build::hex(&self.hasher.finalize()),
+            firstlight_artifacts::hex(&self.hasher.finalize()),
             self.bytes,
         )
     }
@@ -196,7 +196,7 @@ impl<W: Write> Write for Hashed<W> {
 
 /// Digest of bytes, in hex.
 pub fn digest(bytes: &[u8]) -> String {
-    crate::build::hex(&Sha256::digest(bytes))
+    firstlight_artifacts::hex(&Sha256::digest(bytes))
 }
 
 /// Unpacks a layer's tar, for tests and for a look.

@@ -71,7 +71,7 @@ impl Machine {
         let ask = |ask| site.fleet.bootstrap(node(), token.to_owned(), ask);
         match ask(Ask::Fetch).await {
             Answer::Bootstrap(data) => {
-                let received = crate::pki::hex(&Sha256::digest(&data.user_data));
+                let received = firstlight_artifacts::hex(&Sha256::digest(&data.user_data));
                 let confirmed = ask(Ask::Confirm { received }).await;
                 if matches!(confirmed, Answer::Confirmed | Answer::Used) {
                     self.data = Some(data.user_data);

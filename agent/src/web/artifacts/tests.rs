@@ -110,7 +110,7 @@ impl Fixture {
 fn spec(name: &str, content: &[u8]) -> Value {
     json!({
         "kind": "package", "name": name, "version": "1.0-1", "arch": "amd64",
-        "size": content.len(), "sha256": crate::pki::hex(&Sha256::digest(content)),
+        "size": content.len(), "sha256": firstlight_artifacts::hex(&Sha256::digest(content)),
     })
 }
 
