@@ -166,6 +166,8 @@ pub const CLUSTER_RACK_RATIO: Figure = Figure {
 };
 pub const CLUSTER_RACK_BYTES: Figure =
     megabytes("cluster-rack-bytes", "  sent to each server", None, None);
+pub const CLUSTER_RACK_BOX_BYTES: Figure =
+    megabytes("cluster-rack-box-bytes", "  of it by the box", None, None);
 pub const CLUSTER_BOX_MEMORY: Figure = megabytes(
     "cluster-box-memory",
     "box: memory in use with a cluster",
@@ -180,7 +182,7 @@ pub const CLUSTER_AGENT_MEMORY: Figure = megabytes(
 );
 
 /// Every figure, in the order of the table.
-pub const ALL: [Figure; 24] = [
+pub const ALL: [Figure; 25] = [
     BUILD_COLD,
     BUILD_UNCHANGED,
     BUILD_AGENT,
@@ -203,6 +205,7 @@ pub const ALL: [Figure; 24] = [
     CLUSTER_RACK_TEN,
     CLUSTER_RACK_RATIO,
     CLUSTER_RACK_BYTES,
+    CLUSTER_RACK_BOX_BYTES,
     CLUSTER_BOX_MEMORY,
     CLUSTER_AGENT_MEMORY,
 ];

@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+/// On a request for an image: the port at which the asking ramdisk passes it on. The box may answer with a redirect to
+/// another server that does.
+pub const RELAY_HEADER: &str = "firstlight-relay";
+
 /// `POST /api/v1/ramdisk/report`, sent at start and again (every few seconds) while the ramdisk waits for Ironic.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

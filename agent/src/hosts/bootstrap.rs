@@ -24,7 +24,7 @@ use super::{
 };
 
 /// Between two questions of a system that waits.
-const PAUSE: u32 = 5;
+pub const PAUSE: u32 = 5;
 
 /// The content of a config drive, by whichever way it goes.
 #[derive(Clone, PartialEq)]

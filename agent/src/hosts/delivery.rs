@@ -95,7 +95,10 @@ impl Work {
         let (data, problem) = match self.delivery.data().await {
             Ok(data) => (data, None),
             Err(problem) => {
-                let wait = Answer::Wait { seconds: 10 };
+                tracing::info!(%mac, problem = problem.what, "its bootstrap data cannot be handed out yet");
+                let wait = Answer::Wait {
+                    seconds: bootstrap::PAUSE,
+                };
                 self.question.refuse(wait);
                 return Outcome::Answered {
                     mac,

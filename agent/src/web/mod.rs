@@ -1,6 +1,7 @@
 //! The HTTP server: page, API, network boot, images, the ramdisk's reports. The paths are listed in ARCHITECTURE.md.
 //!
-//! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick; `server` owns
+//! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick; `relays` sends servers
+//! to each other for images; `server` owns
 //! sockets and limits; `bootstrap` is the one endpoint with TLS, on a port of its own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`.
 
@@ -11,12 +12,17 @@ mod files;
 pub mod page;
 mod ramdisk;
 mod range;
+mod relays;
 mod route;
 mod server;
 #[cfg(test)]
 mod tests;
 
-use std::{convert::Infallible, io, sync::Arc};
+use std::{
+    convert::Infallible,
+    io,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
 use firstlight_api::status::SiteStatus;
@@ -28,6 +34,7 @@ use tokio::sync::{Semaphore, watch};
 pub use bootstrap::{PORT as BOOTSTRAP_PORT, serve as serve_bootstrap};
 pub use server::{serve_address, serve_segment};
 
+use self::relays::Relays;
 use crate::{fleet::Fleet, paths::Paths, store::Store};
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -44,6 +51,7 @@ pub struct Web {
     pub paths: Paths,
     /// Event streams stay open, so they have a limit of their own.
     pub streams: Arc<Semaphore>,
+    relays: Arc<Mutex<Relays>>,
 }
 
 impl Web {
@@ -61,6 +69,7 @@ impl Web {
             store,
             paths,
             streams: Arc::new(Semaphore::new(64)),
+            relays: Arc::default(),
         }
     }
 

@@ -1,6 +1,10 @@
 //! What the ramdisk posts. It comes from the network, so it is small, whole and well-formed, or refused.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::PoisonError,
+    time::{Duration, Instant},
+};
 
 use firstlight_api::report::{Progress, Report};
 use firstlight_netboot::MacAddr;
@@ -40,6 +44,10 @@ pub async fn progress(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Re
     if progress.boot_mac.parse::<MacAddr>().is_err() {
         return refusal(StatusCode::BAD_REQUEST, "bootMac is no MAC address");
     }
+    web.relays
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .hear(Instant::now(), peer, &progress.phase);
     web.fleet.tell(Input::Progress { peer, progress });
     text(StatusCode::OK, "application/json", "{}")
 }

@@ -1,9 +1,10 @@
 //! A request to an answer.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::PoisonError, time::Instant};
 
+use firstlight_api::report::RELAY_HEADER;
 use firstlight_netboot::{MacAddr, ipxe_script};
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::{Request, Response, body::Incoming};
 
 use super::{Body, Web, artifacts, events, files, page, ramdisk, refusal, text};
@@ -27,7 +28,8 @@ pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Resp
         (Method::POST, "/api/v1/ramdisk/report") => ramdisk::report(web, peer, request).await,
         (Method::POST, "/api/v1/ramdisk/progress") => ramdisk::progress(web, peer, request).await,
         (method @ (Method::GET | Method::HEAD), path) => {
-            get(web, path, &query, request.headers(), method == Method::HEAD).await
+            let only_head = method == Method::HEAD;
+            get(web, peer, path, &query, request.headers(), only_head).await
         }
         _ => {
             let mut response = refusal(
@@ -36,7 +38,7 @@ pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Resp
             );
             response
                 .headers_mut()
-                .insert(header::ALLOW, http::HeaderValue::from_static("GET, HEAD"));
+                .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
             response
         }
     }
@@ -44,6 +46,7 @@ pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Resp
 
 async fn get(
     web: &Web,
+    peer: IpAddr,
     path: &str,
     query: &str,
     headers: &HeaderMap,
@@ -73,6 +76,9 @@ async fn get(
                 return grub(web, name);
             }
             if let Some(name) = path.strip_prefix("/images/").filter(|name| is_plain(name)) {
+                if !only_head && let Some(relay) = relay(web, peer, name, headers) {
+                    return relay;
+                }
                 let on_stick = web.paths.images().join(name);
                 let uploaded = web.paths.uploaded_images().join(name);
                 let path = if on_stick.exists() {
@@ -96,6 +102,20 @@ async fn get(
             refusal(StatusCode::NOT_FOUND, "nothing is here; the page is at /")
         }
     }
+}
+
+/// A ramdisk that passes images on may be sent to another one.
+fn relay(web: &Web, peer: IpAddr, name: &str, headers: &HeaderMap) -> Option<Response<Body>> {
+    let port: u16 = headers.get(RELAY_HEADER)?.to_str().ok()?.parse().ok()?;
+    let giver = web
+        .relays
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .choose(Instant::now(), name, (peer, port).into())?;
+    let mut response = refusal(StatusCode::TEMPORARY_REDIRECT, "another server has it");
+    let location = HeaderValue::from_str(&format!("http://{giver}/images/{name}")).ok()?;
+    response.headers_mut().insert(header::LOCATION, location);
+    Some(response)
 }
 
 /// shim asks for `/sub//grubx64.efi` after it was loaded from `/sub/`.
@@ -144,7 +164,7 @@ fn html(content: String) -> Response<Body> {
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'";
     response.headers_mut().insert(
         header::CONTENT_SECURITY_POLICY,
-        http::HeaderValue::from_static(policy),
+        HeaderValue::from_static(policy),
     );
     response
 }

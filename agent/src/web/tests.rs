@@ -2,12 +2,12 @@
 
 use std::{fs, net::SocketAddr};
 
-use firstlight_api::status::SiteStatus;
+use firstlight_api::{report::RELAY_HEADER, status::SiteStatus};
 use firstlight_netboot::{BootSite, BootTarget, BoxHttp, CaFingerprint};
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, sync::watch};
+use tokio::{net::TcpSocket, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -82,7 +82,18 @@ async fn serve() -> Fixture {
 }
 
 async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Response<Incoming> {
-    let stream = TcpStream::connect(address).await.unwrap();
+    send_from(1, address, request).await
+}
+
+/// From 127.0.0.`number`.
+async fn send_from(
+    number: u8,
+    address: SocketAddr,
+    request: Request<Full<Bytes>>,
+) -> Response<Incoming> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, number], 0).into()).unwrap();
+    let stream = socket.connect(address).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     sender.send_request(request).await.unwrap()
@@ -186,6 +197,34 @@ async fn ready_answers_with_what_is_missing_until_every_step_is_done() {
         (code, text) = box_.text("/readyz").await;
     }
     assert_eq!(text, "ready\n");
+}
+
+#[tokio::test]
+async fn the_third_server_is_sent_to_the_second_and_who_cannot_relay_never_is() {
+    let box_ = serve().await;
+    let ask = async |number: u8, port: &str| {
+        let request = Request::get("/images/node.raw.zst")
+            .header("host", "box")
+            .header(RELAY_HEADER, port)
+            .body(Full::default())
+            .unwrap();
+        let response = send_from(number, box_.address, request).await;
+        let to = response.headers().get("location");
+        to.map(|to| to.to_str().unwrap().to_owned())
+    };
+    let second = "http://127.0.0.2:4002/images/node.raw.zst";
+    assert_eq!(ask(1, "4001").await, None);
+    assert_eq!(ask(2, "4002").await, None);
+    assert_eq!(ask(3, "no port").await, None);
+    assert_eq!(ask(3, "4003").await.unwrap(), second);
+    let done =
+        r#"{"bootMac": "52:54:00:00:00:03", "bootId": "x", "phase": {"phase": "configDrive"}}"#;
+    let done = Request::post("/api/v1/ramdisk/progress")
+        .header("host", "box")
+        .body(Full::from(done))
+        .unwrap();
+    assert_eq!(send_from(3, box_.address, done).await.status(), 200);
+    assert_eq!(ask(4, "4004").await.unwrap(), second);
 }
 
 #[tokio::test]

@@ -48,6 +48,7 @@ pub async fn ten_cost_little_more_than_one(stick: &Path) {
     figure("ten", together);
     figure("ratio", together / alone);
     figure("bytes", ten.megabytes_each);
+    figure("box-bytes", ten.of_them_from_the_box);
 }
 
 fn figure(name: &str, value: f64) {
@@ -61,10 +62,11 @@ struct Rack {
     _daemons: Vec<Daemon>,
 }
 
-/// How long some servers took together, and what each of them got over its cable.
+/// How long some servers took together, what each of them got over its cable, and how much of that over the box's.
 struct Joining {
     wall: Duration,
     megabytes_each: f64,
+    of_them_from_the_box: f64,
 }
 
 impl Rack {
@@ -105,6 +107,7 @@ impl Rack {
     fn join(&self, numbers: RangeInclusive<u8>) -> Joining {
         let (tell, news) = mpsc::channel();
         let count = numbers.clone().count();
+        let sent_before = from_box();
         for number in numbers.clone() {
             let server = Server {
                 number,
@@ -137,11 +140,13 @@ impl Rack {
             eprintln!("server {:2}: {} s", one.number, times.join(", "));
         }
         let last = joined.iter().map(Joined::end).max().unwrap();
-        let bytes: u64 = numbers.map(received).sum();
+        let received: u64 = numbers.map(to_server).sum();
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let megabytes = |bytes: u64| bytes as f64 / 1e6 / count as f64;
         Joining {
             wall: last - first,
-            #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-            megabytes_each: bytes as f64 / 1e6 / count as f64,
+            megabytes_each: megabytes(received),
+            of_them_from_the_box: megabytes(from_box() - sent_before),
         }
     }
 }
@@ -236,10 +241,18 @@ async fn become_available(objects: &Objects, paths: &Paths) {
     }
 }
 
-/// Bytes that the box's side sent to a server.
-fn received(number: u8) -> u64 {
-    let text =
-        run(Command::new("ip").args(["-s", "-j", "link", "show", "dev", &format!("s{number}")]));
+/// Bytes that the switch sent to a server.
+fn to_server(number: u8) -> u64 {
+    carried(&format!("s{number}"), "tx")
+}
+
+/// Bytes that the box sent to the switch.
+fn from_box() -> u64 {
+    carried("rack-box", "rx")
+}
+
+fn carried(port: &str, direction: &str) -> u64 {
+    let text = run(Command::new("ip").args(["-s", "-j", "link", "show", "dev", port]));
     let links: Value = serde_json::from_str(&text).unwrap();
-    links[0]["stats64"]["tx"]["bytes"].as_u64().unwrap()
+    links[0]["stats64"][direction]["bytes"].as_u64().unwrap()
 }

@@ -12,6 +12,7 @@ pub mod facts;
 pub mod ironic;
 pub mod job;
 pub mod machine;
+pub mod relay;
 pub mod runner;
 pub mod server;
 pub mod tls;

@@ -17,12 +17,13 @@ use super::facts::Facts;
 use super::ironic::Ironic;
 use super::job::Job;
 use super::machine::Machine;
+use super::relay::Relay;
 use super::server::Server;
 use super::tls::{self, BoxClock, Identity};
 use super::work::{Worker, sentence};
 use crate::deploy::cancel::Cancel;
 use crate::deploy::http::Client;
-use crate::deploy::image::Patience;
+use crate::deploy::image::{Offer, Patience};
 use crate::inventory::Link;
 
 /// How long Ironic may say nothing; an answer can take long while it is busy with many machines. The answer to a lookup
@@ -117,6 +118,7 @@ impl Edge {
             machine,
             facts: Arc::clone(&facts),
             patience: settings.patience,
+            relay: settings.box_url.as_deref().map(offer).transpose()?,
             tell: Arc::new(move |phase: Phase| {
                 if let Some(line) = &teller {
                     line.tell(phase);
@@ -212,6 +214,9 @@ impl Edge {
                 if let Some(line) = &self.progress {
                     line.drain(LAST_WORD);
                 }
+                if let Some((_, relay)) = &self.shared.worker.relay {
+                    relay.close();
+                }
                 return Ok(Some(departure));
             }
         }?;
@@ -243,6 +248,15 @@ impl Edge {
                 }),
         })
     }
+}
+
+fn offer(box_url: &str) -> Result<(Offer, Relay)> {
+    let relay = Relay::start()?;
+    let offer = Offer {
+        box_url: format!("{}/", box_url.trim_end_matches('/')),
+        port: relay.port,
+    };
+    Ok((offer, relay))
 }
 
 impl Shared {

@@ -11,11 +11,12 @@ use uuid::Uuid;
 use super::facts::Facts;
 use super::job::{Erase, EraseScope, Job, Target, WriteImage};
 use super::machine::{Access, Machine};
+use super::relay::Relay;
 use crate::deploy::boot_entry::{self, Installed};
 use crate::deploy::cancel::Cancel;
 use crate::deploy::device::BlockDevice;
 use crate::deploy::http::Client;
-use crate::deploy::image::{self, HttpFetch, Patience, Progress};
+use crate::deploy::image::{self, HttpFetch, Offer, Patience, Progress};
 use crate::deploy::{config_drive, erase, finish};
 use crate::inventory::disks::Disk;
 use crate::inventory::hints::root_disk;
@@ -24,6 +25,8 @@ pub struct Worker {
     pub machine: Arc<dyn Machine>,
     pub facts: Arc<Facts>,
     pub patience: Patience,
+    /// Beside a box, which tells other servers of it.
+    pub relay: Option<(Offer, Relay)>,
     /// Progress for the page.
     pub tell: Arc<dyn Fn(Phase) + Send + Sync>,
     /// The disk that was installed last, for `install_bootloader`.
@@ -72,9 +75,11 @@ impl Worker {
                 device: device.as_ref(),
                 fetch: &HttpFetch {
                     client: client.clone(),
+                    offer: self.relay.as_ref().map(|(offer, _)| offer.clone()),
                 },
                 patience: self.patience,
                 cancel,
+                share: self.relay.as_ref().map(|(_, relay)| relay.share.as_ref()),
                 progress: &|progress| self.progress(progress),
             },
             &job.image,

@@ -79,6 +79,8 @@ impl<'a> Request<'a> {
 pub struct Reply {
     pub status: u16,
     pub headers: Vec<(String, String)>,
+    /// Who answered, if a redirect led to somebody else than was asked.
+    pub moved: Option<String>,
     pub body: Body,
 }
 
@@ -133,13 +135,20 @@ impl Client {
     /// Sends a request; follows redirects of a GET. Any status is a success.
     pub fn send(&self, request: &Request) -> Result<Reply, HttpError> {
         let mut url = Url::parse(request.url)?;
+        let asked = url.authority();
+        let mut request = request.clone();
         for _ in 0..REDIRECTS {
-            let reply = self.exchange(request, &url)?;
-            let moved =
+            let mut reply = self.exchange(&request, &url)?;
+            let moves =
                 matches!(reply.status, 301 | 302 | 303 | 307 | 308) && request.method == "GET";
-            match reply.header("location").filter(|_| moved) {
-                Some(location) => url = url.join(location)?,
-                None => return Ok(reply),
+            let Some(location) = reply.header("location").filter(|_| moves) else {
+                reply.moved = Some(url.authority()).filter(|host| *host != asked);
+                return Ok(reply);
+            };
+            url = url.join(location)?;
+            if url.authority() != asked {
+                // It was meant for the one that was asked.
+                request.headers.retain(|(name, _)| *name != "authorization");
             }
         }
         Err(HttpError::Redirects(request.url.to_owned()))
@@ -167,6 +176,7 @@ impl Client {
         Ok(Reply {
             status,
             headers,
+            moved: None,
             body,
         })
     }

@@ -1,8 +1,9 @@
 //! From bytes as served to blocks of the disk: zstd or nothing.
 
 use std::io::{self, Read};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
+
+use hyper::body::Bytes;
 
 use super::super::device::{Aligned, BlockDevice};
 use super::ImageError;
@@ -45,8 +46,9 @@ impl DecodeError {
 
 /// Sends the decoded image in blocks. `compressed`: the name says zstd, whatever the first bytes say.
 pub fn run(
-    input: Receiver<Arc<[u8]>>,
+    input: Receiver<Bytes>,
     output: &SyncSender<Block>,
+    free: &Receiver<Aligned>,
     compressed: bool,
     size: u64,
 ) -> Result<(), DecodeError> {
@@ -57,21 +59,23 @@ pub fn run(
             256 << 10,
             reader,
         ));
-        blocks(&mut decoder.map_err(DecodeError::Io)?, output, size)
+        blocks(&mut decoder.map_err(DecodeError::Io)?, output, free, size)
     } else {
-        blocks(&mut reader, output, size)
+        blocks(&mut reader, output, free, size)
     }
 }
 
 fn blocks(
     reader: &mut impl Read,
     output: &SyncSender<Block>,
+    free: &Receiver<Aligned>,
     size: u64,
 ) -> Result<(), DecodeError> {
     let mut offset = 0;
     loop {
-        let mut data = Aligned::new(BLOCK);
+        let mut data = free.try_recv().unwrap_or_else(|_| Aligned::new(BLOCK));
         let length = fill(reader, &mut data).map_err(DecodeError::Io)?;
+        data[length..].fill(0);
         if length == 0 {
             return Ok(());
         }
@@ -115,16 +119,16 @@ fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 
 /// Reads chunks of a channel as one stream that ends when the sender goes.
 struct ChunkReader {
-    input: Receiver<Arc<[u8]>>,
-    chunk: Arc<[u8]>,
+    input: Receiver<Bytes>,
+    chunk: Bytes,
     used: usize,
 }
 
 impl ChunkReader {
-    fn new(input: Receiver<Arc<[u8]>>) -> Self {
+    fn new(input: Receiver<Bytes>) -> Self {
         Self {
             input,
-            chunk: Arc::from([]),
+            chunk: Bytes::new(),
             used: 0,
         }
     }

@@ -1,9 +1,9 @@
 //! The digest that an image must have.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use hyper::body::Bytes;
 use md5::Md5;
 use sha2::{Sha256, Sha512};
 
@@ -82,7 +82,7 @@ impl Digest {
     }
 
     /// Hashes what comes in; lower-case hex.
-    pub(super) fn compute(&self, chunks: Receiver<Arc<[u8]>>) -> String {
+    pub(super) fn compute(&self, chunks: Receiver<Bytes>) -> String {
         match self.algorithm {
             Algorithm::Sha256 => compute::<Sha256>(chunks),
             Algorithm::Sha512 => compute::<Sha512>(chunks),
@@ -102,7 +102,7 @@ impl Digest {
     }
 }
 
-fn compute<D: sha2::Digest>(chunks: Receiver<Arc<[u8]>>) -> String {
+fn compute<D: sha2::Digest>(chunks: Receiver<Bytes>) -> String {
     use std::fmt::Write as _;
     let mut hasher = D::new();
     for chunk in chunks {
@@ -167,7 +167,7 @@ mod tests {
             let digest = Digest::parse(algorithm, hex, true).unwrap();
             let (send, receive) = std::sync::mpsc::channel();
             for part in ["a", "bc"] {
-                send.send(Arc::from(part.as_bytes())).unwrap();
+                send.send(Bytes::from_static(part.as_bytes())).unwrap();
             }
             drop(send);
             digest.check(&digest.compute(receive)).unwrap();

@@ -1,14 +1,20 @@
 //! The download: resumes where it broke, for as long as a box needs to come back after a power cut.
 
 use std::io::Read;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use firstlight_api::report::RELAY_HEADER;
+use hyper::body::Bytes;
 
 use super::super::chain;
 use super::super::http::{Client, Request};
 use super::{Context, ImageError, ImageRequest, Progress};
 
 const CHUNK: usize = 256 << 10;
+/// Before another server's speed is judged.
+const RELAY_TRIAL: Duration = Duration::from_secs(10);
+/// Bytes a second.
+const RELAY_LEAST: u64 = 1 << 20;
 
 /// How long to go on without a byte, and how often to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +47,8 @@ pub struct Ask<'a> {
     pub authorization: Option<&'a str>,
     pub from: u64,
     pub validator: Option<&'a str>,
+    /// The box may name another server that has it.
+    pub relay: bool,
 }
 
 /// The server's answer.
@@ -52,6 +60,8 @@ pub struct Opened {
     pub total: Option<u64>,
     /// `ETag` or `Last-Modified`.
     pub validator: Option<String>,
+    /// Who answered in place of the one that was asked.
+    pub relay: Option<String>,
     pub body: Box<dyn Read + Send>,
 }
 
@@ -59,6 +69,15 @@ pub struct Opened {
 #[derive(Debug)]
 pub struct HttpFetch {
     pub client: Client,
+    pub offer: Option<Offer>,
+}
+
+/// What the box is told: that this machine passes images on, and at which port.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// `http://BOX`
+    pub box_url: String,
+    pub port: u16,
 }
 
 impl Fetch for HttpFetch {
@@ -72,6 +91,11 @@ impl Fetch for HttpFetch {
             if let Some(validator) = ask.validator {
                 request = request.header("if-range", validator);
             }
+        }
+        if let Some(offer) = self.offer.as_ref().filter(|_| ask.relay)
+            && ask.url.starts_with(&offer.box_url)
+        {
+            request = request.header(RELAY_HEADER, offer.port.to_string());
         }
         let reply = self.client.send(&request).map_err(|e| chain(&e))?;
         let range = reply.header("content-range").and_then(parse_content_range);
@@ -90,6 +114,7 @@ impl Fetch for HttpFetch {
             from,
             total,
             validator,
+            relay: reply.moved,
             body: Box::new(reply.body),
         })
     }
@@ -121,18 +146,26 @@ struct File {
     url: usize,
 }
 
+/// Whether other servers may pass bytes on, and whether one has.
+#[derive(Debug)]
+pub struct Relays {
+    pub allowed: bool,
+    pub used: bool,
+}
+
 /// Downloads everything into `sink`, which is false when nobody wants more.
 pub fn run(
     context: &Context,
     request: &ImageRequest,
-    sink: &mut dyn FnMut(Arc<[u8]>) -> bool,
+    relays: &mut Relays,
+    sink: &mut dyn FnMut(Bytes) -> bool,
 ) -> Result<(), Stop> {
     let mut file = File::default();
     let mut pause = context.patience.first_pause;
     let mut last_byte = Instant::now();
     loop {
         let before = file.received;
-        let Some(reason) = attempt(context, request, &mut file, sink)? else {
+        let Some(reason) = attempt(context, request, &mut file, relays, sink)? else {
             return Ok(());
         };
         if file.received > before {
@@ -163,7 +196,8 @@ fn attempt(
     context: &Context,
     request: &ImageRequest,
     file: &mut File,
-    sink: &mut dyn FnMut(Arc<[u8]>) -> bool,
+    relays: &mut Relays,
+    sink: &mut dyn FnMut(Bytes) -> bool,
 ) -> Result<Option<String>, Stop> {
     let url = &request.urls[file.url];
     let opened = context.fetch.open(&Ask {
@@ -171,13 +205,26 @@ fn attempt(
         authorization: request.authorization.as_deref(),
         from: file.received,
         validator: file.validator.as_deref(),
+        relay: relays.allowed,
     });
     let mut opened = match opened {
         Ok(opened) => opened,
-        Err(reason) => return Ok(Some(reason)),
+        Err(reason) => {
+            // It may be the other server that did not answer; the box has every byte.
+            relays.allowed = false;
+            return Ok(Some(reason));
+        }
     };
+    let relay = opened.relay.take();
+    // Who was left in the middle once is not asked again.
+    relays.allowed &= relay.is_none();
     match opened.status {
         200 | 206 => {}
+        status if let Some(relay) = &relay => {
+            return Ok(Some(format!(
+                "the server {relay} answered with status {status}"
+            )));
+        }
         416 => return Err(Stop::Changed),
         // The first answer tells whether the URL is right; later, a server that starts up may answer anything.
         400..=499 if file.received == 0 && request.urls.len() == 1 && opened.status != 429 => {
@@ -190,10 +237,22 @@ fn attempt(
     }
     if file.received == 0 {
         (file.total, file.validator) = (opened.total, opened.validator.take());
+        if let Some(share) = context.share {
+            share.begin(url, file.validator.as_deref(), file.total);
+        }
     } else if opened.from != file.received || opened.total != file.total || changed(file, &opened) {
         return Err(Stop::Changed);
     }
-    receive(context, file, &mut opened.body, sink)
+    if let Some(relay) = &relay {
+        tracing::info!(%relay, "another server passes the image on");
+        relays.used = true;
+    }
+    receive(context, file, relay.is_some(), &mut opened.body, sink)
+}
+
+/// Slower than a tenth of the slowest link that servers have: it may have a dying disk.
+fn is_slow(elapsed: Duration, bytes: u64) -> bool {
+    elapsed > RELAY_TRIAL && bytes < RELAY_LEAST * elapsed.as_secs()
 }
 
 fn changed(file: &File, opened: &Opened) -> bool {
@@ -203,10 +262,12 @@ fn changed(file: &File, opened: &Opened) -> bool {
 fn receive(
     context: &Context,
     file: &mut File,
+    relayed: bool,
     body: &mut dyn Read,
-    sink: &mut dyn FnMut(Arc<[u8]>) -> bool,
+    sink: &mut dyn FnMut(Bytes) -> bool,
 ) -> Result<Option<String>, Stop> {
     let mut buffer = vec![0; CHUNK];
+    let (started, first) = (Instant::now(), file.received);
     loop {
         if context.cancel.is_raised() {
             return Err(Stop::Failed(ImageError::Cancelled));
@@ -215,8 +276,17 @@ fn receive(
             Ok(0) => break,
             Ok(read) => {
                 file.received += read as u64;
-                if !sink(Arc::from(&buffer[..read])) {
+                let chunk = Bytes::copy_from_slice(&buffer[..read]);
+                if let Some(share) = context.share {
+                    share.add(&chunk);
+                }
+                if !sink(chunk) {
                     return Err(Stop::Closed);
+                }
+                if relayed && is_slow(started.elapsed(), file.received - first) {
+                    return Ok(Some(
+                        "the server that passes the image on is slow".to_owned(),
+                    ));
                 }
                 (context.progress)(Progress::Bytes {
                     done: file.received,

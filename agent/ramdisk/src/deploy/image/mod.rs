@@ -6,18 +6,23 @@
 mod decode;
 mod digest;
 mod download;
+pub mod share;
 mod writer;
 
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
+use hyper::body::Bytes;
+
 use super::cancel::Cancel;
 use super::device::BlockDevice;
+use share::Share;
+
+use download::Relays;
 
 pub use digest::{Algorithm, Digest};
-pub use download::{Fetch, HttpFetch, Opened, Patience};
+pub use download::{Fetch, HttpFetch, Offer, Opened, Patience};
 pub use writer::{Held, is_zero};
 
 /// What Ironic wants written.
@@ -96,6 +101,8 @@ pub struct Context<'a> {
     pub fetch: &'a dyn Fetch,
     pub patience: Patience,
     pub cancel: &'a Cancel,
+    /// Where the image is kept for other servers.
+    pub share: Option<&'a Share>,
     pub progress: &'a (dyn Fn(Progress) + Sync),
 }
 
@@ -109,11 +116,20 @@ pub fn write_image(context: &Context, request: &ImageRequest) -> Result<Held, Im
         return Err(ImageError::Format(format.to_owned()));
     }
     writer::wipe_ends(context.device)?;
+    let mut relays = true;
     for _ in 0..=RESTARTS {
-        match stream(context, request) {
+        match stream(context, request, relays) {
             Err(Ended::Changed) => (context.progress)(Progress::Retry {
                 reason: "the image changed on the server; starting from its first byte".to_owned(),
             }),
+            Err(Ended::Misled(error)) => {
+                relays = false;
+                (context.progress)(Progress::Retry {
+                    reason: format!(
+                        "{error}; another server passed it on, so it comes from the box now"
+                    ),
+                });
+            }
             Err(Ended::Failed(error)) => {
                 // The stages may have filled what the wipe left empty only in memory; on disk it is still empty.
                 return Err(error);
@@ -127,13 +143,17 @@ pub fn write_image(context: &Context, request: &ImageRequest) -> Result<Held, Im
 /// Why one pass over the image ended early.
 enum Ended {
     Changed,
+    /// What another server passed on was no good.
+    Misled(ImageError),
     Failed(ImageError),
 }
 
-fn stream(context: &Context, request: &ImageRequest) -> Result<Held, Ended> {
-    let (to_hash, hash_in) = sync_channel::<Arc<[u8]>>(CHUNKS);
-    let (to_decode, decode_in) = sync_channel::<Arc<[u8]>>(CHUNKS);
+fn stream(context: &Context, request: &ImageRequest, relays: bool) -> Result<Held, Ended> {
+    let (to_hash, hash_in) = sync_channel::<Bytes>(CHUNKS);
+    let (to_decode, decode_in) = sync_channel::<Bytes>(CHUNKS);
     let (to_write, write_in) = sync_channel(writer::BLOCKS);
+    // Fresh memory costs as much as what is written into it.
+    let (written, free) = sync_channel(writer::BLOCKS);
     let size = context.device.size();
     let compressed = request.urls.iter().any(|url| {
         let path = url.split(['?', '#']).next().unwrap_or(url);
@@ -141,11 +161,27 @@ fn stream(context: &Context, request: &ImageRequest) -> Result<Held, Ended> {
     });
     thread::scope(|scope| {
         let hash = scope.spawn(|| request.digest.compute(hash_in));
-        let decode = scope.spawn(move || decode::run(decode_in, &to_write, compressed, size));
-        let write = scope.spawn(|| writer::run(context.device, write_in));
-        let downloaded = download::run(context, request, &mut |chunk| {
-            to_hash.send(Arc::clone(&chunk)).is_ok() && to_decode.send(chunk).is_ok()
+        let decode =
+            scope.spawn(move || decode::run(decode_in, &to_write, &free, compressed, size));
+        let write = scope.spawn(|| writer::run(context.device, write_in, &written));
+        let mut relays = Relays {
+            allowed: relays,
+            used: false,
+        };
+        let downloaded = download::run(context, request, &mut relays, &mut |chunk| {
+            to_hash.send(chunk.clone()).is_ok() && to_decode.send(chunk).is_ok()
         });
+        let bad = |error: ImageError| match error {
+            ImageError::Digest { .. }
+            | ImageError::Decode(_)
+            | ImageError::Format(_)
+            | ImageError::TooLarge { .. }
+                if relays.used =>
+            {
+                Ended::Misled(error)
+            }
+            error => Ended::Failed(error),
+        };
         drop((to_hash, to_decode));
         let written = join(write);
         let decoded = join(decode);
@@ -153,9 +189,9 @@ fn stream(context: &Context, request: &ImageRequest) -> Result<Held, Ended> {
         // The first stage that failed by itself names the cause; the others only saw a closed channel.
         let held = written.map_err(Ended::Failed)?;
         match downloaded {
-            Ok(()) => decoded.map_err(|e| Ended::Failed(e.at(context.device)))?,
+            Ok(()) => decoded.map_err(|e| bad(e.at(context.device)))?,
             Err(download::Stop::Closed) => {
-                return Err(Ended::Failed(match decoded {
+                return Err(bad(match decoded {
                     Err(error) => error.at(context.device),
                     Ok(()) => ImageError::Cancelled,
                 }));
@@ -163,7 +199,7 @@ fn stream(context: &Context, request: &ImageRequest) -> Result<Held, Ended> {
             Err(download::Stop::Changed) => return Err(Ended::Changed),
             Err(download::Stop::Failed(error)) => return Err(Ended::Failed(error)),
         }
-        request.digest.check(&found).map_err(Ended::Failed)?;
+        request.digest.check(&found).map_err(bad)?;
         Ok(held)
     })
 }

@@ -74,6 +74,7 @@ impl Fetch for Flaky {
             from: from as u64,
             total: Some(file.len() as u64),
             validator: Some(validator),
+            relay: None,
             body,
         })
     }
@@ -100,7 +101,7 @@ const QUICK: Patience = Patience {
 
 fn write(
     disk: &FileDisk,
-    fetch: &Flaky,
+    fetch: &dyn Fetch,
     request: &ImageRequest,
 ) -> Result<(Held, Vec<Progress>), ImageError> {
     let said = Mutex::new(Vec::new());
@@ -109,6 +110,7 @@ fn write(
         fetch,
         patience: QUICK,
         cancel: &Cancel::default(),
+        share: None,
         progress: &|progress| said.lock().unwrap().push(progress),
     };
     let held = write_image(&context, request)?;
@@ -233,6 +235,7 @@ fn a_box_that_stays_away_is_given_up_in_the_end() {
             ..QUICK
         },
         cancel: &Cancel::default(),
+        share: None,
         progress: &|_| (),
     };
     let error = write_image(&context, &request(&image, "http://box/n")).unwrap_err();
@@ -255,6 +258,7 @@ fn work_can_be_called_off() {
             ..QUICK
         },
         cancel: &cancel,
+        share: None,
         progress: &|progress| {
             if matches!(progress, Progress::Retry { .. }) {
                 cancel.raise();
@@ -294,6 +298,52 @@ fn what_cannot_become_a_disk_is_refused_with_its_reason() {
         !is_zero(&read(&disk, 0, MIB)),
         "a request that is refused at once costs nothing"
     );
+}
+
+/// A box that names another server for as long as it may.
+struct Rack {
+    the_box: Flaky,
+    neighbour: Flaky,
+}
+
+impl Fetch for Rack {
+    fn open(&self, ask: &Ask) -> Result<Opened, String> {
+        if !ask.relay {
+            return self.the_box.open(ask);
+        }
+        let mut opened = self.neighbour.open(ask)?;
+        opened.relay = Some("172.22.0.101:40000".into());
+        Ok(opened)
+    }
+}
+
+#[test]
+fn whatever_another_server_passes_on_the_disk_has_the_right_image() {
+    let image = image(9 * MIB, 10);
+    let file = zstd::encode_all(image.as_slice(), 1).unwrap();
+    let mut corrupt = file.clone();
+    corrupt[4 << 20] ^= 1;
+    let no_image = b"QFI\xfb and more".to_vec();
+    let too_much = vec![1; usize::try_from(DISK).unwrap() + 1];
+    for (neighbour, asked) in [
+        (Flaky::new(&file, &[]), 0),
+        (Flaky::new(&file, &[3 << 20]), 1),
+        (Flaky::new(&file, &[0]), 1),
+        (Flaky::new(&corrupt, &[]), 1),
+        (Flaky::new(&corrupt, &[5 << 20]), 2),
+        (Flaky::new(&no_image, &[]), 1),
+        (Flaky::new(&too_much, &[]), 1),
+    ] {
+        let (_file, disk) = used_disk();
+        let rack = Rack {
+            the_box: Flaky::new(&file, &[]),
+            neighbour,
+        };
+        let (held, _) = write(&disk, &rack, &request(&file, "http://box/n.raw.zst")).unwrap();
+        assert!(whole(&disk, &held, 9 * MIB) == image);
+        let count = |server: &Flaky| server.opened.load(Ordering::Relaxed);
+        assert_eq!((count(&rack.neighbour), count(&rack.the_box)), (1, asked));
+    }
 }
 
 proptest! {

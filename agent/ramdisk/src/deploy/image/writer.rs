@@ -1,7 +1,7 @@
 //! Blocks of the image onto the disk, except for what is held back.
 
 use std::io;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, SyncSender};
 
 use super::super::device::{Aligned, BlockDevice};
 use super::ImageError;
@@ -52,8 +52,12 @@ pub fn wipe_ends(device: &dyn BlockDevice) -> Result<(), ImageError> {
     device.flush().map_err(|e| failed(device, 0, e))
 }
 
-/// Writes what comes in; gives back what it kept.
-pub fn run(device: &dyn BlockDevice, blocks: Receiver<Block>) -> Result<Held, ImageError> {
+/// Writes what comes in, and passes the emptied memory on; gives back what it kept.
+pub fn run(
+    device: &dyn BlockDevice,
+    blocks: Receiver<Block>,
+    written: &SyncSender<Aligned>,
+) -> Result<Held, ImageError> {
     let (first, last) = ends(device)?;
     let mut held = Held {
         head: vec![0; usize_of(first)],
@@ -63,6 +67,8 @@ pub fn run(device: &dyn BlockDevice, blocks: Receiver<Block>) -> Result<Held, Im
     for block in blocks {
         write_block(device, &block, &mut held)?;
         held.length = block.offset + block.length as u64;
+        // One too many is given back to the system.
+        drop(written.try_send(block.data));
     }
     device.flush().map_err(|e| failed(device, 0, e))?;
     Ok(held)
