@@ -131,6 +131,7 @@ fn spawn_common(tasks: &mut Tasks, agent: Agent, place: Place, controller: fleet
         site: facts.site.subscribe(),
         ironic: facts.ironic.subscribe(),
         kubernetes: facts.kubernetes.subscribe(),
+        artifacts: facts.store.subscribe(),
     };
     tasks.spawn("hosts", |stop| {
         hosts::run(paths.clone(), known, controller, status.clone(), stop)

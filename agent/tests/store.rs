@@ -268,6 +268,7 @@ async fn a_disk_is_served_until_it_is_deleted_and_what_is_none_says_why() {
     );
     let served = site.dir.path().join("images/debian-13.2.raw.zst");
     assert_eq!(fs::read(&served).unwrap(), disk);
+    site.store.hosts_want(&[]);
     site.store.remove(&id).unwrap();
     let since = Instant::now();
     while served.exists() {
@@ -312,5 +313,30 @@ async fn a_raw_or_a_qcow2_disk_is_converted_once() {
         assert_eq!(artifact.state, ArtifactState::Ready);
         let served = fs::read(at(&artifact.reference[1..])).unwrap();
         assert!(zstd::decode_all(&*served).unwrap() == raw, "{file}");
+        assert_eq!(artifact.checksum, hex(&Sha256::digest(&served)));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_a_host_refers_to_stays() {
+    let site = Site::open(free_port()).await;
+    let mut disk = vec![7; 3_000_320];
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let id = site.upload(Kind::Image, "debian", "13", &disk);
+    let served = site.settled(&id).await.reference;
+    let refused = || site.store.remove(&id).unwrap_err().to_string();
+    assert!(refused().contains("nobody has looked yet"), "{}", refused());
+    let named = format!("http://172.22.0.1{served}");
+    for url in ["debian", "debian:13", &named] {
+        site.store.hosts_want(&[("n1".into(), url.into())]);
+        assert_eq!(
+            refused(),
+            "it is used by BareMetalHost n1; change that first"
+        );
+        assert_eq!(site.store.get(&id).unwrap().used_by, ["BareMetalHost n1"]);
+    }
+    let other = "http://172.22.0.1/images/node.raw.zst".to_owned();
+    site.store
+        .hosts_want(&[("n1".into(), other), ("n2".into(), "debian:12".into())]);
+    site.store.remove(&id).unwrap();
 }

@@ -120,6 +120,14 @@ impl ArtifactSpec {
                 self.version
             ));
         }
+        // A chart's version becomes a tag by a rule of Helm's.
+        let is_tag = |version: &str| !version.contains(['+', '~', ':']);
+        if self.kind == Kind::Container && !is_tag(&self.version) {
+            return refuse(format!(
+                "version: `{}` is no tag of a container; letters, digits and . _ - can be in it",
+                self.version
+            ));
+        }
         if self.size == 0 {
             return refuse("size: an empty file is no artifact".to_owned());
         }
@@ -198,6 +206,12 @@ pub struct Artifact {
     /// How it is named where it is used: a URL, an image, a chart, a package.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reference: String,
+    /// SHA-256 of the file behind the reference, where servers fetch it: an image that was compressed has another than `spec`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub checksum: String,
+    /// What refers to it: `BareMetalHost rack1-server4`. It cannot be deleted meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub used_by: Vec<String>,
 }
 
 #[cfg(test)]
@@ -220,6 +234,7 @@ mod tests {
         for (kind, name, version, good) in [
             (Kind::Package, "libstdc++6", "1:12.2.0-14+deb12u1~x", true),
             (Kind::Container, "apps/team/web", "1.2", true),
+            (Kind::Container, "web", "1.2+3", false),
             (Kind::Chart, "nfd", "0.1.0", true),
             (Kind::Chart, "a/b", "0.1.0", false),
             (Kind::Image, "..", "1", false),
@@ -285,6 +300,8 @@ mod tests {
             spec: spec(Kind::Image, "debian", "13"),
             state: ArtifactState::Uploading { offset: 7 },
             reference: String::new(),
+            checksum: String::new(),
+            used_by: Vec::new(),
         };
         let value = serde_json::to_value(&artifact).expect("plain JSON");
         assert_eq!(

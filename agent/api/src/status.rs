@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::artifact::Artifact;
+
 /// Everything a person wants to know about a site.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -20,6 +22,9 @@ pub struct SiteStatus {
     pub hosts: Vec<HostStatus>,
     #[serde(default)]
     pub clusters: Vec<ClusterStatus>,
+    /// What people have put on the box.
+    #[serde(default)]
+    pub artifacts: Vec<Artifact>,
     /// What a person should look at that belongs to no step and no host, e.g. a bad `site.yaml`.
     pub problems: Vec<Problem>,
 }

@@ -35,6 +35,7 @@ use super::{
 use crate::{
     clock,
     fleet::{self, Input, View},
+    store::{ServedImage, Store as Artifacts},
 };
 
 /// A flood of invented MACs fills no memory.
@@ -77,6 +78,8 @@ pub struct Inputs<S> {
     pub fleet: fleet::Controller,
     pub ironic: watch::Receiver<Option<IronicEnd>>,
     pub store: watch::Receiver<Option<S>>,
+    /// The artifacts of the box.
+    pub artifacts: watch::Receiver<Option<Artifacts>>,
     pub hosts: watch::Sender<Vec<HostStatus>>,
 }
 
@@ -114,6 +117,8 @@ struct Actor {
     /// It answered the last time.
     ironic_up: bool,
     ironic: Option<IronicEnd>,
+    artifacts: watch::Receiver<Option<Artifacts>>,
+    uploads: Vec<ServedImage>,
     tasks: JoinSet<Event>,
     /// Asks for the nodes at once; the value is the pause after that.
     look: watch::Sender<Duration>,
@@ -128,6 +133,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         fleet,
         mut ironic,
         store,
+        artifacts,
         hosts,
     } = inputs;
     let fleet::Controller {
@@ -159,6 +165,8 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         ironic_known: false,
         ironic_up: false,
         ironic: None,
+        artifacts,
+        uploads: Vec::new(),
         tasks: JoinSet::new(),
         look,
         view,
@@ -178,6 +186,11 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
             _ = tick.tick() => {}
         }
         actor.ironic.clone_from(&ironic.borrow_and_update());
+        actor.uploads = actor
+            .artifacts
+            .borrow()
+            .as_ref()
+            .map_or_else(Vec::new, Artifacts::images);
         actor.settle();
     }
 }
@@ -282,6 +295,7 @@ impl Actor {
         let site = Site {
             destiny: self.settings.destiny,
             image: self.settings.image.as_ref(),
+            uploads: &self.uploads,
             box_http: self.ironic.as_ref().map_or("", |end| end.box_http.as_str()),
             ironic_known: self.ironic_known,
         };
@@ -424,6 +438,9 @@ impl Actor {
 
     fn objects(&mut self, objects: Vec<BareMetalHost>) {
         let ledgers = self.settings.ledgers.clone();
+        if let Some(artifacts) = &*self.artifacts.borrow() {
+            artifacts.hosts_want(&wanted_images(&objects));
+        }
         for record in self.records.values_mut() {
             record.object = None;
         }
@@ -649,6 +666,15 @@ fn refusal(error: &firstlight_ironic::ClientError) -> Problem {
         what: error.to_string(),
         next: "the box tries again; if it stays, look at Ironic's log: `kubectl -n kube-system logs ironic-box`".to_owned(),
     }
+}
+
+/// Who wants which image.
+fn wanted_images(objects: &[BareMetalHost]) -> Vec<(String, String)> {
+    let wanted = objects.iter().filter_map(|object| {
+        let image = object.spec.image.as_ref()?;
+        Some((object.metadata.name.clone(), image.url.clone()))
+    });
+    wanted.collect()
 }
 
 fn rfc3339(seconds: i64) -> String {

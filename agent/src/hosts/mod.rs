@@ -68,6 +68,7 @@ pub struct Facts {
     pub site: watch::Receiver<Option<Arc<SiteConfig>>>,
     pub ironic: watch::Receiver<Option<IronicAccess>>,
     pub kubernetes: watch::Receiver<Option<kube::Client>>,
+    pub artifacts: watch::Receiver<Option<crate::store::Store>>,
 }
 
 /// Runs until `stop`.
@@ -100,6 +101,7 @@ pub async fn run(
             fleet: controller,
             ironic: ironic.subscribe(),
             store: store.subscribe(),
+            artifacts: facts.artifacts.clone(),
             hosts,
         };
         let show = async {

@@ -22,6 +22,7 @@ use super::{
     plan::{Action, Ironic, Knocks, Observed, Plan, Restart, Towards},
     wish::{self, Data, Destiny, Source, Wanted},
 };
+use crate::store::ServedImage;
 
 /// Uptime with what arrived then.
 type Seen<T> = (T, Duration);
@@ -85,6 +86,7 @@ struct Knock {
 pub struct Site<'a> {
     pub destiny: Destiny,
     pub image: Result<&'a NodeImage, &'a Problem>,
+    pub uploads: &'a [ServedImage],
     pub box_http: &'a str,
     /// Ironic has answered since the start.
     pub ironic_known: bool,
@@ -302,6 +304,7 @@ impl Record {
             ledger: &self.ledger,
             destiny: site.destiny,
             image: site.image.ok(),
+            uploads: site.uploads,
             box_http: site.box_http,
         });
         // What a deployment has written on its way to Ironic does not say yet what came of it.

@@ -246,6 +246,7 @@ fn controller(
         fleet: controller,
         ironic: ironic.subscribe(),
         store: store.subscribe(),
+        artifacts: watch::Sender::new(None).subscribe(),
         hosts,
     };
     (fleet, shown, tokio::spawn(actor::run(settings, inputs)))

@@ -11,7 +11,10 @@ use firstlight_api::{
     status::Problem,
 };
 
+mod named;
+
 use super::{image::NodeImage, ledger::Ledger};
+use crate::store::ServedImage;
 
 /// What a host that nobody claimed is there for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +97,8 @@ pub struct Source<'a> {
     pub ledger: &'a Ledger,
     pub destiny: Destiny,
     pub image: Option<&'a NodeImage>,
+    /// What people have put on the box.
+    pub uploads: &'a [ServedImage],
     pub box_http: &'a str,
 }
 
@@ -136,7 +141,9 @@ fn wish(source: &Source) -> Result<Wish, Problem> {
         return Ok(Wish::External);
     }
     match &object.spec.image {
-        Some(image) if !image.url.is_empty() => claimed(source, object, image),
+        Some(image) if !image.url.is_empty() => {
+            claimed(source, object, &named::resolve(source, image)?)
+        }
         _ if object.spec.custom_deploy.is_some() => Err(Problem {
             what: "`customDeploy` names a way of installing that this site does not have"
                 .to_owned(),

@@ -10,7 +10,10 @@ mod board;
 pub mod metrics;
 pub mod steps;
 
-use firstlight_api::status::{ClusterStatus, DhcpMode, HostStatus, Problem, SiteStatus};
+use firstlight_api::{
+    artifact::Artifact,
+    status::{ClusterStatus, DhcpMode, HostStatus, Problem, SiteStatus},
+};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +39,8 @@ pub enum Update {
     Hosts(Vec<HostStatus>),
     /// Replaces the whole list.
     Clusters(Vec<ClusterStatus>),
+    /// Replaces the whole list.
+    Artifacts(Vec<Artifact>),
     /// Replaces what this source reported before.
     Problems(&'static str, Vec<Problem>),
 }

@@ -24,12 +24,12 @@ use std::{
 use firstlight_api::artifact::{Artifact, ArtifactSpec, ArtifactState, Kind};
 use firstlight_artifacts::hex;
 use sha2::{Digest, Sha256};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use apt::Deb;
 use publish::{Place, Trouble};
 pub use run::{Dirs, REGISTRY, run};
-use shelf::{Partial, Progress, Shelf};
+use shelf::{Partial, Progress, Published, Shelf};
 
 /// What stays free on the state partition for everything else that lives there.
 const RESERVE: u64 = 1 << 30;
@@ -59,14 +59,18 @@ pub struct Store(Arc<Inner>);
 struct Inner {
     shelf: Shelf,
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// An artifact came or went.
+    /// There is something to put in place or to take away.
     changed: Notify,
+    /// Something is to be told: an artifact came, went, or grew.
+    news: watch::Sender<()>,
 }
 
 #[derive(Debug)]
 struct Entry {
     spec: ArtifactSpec,
     content: Content,
+    /// What refers to it, once somebody has looked.
+    users: Option<Vec<String>>,
 }
 
 #[derive(Debug)]
@@ -80,7 +84,7 @@ enum Content {
     Busy { offset: u64 },
     Whole {
         state: ArtifactState,
-        reference: String,
+        published: Published,
     },
 }
 
@@ -104,16 +108,17 @@ impl Store {
                 },
                 Progress::Whole => Content::Whole {
                     state: ArtifactState::Publishing,
-                    reference: String::new(),
+                    published: Published::default(),
                 },
-                Progress::Published(reference) => Content::Whole {
+                Progress::Published(published) => Content::Whole {
                     state: ArtifactState::Ready,
-                    reference,
+                    published,
                 },
             };
             let entry = Entry {
                 spec: found.spec,
                 content,
+                users: None,
             };
             entries.insert(found.id, entry);
         }
@@ -121,6 +126,7 @@ impl Store {
             shelf,
             entries: Mutex::new(entries),
             changed: Notify::new(),
+            news: watch::Sender::new(()),
         })))
     }
 
@@ -129,6 +135,15 @@ impl Store {
             .entries
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes with what [`Self::list`] says.
+    fn news(&self) -> watch::Receiver<()> {
+        self.0.news.subscribe()
+    }
+
+    fn tell(&self) {
+        self.0.news.send_replace(());
     }
 
     pub fn list(&self) -> Vec<Artifact> {
@@ -198,9 +213,11 @@ impl Store {
                 offset: 0,
                 open: None,
             },
+            users: None,
         };
         let artifact = entry.artifact(&id);
         entries.insert(id, entry);
+        self.tell();
         Ok(artifact)
     }
 
@@ -260,13 +277,55 @@ impl Store {
                 "it is being uploaded; stop that first".to_owned(),
             ));
         }
+        match &entry.users {
+            Some(users) if !users.is_empty() => {
+                return Err(Refusal::Conflict(format!(
+                    "it is used by {}; change that first",
+                    users.join(", ")
+                )));
+            }
+            // After a start it takes a moment until the objects of Kubernetes are read.
+            None if entry.spec.kind == Kind::Image
+                && matches!(entry.content, Content::Whole { .. }) =>
+            {
+                return Err(Refusal::Conflict(
+                    "nobody has looked yet which hosts use it; try again when the box is ready"
+                        .to_owned(),
+                ));
+            }
+            _ => {}
+        }
         self.0
             .shelf
             .remove(id)
             .map_err(|error| broken("deleting it", &error))?;
         entries.remove(id);
+        self.tell();
         self.0.changed.notify_one();
         Ok(())
+    }
+
+    /// Disks that servers can be given.
+    pub fn images(&self) -> Vec<ServedImage> {
+        let entries = self.entries();
+        entries.iter().filter_map(served).collect()
+    }
+
+    /// Notes which hosts refer to which disks: pairs of a host's name and its `spec.image.url`.
+    pub fn hosts_want(&self, wanted: &[(String, String)]) {
+        for (id, entry) in self.entries().iter_mut() {
+            let Some(image) = served((id, entry)) else {
+                continue;
+            };
+            let users = wanted.iter().filter(|(_, url)| image.is_meant_by(url));
+            let users: Vec<_> = users
+                .map(|(host, _)| format!("BareMetalHost {host}"))
+                .collect();
+            if entry.users.as_ref() != Some(&users) {
+                entry.users = Some(users);
+                self.tell();
+            }
+        }
     }
 
     /// Of everything of this kind that is in use.
@@ -275,7 +334,7 @@ impl Store {
         let of_kind = entries.values().filter(|entry| entry.spec.kind == kind);
         of_kind
             .filter_map(|entry| match &entry.content {
-                Content::Whole { reference, .. } => Some(reference.clone()),
+                Content::Whole { published, .. } => Some(published.reference.clone()),
                 _ => None,
             })
             .collect()
@@ -329,17 +388,18 @@ impl Store {
         let Some(entry) = entries.get_mut(id) else {
             return Ok(());
         };
-        let (state, reference) = match result {
+        let (state, published) = match result {
             Ok(place) => {
-                self.0.shelf.publish(id, &place.reference, place.keep)?;
-                (ArtifactState::Ready, place.reference)
+                self.0.shelf.publish(id, &place.published, place.keep)?;
+                (ArtifactState::Ready, place.published)
             }
             Err(Trouble::Never { reason, next }) => {
-                (ArtifactState::Failed { reason, next }, String::new())
+                (ArtifactState::Failed { reason, next }, Published::default())
             }
             Err(Trouble::Later(_)) => return Ok(()),
         };
-        entry.content = Content::Whole { state, reference };
+        entry.content = Content::Whole { state, published };
+        self.tell();
         Ok(())
     }
 
@@ -355,17 +415,63 @@ impl Store {
 
 impl Entry {
     fn artifact(&self, id: &str) -> Artifact {
-        let (state, reference) = match &self.content {
+        let (state, published) = match &self.content {
             Content::Resting { offset, .. } | Content::Busy { offset } => {
-                (ArtifactState::Uploading { offset: *offset }, String::new())
+                let state = ArtifactState::Uploading { offset: *offset };
+                (state, Published::default())
             }
-            Content::Whole { state, reference } => (state.clone(), reference.clone()),
+            Content::Whole { state, published } => (state.clone(), published.clone()),
         };
         Artifact {
             id: id.to_owned(),
             spec: self.spec.clone(),
             state,
-            reference,
+            reference: published.reference,
+            checksum: published.checksum,
+            used_by: self.users.clone().unwrap_or_default(),
+        }
+    }
+}
+
+fn served((id, entry): (&String, &Entry)) -> Option<ServedImage> {
+    match &entry.content {
+        Content::Whole {
+            state: ArtifactState::Ready,
+            published,
+        } if entry.spec.kind == Kind::Image => Some(ServedImage {
+            id: id.clone(),
+            name: entry.spec.name.clone(),
+            version: entry.spec.version.clone(),
+            path: published.reference.clone(),
+            sha256: published.checksum.clone(),
+        }),
+        _ => None,
+    }
+}
+
+/// A disk of the store as servers get it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedImage {
+    pub id: String,
+    pub name: String,
+    pub version: String,
+    /// `/images/…`
+    pub path: String,
+    /// Of the file there.
+    pub sha256: String,
+}
+
+impl ServedImage {
+    /// Whether `url` names it (`NAME` or `NAME:VERSION`) or is its address.
+    pub fn is_meant_by(&self, url: &str) -> bool {
+        match url.split_once("://") {
+            Some((_, address)) => address
+                .find('/')
+                .is_some_and(|at| address[at..] == self.path),
+            None => match url.split_once(':') {
+                Some((name, version)) => (name, version) == (&self.name, &self.version),
+                None => url == self.name,
+            },
         }
     }
 }
@@ -408,6 +514,7 @@ impl Writer {
         {
             *offset = after;
         }
+        self.store.tell();
         Ok(())
     }
 
@@ -443,8 +550,9 @@ impl Writer {
             .map_err(|error| broken("putting it away", &error))?;
         entry.content = Content::Whole {
             state: ArtifactState::Publishing,
-            reference: String::new(),
+            published: Published::default(),
         };
+        store.tell();
         store.0.changed.notify_one();
         Ok(entry.artifact(&id))
     }

@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    io::{self, Read},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -16,14 +16,17 @@ use firstlight_artifacts::{
     chart::read_chart,
     container::{self, Manifest, Range, digest_of, read_container},
     deb::read_control,
+    hex,
     qcow2::Disk,
     recognise,
 };
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use super::{
     apt::Repository,
     registry::{Blob, Push, Registry},
+    shelf::Published,
 };
 
 /// By which nodes and clusters know the box's registry.
@@ -67,7 +70,7 @@ impl From<Unfit> for Trouble {
 /// Where it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    pub reference: String,
+    pub published: Published,
     /// The uploaded file is still needed: what is used was not copied from it.
     pub keep: bool,
 }
@@ -78,6 +81,18 @@ pub struct Places {
     pub registry: Registry,
     pub apt: Repository,
     pub images: PathBuf,
+}
+
+impl Place {
+    fn at(reference: String, keep: bool) -> Self {
+        Self {
+            published: Published {
+                reference,
+                checksum: String::new(),
+            },
+            keep,
+        }
+    }
 }
 
 impl Places {
@@ -108,23 +123,22 @@ pub async fn publish(
     match planned.map_err(|_| Trouble::Later("the box is stopping".to_owned()))?? {
         Plan::Push { scheme, push } => {
             places.registry.push(&push).await?;
-            Ok(Place {
-                reference: format!("{scheme}{REGISTRY}/{}:{}", push.repository, push.tag),
-                keep: false,
-            })
+            let reference = format!("{scheme}{REGISTRY}/{}:{}", push.repository, push.tag);
+            Ok(Place::at(reference, false))
         }
         // The repository is made over all of them at once.
-        Plan::Index => Ok(Place {
-            reference: format!("{}={}", spec.name, spec.version),
-            keep: true,
-        }),
+        Plan::Index => Ok(Place::at(format!("{}={}", spec.name, spec.version), true)),
         Plan::Serve { name, form } => {
             let (served, source) = (places.images.join(&name), content.to_owned());
             let made =
                 tokio::task::spawn_blocking(move || serve_image(&source, &served, form)).await;
-            made.map_err(|_| Trouble::Later("the box is stopping".to_owned()))??;
-            Ok(Place {
+            let made = made.map_err(|_| Trouble::Later("the box is stopping".to_owned()))??;
+            let published = Published {
                 reference: format!("{SERVED}{name}"),
+                checksum: made.unwrap_or_else(|| spec.sha256.clone()),
+            };
+            Ok(Place {
+                published,
                 keep: form == Form::Ready,
             })
         }
@@ -172,8 +186,8 @@ fn plan_image(spec: &ArtifactSpec, content: &Path) -> Result<Plan, Trouble> {
     })
 }
 
-/// It gets its name when it is whole.
-fn serve_image(content: &Path, served: &Path, form: Form) -> Result<(), Trouble> {
+/// It gets its name when it is whole; the digest of what was made of it.
+fn serve_image(content: &Path, served: &Path, form: Form) -> Result<Option<String>, Trouble> {
     let waits = |error: io::Error| Trouble::Later(format!("making {}: {error}", served.display()));
     let aside = served.with_extension("new");
     fs::create_dir_all(served.parent().unwrap_or(served)).map_err(waits)?;
@@ -182,12 +196,12 @@ fn serve_image(content: &Path, served: &Path, form: Form) -> Result<(), Trouble>
         fs::remove_file(&aside).map_err(waits)?;
     }
     let made = match form {
-        Form::Ready => fs::hard_link(content, &aside),
-        Form::Raw => compress(open(content)?, &aside),
-        Form::Qcow2 => compress(Disk::open(open(content)?)?, &aside),
+        Form::Ready => fs::hard_link(content, &aside).map(|()| None),
+        Form::Raw => compress(open(content)?, &aside).map(Some),
+        Form::Qcow2 => compress(Disk::open(open(content)?)?, &aside).map(Some),
     };
-    match made.and_then(|()| fs::rename(&aside, served)) {
-        Ok(()) => Ok(()),
+    match made.and_then(|digest| fs::rename(&aside, served).map(|()| digest)) {
+        Ok(digest) => Ok(digest),
         Err(error) => {
             // The error says more than one from here.
             drop(fs::remove_file(&aside));
@@ -205,11 +219,35 @@ fn serve_image(content: &Path, served: &Path, form: Form) -> Result<(), Trouble>
     }
 }
 
-fn compress(mut disk: impl Read, to: &Path) -> io::Result<()> {
-    let mut packed = zstd::Encoder::new(File::create(to)?, zstd::DEFAULT_COMPRESSION_LEVEL)?;
+fn compress(mut disk: impl Read, to: &Path) -> io::Result<String> {
+    let file = Hashed {
+        file: File::create(to)?,
+        digest: Sha256::new(),
+    };
+    let mut packed = zstd::Encoder::new(file, zstd::DEFAULT_COMPRESSION_LEVEL)?;
     packed.include_checksum(true)?;
     io::copy(&mut disk, &mut packed)?;
-    packed.finish()?.sync_all()
+    let Hashed { file, digest } = packed.finish()?;
+    file.sync_all()?;
+    Ok(hex(&digest.finalize()))
+}
+
+/// A file with the digest of what was written.
+struct Hashed {
+    file: File,
+    digest: Sha256,
+}
+
+impl Write for Hashed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.digest.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 fn image_file(spec: &ArtifactSpec) -> String {

@@ -17,7 +17,10 @@ use super::{
     publish::{self, Places, Trouble},
     registry::Registry,
 };
-use crate::{clock, status::StatusSender};
+use crate::{
+    clock,
+    status::{StatusSender, Update},
+};
 
 const RETRY: Duration = Duration::from_secs(5);
 /// The registry's door for pushes (`manifests/registry.yaml`).
@@ -55,11 +58,27 @@ pub async fn run(
                 key: dirs.apt_key,
             },
         };
-        publish_arrivals(&store, &places, &status).await
+        tokio::select! {
+            ended = publish_arrivals(&store, &places, &status) => ended,
+            () = show(&store, &status) => Ok(()),
+        }
     };
     tokio::select! {
         result = work => result,
         () = stop.cancelled() => Ok(()),
+    }
+}
+
+/// An upload changes with every piece; people see no more than this.
+const SHOWN_EVERY: Duration = Duration::from_secs(1);
+
+async fn show(store: &Store, status: &StatusSender) {
+    let mut news = store.news();
+    loop {
+        status.send(Update::Artifacts(store.list()));
+        // The store holds the sender.
+        drop(news.changed().await);
+        tokio::time::sleep(SHOWN_EVERY).await;
     }
 }
 

@@ -1,5 +1,5 @@
 //! The store's folder: `ID/spec.json` and either `ID/partial`, whose length is how far the upload came, or `ID/content`. Once it
-//! is where it is used, `ID/published` holds its reference, and the content may be gone.
+//! is where it is used, `ID/published` says where, and the content may be gone.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,6 +10,7 @@ use std::{
 
 use firstlight_api::artifact::ArtifactSpec;
 use nix::fcntl::{FallocateFlags, fallocate};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 const SPEC: &str = "spec.json";
@@ -37,8 +38,15 @@ pub enum Progress {
     /// So many bytes of it are here.
     Partial(u64),
     Whole,
-    /// Under this reference.
-    Published(String),
+    Published(Published),
+}
+
+/// Where an artifact is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    pub reference: String,
+    /// SHA-256 of the file behind it, if it is one.
+    pub checksum: String,
 }
 
 impl Shelf {
@@ -67,10 +75,11 @@ impl Shelf {
             };
             let spec = fs::read(self.path(&id, SPEC)).ok();
             let spec = spec.and_then(|text| serde_json::from_slice::<ArtifactSpec>(&text).ok());
-            let published = fs::read_to_string(self.path(&id, PUBLISHED));
+            let published = fs::read(self.path(&id, PUBLISHED)).ok();
+            let published = published.and_then(|text| serde_json::from_slice(&text).ok());
             let partial = fs::metadata(self.path(&id, PARTIAL));
             let progress = match (published, partial) {
-                (Ok(reference), _) => Some(Progress::Published(reference)),
+                (Some(published), _) => Some(Progress::Published(published)),
                 (_, Ok(partial)) => Some(Progress::Partial(partial.len())),
                 _ => self.content(&id).exists().then_some(Progress::Whole),
             };
@@ -120,8 +129,8 @@ impl Shelf {
     }
 
     /// It is in use from elsewhere; the content stays only if it still is.
-    pub fn publish(&self, id: &str, reference: &str, keep: bool) -> io::Result<()> {
-        self.write(id, PUBLISHED, reference.as_bytes())?;
+    pub fn publish(&self, id: &str, published: &Published, keep: bool) -> io::Result<()> {
+        self.write(id, PUBLISHED, &serde_json::to_vec(published)?)?;
         if keep {
             return Ok(());
         }

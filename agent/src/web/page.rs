@@ -3,6 +3,7 @@
 //! Every text goes through [`Text`], because names and reasons come from machines on the network.
 
 mod clusters;
+mod store;
 
 use std::fmt::{self, Display, Write as _};
 
@@ -92,6 +93,7 @@ fn write_page(out: &mut String, status: &SiteStatus) -> fmt::Result {
     out.write_str("<div class=\"grid\">\n<div>\n")?;
     write_network(out, &status.network)?;
     write_steps(out, status)?;
+    store::write(out, &status.artifacts)?;
     out.write_str("</div>\n<div>\n")?;
     clusters::write(out, &status.clusters)?;
     write_hosts(out, status)?;

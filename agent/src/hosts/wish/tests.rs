@@ -28,9 +28,66 @@ fn of(object: Option<&BareMetalHost>, destiny: Destiny, ledger: &Ledger) -> Resu
         ledger,
         destiny,
         image: Some(&image),
+        uploads: &uploads(),
         box_http: "http://box",
     };
     wanted(&source).wish
+}
+
+fn uploads() -> Vec<ServedImage> {
+    let upload = |name: &str, version: &str| ServedImage {
+        id: "1".into(),
+        name: name.into(),
+        version: version.into(),
+        path: format!("/images/{name}-{version}.raw.zst"),
+        sha256: "cd".repeat(32),
+    };
+    vec![
+        upload("debian", "13.1"),
+        upload("debian", "13.2"),
+        upload("rocky", "10"),
+    ]
+}
+
+#[test]
+fn an_image_can_be_named_instead_of_given_by_address_and_digest() {
+    let named = |url: &str, checksum: &str| {
+        let object = object(|spec| {
+            spec.image = Some(Image {
+                url: url.into(),
+                checksum: checksum.into(),
+                ..Image::default()
+            });
+        });
+        of(Some(&object), Destiny::Cluster, &Ledger::default())
+    };
+    for (url, path) in [
+        ("rocky", "/images/rocky-10.raw.zst"),
+        ("rocky:10", "/images/rocky-10.raw.zst"),
+        ("debian:13.2", "/images/debian-13.2.raw.zst"),
+    ] {
+        let wish = named(url, "").unwrap();
+        let install = wish.install().unwrap();
+        assert_eq!(install.image.url, format!("http://box{path}"));
+        assert_eq!(install.image.checksum, "cd".repeat(32));
+        assert_eq!(install.data, Data::Drive);
+    }
+    let node = named("node", "").unwrap();
+    assert!(same_digest(&node.install().unwrap().image, &ours()));
+    for (url, checksum, said) in [
+        ("debian", "", "several images"),
+        ("rocky:9", "", "there is no image `rocky:9`"),
+        ("rocky", "ef", "is served with"),
+    ] {
+        let refused = named(url, checksum).unwrap_err();
+        assert!(refused.what.contains(said), "{refused:?}");
+    }
+    assert!(
+        named("rocky:9", "")
+            .unwrap_err()
+            .next
+            .contains("debian:13.1, debian:13.2, rocky:10, node")
+    );
 }
 
 fn ours() -> Image {

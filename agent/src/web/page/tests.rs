@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
-use firstlight_api::status::{ClusterMachine, ClusterStatus, HardwareSummary, HostEvent};
+use firstlight_api::{
+    artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind},
+    status::{ClusterMachine, ClusterStatus, HardwareSummary, HostEvent},
+};
 
 use super::*;
 
@@ -52,6 +55,7 @@ fn busy_site() -> SiteStatus {
         },
         hosts: busy_hosts(),
         clusters: vec![busy_cluster()],
+        artifacts: busy_store(),
         problems: vec![Problem {
             what: "site.yaml is not used: line 3, column 3: unknown key `interfce`; did you mean `interface`?".into(),
             next: "mend site.yaml on the stick and start the box again".into(),
@@ -98,6 +102,56 @@ fn busy_cluster() -> ClusterStatus {
             ),
         ],
     }
+}
+
+fn busy_store() -> Vec<Artifact> {
+    let artifact = |kind, name: &str, version: &str, size, state| Artifact {
+        id: name.into(),
+        spec: ArtifactSpec {
+            kind,
+            name: name.into(),
+            version: version.into(),
+            arch: Arch::Amd64,
+            size,
+            sha256: "ab".repeat(32),
+        },
+        state,
+        reference: String::new(),
+        checksum: String::new(),
+        used_by: Vec::new(),
+    };
+    let failed = ArtifactState::Failed {
+        reason: "the archive is not whole: <index.json> is missing".into(),
+        next: "delete the artifact, mend what the reason names, and upload it again".into(),
+    };
+    let offset = 612_000_000;
+    vec![
+        Artifact {
+            used_by: vec!["BareMetalHost n1".into(), "BareMetalHost n3".into()],
+            ..artifact(
+                Kind::Image,
+                "debian",
+                "13.2",
+                431_000_000,
+                ArtifactState::Ready,
+            )
+        },
+        artifact(
+            Kind::Image,
+            "rocky",
+            "10",
+            1_900_000_000,
+            ArtifactState::Uploading { offset },
+        ),
+        artifact(
+            Kind::Chart,
+            "web",
+            "1.2.3",
+            4_100,
+            ArtifactState::Publishing,
+        ),
+        artifact(Kind::Container, "team/web", "1.2", 31_000_000, failed),
+    ]
 }
 
 fn busy_hosts() -> Vec<HostStatus> {
