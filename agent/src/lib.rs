@@ -5,6 +5,7 @@
 //!
 //! To add a concern: a module with a `run(…, stop)`, and a line in [`run`].
 
+pub mod addons;
 pub mod bring_up;
 pub mod clock;
 pub mod clusters;
@@ -29,6 +30,7 @@ pub mod status;
 pub mod store;
 pub mod tftp;
 pub mod web;
+mod workload;
 
 use std::{future::Future, net::Ipv4Addr, time::Duration};
 
@@ -194,6 +196,16 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent) {
     tasks.spawn("dhcp", |stop| {
         let (paths, status, facts) = copies();
         bring_up::dhcp(paths, status, facts, web.fleet.clone(), stop)
+    });
+    tasks.spawn("addons", |stop| {
+        let (paths, status, facts) = copies();
+        let places = addons::Places {
+            helm: paths.helm(),
+            builtin: paths.addons(),
+            scratch: paths.run_addons(),
+            registry: store::REGISTRY.to_string(),
+        };
+        addons::run(places, facts.kubernetes.subscribe(), status, stop)
     });
     tasks.spawn("machines", |stop| {
         let (_, status, facts) = copies();

@@ -51,9 +51,13 @@ impl Paths {
         run_registry = "run/firstlight/registry";
         run_manifests = "run/firstlight/manifests";
         run_ssh = "run/firstlight/ssh";
+        run_addons = "run/firstlight/addons";
         /// Shown by getty above the login prompt: `/etc/issue.d/firstlight.issue` is a link to it.
         issue = "run/firstlight/issue";
         share = "usr/share/firstlight";
+        /// Addons that the stick brings, a folder each.
+        addons = "usr/share/firstlight/addons";
+        helm = "usr/bin/helm";
         versions = "usr/share/firstlight/versions.json";
         netboot = "usr/share/firstlight/netboot";
         images = "usr/share/firstlight/images";

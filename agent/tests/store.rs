@@ -3,171 +3,23 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/store.rs"]
+mod site;
+
 use std::{
     fs,
-    io::Write as _,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::Arc,
+    path::PathBuf,
+    process::Command,
     time::{Duration, Instant},
 };
 
-use firstlight_agent::{
-    paths::Paths,
-    pki, status,
-    store::{self, Dirs, Store},
-};
-use firstlight_api::artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind};
+use firstlight_api::artifact::{ArtifactState, Kind};
 use firstlight_artifacts::hex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use site::{PATIENCE, Registry, Site, free_port, tar};
 
 const REGISTRY: &str = "FIRSTLIGHT_REGISTRY";
-const PATIENCE: Duration = Duration::from_secs(30);
-
-struct Registry {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-fn free_port() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-}
-
-impl Registry {
-    fn start(program: &Path, dir: &Path, address: SocketAddr) -> Self {
-        let config = dir.join("registry.yaml");
-        let content = json!({
-            "version": 0.1,
-            "log": {"level": "error"},
-            "storage": {"filesystem": {"rootdirectory": dir.join("registry")}},
-            "http": {"addr": address.to_string()},
-        });
-        fs::write(&config, content.to_string()).unwrap();
-        let child = Command::new(program)
-            .arg("serve")
-            .arg(&config)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self { child, address }
-    }
-
-    fn get(&self, path: &str) -> Vec<u8> {
-        let output = Command::new("curl")
-            .args([
-                "-sf",
-                "-H",
-                "Accept: application/vnd.oci.image.manifest.v1+json",
-            ])
-            .arg(format!("http://{}/v2/{path}", self.address))
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{path}: {output:?}");
-        output.stdout
-    }
-}
-
-struct Site {
-    dir: tempfile::TempDir,
-    store: Store,
-    _stop: tokio_util::sync::DropGuard,
-}
-
-impl Site {
-    async fn open(registry: SocketAddr) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        let dirs = Dirs {
-            store: at("store"),
-            apt: at("apt"),
-            apt_key: at("key.asc"),
-            images: at("images"),
-        };
-        let pki = pki::load_or_make(&Paths::new(dir.path()), 1_790_000_000).unwrap();
-        let (_, pki) = watch::channel(Some(Arc::new(pki)));
-        let (opened, mut store) = watch::channel(None);
-        let (status, _, owner) = status::channel("0.1.0");
-        let stop = CancellationToken::new();
-        tokio::spawn(status::own(owner, stop.clone()));
-        tokio::spawn(store::run(
-            dirs,
-            registry,
-            pki,
-            opened,
-            status,
-            stop.clone(),
-        ));
-        let store = store
-            .wait_for(Option::is_some)
-            .await
-            .unwrap()
-            .clone()
-            .unwrap();
-        Self {
-            dir,
-            store,
-            _stop: stop.drop_guard(),
-        }
-    }
-
-    fn upload(&self, kind: Kind, name: &str, version: &str, content: &[u8]) -> String {
-        let spec = ArtifactSpec {
-            kind,
-            name: name.into(),
-            version: version.into(),
-            arch: if kind == Kind::Chart {
-                Arch::All
-            } else {
-                Arch::Amd64
-            },
-            size: content.len() as u64,
-            sha256: hex(&Sha256::digest(content)),
-        };
-        let id = self.store.begin(spec).unwrap().id;
-        let mut writer = self.store.write(&id, 0).unwrap();
-        writer.write(content).unwrap();
-        writer.finish().unwrap();
-        id
-    }
-
-    async fn settled(&self, id: &str) -> Artifact {
-        let since = Instant::now();
-        loop {
-            let artifact = self.store.get(id).unwrap();
-            if artifact.state != ArtifactState::Publishing {
-                return artifact;
-            }
-            assert!(since.elapsed() < PATIENCE, "{artifact:?}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-}
-
-fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
-    let mut tar = tar::Builder::new(Vec::new());
-    for (path, content) in files {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(content.len() as u64);
-        header.set_mode(0o644);
-        tar.append_data(&mut header, path, *content).unwrap();
-    }
-    tar.into_inner().unwrap()
-}
 
 /// As `docker save` wrote it for years.
 fn container() -> Vec<u8> {
@@ -184,14 +36,6 @@ fn container() -> Vec<u8> {
     ])
 }
 
-fn chart(name: &str) -> Vec<u8> {
-    let metadata = format!("apiVersion: v2\nname: {name}\nversion: 0.1.0+build\n");
-    let tar = tar(&[(&format!("{name}/Chart.yaml"), metadata.as_bytes())]);
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    gzip.write_all(&tar).unwrap();
-    gzip.finish().unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_and_charts_are_in_the_registry_once_it_answers() {
     let Some(program) = std::env::var_os(REGISTRY).map(PathBuf::from) else {
@@ -201,9 +45,14 @@ async fn containers_and_charts_are_in_the_registry_once_it_answers() {
     let address = free_port();
     let site = Site::open(address).await;
     let image = site.upload(Kind::Container, "apps/web", "1.2", &container());
-    let content = chart("web");
+    let content = site::chart("web", "0.1.0+build", &[]);
     let chart = site.upload(Kind::Chart, "web", "0.1.0+build", &content);
-    let lying = site.upload(Kind::Chart, "db", "0.1.0+build", &self::chart("other"));
+    let lying = site.upload(
+        Kind::Chart,
+        "db",
+        "0.1.0+build",
+        &site::chart("other", "0.1.0+build", &[]),
+    );
     let broken = site.upload(
         Kind::Container,
         "apps/broken",

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::artifact::Artifact;
+use crate::{addon::AddonState, artifact::Artifact};
 
 /// Everything a person wants to know about a site.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,11 +22,27 @@ pub struct SiteStatus {
     pub hosts: Vec<HostStatus>,
     #[serde(default)]
     pub clusters: Vec<ClusterStatus>,
+    /// What runs on clusters besides Kubernetes.
+    #[serde(default)]
+    pub addons: Vec<AddonLine>,
     /// What people have put on the box.
     #[serde(default)]
     pub artifacts: Vec<Artifact>,
     /// What a person should look at that belongs to no step and no host, e.g. a bad `site.yaml`.
     pub problems: Vec<Problem>,
+}
+
+/// One `Addon`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AddonLine {
+    pub name: String,
+    pub cluster: String,
+    pub state: AddonState,
+    /// `NAME-VERSION`, once Helm has installed it.
+    pub chart: String,
+    /// Why it is not ready, with the object that is to blame.
+    pub message: String,
 }
 
 /// One step of the box's bring-up.

@@ -5,11 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result};
 use firstlight_api::{capi, capm3::NODE_UUID_LABEL};
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::Node;
 use kube::{
-    Api, Client, Config,
+    Api,
     api::{ListParams, Patch, PatchParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
 use tokio::time::Instant;
@@ -18,10 +17,12 @@ use super::{
     store::Store,
     world::{Key, World},
 };
+use crate::workload;
 
 /// Between two visits of one cluster.
 const PAUSE: Duration = Duration::from_secs(30);
-const TIME: Duration = Duration::from_secs(5);
+/// For one visit.
+const TIME: Duration = Duration::from_secs(10);
 
 /// When each cluster was visited.
 #[derive(Default)]
@@ -81,7 +82,7 @@ impl Nodes {
                 continue;
             }
             self.visited.insert(cluster.clone(), now);
-            let visit = tokio::time::timeout(TIME * 2, visit(store, &cluster, &wanted)).await;
+            let visit = tokio::time::timeout(TIME, visit(store, &cluster, &wanted)).await;
             if let Ok(Err(error)) = visit {
                 tracing::debug!(cluster = %cluster, error = format!("{error:#}"), "nodes were not looked at");
             }
@@ -90,7 +91,10 @@ impl Nodes {
 }
 
 async fn visit(store: &Store, cluster: &Key, wanted: &[Wanted]) -> Result<()> {
-    let client = workload_client(store.client(), cluster).await?;
+    let kubeconfig =
+        workload::kubeconfig(store.client(), &cluster.namespace, &cluster.name).await?;
+    let kubeconfig = kubeconfig.context("the cluster has no kubeconfig yet")?;
+    let client = workload::client(&kubeconfig).await?;
     let nodes: Api<Node> = Api::all(client);
     for one in wanted {
         let label = format!("{NODE_UUID_LABEL}={}", one.host_uid);
@@ -113,28 +117,4 @@ async fn visit(store: &Store, cluster: &Key, wanted: &[Wanted]) -> Result<()> {
             .with_context(|| format!("writing the provider ID of node {name}"))?;
     }
     Ok(())
-}
-
-/// By the Secret that Cluster API keeps for people and programs.
-async fn workload_client(client: &Client, cluster: &Key) -> Result<Client> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), &cluster.namespace);
-    let name = format!("{}-kubeconfig", cluster.name);
-    let secret = secrets
-        .get(&name)
-        .await
-        .with_context(|| format!("reading the Secret {name}"))?;
-    let value = secret
-        .data
-        .unwrap_or_default()
-        .remove("value")
-        .context("the Secret has no value")?;
-    let text = String::from_utf8(value.0).context("the kubeconfig is not text")?;
-    let kubeconfig = Kubeconfig::from_yaml(&text).context("parsing the kubeconfig")?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .context("the kubeconfig")?;
-    config.connect_timeout = Some(TIME);
-    config.read_timeout = Some(TIME);
-    config.proxy_url = None;
-    Client::try_from(config).context("making a client")
 }

@@ -63,6 +63,7 @@ impl Board {
             Update::Leases(leases) => self.status.network.leases = leases,
             Update::Hosts(hosts) => self.status.hosts = hosts,
             Update::Clusters(clusters) => self.status.clusters = clusters,
+            Update::Addons(addons) => self.status.addons = addons,
             Update::Artifacts(artifacts) => self.status.artifacts = artifacts,
             Update::Problems(source, problems) => {
                 self.problems.insert(source, problems);

@@ -12,7 +12,7 @@ pub mod steps;
 
 use firstlight_api::{
     artifact::Artifact,
-    status::{ClusterStatus, DhcpMode, HostStatus, Problem, SiteStatus},
+    status::{AddonLine, ClusterStatus, DhcpMode, HostStatus, Problem, SiteStatus},
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -39,6 +39,8 @@ pub enum Update {
     Hosts(Vec<HostStatus>),
     /// Replaces the whole list.
     Clusters(Vec<ClusterStatus>),
+    /// Replaces the whole list.
+    Addons(Vec<AddonLine>),
     /// Replaces the whole list.
     Artifacts(Vec<Artifact>),
     /// Replaces what this source reported before.

@@ -95,7 +95,7 @@ fn write_page(out: &mut String, status: &SiteStatus) -> fmt::Result {
     write_steps(out, status)?;
     store::write(out, &status.artifacts)?;
     out.write_str("</div>\n<div>\n")?;
-    clusters::write(out, &status.clusters)?;
+    clusters::write(out, &status.clusters, &status.addons)?;
     write_hosts(out, status)?;
     write!(
         out,

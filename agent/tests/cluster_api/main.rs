@@ -6,6 +6,7 @@
 //! the programs and starts it; without `FIRSTLIGHT_CLUSTER_API`, the folder that has them, it says that it was skipped.
 #![allow(clippy::unwrap_used)]
 
+mod addons;
 #[path = "../common/mod.rs"]
 mod common;
 mod objects;
@@ -13,6 +14,8 @@ mod programs;
 mod rack;
 mod servers;
 mod site;
+#[path = "../common/store.rs"]
+mod store;
 mod workload;
 
 use std::{
@@ -69,6 +72,14 @@ fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
             a_lone_control_plane_is_upgraded_with_a_spare(&site).await;
             a_deleted_cluster_gives_its_hosts_back(&site, 3).await;
         },
+    );
+}
+
+#[test]
+fn addons_come_change_and_go() {
+    play(
+        "addons_come_change_and_go",
+        addons::addons_come_change_and_go,
     );
 }
 

@@ -21,7 +21,8 @@ pub struct Objects {
 }
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";
-const KINDS: [Resource; 9] = [
+const KINDS: [Resource; 10] = [
+    Resource("firstlight.internal", "v1alpha1", "Addon", "addons"),
     Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts"),
     Resource("cluster.x-k8s.io", "v1beta2", "Cluster", "clusters"),
     Resource("cluster.x-k8s.io", "v1beta2", "Machine", "machines"),
@@ -211,7 +212,8 @@ impl Objects {
             .map(|resource| resource.2)
             .filter(|kind| *kind != "Secret")
         {
-            for mut object in self.list(kind).await {
+            // Not every site has every kind.
+            for mut object in self.try_list(kind).await.unwrap_or_default() {
                 object["metadata"]["managedFields"] = Value::Null;
                 eprintln!("{kind}: {object:#}");
             }

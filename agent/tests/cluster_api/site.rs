@@ -29,7 +29,7 @@ use crate::{
     workload::Workload,
 };
 
-const NOW: i64 = 1_795_219_200;
+pub const NOW: i64 = 1_795_219_200;
 /// Where every box has them.
 const ETCD: &str = "https://127.0.0.1:2379";
 const API: &str = "100.64.0.1";
@@ -138,7 +138,7 @@ fn stick() -> Stick {
     }
 }
 
-fn kubeconfig(paths: &Paths) -> PathBuf {
+pub fn kubeconfig(paths: &Paths) -> PathBuf {
     paths.kube().join("admin.conf")
 }
 

@@ -48,6 +48,12 @@ pub const KUBE_PROGRAMS: &[GoProgram] = &[
         links: &[],
     },
     GoProgram {
+        module: "helm",
+        package: "helm.sh/helm/v4/cmd/helm",
+        name: "usr/bin/helm",
+        links: &[],
+    },
+    GoProgram {
         module: "containers",
         package: "./cmd/await",
         name: "usr/lib/firstlight/await",
@@ -245,6 +251,7 @@ fn linker_flags(module: &Path) -> Result<String> {
     }
     let variables = [
         ("github.com/containerd/containerd/v2", "version.Version"),
+        ("helm.sh/helm/v4", "internal/version.version"),
         (
             "github.com/containernetworking/plugins",
             "pkg/utils/buildversion.BuildVersion",

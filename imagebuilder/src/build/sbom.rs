@@ -50,7 +50,7 @@ fn collect(settings: &Settings, trees: &[PathBuf], tools: &Tools) -> Result<BTre
     all.extend(crates(&fs::read_to_string(
         settings.source.join("Cargo.lock"),
     )?));
-    for module in ["kubernetes", "containers", "cluster-api"] {
+    for module in ["kubernetes", "containers", "cluster-api", "helm"] {
         all.extend(go_modules(&fs::read_to_string(
             settings.rootfs("go").join(module).join("go.mod"),
         )?));

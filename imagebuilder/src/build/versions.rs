@@ -31,6 +31,7 @@ pub fn collect(settings: &Settings, kernel: &Output, base: &Output) -> Result<Va
         "coredns": go_version(settings, "containers", "github.com/coredns/coredns")?,
         "clusterApi": cluster_api_version(settings)?,
         "flannel": go_version(settings, "containers", "github.com/flannel-io/flannel")?,
+        "helm": go_version(settings, "helm", "helm.sh/helm/v4")?,
         "registry": registry_version(settings)?,
         "ironic": ironic_version(settings)?,
         "images": image_references(settings)?,

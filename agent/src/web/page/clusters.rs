@@ -2,17 +2,20 @@
 
 use std::fmt::{self, Write as _};
 
-use firstlight_api::status::{ClusterMachine, ClusterStatus};
+use firstlight_api::{
+    addon::AddonState,
+    status::{AddonLine, ClusterMachine, ClusterStatus},
+};
 
 use super::Text;
 
-pub fn write(out: &mut String, clusters: &[ClusterStatus]) -> fmt::Result {
+pub fn write(out: &mut String, clusters: &[ClusterStatus], addons: &[AddonLine]) -> fmt::Result {
     clusters
         .iter()
-        .try_for_each(|cluster| write_cluster(out, cluster))
+        .try_for_each(|cluster| write_cluster(out, cluster, addons))
 }
 
-fn write_cluster(out: &mut String, cluster: &ClusterStatus) -> fmt::Result {
+fn write_cluster(out: &mut String, cluster: &ClusterStatus, addons: &[AddonLine]) -> fmt::Result {
     let whole = cluster.control_planes_ready >= cluster.control_planes_wanted
         && cluster.workers_ready >= cluster.workers_wanted
         && cluster.control_planes_wanted > 0;
@@ -49,7 +52,33 @@ fn write_cluster(out: &mut String, cluster: &ClusterStatus) -> fmt::Result {
             .try_for_each(|machine| write_machine(out, machine))?;
         out.write_str("</ol>\n")?;
     }
+    let here: Vec<_> = addons
+        .iter()
+        .filter(|addon| addon.cluster == cluster.name)
+        .collect();
+    if !here.is_empty() {
+        out.write_str("<h3>Addons</h3>\n<ol class=\"steps\">\n")?;
+        here.iter().try_for_each(|addon| write_addon(out, addon))?;
+        out.write_str("</ol>\n")?;
+    }
     out.write_str("</section>\n")
+}
+
+fn write_addon(out: &mut String, addon: &AddonLine) -> fmt::Result {
+    let (class, mark) = match addon.state {
+        AddonState::Ready => ("good", "✓"),
+        AddonState::Failed => ("bad", "✗"),
+        AddonState::Pending => ("wait", "○"),
+        AddonState::Installing | AddonState::Removing => ("busy", "●"),
+    };
+    write_line(
+        out,
+        (class, mark),
+        &addon.name,
+        &addon.chart,
+        &addon.message,
+        addon.state.as_str(),
+    )
 }
 
 fn write_machine(out: &mut String, machine: &ClusterMachine) -> fmt::Result {
@@ -69,22 +98,37 @@ fn write_machine(out: &mut String, machine: &ClusterMachine) -> fmt::Result {
     } else {
         &machine.host
     };
+    let title = format!("{role} on {place}");
+    write_line(
+        out,
+        (class, mark),
+        &title,
+        &machine.name,
+        &machine.message,
+        &machine.phase,
+    )
+}
+
+fn write_line(
+    out: &mut String,
+    (class, mark): (&str, &str),
+    title: &str,
+    more: &str,
+    message: &str,
+    state: &str,
+) -> fmt::Result {
     write!(
         out,
-        "<li><span class=\"mark {class}\">{mark}</span><span>{role} on {} <span class=\"dim\">{}</span>",
-        Text(place),
-        Text(&machine.name)
+        "<li><span class=\"mark {class}\">{mark}</span><span>{} <span class=\"dim\">{}</span>",
+        Text(title),
+        Text(more)
     )?;
-    if !machine.message.is_empty() {
-        write!(
-            out,
-            "<br><span class=\"dim\">{}</span>",
-            Text(&machine.message)
-        )?;
+    if !message.is_empty() {
+        write!(out, "<br><span class=\"dim\">{}</span>", Text(message))?;
     }
     writeln!(
         out,
         "</span><span class=\"time\">{}</span></li>",
-        Text(&machine.phase)
+        Text(state)
     )
 }

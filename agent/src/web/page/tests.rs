@@ -1,8 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
 use firstlight_api::{
+    addon::AddonState,
     artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind},
-    status::{ClusterMachine, ClusterStatus, HardwareSummary, HostEvent},
+    status::{AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostEvent},
 };
 
 use super::*;
@@ -55,6 +56,7 @@ fn busy_site() -> SiteStatus {
         },
         hosts: busy_hosts(),
         clusters: vec![busy_cluster()],
+        addons: busy_addons(),
         artifacts: busy_store(),
         problems: vec![Problem {
             what: "site.yaml is not used: line 3, column 3: unknown key `interfce`; did you mean `interface`?".into(),
@@ -102,6 +104,31 @@ fn busy_cluster() -> ClusterStatus {
             ),
         ],
     }
+}
+
+fn busy_addons() -> Vec<AddonLine> {
+    let addon = |name: &str, state, chart: &str, message: &str| AddonLine {
+        name: name.into(),
+        cluster: "rack-7".into(),
+        state,
+        chart: chart.into(),
+        message: message.into(),
+    };
+    vec![
+        addon("multus", AddonState::Ready, "multus-4.2.3", ""),
+        addon(
+            "web",
+            AddonState::Failed,
+            "web-1.2.3",
+            "Deployment team/web: pod web-5d8f9-abcde: ErrImagePull: not found",
+        ),
+        addon(
+            "db",
+            AddonState::Pending,
+            "",
+            "it waits for the Addon web, which is failed",
+        ),
+    ]
 }
 
 fn busy_store() -> Vec<Artifact> {

@@ -1,0 +1,251 @@
+//! The real Helm, as a program: one call at a time, each with a limit.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use firstlight_api::addon::Addon;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio::{io::AsyncWriteExt, process::Command};
+
+use super::{
+    chart::{self, Source},
+    store,
+};
+
+/// In the folder of an addon.
+pub const KUBECONFIG: &str = "kubeconfig";
+/// On each release of ours; others are left alone.
+const LABEL: &str = "firstlight.internal/addon";
+/// Helm's own limit for hooks, and ours for the whole call.
+const TIMEOUT: &str = "5m";
+const CALL: Duration = Duration::from_mins(10);
+/// Of what Helm says to a person.
+const LONGEST: usize = 1000;
+
+#[derive(Debug)]
+pub struct Helm {
+    program: PathBuf,
+}
+
+/// One release, and the folder with what a call needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Release<'a> {
+    pub name: &'a str,
+    pub namespace: &'a str,
+    folder: &'a Path,
+    addon: &'a Addon,
+}
+
+impl<'a> Release<'a> {
+    pub fn of(addon: &'a Addon, folder: &'a Path) -> Self {
+        Self {
+            name: &addon.metadata.name,
+            namespace: store::namespace(addon),
+            folder,
+            addon,
+        }
+    }
+
+    /// A label's value has no slash.
+    fn label(&self) -> String {
+        store::key(self.addon).replace('/', ".")
+    }
+}
+
+/// What a release has put on the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installed {
+    /// `NAME-VERSION`
+    pub chart: String,
+    pub manifest: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Metadata {
+    chart: String,
+    version: String,
+    status: String,
+    #[serde(default)]
+    labels: Map<String, Value>,
+}
+
+impl Helm {
+    pub fn new(program: PathBuf) -> Self {
+        Self { program }
+    }
+
+    /// Installs or upgrades; an error is what Helm said.
+    pub async fn install(
+        &self,
+        release: &Release<'_>,
+        source: &Source,
+        values: &Map<String, Value>,
+    ) -> Result<(), String> {
+        if let Some(found) = self.metadata(release).await? {
+            self.mend(release, &found).await?;
+        }
+        let label = format!("{LABEL}={}", release.label());
+        let wrapped = release.folder.join(chart::FOLDER);
+        let (chart, more): (String, Vec<&str>) = match source {
+            Source::Store { url, version } => {
+                (url.clone(), vec!["--plain-http", "--version", version])
+            }
+            Source::Builtin { path, .. } => (path.display().to_string(), vec![]),
+            Source::Manifests => (wrapped.display().to_string(), vec![]),
+        };
+        let mut arguments = vec![
+            "upgrade",
+            "--install",
+            release.name,
+            &chart,
+            "--create-namespace",
+            "--history-max",
+            "3",
+            "--hide-notes",
+            "--timeout",
+            TIMEOUT,
+            "--labels",
+            &label,
+            "--values",
+            "-",
+        ];
+        arguments.extend(more);
+        let values = Value::Object(values.clone()).to_string();
+        self.call(release, &arguments, &values).await.map(drop)
+    }
+
+    /// A release of somebody else's is left alone; one that a power cut left half-made is made free for the next try.
+    async fn mend(&self, release: &Release<'_>, found: &Metadata) -> Result<(), String> {
+        if !is_ours(found, &release.label()) {
+            return Err(format!(
+                "a Helm release {} that somebody else installed is in the namespace {}; give this Addon another name, or remove that one with `helm uninstall`",
+                release.name, release.namespace
+            ));
+        }
+        match found.status.as_str() {
+            "pending-install" => self.uninstall(release).await,
+            "pending-upgrade" | "pending-rollback" => self
+                .call(release, &["rollback", release.name], "")
+                .await
+                .map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    pub async fn uninstall(&self, release: &Release<'_>) -> Result<(), String> {
+        match self.metadata(release).await? {
+            Some(found) if is_ours(&found, &release.label()) => {
+                let arguments = [
+                    "uninstall",
+                    release.name,
+                    "--ignore-not-found",
+                    "--wait",
+                    "--timeout",
+                    TIMEOUT,
+                ];
+                self.call(release, &arguments, "").await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub async fn installed(&self, release: &Release<'_>) -> Result<Installed, String> {
+        let found = self.metadata(release).await?;
+        let found =
+            found.ok_or_else(|| "its Helm release is gone; it is installed again".to_owned())?;
+        Ok(Installed {
+            chart: format!("{}-{}", found.chart, found.version),
+            manifest: self
+                .call(release, &["get", "manifest", release.name], "")
+                .await?,
+        })
+    }
+
+    async fn metadata(&self, release: &Release<'_>) -> Result<Option<Metadata>, String> {
+        match self
+            .call(
+                release,
+                &["get", "metadata", release.name, "--output", "json"],
+                "",
+            )
+            .await
+        {
+            Ok(text) => serde_json::from_str(&text).map(Some).map_err(|error| {
+                format!("Helm describes a release in a form that is not known: {error}")
+            }),
+            Err(why) if why.contains("release: not found") => Ok(None),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// What it prints; an error is what it says, without its prefixes.
+    async fn call(
+        &self,
+        release: &Release<'_>,
+        arguments: &[&str],
+        input: &str,
+    ) -> Result<String, String> {
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments)
+            .arg("--kubeconfig")
+            .arg(release.folder.join(KUBECONFIG))
+            .args(["--namespace", release.namespace])
+            // Its caches and settings; nothing of whoever started the agent.
+            .env_clear()
+            .env("HOME", release.folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let failed = |error: std::io::Error| format!("{}: {error}", self.program.display());
+        let mut child = command.spawn().map_err(failed)?;
+        let done = async {
+            if let Some(mut stdin) = child.stdin.take() {
+                // A Helm that ended before it read says why.
+                drop(stdin.write_all(input.as_bytes()).await);
+            }
+            child.wait_with_output().await
+        };
+        let output = tokio::time::timeout(CALL, done)
+            .await
+            .map_err(|_| format!("Helm did not end within {} minutes", CALL.as_secs() / 60))?
+            .map_err(failed)?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(sentence(&String::from_utf8_lossy(&output.stderr)))
+    }
+}
+
+fn is_ours(found: &Metadata, label: &str) -> bool {
+    found.labels.get(LABEL).and_then(Value::as_str) == Some(label)
+}
+
+/// The error among what Helm printed, whose log comes before it.
+fn sentence(text: &str) -> String {
+    let at = text.rfind("Error: ").map_or(0, |at| at + "Error: ".len());
+    let line = text[at..].trim().replace('\n', " ");
+    let line = line.strip_prefix("UPGRADE FAILED: ").unwrap_or(&line);
+    let line = line.strip_prefix("INSTALLATION FAILED: ").unwrap_or(line);
+    line.chars().take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_helm_says_becomes_a_sentence() {
+        let said = "level=WARN msg=\"something\"\nError: UPGRADE FAILED: unable to continue with update:\nConfigMap \"a\" exists\n";
+        assert_eq!(
+            sentence(said),
+            "unable to continue with update: ConfigMap \"a\" exists"
+        );
+        assert_eq!(sentence("killed"), "killed");
+    }
+}

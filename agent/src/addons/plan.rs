@@ -1,0 +1,159 @@
+//! What is said of an addon: pure.
+
+use firstlight_api::{
+    addon::{Addon, AddonState, AddonStatus},
+    object::{Saying, merge_conditions},
+    status::AddonLine,
+};
+
+const READY: &str = "Ready";
+
+pub use firstlight_api::addon::AddonState as Progress;
+
+/// What one look at an addon came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    pub progress: Progress,
+    pub message: String,
+    /// As Helm calls it, if it was asked.
+    pub chart: Option<String>,
+    /// The wish that is installed, if that changed.
+    pub installed: Option<String>,
+}
+
+impl Said {
+    fn new(progress: Progress, message: String) -> Self {
+        Self {
+            progress,
+            message,
+            chart: None,
+            installed: None,
+        }
+    }
+
+    pub fn pending(message: String) -> Self {
+        Self::new(AddonState::Pending, message)
+    }
+
+    pub fn installing(message: String) -> Self {
+        Self::new(AddonState::Installing, message)
+    }
+
+    pub fn failed(message: String) -> Self {
+        Self::new(AddonState::Failed, message)
+    }
+
+    pub fn removing(message: String) -> Self {
+        Self::new(AddonState::Removing, message)
+    }
+
+    pub fn ready() -> Self {
+        Self::new(AddonState::Ready, String::new())
+    }
+
+    pub fn with(self, installed: String) -> Self {
+        Self {
+            installed: Some(installed),
+            ..self
+        }
+    }
+}
+
+/// The first of those that it depends on and that is not ready.
+pub fn waits(addon: &Addon, all: &[Addon]) -> Option<String> {
+    let meta = &addon.metadata;
+    addon.spec.depends_on.iter().find_map(|name| {
+        if *name == meta.name {
+            return Some("it depends on itself; take its own name out of dependsOn".to_owned());
+        }
+        let other = all.iter().find(|other| {
+            other.metadata.name == *name && other.metadata.namespace == meta.namespace
+        });
+        match other {
+            None => Some(format!("it waits for the Addon {name}, which is not there")),
+            Some(other) if other.status.state == AddonState::Ready => None,
+            Some(other) => Some(format!(
+                "it waits for the Addon {name}, which is {}",
+                other.status.state.as_str().to_lowercase()
+            )),
+        }
+    })
+}
+
+pub fn status(addon: &Addon, said: &Said, now: &str) -> AddonStatus {
+    let old = &addon.status;
+    let saying = match said.progress {
+        AddonState::Ready => Saying::yes(READY, READY),
+        other => Saying::no(READY, other.as_str(), said.message.clone()),
+    };
+    let generation = addon.metadata.generation;
+    AddonStatus {
+        state: said.progress,
+        message: said.message.clone(),
+        chart: said.chart.clone().unwrap_or_else(|| old.chart.clone()),
+        installed: said
+            .installed
+            .clone()
+            .unwrap_or_else(|| old.installed.clone()),
+        observed_generation: generation,
+        conditions: merge_conditions(&old.conditions, &[saying], generation, now),
+    }
+}
+
+/// For the page.
+pub fn line(addon: &Addon, status: &AddonStatus) -> AddonLine {
+    AddonLine {
+        name: addon.metadata.name.clone(),
+        cluster: addon.spec.cluster.clone(),
+        state: status.state,
+        chart: status.chart.clone(),
+        message: status.message.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addon(name: &str, state: AddonState, depends_on: &[&str]) -> Addon {
+        let mut addon = Addon::default();
+        name.clone_into(&mut addon.metadata.name);
+        addon.status.state = state;
+        addon.spec.depends_on = depends_on.iter().map(|&name| name.to_owned()).collect();
+        addon
+    }
+
+    #[test]
+    fn an_addon_waits_for_the_first_that_is_not_ready_and_names_it() {
+        let all = [
+            addon("ready", AddonState::Ready, &[]),
+            addon("slow", AddonState::Installing, &[]),
+        ];
+        for (depends_on, said) in [
+            (&["ready"][..], None),
+            (&["ready", "slow"], Some("which is installing")),
+            (&["none"], Some("which is not there")),
+            (&["a"], Some("on itself")),
+        ] {
+            let waits = waits(&addon("a", AddonState::Pending, depends_on), &all);
+            match said {
+                None => assert_eq!(waits, None),
+                Some(said) => assert!(waits.is_some_and(|waits| waits.contains(said)), "{said}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_asked_stays_as_it_was() {
+        let mut addon = addon("a", AddonState::Ready, &[]);
+        addon.status.chart = "web-1.2.3".to_owned();
+        addon.status.installed = "wish".to_owned();
+        let status = status(&addon, &Said::pending("later".to_owned()), "10:00");
+        assert_eq!(
+            (status.chart.as_str(), status.installed.as_str()),
+            ("web-1.2.3", "wish")
+        );
+        assert_eq!(status.conditions[0].reason, "Pending");
+        assert_eq!(status.conditions[0].message, "later");
+    }
+}

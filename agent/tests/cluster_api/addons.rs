@@ -1,0 +1,314 @@
+//! Addons from the box's store, from the stick and as manifests, on a real API server by the real Helm. No pod runs: what a
+//! Deployment's controller would write is written by the test.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use firstlight_agent::{
+    addons::{self, Places},
+    paths::Paths,
+    pki, status,
+};
+use firstlight_api::artifact::{ArtifactState, Kind};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    objects::Objects,
+    programs::{Daemon, ip, program, run},
+    site,
+    store::{self, Registry},
+};
+
+const TEMPLATE: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: greeting}\ndata: {word: {{ .Values.word | quote }}}\n";
+
+struct Site {
+    objects: Objects,
+    places: Places,
+    kubeconfig: PathBuf,
+    shelf: store::Site,
+    _registry: Registry,
+    _daemons: Vec<Daemon>,
+    _dir: tempfile::TempDir,
+}
+
+pub async fn addons_come_change_and_go() {
+    let site = Site::start().await;
+    what_cannot_be_is_refused(&site).await;
+    manifests_are_installed_as_they_are(&site).await;
+    a_chart_of_the_store_follows_its_values(&site).await;
+    a_folder_of_the_stick_is_an_addon(&site).await;
+    what_was_made_by_hand_stays(&site).await;
+    everything_goes_with_its_addon(&site).await;
+}
+
+impl Site {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        ip("link set lo up");
+        ip("addr add 100.64.0.1/32 dev lo");
+        let paths = Paths::new(dir.path().join("box"));
+        pki::load_or_make(&paths, site::NOW).unwrap();
+        let logs = dir.path().join("logs");
+        fs::create_dir_all(&logs).unwrap();
+        let (daemons, objects) = site::kubernetes(&paths, &logs).await;
+        let crd = "../overlays/box/usr/share/firstlight/manifests/crd-addon.yaml";
+        for object in site::documents(crd.as_ref()) {
+            objects.apply(&object).await;
+        }
+        let address = store::free_port();
+        let shelf = store::Site::open(address).await;
+        let registry = Registry::start(&program("registry"), shelf.dir.path(), address);
+        let places = Places {
+            helm: program("helm"),
+            builtin: dir.path().join("builtin"),
+            scratch: dir.path().join("scratch"),
+            registry: address.to_string(),
+        };
+        let kubeconfig = site::kubeconfig(&paths);
+        // One API server is the box's and the cluster's.
+        let value = STANDARD.encode(fs::read(&kubeconfig).unwrap());
+        objects
+            .apply(&json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": {"name": "lab-kubeconfig", "namespace": "default"},
+                "data": {"value": value},
+            }))
+            .await;
+        let (sender, _reader, owner) = status::channel("test");
+        tokio::spawn(status::own(owner, CancellationToken::new()));
+        tokio::spawn(addons::reconcile(
+            places.clone(),
+            objects.client.clone(),
+            sender,
+        ));
+        Self {
+            objects,
+            places,
+            kubeconfig,
+            shelf,
+            _registry: registry,
+            _daemons: daemons,
+            _dir: dir,
+        }
+    }
+
+    async fn addon(&self, name: &str, spec: Value) {
+        self.objects.apply(&addon(name, spec)).await;
+    }
+
+    async fn is(&self, name: &str, state: &str, part: &str) {
+        let holds = |addon: &Value| {
+            addon["status"]["state"] == state
+                && addon["status"]["message"].as_str().unwrap().contains(part)
+                && addon["status"]["observedGeneration"] == addon["metadata"]["generation"]
+        };
+        let what = format!("{state} with `{part}`");
+        self.objects.wait_for("Addon", name, &what, holds).await;
+        eprintln!("         {name}: {what}");
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program("kube"));
+        command
+            .arg("kubectl")
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .args(arguments);
+        command
+    }
+
+    /// `{}` if it is not there.
+    fn data(&self, namespace: &str, name: &str) -> BTreeMap<String, String> {
+        let arguments = [
+            "get",
+            "configmap",
+            name,
+            "-n",
+            namespace,
+            "-o",
+            "json",
+            "--ignore-not-found",
+        ];
+        let text = run(&mut self.kubectl(&arguments));
+        let found: Value = serde_json::from_str(&text).unwrap_or_default();
+        serde_json::from_value(found["data"].clone()).unwrap_or_default()
+    }
+
+    async fn available(&self, namespace: &str, name: &str) {
+        let status = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": namespace, "name": name},
+            "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "readyReplicas": 1},
+        });
+        self.objects.status(&status).await;
+    }
+}
+
+fn addon(name: &str, mut spec: Value) -> Value {
+    spec["cluster"] = spec.get("cluster").cloned().unwrap_or(json!("lab"));
+    json!({
+        "apiVersion": "firstlight.internal/v1alpha1", "kind": "Addon",
+        "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+    })
+}
+
+fn config_map(name: &str, word: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{word: \"{word}\"}}\n"
+    )
+}
+
+async fn what_cannot_be_is_refused(site: &Site) {
+    for spec in [
+        json!({}),
+        json!({"builtin": "a", "manifests": "b"}),
+        json!({"builtin": "../a"}),
+    ] {
+        let refused = site.objects.create(addon("wrong", spec.clone())).await;
+        assert!(refused.is_err(), "{spec}");
+    }
+    site.addon("early", json!({"cluster": "none", "builtin": "a"}))
+        .await;
+    site.is("early", "Pending", "no API of a cluster none")
+        .await;
+    site.addon("unknown", json!({"builtin": "a"})).await;
+    site.is("unknown", "Failed", "brings no addon `a`").await;
+    site.addon(
+        "after",
+        json!({"manifests": config_map("after", "x"), "dependsOn": ["plain"]}),
+    )
+    .await;
+    site.is(
+        "after",
+        "Pending",
+        "waits for the Addon plain, which is not there",
+    )
+    .await;
+}
+
+async fn manifests_are_installed_as_they_are(site: &Site) {
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec: {containers: [{name: web, image: web}]}\n";
+    let manifests = format!(
+        "{}---\n{deployment}",
+        config_map("plain", "{{ .Values.no }}")
+    );
+    site.addon(
+        "plain",
+        json!({"manifests": manifests, "namespace": "team"}),
+    )
+    .await;
+    site.is(
+        "plain",
+        "Installing",
+        "Deployment team/web: nobody has looked at it yet",
+    )
+    .await;
+    assert_eq!(site.data("team", "plain")["word"], "{{ .Values.no }}");
+    site.is("after", "Pending", "which is installing").await;
+    site.available("team", "web").await;
+    site.is("plain", "Ready", "").await;
+    site.is("after", "Ready", "").await;
+
+    run(&mut site.kubectl(&["delete", "deployment", "web", "-n", "team"]));
+    site.is("plain", "Installing", "nobody has looked at it yet")
+        .await;
+    site.available("team", "web").await;
+    site.is("plain", "Ready", "").await;
+}
+
+async fn a_chart_of_the_store_follows_its_values(site: &Site) {
+    let spec = |word: &str| json!({"chart": {"name": "hello", "version": "1.0.0"}, "values": {"word": word}});
+    site.addon("hello", spec("one")).await;
+    site.is("hello", "Failed", "hello").await;
+    let files = [
+        ("templates/a.yaml", TEMPLATE),
+        ("values.yaml", "word: none\n"),
+    ];
+    let content = store::chart("hello", "1.0.0", &files);
+    let id = site.shelf.upload(Kind::Chart, "hello", "1.0.0", &content);
+    assert_eq!(site.shelf.settled(&id).await.state, ArtifactState::Ready);
+    for word in ["two", "three"] {
+        site.addon("hello", spec(word)).await;
+        site.is("hello", "Ready", "").await;
+        assert_eq!(site.data("default", "greeting")["word"], word);
+    }
+    let status = site.objects.get("Addon", "hello").await["status"].clone();
+    assert_eq!(status["chart"], "hello-1.0.0");
+    assert_eq!(status["conditions"][0]["status"], "True", "{status}");
+}
+
+async fn a_folder_of_the_stick_is_an_addon(site: &Site) {
+    let folder = site.places.builtin.join("a");
+    fs::create_dir_all(folder.join("templates")).unwrap();
+    fs::write(
+        folder.join("Chart.yaml"),
+        "apiVersion: v2\nname: a\nversion: 0.1.0\n",
+    )
+    .unwrap();
+    fs::write(
+        folder.join("templates/a.yaml"),
+        config_map("builtin", "{{ .Release.Name }}"),
+    )
+    .unwrap();
+    site.is("unknown", "Ready", "").await;
+    assert_eq!(site.data("default", "builtin")["word"], "unknown");
+}
+
+async fn what_was_made_by_hand_stays(site: &Site) {
+    let mine = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "mine", "namespace": "default"}, "data": {"word": "mine"},
+    });
+    site.objects.apply(&mine).await;
+    site.addon("greedy", json!({"manifests": config_map("mine", "yours")}))
+        .await;
+    site.is(
+        "greedy",
+        "Failed",
+        "ConfigMap \"mine\" in namespace \"default\" exists",
+    )
+    .await;
+
+    let mut helm = Command::new(program("helm"));
+    helm.args(["install", "byhand"])
+        .arg(site.places.builtin.join("a"))
+        .args(["--namespace", "hand", "--create-namespace", "--kubeconfig"])
+        .arg(&site.kubeconfig)
+        .env("HOME", site.shelf.dir.path());
+    run(&mut helm);
+    site.addon(
+        "byhand",
+        json!({"manifests": config_map("x", "x"), "namespace": "hand"}),
+    )
+    .await;
+    site.is("byhand", "Failed", "somebody else installed").await;
+
+    for name in ["greedy", "byhand"] {
+        site.objects.delete("Addon", name).await;
+        site.objects
+            .wait_for("Addon", name, "gone", Value::is_null)
+            .await;
+    }
+    assert_eq!(site.data("default", "mine")["word"], "mine");
+    assert_eq!(site.data("hand", "builtin")["word"], "byhand");
+}
+
+async fn everything_goes_with_its_addon(site: &Site) {
+    for name in ["plain", "after", "hello", "unknown", "early"] {
+        site.objects.delete("Addon", name).await;
+        site.objects
+            .wait_for("Addon", name, "gone", Value::is_null)
+            .await;
+    }
+    for (namespace, name) in [
+        ("team", "plain"),
+        ("default", "after"),
+        ("default", "greeting"),
+        ("default", "builtin"),
+    ] {
+        assert!(site.data(namespace, name).is_empty(), "{namespace}/{name}");
+    }
+    assert_eq!(site.data("hand", "builtin")["word"], "byhand");
+    let left = fs::read_dir(&site.places.scratch).unwrap().count();
+    assert_eq!(left, 0, "no kubeconfig stays behind");
+}
