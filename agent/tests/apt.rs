@@ -6,6 +6,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
+    time::Instant,
 };
 
 use firstlight_agent::store::apt::{Deb, Repository};
@@ -163,4 +164,22 @@ fn apt_refuses_an_index_that_somebody_changed() {
         said.contains("BADSIG") || said.contains("signature"),
         "{said}"
     );
+}
+
+/// `scripts/bench payload` reads the figure.
+#[test]
+fn five_hundred_packages_are_indexed() {
+    let site = Site::new();
+    let debs: Vec<Deb> = (0..500)
+        .map(|number| site.deb(&format!("package{number}"), "1.0"))
+        .collect();
+    let began = Instant::now();
+    site.repository.rebuild(&debs, NOW).unwrap();
+    eprintln!(
+        "figure payload-apt-index {:.3}",
+        began.elapsed().as_secs_f64()
+    );
+    site.apt("apt-get", &["update"]);
+    let names = site.apt("apt-cache", &["pkgnames", "package"]);
+    assert_eq!(names.lines().count(), 500);
 }

@@ -181,8 +181,37 @@ pub const CLUSTER_AGENT_MEMORY: Figure = megabytes(
     Some(64.0),
 );
 
+pub const PAYLOAD_UPLOAD: Figure = seconds(
+    "payload-upload",
+    "2 GiB to the store, verified and on the disk",
+    None,
+    None,
+);
+pub const PAYLOAD_NGINX: Figure =
+    seconds("payload-nginx", "2 GiB to nginx with WebDAV", None, None);
+/// 0.7 times its speed.
+pub const PAYLOAD_UPLOAD_RATIO: Figure = Figure {
+    id: "payload-upload-ratio",
+    title: "  the store's time in nginx's",
+    unit: Unit::Times,
+    baseline: None,
+    limit: Some(1.43),
+};
+pub const PAYLOAD_MEMORY: Figure = megabytes(
+    "payload-memory",
+    "agent: most memory during the upload",
+    None,
+    Some(64.0),
+);
+pub const PAYLOAD_APT_INDEX: Figure = seconds(
+    "payload-apt-index",
+    "apt repository of 500 packages: index",
+    None,
+    Some(5.0),
+);
+
 /// Every figure, in the order of the table.
-pub const ALL: [Figure; 25] = [
+pub const ALL: [Figure; 30] = [
     BUILD_COLD,
     BUILD_UNCHANGED,
     BUILD_AGENT,
@@ -208,6 +237,11 @@ pub const ALL: [Figure; 25] = [
     CLUSTER_RACK_BOX_BYTES,
     CLUSTER_BOX_MEMORY,
     CLUSTER_AGENT_MEMORY,
+    PAYLOAD_UPLOAD,
+    PAYLOAD_NGINX,
+    PAYLOAD_UPLOAD_RATIO,
+    PAYLOAD_MEMORY,
+    PAYLOAD_APT_INDEX,
 ];
 
 impl Figure {

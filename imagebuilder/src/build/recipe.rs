@@ -107,6 +107,7 @@ impl Recipe<'_> {
             "agent/Cargo.toml",
             "agent/src",
             "agent/api",
+            "agent/artifacts",
             "agent/ironic",
             "agent/netboot",
             "agent/tftp-server",
