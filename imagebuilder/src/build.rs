@@ -4,6 +4,7 @@
 //! Outputs are cached by the hash of the inputs. To add a step: a method in [`recipe`] or [`layers`], a line in [`build`];
 //! a layer also needs a place in `layers` there and a word in ARCHITECTURE.md.
 
+mod addons;
 pub mod cache;
 mod command;
 mod debian;
@@ -66,17 +67,26 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     let payload = recipe.payload_layer(&tools, &kernel, &initrd, &node)?;
 
     let nettools = recipe.nettools()?;
+    let addons = addons::load(settings)?;
+    let list: Vec<_> = addons
+        .iter()
+        .flat_map(|addon| &addon.images)
+        .map(addons::AddonImage::go_program)
+        .collect();
+    let addon_programs = recipe.go_programs("addon-bin", &list)?;
     let parts = workload::Parts {
         kube: &kube_programs,
         programs: &image_programs,
         nettools: &nettools,
+        addons: &addon_programs,
     };
-    let registry = recipe.registry_layer(&tools, parts)?;
+    let registry = recipe.registry_layer(&tools, parts, &addons)?;
 
     let agent_program = recipe.agent_program()?;
     let versions = versions::collect(settings, &kernel, &base_tree)?;
     let manifests = recipe.cluster_api_manifests(&kube_programs)?;
-    let agent = recipe.agent_layer(&tools, &agent_program, &manifests, &versions)?;
+    let charts = recipe.addon_charts(&kube_programs, &addons)?;
+    let agent = recipe.agent_layer(&tools, &agent_program, &manifests, &charts, &versions)?;
 
     let core = recipe.bios_core(&tools)?;
     let layers = [

@@ -32,6 +32,8 @@ pub struct SiteConfig {
     pub ssh_keys: Vec<SshKey>,
     pub hosts: Vec<HostConfig>,
     pub cluster: ClusterChoice,
+    /// Addons of the stick that the generated cluster gets.
+    pub addons: Vec<String>,
 }
 
 /// The network that hosts boot from.
@@ -93,6 +95,7 @@ impl Default for SiteConfig {
             ssh_keys: Vec::new(),
             hosts: Vec::new(),
             cluster: cluster.map_or(ClusterChoice::None, ClusterChoice::Generated),
+            addons: Vec::new(),
         }
     }
 }

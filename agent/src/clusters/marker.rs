@@ -12,6 +12,8 @@ pub const NAME: &str = "firstlight-cluster";
 const CLUSTER: &str = "cluster";
 const STATE: &str = "state";
 const FIXED: &str = "addresses";
+/// Names of those that were made, so that one that a person deleted is not made again.
+const ADDONS: &str = "addons";
 /// Its own object: it changes while the other must not.
 pub const SPARE_NAME: &str = "firstlight-spare";
 
@@ -19,7 +21,11 @@ pub const SPARE_NAME: &str = "firstlight-spare";
 pub enum Marker {
     Absent,
     Creating,
-    Created { cluster: String, config: String },
+    Created {
+        cluster: String,
+        config: String,
+        addons: Vec<String>,
+    },
 }
 
 pub fn read(world: &World) -> Marker {
@@ -31,6 +37,7 @@ pub fn read(world: &World) -> Marker {
         Marker::Created {
             cluster: text(CLUSTER),
             config: text(FIXED),
+            addons: text(ADDONS).split_whitespace().map(str::to_owned).collect(),
         }
     } else {
         Marker::Creating
@@ -46,19 +53,19 @@ pub fn fixed(config: &ClusterConfig) -> String {
 }
 
 pub fn creating(cluster: &str, config: &ClusterConfig) -> Value {
-    marker(cluster, config, "creating")
+    marker(cluster, &fixed(config), "creating", &[])
 }
 
-pub fn created(cluster: &str, config: &ClusterConfig) -> Value {
-    marker(cluster, config, "created")
+pub fn created(cluster: &str, fixed: &str, addons: &[String]) -> Value {
+    marker(cluster, fixed, "created", addons)
 }
 
-fn marker(cluster: &str, config: &ClusterConfig, state: &str) -> Value {
+fn marker(cluster: &str, fixed: &str, state: &str, addons: &[String]) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "data": {CLUSTER: cluster, STATE: state, FIXED: fixed(config)},
+        "data": {CLUSTER: cluster, STATE: state, FIXED: fixed, ADDONS: addons.join(" ")},
     })
 }
 

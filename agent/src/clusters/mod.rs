@@ -16,9 +16,12 @@ mod stick;
 mod tests;
 
 use firstlight_api::{
+    addon,
     site::{ClusterChoice, ClusterConfig},
     status::Problem,
 };
+
+use serde_json::json;
 
 pub use render::render;
 pub use stick::{Stick, load_stick};
@@ -46,6 +49,7 @@ pub fn plan(world: &World, stick: Option<&Stick>) -> (Vec<Steps>, Vec<Problem>) 
                 marker::Marker::Created {
                     cluster,
                     config: made,
+                    addons,
                 },
                 _,
             ) => {
@@ -54,6 +58,7 @@ pub fn plan(world: &World, stick: Option<&Stick>) -> (Vec<Steps>, Vec<Problem>) 
                 if let Some(found) = world.clusters.get(&key) {
                     if !found.metadata.is_deleting() && found.spec.paused != Some(true) {
                         plan.extend(replicas::plan(world, config, cluster));
+                        plan.extend(add_addons(world, cluster, made, addons));
                     }
                 } else {
                     problems.push(Problem {
@@ -81,8 +86,37 @@ fn create(world: &World, config: &ClusterConfig, stick: &Stick) -> Steps {
             .into_iter()
             .map(Action::Create),
     );
-    steps.push(Action::Put(marker::created(site.name.as_str(), config)));
+    let fixed = marker::fixed(config);
+    steps.push(Action::Put(marker::created(
+        site.name.as_str(),
+        &fixed,
+        &[],
+    )));
     steps
+}
+
+/// Those of `site.yaml` that were never made. A new stick may name more of them.
+fn add_addons(world: &World, cluster: &str, fixed: &str, made: &[String]) -> Option<Steps> {
+    let wanted = world.site.addons.iter();
+    let new: Vec<String> = wanted
+        .filter(|name| !made.contains(name))
+        .cloned()
+        .collect();
+    if new.is_empty() {
+        return None;
+    }
+    let addon = |name: &String| {
+        Action::Create(json!({
+            "apiVersion": format!("{}/{}", addon::GROUP, addon::VERSION),
+            "kind": addon::KIND,
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"cluster": cluster, "builtin": name},
+        }))
+    };
+    let mut steps: Steps = new.iter().map(addon).collect();
+    let all = [made, &new].concat();
+    steps.push(Action::Put(marker::created(cluster, fixed, &all)));
+    Some(steps)
 }
 
 /// What `site.yaml` says now and the running cluster cannot follow.

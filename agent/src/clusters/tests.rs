@@ -357,6 +357,34 @@ fn a_machine_without_a_host_goes_first() {
 }
 
 #[test]
+fn an_addon_of_the_site_is_made_once() {
+    let site = site("addons: [nfd, web]");
+    let fixed = marker::fixed(&config(&site));
+    let mut world = world(site, &[]);
+    let found: firstlight_api::capi::Cluster =
+        serde_json::from_value(json!({"metadata": {"name": "firstlight", "namespace": NAMESPACE}}))
+            .unwrap();
+    world.clusters.insert(Key::of(&found.metadata), found);
+    let made = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        marker::created("firstlight", &fixed, &names)
+    };
+    let data = |object: &Value| serde_json::from_value(object["data"].clone()).unwrap();
+    world.marker = Some(data(&made(&["nfd"])));
+    let web = json!({
+        "apiVersion": "firstlight.internal/v1alpha1",
+        "kind": "Addon",
+        "metadata": {"name": "web", "namespace": NAMESPACE},
+        "spec": {"cluster": "firstlight", "builtin": "web"},
+    });
+    let both = made(&["nfd", "web"]);
+    let steps = vec![Action::Create(web), Action::Put(both.clone())];
+    assert_eq!(plan(&world, Some(&stick())).0, [steps]);
+    world.marker = Some(data(&both));
+    assert!(plan(&world, Some(&stick())).0.is_empty());
+}
+
+#[test]
 fn a_cluster_is_made_once() {
     let site = site("cluster: {}");
     let config = config(&site);
@@ -370,7 +398,11 @@ fn a_cluster_is_made_once() {
     );
     assert_eq!(
         steps.last(),
-        Some(&Action::Put(marker::created("firstlight", &config)))
+        Some(&Action::Put(marker::created(
+            "firstlight",
+            &marker::fixed(&config),
+            &[]
+        )))
     );
     assert!(
         plan(&world, None).0.is_empty(),
@@ -385,7 +417,11 @@ fn a_cluster_is_made_once() {
         "cut in the middle, it goes on"
     );
 
-    world.marker = Some(data(marker::created("firstlight", &config)));
+    world.marker = Some(data(marker::created(
+        "firstlight",
+        &marker::fixed(&config),
+        &[],
+    )));
     let (after, problems) = plan(&world, Some(&stick()));
     assert!(
         after.is_empty(),

@@ -6,11 +6,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
+use super::addons::Addon;
 use super::cache::{Key, Output, Reuse, remove_tree};
 use super::recipe::Recipe;
 use super::squashfs::{Owner, Packing};
 use super::tools::Tools;
-use super::{debian, images, manifests, node, squashfs, versions, workload};
+use super::{addons, debian, images, manifests, node, squashfs, versions, workload};
 
 /// Where containerd's store is in its layer (ARCHITECTURE.md).
 const STORE: &str = "usr/lib/firstlight/images";
@@ -111,7 +112,12 @@ impl Recipe<'_> {
     }
 
     /// The registry's storage with the images of the workload cluster.
-    pub fn registry_layer(&self, tools: &Tools, parts: workload::Parts<'_>) -> Result<Output> {
+    pub fn registry_layer(
+        &self,
+        tools: &Tools,
+        parts: workload::Parts<'_>,
+        addons: &[Addon],
+    ) -> Result<Output> {
         let versions = versions::workload_versions(self.settings)?;
         workload::check_pause(&self.settings.overlay("node"), &versions)?;
         let key = Key::new("registry", 1)
@@ -119,10 +125,11 @@ impl Recipe<'_> {
             .output(parts.kube)
             .output(parts.programs)
             .output(parts.nettools)
+            .output(parts.addons)
             .text("versions", &format!("{versions:?}"));
         self.steps.run("registry", key, Reuse::Cached, |work| {
             let root = work.path("root");
-            workload::fill(&root.join(workload::STORAGE), parts, &versions)?;
+            workload::fill(&root.join(workload::STORAGE), parts, &versions, addons)?;
             squashfs::pack_folder(work, tools, &root, Packing::Stored, Owner::Registry)?;
             remove_tree(&root)
         })
@@ -191,12 +198,23 @@ impl Recipe<'_> {
         })
     }
 
+    /// The charts of the addons that the stick brings.
+    pub fn addon_charts(&self, kube: &Output, list: &[Addon]) -> Result<Output> {
+        let key = Key::new("addons", 1)
+            .output(kube)
+            .path(&self.settings.rootfs("addons"))?;
+        self.steps.run("addons", key, Reuse::Cached, |work| {
+            addons::lay_out(work, &kube.path("usr/bin/helm"), list)
+        })
+    }
+
     /// The agent and the files of the box: the small layer that changes most.
     pub fn agent_layer(
         &self,
         tools: &Tools,
         agent: &Output,
         manifests: &Output,
+        charts: &Output,
         versions: &serde_json::Value,
     ) -> Result<Output> {
         let overlay = self.settings.overlay("box");
@@ -209,6 +227,7 @@ impl Recipe<'_> {
             .output(tools.output())
             .output(agent)
             .output(manifests)
+            .output(charts)
             .path(&overlay)?
             .text("versions", &versions.to_string());
         self.steps.run("agent", key, Reuse::Cached, |work| {
@@ -228,6 +247,7 @@ impl Recipe<'_> {
             let folder = share.join("manifests");
             let name = manifests::CLUSTER_API;
             copy_into(&manifests.path(name), &folder.join(name), 0o644)?;
+            addons::copy_chart(charts.dir(), &root.join(addons::FOLDER))?;
             let references = versions::image_references(self.settings)?;
             manifests::check_images(&folder, references.values())?;
             let workload = workload::references(&versions::workload_versions(self.settings)?);

@@ -1,7 +1,6 @@
 //! Manifests that the agent applies on the box, beside those of `overlays/box`: Cluster API's own, rendered with the
 //! `kubectl kustomize` of this build from the folders of its Go module and the patches in `rootfs/cluster-api`.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -66,7 +65,7 @@ fn cluster_api_source(work: &Work, settings: &Settings) -> Result<PathBuf> {
 
 /// Refuses manifests whose pods would wait for an image for ever: nothing is pulled on the box.
 pub fn check_images<'a>(folder: &Path, known: impl IntoIterator<Item = &'a String>) -> Result<()> {
-    let known: BTreeSet<&str> = known.into_iter().map(String::as_str).collect();
+    let known: Vec<String> = known.into_iter().cloned().collect();
     for entry in fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))? {
         let path = entry?.path();
         if path.extension().is_none_or(|extension| extension != "yaml") {
@@ -74,13 +73,19 @@ pub fn check_images<'a>(folder: &Path, known: impl IntoIterator<Item = &'a Strin
         }
         let text =
             fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        for image in images_of(&text) {
-            ensure!(
-                known.contains(image),
-                "{} names the image {image}, which is not on the stick (it has {known:?}): change the tag there, or add the image to imagebuilder/src/build/images.rs",
-                path.display()
-            );
-        }
+        check_images_in(&text, &path, &known)?;
+    }
+    Ok(())
+}
+
+/// The same for one text, which came from `path`.
+pub fn check_images_in(text: &str, path: &Path, known: &[String]) -> Result<()> {
+    for image in images_of(text) {
+        ensure!(
+            known.iter().any(|known| known == image),
+            "{} names the image {image}, which is not on the stick (it has {known:?}): change the tag there, or add the image",
+            path.display()
+        );
     }
     Ok(())
 }

@@ -17,15 +17,15 @@ const PROFILE: &str = "image";
 
 /// One Go program: the module below `rootfs/go`, the package, where it goes, and names that are links to it.
 #[derive(Clone, Copy, Debug)]
-pub struct GoProgram {
-    pub module: &'static str,
-    pub package: &'static str,
-    pub name: &'static str,
-    pub links: &'static [&'static str],
+pub struct GoProgram<'a> {
+    pub module: &'a str,
+    pub package: &'a str,
+    pub name: &'a str,
+    pub links: &'a [&'a str],
 }
 
 /// Programs of the layer `kube`, where they are on the box.
-pub const KUBE_PROGRAMS: &[GoProgram] = &[
+pub const KUBE_PROGRAMS: &[GoProgram<'static>] = &[
     GoProgram {
         module: "kubernetes",
         package: "./cmd/kube",
@@ -104,7 +104,7 @@ pub const KUBE_PROGRAMS: &[GoProgram] = &[
 ];
 
 /// Programs of container images, of the box and of nodes, each image in a folder of its own.
-pub const IMAGE_PROGRAMS: &[GoProgram] = &[
+pub const IMAGE_PROGRAMS: &[GoProgram<'static>] = &[
     GoProgram {
         module: "containers",
         package: "./cmd/pause",
@@ -150,7 +150,7 @@ pub const IMAGE_PROGRAMS: &[GoProgram] = &[
 ];
 
 /// The build tool that lays out containerd's store.
-pub const SEED: GoProgram = GoProgram {
+pub const SEED: GoProgram<'static> = GoProgram {
     module: "containers",
     package: "./cmd/seed",
     name: "seed",
@@ -179,7 +179,7 @@ pub fn rust_version(log: &Log) -> Result<String> {
 pub fn build_go(
     work: &Work,
     settings: &Settings,
-    programs: &[GoProgram],
+    programs: &[GoProgram<'_>],
     root: &Path,
 ) -> Result<()> {
     for program in programs {

@@ -132,7 +132,7 @@ impl Recipe<'_> {
     }
 
     /// Upstream's Go programs.
-    pub fn go_programs(&self, step: &str, list: &[GoProgram]) -> Result<Output> {
+    pub fn go_programs(&self, step: &str, list: &[GoProgram<'_>]) -> Result<Output> {
         let log = Log::create(self.settings.cache.join("logs/go.log"))?;
         let mut key = Key::new(step, 1)
             .text("go", &programs::go_version(&log)?)

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::addons::Addon;
 use super::cache::Output;
 use super::settings::SOURCE_DATE_EPOCH;
 use super::versions::WorkloadVersions;
@@ -50,6 +51,8 @@ pub struct Parts<'a> {
     pub programs: &'a Output,
     /// Step `nettools`.
     pub nettools: &'a Output,
+    /// Step `addon-bin`.
+    pub addons: &'a Output,
 }
 
 /// Full references of the images.
@@ -58,7 +61,12 @@ pub fn references(versions: &WorkloadVersions) -> Vec<String> {
 }
 
 /// Writes the storage below `root`.
-pub fn fill(root: &Path, parts: Parts<'_>, versions: &WorkloadVersions) -> Result<()> {
+pub fn fill(
+    root: &Path,
+    parts: Parts<'_>,
+    versions: &WorkloadVersions,
+    addons: &[Addon],
+) -> Result<()> {
     fs::create_dir_all(root).with_context(|| format!("making {}", root.display()))?;
     let mut store = Store::create(root, SOURCE_DATE_EPOCH)?;
     store.add_layer("kube", &kube_layer(parts.kube))?;
@@ -74,6 +82,10 @@ pub fn fill(root: &Path, parts: Parts<'_>, versions: &WorkloadVersions) -> Resul
     for image in plan_images(versions) {
         store.add_image(&image)?;
     }
+    for image in addons.iter().flat_map(|addon| &addon.images) {
+        store.add_layer(&image.layer(), &program_layer(parts.addons, &image.name))?;
+        store.add_image(&image.image())?;
+    }
     Ok(())
 }
 
@@ -85,10 +97,10 @@ fn plan_images(versions: &WorkloadVersions) -> Vec<Image> {
     // kubeadm writes commands without a path, and kube-proxy's with this one.
     let path = json!({"Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin"]});
     let entry = |command: &str| json!({"Entrypoint": [command]});
-    let image = |name: &str, tag: &str, layers: &[&'static str], config: Value| Image {
+    let image = |name: &str, tag: &str, layers: &[&str], config: Value| Image {
         repository: format!("{REPOSITORY}/{name}"),
         tag: tag.to_owned(),
-        layers: layers.to_vec(),
+        layers: layers.iter().map(|&layer| layer.to_owned()).collect(),
         config,
     };
     let kubernetes = versions.kubernetes.as_str();

@@ -19,7 +19,7 @@ pub struct Image {
     /// Without the registry's name: `kubernetes/kube-proxy`.
     pub repository: String,
     pub tag: String,
-    pub layers: Vec<&'static str>,
+    pub layers: Vec<String>,
     /// `config` of an OCI image configuration.
     pub config: Value,
 }
@@ -31,7 +31,7 @@ pub struct Store {
     /// Seconds since 1970, and the same as text: what everything is dated.
     time: u64,
     created: String,
-    layers: BTreeMap<&'static str, Layer>,
+    layers: BTreeMap<String, Layer>,
 }
 
 impl Store {
@@ -58,20 +58,20 @@ impl Store {
     }
 
     /// Adds a layer that images then name.
-    pub fn add_layer(&mut self, name: &'static str, entries: &[Entry]) -> Result<()> {
+    pub fn add_layer(&mut self, name: &str, entries: &[Entry]) -> Result<()> {
         let temporary = self.root.join("layer");
         let layer = write_layer(entries, self.time, &temporary)
             .with_context(|| format!("making the layer {name}"))?;
         let blob = self.blob(&layer.digest);
         fs::create_dir_all(blob.parent().context("a blob has a folder")?)?;
         fs::rename(&temporary, &blob).with_context(|| format!("placing the layer {name}"))?;
-        self.layers.insert(name, layer);
+        self.layers.insert(name.to_owned(), layer);
         Ok(())
     }
 
     /// Adds an image and returns the digest of its manifest.
     pub fn add_image(&self, image: &Image) -> Result<String> {
-        let layer = |name: &&'static str| {
+        let layer = |name: &String| {
             let layer = self.layers.get(name);
             layer.with_context(|| {
                 format!(
@@ -184,7 +184,7 @@ mod tests {
         let image = Image {
             repository: "kubernetes/kube-proxy".to_owned(),
             tag: "v1.36.3".to_owned(),
-            layers: vec!["programs", "tools"],
+            layers: vec!["programs".into(), "tools".into()],
             config: json!({"Env": ["PATH=/bin"]}),
         };
         let manifest = store.add_image(&image).unwrap();
@@ -233,7 +233,7 @@ mod tests {
         let image = Image {
             repository: "kubernetes/pause".to_owned(),
             tag: "1".to_owned(),
-            layers: vec!["nothing"],
+            layers: vec!["nothing".into()],
             config: json!({}),
         };
         let problem = store.add_image(&image).unwrap_err().to_string();

@@ -5,8 +5,9 @@ mod cluster;
 use std::{collections::HashMap, net::Ipv4Addr};
 
 use super::{
-    AddressRange, HostConfig, HostName, HostRole, InstallPolicy, InterfaceChoice, Ipv4Cidr,
-    MacAddr, ProvisioningConfig, SiteConfig, SiteProblem, SiteProblems, SshKey, ValueError, schema,
+    AddressRange, ClusterChoice, HostConfig, HostName, HostRole, InstallPolicy, InterfaceChoice,
+    Ipv4Cidr, MacAddr, ProvisioningConfig, SiteConfig, SiteProblem, SiteProblems, SshKey,
+    ValueError, schema,
     yaml::{Key, Node, Place, Value, parse_yaml},
 };
 
@@ -78,7 +79,30 @@ impl Walk {
         }
         let fits = self.problems.is_empty();
         site.cluster = self.cluster(&site, &fields, root.place, fits);
+        site.addons = self.addons(&fields, &site.cluster);
         site
+    }
+
+    fn addons(&mut self, fields: &Fields<'_>, cluster: &ClusterChoice) -> Vec<String> {
+        let mut addons = Vec::new();
+        for node in self.items(fields, "addons") {
+            let Some(name) = self.scalar(node, parse_addon) else {
+                continue;
+            };
+            if addons.contains(&name) {
+                self.report(node.place, format!("`{name}` is listed twice"));
+            } else if *cluster == ClusterChoice::Manual {
+                self.report(node.place, format!("`{name}` has no cluster here: with `cluster: manual`, make an Addon object when you make the cluster"));
+            } else if *cluster == ClusterChoice::None && self.problems.is_empty() {
+                self.report(
+                    node.place,
+                    format!("`{name}` has no cluster to be on: take it out, or `cluster: none`"),
+                );
+            } else {
+                addons.push(name);
+            }
+        }
+        addons
     }
 
     fn provisioning(&mut self, node: &Node) -> ProvisioningConfig {
@@ -350,6 +374,16 @@ fn parse_interface(text: &str) -> Result<InterfaceChoice, ValueError> {
         )));
     }
     Ok(InterfaceChoice::Name(text.to_owned()))
+}
+
+fn parse_addon(text: &str) -> Result<String, ValueError> {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if text.is_empty() || text.len() > 53 || !text.bytes().all(good) || text.starts_with('-') {
+        return Err(ValueError(format!(
+            "`{text}` is no addon; it is the name of a folder in /usr/share/firstlight/addons on the box, e.g. metrics-server"
+        )));
+    }
+    Ok(text.to_owned())
 }
 
 /// The box's Kubernetes has 100.64.0.0/22 for itself, see ARCHITECTURE.md.

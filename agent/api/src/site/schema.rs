@@ -12,6 +12,7 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "sshKeys",
     "hosts",
     "cluster",
+    "addons",
 ];
 pub(super) const PROVISIONING_KEYS: &[&str] = &["interface", "address", "range"];
 pub(super) const HOST_KEYS: &[&str] = &["mac", "name", "address", "install", "role"];
@@ -42,6 +43,8 @@ pub struct SiteSpec {
     /// Servers that need a name, an address or a rule of their own. Others need no entry.
     hosts: Option<Vec<HostSpec>>,
     cluster: Option<ClusterKey>,
+    /// Addons of the stick that the cluster gets, e.g. metrics-server.
+    addons: Option<Vec<String>>,
 }
 
 /// The Kubernetes cluster made of the installed servers. Default: one control plane, all others are workers.

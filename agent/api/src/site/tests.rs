@@ -85,11 +85,29 @@ fn a_full_file_is_read_whole() {
             },
         ],
         cluster: ClusterChoice::Manual,
+        addons: Vec::new(),
     };
     assert_eq!(site, expected);
     assert_eq!(site.install_policy(n1), InstallPolicy::Wipe);
     assert_eq!(site.install_policy(other), InstallPolicy::Never);
     assert_eq!(site.host_name(other).as_str(), "host-525400123457");
+}
+
+#[test]
+fn addons_belong_to_the_generated_cluster() {
+    let site = parse_site("addons: [metrics-server, nfd]").unwrap();
+    assert_eq!(site.addons, ["metrics-server", "nfd"]);
+    assert_eq!(
+        problems("addons:\n- nfd\n- nfd\n- ../a\n"),
+        [
+            "line 3, column 3: `nfd` is listed twice",
+            "line 4, column 3: `../a` is no addon; it is the name of a folder in /usr/share/firstlight/addons on the box, e.g. metrics-server",
+        ]
+    );
+    for cluster in ["none", "manual"] {
+        let said = problems(&format!("cluster: {cluster}\naddons: [nfd]\n"));
+        assert!(said[0].contains("has no cluster"), "{said:?}");
+    }
 }
 
 #[test]

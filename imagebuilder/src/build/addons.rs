@@ -1,0 +1,239 @@
+//! Addons that the stick brings: each folder below `rootfs/addons` is a Helm chart, with `addon.yaml`, which says what its images
+//! are built from, and `go/`, the module that pins them. To add one: a folder, and nothing here.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::cache::{Work, remove_tree};
+use super::command::Program;
+use super::manifests::check_images_in;
+use super::programs::{GoProgram, required_version};
+use super::settings::Settings;
+use super::workload::REGISTRY;
+use crate::registry::store::Image;
+
+/// Where charts are on the box.
+pub const FOLDER: &str = "usr/share/firstlight/addons";
+const METADATA: &str = "addon.yaml";
+/// Of the folder, what is for the build alone.
+const BUILD_ONLY: [&str; 2] = [METADATA, "go"];
+
+#[derive(Clone, Debug)]
+pub struct Addon {
+    pub name: String,
+    folder: PathBuf,
+    pub images: Vec<AddonImage>,
+}
+
+/// One program as an image.
+#[derive(Clone, Debug)]
+pub struct AddonImage {
+    pub name: String,
+    package: String,
+    /// Folder of its Go module, as [`GoProgram`] wants it.
+    module: String,
+    /// Where the program is among those that are built.
+    pub program: String,
+    tag: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Metadata {
+    #[serde(default)]
+    images: BTreeMap<String, String>,
+}
+
+/// All addons, by name.
+pub fn load(settings: &Settings) -> Result<Vec<Addon>> {
+    let root = settings.rootfs("addons");
+    let mut names = fs::read_dir(&root)
+        .with_context(|| format!("listing {}", root.display()))?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<Vec<_>>>()?;
+    names.sort();
+    names
+        .iter()
+        .map(|name| load_addon(&root.join(name), name))
+        .collect()
+}
+
+fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
+    let read = |file: &str| {
+        let path = folder.join(file);
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+    };
+    let metadata: Metadata = serde_saphyr::from_str(&read(METADATA)?)
+        .with_context(|| format!("{}/{METADATA}", folder.display()))?;
+    let modules = if metadata.images.is_empty() {
+        String::new()
+    } else {
+        read("go/go.mod")?
+    };
+    let image = |(image, package): (String, String)| {
+        let tag = version_of(&modules, &package).with_context(|| {
+            format!(
+                "{0}/{METADATA} builds {image} from {package}, of no module that {0}/go/go.mod requires: `go get -tool {package}` there",
+                folder.display()
+            )
+        })?;
+        Ok(AddonImage {
+            program: format!("{image}/{image}"),
+            module: format!("../addons/{name}/go"),
+            tag,
+            name: image,
+            package,
+        })
+    };
+    Ok(Addon {
+        name: name.to_owned(),
+        folder: folder.to_owned(),
+        images: metadata
+            .images
+            .into_iter()
+            .map(image)
+            .collect::<Result<_>>()?,
+    })
+}
+
+/// Of the required module that the package is in: the one with the longest name.
+fn version_of(modules: &str, package: &str) -> Option<String> {
+    let parts: Vec<&str> = package.split('/').collect();
+    let mut prefixes = (1..=parts.len())
+        .rev()
+        .map(|count| parts[..count].join("/"));
+    prefixes.find_map(|module| required_version(modules, &module).map(str::to_owned))
+}
+
+impl AddonImage {
+    pub fn go_program(&self) -> GoProgram<'_> {
+        GoProgram {
+            module: &self.module,
+            package: &self.package,
+            name: &self.program,
+            links: &[],
+        }
+    }
+
+    fn repository(&self) -> String {
+        format!("addons/{}", self.name)
+    }
+
+    /// For the registry; its one layer has the image's name.
+    pub fn image(&self) -> Image {
+        Image {
+            repository: self.repository(),
+            tag: self.tag.clone(),
+            layers: vec![self.layer()],
+            config: json!({"Entrypoint": [format!("/{}", self.name)]}),
+        }
+    }
+
+    pub fn layer(&self) -> String {
+        self.repository()
+    }
+
+    fn reference(&self) -> String {
+        format!("{REGISTRY}/{}:{}", self.repository(), self.tag)
+    }
+}
+
+/// The charts as they are on the box, each tried with the Helm of this build: a chart that does not render, or names an image
+/// that is not on the stick, would fail at a site.
+pub fn lay_out(work: &Work, helm: &Path, addons: &[Addon]) -> Result<()> {
+    let home = work.path("home");
+    for addon in addons {
+        let chart = work.path(&addon.name);
+        copy_chart(&addon.folder, &chart)?;
+        let rendered = Program::new(helm, &work.log)
+            .env("HOME", home.display().to_string())
+            .args(["template", &addon.name])
+            .arg(&chart)
+            .read()?;
+        let known: Vec<String> = addon.images.iter().map(AddonImage::reference).collect();
+        check_images_in(&rendered, &addon.folder, &known)?;
+    }
+    if home.exists() {
+        remove_tree(&home)?;
+    }
+    Ok(())
+}
+
+/// A folder with all that is in it, but for what the build alone needs.
+pub fn copy_chart(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("listing {}", from.display()))? {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+        if BUILD_ONLY.iter().any(|only| name == *only) {
+            continue;
+        }
+        let target = to.join(&name);
+        if path.is_dir() {
+            copy_chart(&path, &target)?;
+        } else {
+            fs::copy(&path, &target).with_context(|| format!("copying {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn folder(metadata: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("go")).unwrap();
+        fs::create_dir_all(dir.path().join("templates")).unwrap();
+        for (file, text) in [
+            ("addon.yaml", metadata),
+            (
+                "Chart.yaml",
+                "apiVersion: v2\nname: dummy\nversion: 0.1.0\n",
+            ),
+            ("templates/a.yaml", "a: b\n"),
+            (
+                "go/go.mod",
+                "module dummy\n\nrequire (\n\texample.org/a v1.0.0\n\texample.org/a/b v2.0.0 // indirect\n)\n",
+            ),
+        ] {
+            fs::write(dir.path().join(file), text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn a_folder_with_a_metadata_file_is_an_addon() {
+        let dir = folder("images:\n  one: example.org/a/cmd/one\n  two: example.org/a/b/cmd/two\n");
+        let addon = load_addon(dir.path(), "dummy").unwrap();
+        let references: Vec<_> = addon.images.iter().map(AddonImage::reference).collect();
+        assert_eq!(
+            references,
+            [
+                "registry.firstlight.internal/addons/one:v1.0.0",
+                "registry.firstlight.internal/addons/two:v2.0.0"
+            ]
+        );
+        assert_eq!(addon.images[0].go_program().module, "../addons/dummy/go");
+        let chart = tempfile::tempdir().unwrap();
+        let chart = chart.path();
+        copy_chart(dir.path(), chart).unwrap();
+        assert!(chart.join("templates/a.yaml").exists());
+        assert!(!chart.join("go").exists() && !chart.join("addon.yaml").exists());
+    }
+
+    #[test]
+    fn a_package_of_an_unknown_module_is_refused_with_what_to_do() {
+        let dir = folder("images: {one: example.net/c}\n");
+        let error = load_addon(dir.path(), "dummy").unwrap_err().to_string();
+        assert!(error.contains("go get -tool example.net/c"), "{error}");
+        let dir = folder("image: {one: example.org/a}\n");
+        assert!(load_addon(dir.path(), "dummy").is_err());
+    }
+}
