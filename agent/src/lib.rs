@@ -205,7 +205,8 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent) {
             scratch: paths.run_addons(),
             registry: store::REGISTRY.to_string(),
         };
-        addons::run(places, facts.kubernetes.subscribe(), status, stop)
+        let (kubernetes, artifacts) = (facts.kubernetes.subscribe(), facts.store.subscribe());
+        addons::run(places, kubernetes, artifacts, status, stop)
     });
     tasks.spawn("machines", |stop| {
         let (_, status, facts) = copies();

@@ -34,6 +34,7 @@ use crate::{
     clock,
     files::{self, Access},
     status::{StatusSender, Update},
+    store::Store as Artifacts,
 };
 
 /// Between two looks without a change, while something is not ready and when all is.
@@ -60,6 +61,7 @@ pub struct Places {
 pub async fn run(
     places: Places,
     mut kubernetes: watch::Receiver<Option<Client>>,
+    artifacts: watch::Receiver<Option<Artifacts>>,
     status: StatusSender,
     stop: CancellationToken,
 ) -> Result<()> {
@@ -67,7 +69,7 @@ pub async fn run(
         let Some(client) = kubernetes.wait_for(Option::is_some).await?.clone() else {
             return Ok(());
         };
-        reconcile(places, client, status).await
+        reconcile(places, client, artifacts, status).await
     };
     tokio::select! {
         result = work => result,
@@ -76,7 +78,12 @@ pub async fn run(
 }
 
 /// For ever: look, install, judge, wait for a change.
-pub async fn reconcile(places: Places, client: Client, status: StatusSender) -> Result<()> {
+pub async fn reconcile(
+    places: Places,
+    client: Client,
+    artifacts: watch::Receiver<Option<Artifacts>>,
+    status: StatusSender,
+) -> Result<()> {
     let (trigger, mut changes) = mpsc::channel(1);
     let store = Store::new(client);
     let watching = tokio::spawn(store.clone().follow(trigger));
@@ -84,6 +91,7 @@ pub async fn reconcile(places: Places, client: Client, status: StatusSender) -> 
         helm: Helm::new(places.helm.clone()),
         places,
         store,
+        artifacts,
         status,
         attempts: BTreeMap::new(),
         installed: BTreeMap::new(),
@@ -111,6 +119,7 @@ pub async fn reconcile(places: Places, client: Client, status: StatusSender) -> 
 struct Keeper {
     places: Places,
     store: Store,
+    artifacts: watch::Receiver<Option<Artifacts>>,
     status: StatusSender,
     helm: Helm,
     /// What Helm refused, by addon: the wish, when, and why.
@@ -123,6 +132,9 @@ impl Keeper {
     /// Whether nothing is under way.
     async fn look(&mut self) -> Result<bool> {
         let addons = self.store.addons().await?;
+        if let Some(artifacts) = &*self.artifacts.borrow() {
+            artifacts.addons_want(&plan::charts(&addons));
+        }
         let mut quiet = true;
         let mut lines = Vec::new();
         for addon in &addons {

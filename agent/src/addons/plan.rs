@@ -1,7 +1,7 @@
 //! What is said of an addon: pure.
 
 use firstlight_api::{
-    addon::{Addon, AddonState, AddonStatus},
+    addon::{Addon, AddonState, AddonStatus, Chart},
     object::{Saying, merge_conditions},
     status::AddonLine,
 };
@@ -98,6 +98,15 @@ pub fn status(addon: &Addon, said: &Said, now: &str) -> AddonStatus {
         observed_generation: generation,
         conditions: merge_conditions(&old.conditions, &[saying], generation, now),
     }
+}
+
+/// Who wants which chart of the box's store.
+pub fn charts(addons: &[Addon]) -> Vec<(String, Chart)> {
+    let wanted = addons.iter().filter_map(|addon| {
+        let chart = addon.spec.chart.clone()?;
+        Some((addon.metadata.name.clone(), chart))
+    });
+    wanted.collect()
 }
 
 /// For the page.

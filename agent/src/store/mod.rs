@@ -21,7 +21,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use firstlight_api::artifact::{Artifact, ArtifactSpec, ArtifactState, Kind};
+use firstlight_api::{
+    addon::Chart,
+    artifact::{Artifact, ArtifactSpec, ArtifactState, Kind},
+};
 use firstlight_artifacts::hex;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
@@ -285,12 +288,11 @@ impl Store {
                 )));
             }
             // After a start it takes a moment until the objects of Kubernetes are read.
-            None if entry.spec.kind == Kind::Image
+            None if matches!(entry.spec.kind, Kind::Image | Kind::Chart)
                 && matches!(entry.content, Content::Whole { .. }) =>
             {
                 return Err(Refusal::Conflict(
-                    "nobody has looked yet which hosts use it; try again when the box is ready"
-                        .to_owned(),
+                    "nobody has looked yet who uses it; try again when the box is ready".to_owned(),
                 ));
             }
             _ => {}
@@ -313,14 +315,35 @@ impl Store {
 
     /// Notes which hosts refer to which disks: pairs of a host's name and its `spec.image.url`.
     pub fn hosts_want(&self, wanted: &[(String, String)]) {
-        for (id, entry) in self.entries().iter_mut() {
-            let Some(image) = served((id, entry)) else {
-                continue;
-            };
-            let users = wanted.iter().filter(|(_, url)| image.is_meant_by(url));
-            let users: Vec<_> = users
+        self.note(Kind::Image, |id, entry| {
+            let image = served((id, entry));
+            let is_meant = |url: &str| image.as_ref().is_some_and(|image| image.is_meant_by(url));
+            let users = wanted.iter().filter(|(_, url)| is_meant(url));
+            users
                 .map(|(host, _)| format!("BareMetalHost {host}"))
-                .collect();
+                .collect()
+        });
+    }
+
+    /// Notes which addons refer to which charts: each addon with the chart's name and version.
+    pub fn addons_want(&self, wanted: &[(String, Chart)]) {
+        self.note(Kind::Chart, |_, entry| {
+            let is_meant = |chart: &Chart| {
+                (&chart.name, &chart.version) == (&entry.spec.name, &entry.spec.version)
+            };
+            let users = wanted.iter().filter(|(_, chart)| is_meant(chart));
+            users.map(|(addon, _)| format!("Addon {addon}")).collect()
+        });
+    }
+
+    /// Who refers to each artifact of this kind.
+    fn note(&self, kind: Kind, users: impl Fn(&String, &Entry) -> Vec<String>) {
+        let mut entries = self.entries();
+        let of_kind = entries
+            .iter_mut()
+            .filter(|(_, entry)| entry.spec.kind == kind);
+        for (id, entry) in of_kind {
+            let users = users(id, entry);
             if entry.users.as_ref() != Some(&users) {
                 entry.users = Some(users);
                 self.tell();

@@ -11,6 +11,7 @@ use firstlight_agent::{
 };
 use firstlight_api::artifact::{ArtifactState, Kind};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -80,6 +81,7 @@ impl Site {
         tokio::spawn(addons::reconcile(
             places.clone(),
             objects.client.clone(),
+            watch::Sender::new(Some(shelf.store.clone())).subscribe(),
             sender,
         ));
         Self {
@@ -232,6 +234,8 @@ async fn a_chart_of_the_store_follows_its_values(site: &Site) {
         site.is("hello", "Ready", "").await;
         assert_eq!(site.data("default", "greeting")["word"], word);
     }
+    let refused = site.shelf.store.remove(&id).unwrap_err().to_string();
+    assert!(refused.contains("used by Addon hello"), "{refused}");
     let status = site.objects.get("Addon", "hello").await["status"].clone();
     assert_eq!(status["chart"], "hello-1.0.0");
     assert_eq!(status["conditions"][0]["status"], "True", "{status}");
