@@ -1,0 +1,189 @@
+//! `firstlight push` as a person calls it, against the agent's own program. `scripts/test-store` builds both and says where the
+//! command is.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+const CLI: &str = "FIRSTLIGHT_CLI";
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// An agent without a box: a page and a store.
+struct Desk {
+    dir: tempfile::TempDir,
+    cli: PathBuf,
+    port: u16,
+    agent: Option<Child>,
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Desk {
+    /// `None` where the command was not built.
+    fn new() -> Option<Self> {
+        let Some(cli) = std::env::var_os(CLI).map(PathBuf::from) else {
+            eprintln!("skipped: scripts/test-store sets {CLI}");
+            return None;
+        };
+        let dir = tempfile::tempdir().unwrap();
+        for folder in [
+            "box/var/lib/firstlight/agent",
+            "box/var/lib/firstlight/kube",
+            "box/firstlight/site",
+            "box/proc",
+        ] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        fs::write(
+            dir.path().join("box/firstlight/site/site.yaml"),
+            "cluster: none\n",
+        )
+        .unwrap();
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        Some(Self {
+            port: free.local_addr().unwrap().port(),
+            dir,
+            cli,
+            agent: None,
+        })
+    }
+
+    fn start(&mut self) {
+        let agent = Command::new(env!("CARGO_BIN_EXE_firstlight-agent"))
+            .arg("--root")
+            .arg(self.path("box"))
+            .args(["--loopback", &self.port.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        self.agent = Some(agent.unwrap());
+    }
+
+    /// As a power cut ends it.
+    fn kill(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            drop(agent.kill());
+            drop(agent.wait());
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn push(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.cli);
+        command
+            .args(["push", "--box", &format!("http://127.0.0.1:{}", self.port)])
+            .args(arguments)
+            .current_dir(self.dir.path());
+        command
+    }
+
+    /// The file of the one upload, as far as it has come.
+    fn partial(&self) -> u64 {
+        let store = self.path("box/var/lib/firstlight/agent/store");
+        let folders = fs::read_dir(store).into_iter().flatten().flatten();
+        folders
+            .filter_map(|folder| fs::metadata(folder.path().join("partial")).ok())
+            .map(|file| file.len())
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn package(dir: &Path, version: &str) {
+    let tree = dir.join("tree");
+    fs::create_dir_all(tree.join("DEBIAN")).unwrap();
+    fs::write(
+        tree.join("DEBIAN/control"),
+        format!("Package: hello\nVersion: {version}\nArchitecture: amd64\nMaintainer: nobody <nobody@example.org>\nDescription: hello\n"),
+    )
+    .unwrap();
+    let made = Command::new("dpkg-deb")
+        .args(["--build", "--root-owner-group", "tree", "hello.deb"])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+}
+
+fn said(output: &Output) -> (bool, String) {
+    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn a_package_is_found_out_pushed_and_its_rival_refused() {
+    let Some(mut desk) = Desk::new() else { return };
+    package(desk.dir.path(), "1.0");
+    // The box may still be starting.
+    let pushing = desk
+        .push(&["hello.deb"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    desk.start();
+    let (well, text) = said(&pushing.wait_with_output().unwrap());
+    assert!(well && text == "hello=1.0\thello.deb\n", "{text}");
+    let index = desk.path("box/var/lib/firstlight/agent/apt/dists/uploads/InRelease");
+    assert!(fs::read_to_string(index).unwrap().contains("SHA256:"));
+
+    fs::write(desk.path("tree/more"), "more").unwrap();
+    package(desk.dir.path(), "1.0");
+    let (well, text) = said(&desk.push(&["hello.deb"]).output().unwrap());
+    assert!(
+        !well && text.contains("is here with other content"),
+        "{text}"
+    );
+
+    fs::write(desk.path("notes.txt"), "no artifact").unwrap();
+    let (well, text) = said(&desk.push(&["notes.txt"]).output().unwrap());
+    assert!(!well && text.contains("notes.txt"), "{text}");
+}
+
+#[test]
+fn an_upload_goes_on_after_the_box_lost_its_power() {
+    let Some(mut desk) = Desk::new() else { return };
+    let mut image = vec![0; 256 << 20];
+    getrandom::fill(&mut image[512..]).unwrap();
+    image[510..512].copy_from_slice(&[0x55, 0xaa]);
+    fs::write(desk.path("debian-13.2.raw"), &image).unwrap();
+    desk.start();
+    let pushing = desk
+        .push(&["debian-13.2.raw"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("the first bytes", || desk.partial() > 1 << 20);
+    desk.kill();
+    let had = desk.partial();
+    assert!(had < image.len() as u64, "it was too fast to be cut");
+    desk.start();
+    let (well, text) = said(&pushing.wait_with_output().unwrap());
+    assert!(
+        well && text.starts_with("/images/debian-13.2.raw.zst\t"),
+        "{text}"
+    );
+    let served = desk.path("box/var/lib/firstlight/agent/images/debian-13.2.raw.zst");
+    assert!(zstd::decode_all(fs::File::open(served).unwrap()).unwrap() == image);
+}
