@@ -257,6 +257,10 @@ impl Keeper {
     }
 
     async fn remove(&mut self, addon: &Addon) -> Result<Said> {
+        // Said before it begins, because it may take minutes.
+        if addon.status.state != Progress::Removing {
+            return Ok(Said::removing("Helm removes what it installed".to_owned()));
+        }
         if let Some(target) = self.store.target_of_removal(addon).await? {
             let folder = self.lay_out(addon, &target)?;
             if let Err(why) = self.helm.uninstall(&Release::of(addon, &folder)).await {
