@@ -71,7 +71,8 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     let list: Vec<_> = addons
         .iter()
         .flat_map(|addon| &addon.images)
-        .map(addons::AddonImage::go_program)
+        .flat_map(|image| &image.programs)
+        .map(addons::AddonProgram::go_program)
         .collect();
     let addon_programs = recipe.go_programs("addon-bin", &list)?;
     let parts = workload::Parts {

@@ -1,5 +1,6 @@
 //! Addons that the stick brings: each folder below `rootfs/addons` is a Helm chart, with `addon.yaml`, which says what its images
-//! are built from, and `go/`, the module that pins them. To add one: a folder, and nothing here.
+//! are built from and which files of upstream's modules define its kinds, and `go/`, the module that pins them. To add one: a
+//! folder, and nothing here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,7 @@ use serde_json::json;
 use super::cache::{Work, remove_tree};
 use super::command::Program;
 use super::manifests::check_images_in;
-use super::programs::{GoProgram, required_version};
+use super::programs::{GoProgram, module_folder, required_version};
 use super::settings::Settings;
 use super::workload::REGISTRY;
 use crate::registry::store::Image;
@@ -28,25 +29,40 @@ pub struct Addon {
     pub name: String,
     folder: PathBuf,
     pub images: Vec<AddonImage>,
+    definitions: Vec<ModuleFile>,
 }
 
-/// One program as an image.
+/// Programs as an image, which starts the first of them.
 #[derive(Clone, Debug)]
 pub struct AddonImage {
     pub name: String,
+    pub programs: Vec<AddonProgram>,
+    tag: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct AddonProgram {
     package: String,
     /// Folder of its Go module, as [`GoProgram`] wants it.
     module: String,
-    /// Where the program is among those that are built.
-    pub program: String,
-    tag: String,
+    /// Where the program is among those that are built: in the folder of its image.
+    pub path: String,
+}
+
+/// A file that a required module brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ModuleFile {
+    module: String,
+    path: PathBuf,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Metadata {
     #[serde(default)]
-    images: BTreeMap<String, String>,
+    images: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    definitions: Vec<String>,
 }
 
 /// All addons, by name.
@@ -70,29 +86,57 @@ fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
     };
     let metadata: Metadata = serde_saphyr::from_str(&read(METADATA)?)
         .with_context(|| format!("{}/{METADATA}", folder.display()))?;
-    let modules = if metadata.images.is_empty() {
+    let modules = if metadata.images.is_empty() && metadata.definitions.is_empty() {
         String::new()
     } else {
         read("go/go.mod")?
     };
-    let image = |(image, package): (String, String)| {
-        let tag = version_of(&modules, &package).with_context(|| {
+    let required = |path: &str| {
+        module_of(&modules, path).with_context(|| {
             format!(
-                "{0}/{METADATA} builds {image} from {package}, of no module that {0}/go/go.mod requires: `go get -tool {package}` there",
+                "{0}/{METADATA} names {path}, of no module that {0}/go/go.mod requires: `go get -tool {path}` there, or `go get` its module",
+                folder.display()
+            )
+        })
+    };
+    let image = |(image, packages): (String, Vec<String>)| {
+        let first = packages.first().with_context(|| {
+            format!(
+                "{}/{METADATA}: the image {image} has no program",
                 folder.display()
             )
         })?;
+        let tag = required(first)?.1;
+        let program = |package: &String| {
+            required(package)?;
+            let program = package.rsplit('/').next().unwrap_or(package);
+            Ok(AddonProgram {
+                package: package.clone(),
+                module: format!("../addons/{name}/go"),
+                path: format!("{image}/{program}"),
+            })
+        };
         Ok(AddonImage {
-            program: format!("{image}/{image}"),
-            module: format!("../addons/{name}/go"),
+            programs: packages.iter().map(program).collect::<Result<_>>()?,
+            name: image.clone(),
             tag,
-            name: image,
-            package,
+        })
+    };
+    let definition = |path: &String| {
+        let (module, _) = required(path)?;
+        Ok(ModuleFile {
+            path: Path::new(path).strip_prefix(&module)?.to_owned(),
+            module,
         })
     };
     Ok(Addon {
         name: name.to_owned(),
         folder: folder.to_owned(),
+        definitions: metadata
+            .definitions
+            .iter()
+            .map(definition)
+            .collect::<Result<_>>()?,
         images: metadata
             .images
             .into_iter()
@@ -101,25 +145,36 @@ fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
     })
 }
 
-/// Of the required module that the package is in: the one with the longest name.
-fn version_of(modules: &str, package: &str) -> Option<String> {
-    let parts: Vec<&str> = package.split('/').collect();
+/// The required module that this path is in, and its version: the one with the longest name.
+fn module_of(modules: &str, path: &str) -> Option<(String, String)> {
+    let parts: Vec<&str> = path.split('/').collect();
     let mut prefixes = (1..=parts.len())
         .rev()
         .map(|count| parts[..count].join("/"));
-    prefixes.find_map(|module| required_version(modules, &module).map(str::to_owned))
+    prefixes.find_map(|module| {
+        let version = required_version(modules, &module)?.to_owned();
+        Some((module, version))
+    })
 }
 
-impl AddonImage {
+impl AddonProgram {
     pub fn go_program(&self) -> GoProgram<'_> {
         GoProgram {
             module: &self.module,
             package: &self.package,
-            name: &self.program,
+            name: &self.path,
             links: &[],
         }
     }
 
+    /// What it is called in its image.
+    pub fn file_name(&self) -> &str {
+        let parts = self.path.split_once('/');
+        parts.map_or(&self.path, |(_, name)| name)
+    }
+}
+
+impl AddonImage {
     fn repository(&self) -> String {
         format!("addons/{}", self.name)
     }
@@ -130,7 +185,7 @@ impl AddonImage {
             repository: self.repository(),
             tag: self.tag.clone(),
             layers: vec![self.layer()],
-            config: json!({"Entrypoint": [format!("/{}", self.name)]}),
+            config: json!({"Entrypoint": [format!("/{}", self.programs[0].file_name())]}),
         }
     }
 
@@ -150,6 +205,7 @@ pub fn lay_out(work: &Work, helm: &Path, addons: &[Addon]) -> Result<()> {
     for addon in addons {
         let chart = work.path(&addon.name);
         copy_chart(&addon.folder, &chart)?;
+        add_definitions(work, addon, &chart)?;
         let rendered = Program::new(helm, &work.log)
             .env("HOME", home.display().to_string())
             .args(["template", &addon.name])
@@ -160,6 +216,23 @@ pub fn lay_out(work: &Work, helm: &Path, addons: &[Addon]) -> Result<()> {
     }
     if home.exists() {
         remove_tree(&home)?;
+    }
+    Ok(())
+}
+
+/// Helm installs what is in `crds` first and never removes it: with a definition every object of its kind would go.
+fn add_definitions(work: &Work, addon: &Addon, chart: &Path) -> Result<()> {
+    for file in &addon.definitions {
+        let module = module_folder(&work.log, &addon.folder.join("go"), &file.module)?;
+        let folder = chart.join("crds");
+        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        let from = module.join(&file.path);
+        let name = file.path.file_name().context("a file has a name")?;
+        // Modules are read-only where Go keeps them, and so would a copy be.
+        let text =
+            fs::read_to_string(&from).with_context(|| format!("reading {}", from.display()))?;
+        fs::write(folder.join(name), text)
+            .with_context(|| format!("writing {}", folder.display()))?;
     }
     Ok(())
 }
@@ -210,7 +283,9 @@ mod tests {
 
     #[test]
     fn a_folder_with_a_metadata_file_is_an_addon() {
-        let dir = folder("images:\n  one: example.org/a/cmd/one\n  two: example.org/a/b/cmd/two\n");
+        let dir = folder(
+            "images:\n  one: [example.org/a/cmd/one, example.org/a/b/cmd/three]\n  two: [example.org/a/b/cmd/two]\ndefinitions: [example.org/a/b/c/kinds.yaml]\n",
+        );
         let addon = load_addon(dir.path(), "dummy").unwrap();
         let references: Vec<_> = addon.images.iter().map(AddonImage::reference).collect();
         assert_eq!(
@@ -220,7 +295,21 @@ mod tests {
                 "registry.firstlight.internal/addons/two:v2.0.0"
             ]
         );
-        assert_eq!(addon.images[0].go_program().module, "../addons/dummy/go");
+        let programs: Vec<_> = addon.images[0]
+            .programs
+            .iter()
+            .map(|program| (program.go_program().name, program.file_name()))
+            .collect();
+        assert_eq!(programs, [("one/one", "one"), ("one/three", "three")]);
+        assert_eq!(
+            addon.images[0].programs[0].go_program().module,
+            "../addons/dummy/go"
+        );
+        let kinds = ModuleFile {
+            module: "example.org/a/b".to_owned(),
+            path: "c/kinds.yaml".into(),
+        };
+        assert_eq!(addon.definitions, [kinds]);
         let chart = tempfile::tempdir().unwrap();
         let chart = chart.path();
         copy_chart(dir.path(), chart).unwrap();
@@ -230,10 +319,21 @@ mod tests {
 
     #[test]
     fn a_package_of_an_unknown_module_is_refused_with_what_to_do() {
-        let dir = folder("images: {one: example.net/c}\n");
-        let error = load_addon(dir.path(), "dummy").unwrap_err().to_string();
-        assert!(error.contains("go get -tool example.net/c"), "{error}");
-        let dir = folder("image: {one: example.org/a}\n");
-        assert!(load_addon(dir.path(), "dummy").is_err());
+        for (metadata, part) in [
+            (
+                "images: {one: [example.net/c]}\n",
+                "go get -tool example.net/c",
+            ),
+            (
+                "definitions: [example.net/c/kinds.yaml]\n",
+                "example.net/c/kinds.yaml",
+            ),
+            ("images: {one: []}\n", "has no program"),
+            ("image: {one: [example.org/a]}\n", METADATA),
+        ] {
+            let dir = folder(metadata);
+            let error = load_addon(dir.path(), "dummy").unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
     }
 }

@@ -200,7 +200,7 @@ impl Recipe<'_> {
 
     /// The charts of the addons that the stick brings.
     pub fn addon_charts(&self, kube: &Output, list: &[Addon]) -> Result<Output> {
-        let key = Key::new("addons", 1)
+        let key = Key::new("addons", 2)
             .output(kube)
             .path(&self.settings.rootfs("addons"))?;
         self.steps.run("addons", key, Reuse::Cached, |work| {

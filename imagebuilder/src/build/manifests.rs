@@ -2,12 +2,13 @@
 //! `kubectl kustomize` of this build from the folders of its Go module and the patches in `rootfs/cluster-api`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
 use super::cache::{Work, remove_tree};
 use super::command::Program;
+use super::programs::module_folder;
 use super::settings::Settings;
 
 /// What the rendered file is called, here and on the box.
@@ -27,7 +28,8 @@ const PROVIDERS: [(&str, &str); 3] = [
 
 /// Renders [`CLUSTER_API`].
 pub fn render_cluster_api(work: &Work, settings: &Settings, kubectl: &Path) -> Result<()> {
-    let module = cluster_api_source(work, settings)?;
+    let source = settings.rootfs("go").join("cluster-api");
+    let module = module_folder(&work.log, &source, "sigs.k8s.io/cluster-api")?;
     let folder = work.path("kustomize");
     let recipe = settings.rootfs("cluster-api");
     fs::create_dir(&folder)?;
@@ -50,17 +52,6 @@ fn kustomize(work: &Work, kubectl: &Path, folder: &Path, to: &Path) -> Result<()
         .arg(folder)
         .read()?;
     fs::write(to, text).with_context(|| format!("writing {}", to.display()))
-}
-
-/// Where Go keeps the unpacked module: building its programs has brought it here.
-fn cluster_api_source(work: &Work, settings: &Settings) -> Result<PathBuf> {
-    let path = Program::new("go", &work.log)
-        .current_dir(&settings.rootfs("go").join("cluster-api"))
-        .env("GOFLAGS", "-mod=readonly")
-        .env("GOTOOLCHAIN", "local")
-        .args(["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api"])
-        .read()?;
-    Ok(PathBuf::from(path.trim()))
 }
 
 /// Refuses manifests whose pods would wait for an image for ever: nothing is pulled on the box.

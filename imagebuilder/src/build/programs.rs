@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 
 use super::cache::Work;
 use super::command::{Log, Program};
@@ -266,6 +267,24 @@ fn linker_flags(module: &Path) -> Result<String> {
         .iter()
         .map(|(variable, value)| format!(" -X {variable}={value}"));
     Ok(format!("-s -w{}", values.collect::<String>()))
+}
+
+/// Where Go keeps a module that the one in `folder` requires, unpacked; fetched if it is not there.
+pub fn module_folder(log: &Log, folder: &Path, module: &str) -> Result<PathBuf> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Download {
+        dir: PathBuf,
+    }
+    let text = Program::new("go", log)
+        .current_dir(folder)
+        .env("GOFLAGS", "-mod=readonly")
+        .env("GOTOOLCHAIN", "local")
+        .args(["mod", "download", "-json", module])
+        .read()?;
+    let download: Download = serde_json::from_str(&text)
+        .with_context(|| format!("what `go mod download` said of {module}"))?;
+    Ok(download.dir)
 }
 
 /// The version that a `go.mod` requires of a module.

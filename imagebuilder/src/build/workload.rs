@@ -77,13 +77,19 @@ pub fn fill(
     };
     store.add_layer("nettools", &[programs])?;
     for name in ["coredns", "flannel", "pause"] {
-        store.add_layer(name, &program_layer(parts.programs, name))?;
+        let program = parts.programs.path(name).join(name);
+        store.add_layer(name, &[program_entry(program, name)])?;
     }
     for image in plan_images(versions) {
         store.add_image(&image)?;
     }
     for image in addons.iter().flat_map(|addon| &addon.images) {
-        store.add_layer(&image.layer(), &program_layer(parts.addons, &image.name))?;
+        let programs: Vec<_> = image
+            .programs
+            .iter()
+            .map(|program| program_entry(parts.addons.path(&program.path), program.file_name()))
+            .collect();
+        store.add_layer(&image.layer(), &programs)?;
         store.add_image(&image.image())?;
     }
     Ok(())
@@ -163,12 +169,12 @@ fn kube_layer(kube: &Output) -> Vec<Entry> {
     entries
 }
 
-fn program_layer(programs: &Output, name: &str) -> Vec<Entry> {
-    vec![Entry::File {
-        from: programs.path(name).join(name),
+fn program_entry(from: PathBuf, name: &str) -> Entry {
+    Entry::File {
+        from,
         to: name.into(),
         mode: 0o755,
-    }]
+    }
 }
 
 fn folders(paths: &[&str]) -> Vec<Entry> {
