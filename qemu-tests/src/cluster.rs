@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use firstlight_api::status::{ClusterStatus, SiteStatus};
 use imagebuilder::vm::lab::{BoxSpec, NODE_MEMORY_MIB, ServerSpec};
 use imagebuilder::vm::{DiskBus, Firmware, NicModel};
+use serde_json::Value;
 
 use crate::scene::Scene;
 use crate::site::NAME;
@@ -73,6 +74,11 @@ impl Cluster {
         self.ssh.run(&format!(
             "sudo kubectl --kubeconfig {KUBECONFIG} {arguments}"
         ))
+    }
+
+    pub fn apply(&self, object: &Value) -> Result<()> {
+        self.kubectl(&format!("apply -f - <<'EOF'\n{object}\nEOF"))
+            .map(drop)
     }
 
     /// UIDs of its nodes: a node that was installed again has another one.

@@ -30,6 +30,8 @@ pub enum Purpose {
     /// `cluster: {}`
     Cluster,
     ThreeControlPlanes,
+    /// A cluster with all addons of the stick.
+    Addons,
 }
 
 impl Purpose {
@@ -37,7 +39,7 @@ impl Purpose {
     fn clock(self) -> Clock {
         match self {
             Self::Plain => Clock::Real,
-            Self::Cluster => Clock::CLUSTER,
+            Self::Cluster | Self::Addons => Clock::CLUSTER,
             Self::ThreeControlPlanes => Clock::Slowed { percent: 25 },
         }
     }
@@ -57,6 +59,7 @@ pub fn build_site(purpose: Purpose) -> Result<TestSite> {
         Purpose::Plain => "tests/plain",
         Purpose::Cluster => "tests/cluster",
         Purpose::ThreeControlPlanes => "tests/control-planes",
+        Purpose::Addons => "tests/addons",
     });
     fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
     let key = make_key(&dir)?;
@@ -118,6 +121,7 @@ fn site_text(public: &str, purpose: Purpose) -> String {
         Purpose::Plain => "none",
         Purpose::Cluster => "{}",
         Purpose::ThreeControlPlanes => "{controlPlanes: 3}",
+        Purpose::Addons => "{}\naddons: [metrics-server, multus, nfd]",
     };
     format!(
         "name: {NAME}\ncluster: {cluster}\nsshKeys:\n  - {public}\nhosts:\n  - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n"

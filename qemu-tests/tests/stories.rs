@@ -1,5 +1,7 @@
 //! The stories, one after the other: `cargo test -p qemu-tests --features vm [-- PART-OF-A-NAME]`.
 
+#[path = "stories/addons.rs"]
+mod addons;
 #[path = "stories/another_worker.rs"]
 mod another_worker;
 #[path = "stories/cluster.rs"]
@@ -33,7 +35,7 @@ impl Story {
     }
 }
 
-const STORIES: [Story; 5] = [
+const STORIES: [Story; 6] = [
     Story {
         name: "BIOS box installs a UEFI server, leaves a server with data alone, and knows both after a reboot",
         site: Purpose::Plain,
@@ -63,6 +65,12 @@ const STORIES: [Story; 5] = [
         site: Purpose::ThreeControlPlanes,
         asked: true,
         tell: control_planes::tell,
+    },
+    Story {
+        name: "A cluster gets its addons from the stick and what people push",
+        site: Purpose::Addons,
+        asked: true,
+        tell: addons::tell,
     },
 ];
 

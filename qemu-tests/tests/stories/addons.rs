@@ -1,0 +1,211 @@
+//! Addons from the stick with nothing typed, each used as its users do; then an image and a chart that somebody pushes.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser as _;
+use firstlight_api::addon::AddonState;
+use imagebuilder::cli::Cli;
+use imagebuilder::vm::Firmware;
+use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
+use qemu_tests::registry;
+use qemu_tests::scene::Scene;
+use qemu_tests::site::NAME;
+use serde_json::{Value, json};
+
+/// Any image will do whose program stays.
+const STAYS: &str = "registry.firstlight.internal/kubernetes/pause";
+const PUSHED: (&str, &str) = ("apps/pushed", "1");
+const PAGE_PORT: u16 = 80;
+/// Of the second interface.
+const SUBNET: &str = "10.99.7.";
+
+pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
+    let servers = [
+        node_server(1, Firmware::Uefi),
+        node_server(2, Firmware::Bios),
+    ];
+    switch_on(scene, &servers)?;
+    nodes_ready(scene, 1, |_| ())?;
+    addons_ready(scene, 3)?;
+    let cluster = Cluster::connect(scene)?;
+    metrics_are_served(scene, &cluster)?;
+    a_pod_has_a_second_interface(scene, &cluster)?;
+    a_pod_finds_a_feature(scene, &cluster)?;
+    what_people_push_is_used(scene, &cluster)?;
+    scene.nothing_leaked()
+}
+
+fn addons_ready(scene: &mut Scene<'_>, count: usize) -> Result<()> {
+    let what = format!("{count} addons are Ready");
+    scene.wait_status(&what, Duration::from_mins(5), |status| {
+        let ready = status
+            .addons
+            .iter()
+            .filter(|addon| addon.state == AddonState::Ready);
+        (ready.count() == count).then_some(())
+    })
+}
+
+fn metrics_are_served(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<()> {
+    let top = scene.wait("kubectl top nodes", Duration::from_mins(2), |_| {
+        Ok(cluster.kubectl("top nodes --no-headers").ok())
+    })?;
+    ensure!(top.lines().count() == 2, "not both nodes are there: {top}");
+    scene.tell(top);
+    Ok(())
+}
+
+fn a_pod_has_a_second_interface(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<()> {
+    let network = json!({
+        "cniVersion": "1.0.0", "type": "bridge", "bridge": "second0",
+        "ipam": {"type": "host-local", "subnet": format!("{SUBNET}0/24")},
+    });
+    cluster.apply(&json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "second"}, "spec": {"config": network.to_string()},
+    }))?;
+    run_pod(
+        scene,
+        cluster,
+        "connected",
+        &json!({"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "second"}}}),
+    )?;
+    // Asked of the pod's own network, not of what Multus says of it.
+    let said = cluster.kubectl("exec connected -- /usr/bin/ip -json address show dev net1")?;
+    let said: Value = serde_json::from_str(&said).with_context(|| format!("ip said {said}"))?;
+    let address = said[0]["addr_info"][0]["local"]
+        .as_str()
+        .context("net1 has no address")?;
+    ensure!(
+        address.starts_with(SUBNET),
+        "net1 has {address}, which is not in {SUBNET}0/24"
+    );
+    scene.tell(format_args!("net1 has {address}"));
+    Ok(())
+}
+
+fn a_pod_finds_a_feature(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<()> {
+    let label = "feature.node.kubernetes.io/system-os_release.ID";
+    run_pod(
+        scene,
+        cluster,
+        "chosen",
+        &json!({"spec": {"nodeSelector": {label: "debian"}}}),
+    )
+}
+
+/// A pod that stays, with the node's programs, because the image has none of its own; `more` is laid over it.
+fn run_pod(scene: &mut Scene<'_>, cluster: &Cluster, name: &str, more: &Value) -> Result<()> {
+    let images =
+        cluster.kubectl("get nodes -o jsonpath='{.items[0].status.images[*].names[*]}'")?;
+    let image = images
+        .split_whitespace()
+        .find(|image| image.starts_with(STAYS))
+        .with_context(|| format!("no node has {STAYS}: {images}"))?;
+    let folders = [
+        ("usr", "/usr"),
+        ("lib", "/usr/lib"),
+        ("lib64", "/usr/lib64"),
+    ];
+    let volumes: Vec<_> = folders
+        .iter()
+        .map(|(name, path)| json!({"name": name, "hostPath": {"path": path}}))
+        .collect();
+    let mounts: Vec<_> = folders
+        .iter()
+        .map(|(name, _)| json!({"name": name, "mountPath": format!("/{name}"), "readOnly": true}))
+        .collect();
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "containers": [{"name": "stays", "image": image, "volumeMounts": mounts}],
+            "volumes": volumes,
+            "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+        },
+    });
+    for part in ["metadata", "spec"] {
+        for (key, value) in more[part].as_object().into_iter().flatten() {
+            pod[part][key] = value.clone();
+        }
+    }
+    cluster.apply(&pod)?;
+    scene.wait(&format!("pod {name} runs"), Duration::from_mins(3), |_| {
+        let ready = format!("wait --for=condition=Ready pod/{name} --timeout=1m");
+        Ok(cluster.kubectl(&ready).ok())
+    })?;
+    Ok(())
+}
+
+fn what_people_push_is_used(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<()> {
+    let folder = scene.lab.dir().join("pushed");
+    let chart = folder.join("web");
+    fs::create_dir_all(chart.join("templates"))?;
+    let archive = folder.join("image.tar");
+    registry::save(&scene.box_ssh(), "kubernetes/coredns", &archive)?;
+    for (file, text) in [
+        (
+            "Chart.yaml",
+            "apiVersion: v2\nname: web\nversion: 1.2.3\n".to_owned(),
+        ),
+        (
+            "templates/greeting.yaml",
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "greeting"}, "data": {"text": "hello"}})
+                .to_string(),
+        ),
+    ] {
+        fs::write(chart.join(file), text)?;
+    }
+    let packed = folder.join("web-1.2.3.tgz");
+    let tar = Command::new("tar")
+        .arg("-czf")
+        .arg(&packed)
+        .arg("-C")
+        .args([&folder, Path::new("web")])
+        .status()
+        .context("starting tar")?;
+    ensure!(tar.success(), "tar: {tar}");
+
+    let tunnel = scene.box_ssh().tunnel(PAGE_PORT)?;
+    let page = format!("http://{}", tunnel.address);
+    let (name, tag) = PUSHED;
+    push(&page, &archive, &["--name", name, "--version", tag])?;
+    push(&page, &packed, &[])?;
+    scene.tell("an image and a chart were pushed");
+    cluster.run_web(scene, &format!("{name}:{tag}"), 2)?;
+
+    let ssh = scene.box_ssh();
+    ssh.run(&format!(
+        "sudo kubectl apply -f - <<'EOF'\n{}\nEOF",
+        json!({
+            "apiVersion": "firstlight.internal/v1alpha1", "kind": "Addon",
+            "metadata": {"name": "greeting", "namespace": "default"},
+            "spec": {"cluster": NAME, "chart": {"name": "web", "version": "1.2.3"}},
+        })
+    ))?;
+    addons_ready(scene, 4)?;
+    let greeting = "get configmap greeting -o jsonpath='{.data.text}'";
+    let text = cluster.kubectl(greeting)?;
+    ensure!(text == "hello", "the chart's object says `{text}`");
+    ssh.run("sudo kubectl delete addon greeting --wait=false")?;
+    scene.wait_status("the Addon is gone", Duration::from_mins(3), |status| {
+        (status.addons.len() == 3).then_some(())
+    })?;
+    ensure!(
+        cluster.kubectl(greeting).is_err(),
+        "the object is there without its addon"
+    );
+    Ok(())
+}
+
+/// As a person at a desk does, whose tunnel leads to the box.
+fn push(page: &str, file: &Path, more: &[&str]) -> Result<()> {
+    let file = file.to_str().context("the path is not text")?;
+    let arguments = ["firstlight", "push", "--box", page, file];
+    Cli::try_parse_from(arguments.iter().chain(more))?
+        .run()
+        .map(drop)
+}
