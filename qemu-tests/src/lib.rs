@@ -2,7 +2,7 @@
 //! page's API, log in with SSH. No internals of the agent.
 //!
 //! `tests/stories.rs` holds the stories; this library is what they are told with: [`site`] makes image and key,
-//! [`scene`] runs the machines and waits, [`ssh`] logs in, [`cluster`] and [`registry`] are a cluster's user, [`figures`]
+//! [`scene`] runs the machines and waits, [`ssh`] logs in, [`cluster`] and [`registry`] are a cluster's user, [`store`] the box's, [`figures`]
 //! keeps what was measured.
 //! To add a story: a function in `tests/stories/`, a line in the list of `tests/stories.rs`.
 
@@ -12,3 +12,4 @@ pub mod registry;
 pub mod scene;
 pub mod site;
 pub mod ssh;
+pub mod store;

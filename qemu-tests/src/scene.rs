@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -185,6 +185,11 @@ impl<'a> Scene<'a> {
             std::thread::sleep(LOOK);
         }
         Ok(())
+    }
+
+    /// Of the stick under test.
+    pub fn image(&self) -> &Path {
+        &self.site.image
     }
 
     pub fn box_ssh(&self) -> Ssh {

@@ -12,6 +12,8 @@ mod control_planes;
 mod everyday;
 #[path = "stories/power_cut.rs"]
 mod power_cut;
+#[path = "stories/uploaded_disk.rs"]
+mod uploaded_disk;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -35,7 +37,7 @@ impl Story {
     }
 }
 
-const STORIES: [Story; 6] = [
+const STORIES: [Story; 7] = [
     Story {
         name: "BIOS box installs a UEFI server, leaves a server with data alone, and knows both after a reboot",
         site: Purpose::Plain,
@@ -71,6 +73,12 @@ const STORIES: [Story; 6] = [
         site: Purpose::Addons,
         asked: true,
         tell: addons::tell,
+    },
+    Story {
+        name: "A server is installed from a disk that somebody pushed, by its name",
+        site: Purpose::Plain,
+        asked: true,
+        tell: uploaded_disk::tell,
     },
 ];
 

@@ -6,20 +6,18 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::Parser as _;
 use firstlight_api::addon::AddonState;
-use imagebuilder::cli::Cli;
 use imagebuilder::vm::Firmware;
 use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
 use qemu_tests::registry;
 use qemu_tests::scene::Scene;
 use qemu_tests::site::NAME;
+use qemu_tests::store;
 use serde_json::{Value, json};
 
 /// Any image will do whose program stays.
 const STAYS: &str = "registry.firstlight.internal/kubernetes/pause";
 const PUSHED: (&str, &str) = ("apps/pushed", "1");
-const PAGE_PORT: u16 = 80;
 /// Of the second interface.
 const SUBNET: &str = "10.99.7.";
 
@@ -169,11 +167,9 @@ fn what_people_push_is_used(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<
         .context("starting tar")?;
     ensure!(tar.success(), "tar: {tar}");
 
-    let tunnel = scene.box_ssh().tunnel(PAGE_PORT)?;
-    let page = format!("http://{}", tunnel.address);
     let (name, tag) = PUSHED;
-    push(&page, &archive, &["--name", name, "--version", tag])?;
-    push(&page, &packed, &[])?;
+    store::push(scene, &archive, &["--name", name, "--version", tag])?;
+    store::push(scene, &packed, &[])?;
     scene.tell("an image and a chart were pushed");
     cluster.run_web(scene, &format!("{name}:{tag}"), 2)?;
 
@@ -199,13 +195,4 @@ fn what_people_push_is_used(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<
         "the object is there without its addon"
     );
     Ok(())
-}
-
-/// As a person at a desk does, whose tunnel leads to the box.
-fn push(page: &str, file: &Path, more: &[&str]) -> Result<()> {
-    let file = file.to_str().context("the path is not text")?;
-    let arguments = ["firstlight", "push", "--box", page, file];
-    Cli::try_parse_from(arguments.iter().chain(more))?
-        .run()
-        .map(drop)
 }

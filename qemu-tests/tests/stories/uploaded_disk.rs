@@ -1,0 +1,106 @@
+//! Somebody pushes a disk of their own, in QCOW2; a `BareMetalHost` names it, and its server starts from it.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use firstlight_api::status::HostState;
+use imagebuilder::disk::gpt;
+use imagebuilder::vm::Firmware;
+use imagebuilder::vm::lab::{BoxSpec, ServerSpec};
+use imagebuilder::vm::wire::format_mac;
+use qemu_tests::scene::{Scene, host_in};
+use qemu_tests::store;
+use serde_json::json;
+
+const HOST: &str = "own-disk";
+const NAME: &str = "own";
+const VERSION: &str = "1.0";
+/// A file that is in no other image.
+const MARK: &str = "made-by-the-test";
+
+pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
+    let server = ServerSpec::blank(2, Firmware::Uefi);
+    let mac = format_mac(server.mac());
+    let disk = make_disk(scene)?;
+
+    scene.switch_box_on(BoxSpec::default())?;
+    scene.wait_status("the box is ready", Duration::from_mins(4), |status| {
+        status.ready.then_some(())
+    })?;
+    store::push(scene, &disk, &["--name", NAME, "--version", VERSION])?;
+    scene.tell("the disk is in the store");
+    let ssh = scene.box_ssh();
+    let host = json!({
+        "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+        "metadata": {"name": HOST, "namespace": "default"},
+        "spec": {"bootMACAddress": mac, "online": true, "image": {"url": format!("{NAME}:{VERSION}")}},
+    });
+    ssh.run(&format!("sudo kubectl apply -f - <<'EOF'\n{host}\nEOF"))?;
+
+    scene.switch_server_on(&server)?;
+    scene.wait_status(
+        "the server runs its own system",
+        Duration::from_mins(6),
+        |status| host_in(status, &mac, HostState::Running),
+    )?;
+    let system = scene.host_ssh(&mac)?;
+    scene.wait(
+        "a login on the server, from the pushed disk",
+        Duration::from_mins(1),
+        |_| Ok(system.run(&format!("test -e /{MARK}")).ok()),
+    )?;
+    let artifacts = &scene.status().artifacts;
+    ensure!(
+        artifacts
+            .iter()
+            .any(|artifact| artifact.used_by.iter().any(|user| user.contains(HOST))),
+        "the store does not say who uses the disk: {artifacts:#?}"
+    );
+    scene.nothing_leaked()
+}
+
+/// The stick's own node image with one more file.
+fn make_disk(scene: &Scene<'_>) -> Result<PathBuf> {
+    let folder = scene.lab.dir().join("own");
+    let image = scene.image().to_str().context("the path is not text")?;
+    let payload = folder.join("payload");
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    let to = payload.to_str().context("the path is not text")?;
+    store::firstlight(&["unpack", "--layer", "payload", image, to])?;
+    let raw = folder.join("own.raw");
+    let packed = File::open(payload.join("usr/share/firstlight/images/node.raw.zst"))
+        .context("opening the node image")?;
+    zstd::stream::copy_decode(packed, File::create(&raw)?).context("unpacking the node image")?;
+
+    let root = gpt::load_table(&raw)?.partition("root")?.offset();
+    program(
+        "debugfs",
+        &[
+            "-w",
+            "-R",
+            &format!("write /dev/null {MARK}"),
+            &format!("{}?offset={root}", raw.display()),
+        ],
+    )?;
+    let disk = folder.join("own.qcow2");
+    let [from, to] = [&raw, &disk].map(|path| path.display().to_string());
+    program("qemu-img", &["convert", "-O", "qcow2", &from, &to])?;
+    fs::remove_file(&raw).context("removing the raw disk")?;
+    Ok(disk)
+}
+
+fn program(name: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(name)
+        .args(arguments)
+        .output()
+        .with_context(|| format!("starting {name}"))?;
+    ensure!(
+        output.status.success(),
+        "{name} {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}
