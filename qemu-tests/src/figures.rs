@@ -209,9 +209,15 @@ pub const PAYLOAD_APT_INDEX: Figure = seconds(
     None,
     Some(5.0),
 );
+pub const PAYLOAD_ADDONS: Figure = megabytes(
+    "payload-addons",
+    "stick: grows by its addons",
+    None,
+    Some(150.0),
+);
 
 /// Every figure, in the order of the table.
-pub const ALL: [Figure; 30] = [
+pub const ALL: [Figure; 31] = [
     BUILD_COLD,
     BUILD_UNCHANGED,
     BUILD_AGENT,
@@ -242,6 +248,7 @@ pub const ALL: [Figure; 30] = [
     PAYLOAD_UPLOAD_RATIO,
     PAYLOAD_MEMORY,
     PAYLOAD_APT_INDEX,
+    PAYLOAD_ADDONS,
 ];
 
 impl Figure {
