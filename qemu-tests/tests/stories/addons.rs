@@ -1,13 +1,16 @@
-//! Addons from the stick with nothing typed, each used as its users do; then an image and a chart that somebody pushes.
+//! Addons from the stick with nothing typed, each used as its users do; then an image, a chart
+//! and packages that somebody pushes.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use firstlight_api::addon::AddonState;
 use imagebuilder::vm::Firmware;
+use imagebuilder::vm::lab::ServerSpec;
+use imagebuilder::vm::wire::format_mac;
 use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
 use qemu_tests::registry;
 use qemu_tests::scene::Scene;
@@ -18,6 +21,7 @@ use serde_json::{Value, json};
 /// Any image will do whose program stays.
 const STAYS: &str = "registry.firstlight.internal/kubernetes/pause";
 const PUSHED: (&str, &str) = ("apps/pushed", "1");
+const PACKAGE: &str = "site-tool";
 /// Of the second interface.
 const SUBNET: &str = "10.99.7.";
 
@@ -34,6 +38,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     a_pod_has_a_second_interface(scene, &cluster)?;
     a_pod_finds_a_feature(scene, &cluster)?;
     what_people_push_is_used(scene, &cluster)?;
+    packages_follow(scene, &servers)?;
     scene.nothing_leaked()
 }
 
@@ -195,4 +200,58 @@ fn what_people_push_is_used(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<
         "the object is there without its addon"
     );
     Ok(())
+}
+
+/// A package on both servers, then another version of it.
+fn packages_follow(scene: &mut Scene<'_>, servers: &[ServerSpec]) -> Result<()> {
+    for version in ["1.0", "1.1"] {
+        let package = make_package(scene, version)?;
+        store::push(scene, &package, &[])?;
+        let wish = json!({
+            "apiVersion": "firstlight.internal/v1alpha1", "kind": "Software",
+            "metadata": {"name": PACKAGE, "namespace": "default"},
+            "spec": {"selector": {}, "packages": [{"name": PACKAGE, "version": version}]},
+        });
+        let ssh = scene.box_ssh();
+        ssh.run(&format!("sudo kubectl apply -f - <<'EOF'\n{wish}\nEOF"))?;
+        let what = format!("{PACKAGE} {version} is on both servers");
+        scene.wait(&what, Duration::from_mins(4), |_| {
+            let ready = format!(
+                "sudo kubectl wait --for=condition=PackagesReady software/{PACKAGE} --timeout=1m"
+            );
+            Ok(ssh.run(&ready).ok())
+        })?;
+        for server in servers {
+            // Asked of the server, not of the box.
+            let have = scene
+                .host_ssh(&format_mac(server.mac()))?
+                .run(&format!("dpkg-query -W -f '${{Version}}' {PACKAGE}"))?;
+            ensure!(
+                have == version,
+                "{} has {PACKAGE} {have}, not {version}",
+                server.name()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn make_package(scene: &Scene<'_>, version: &str) -> Result<PathBuf> {
+    let folder = scene.lab.dir().join(format!("{PACKAGE}-{version}"));
+    fs::create_dir_all(folder.join("DEBIAN"))?;
+    fs::write(
+        folder.join("DEBIAN/control"),
+        format!(
+            "Package: {PACKAGE}\nVersion: {version}\nArchitecture: all\nMaintainer: The site <site@example.org>\n\
+             Description: made for a test\n"
+        ),
+    )?;
+    let file = scene.lab.dir().join(format!("{PACKAGE}_{version}_all.deb"));
+    let built = Command::new("dpkg-deb")
+        .args(["--root-owner-group", "--build"])
+        .args([&folder, &file])
+        .output()
+        .context("starting dpkg-deb")?;
+    ensure!(built.status.success(), "dpkg-deb: {built:?}");
+    Ok(file)
 }
