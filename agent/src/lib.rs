@@ -25,6 +25,7 @@ mod pieces;
 pub mod pki;
 pub mod registry_files;
 pub mod site_file;
+pub mod ssh;
 pub mod state;
 pub mod status;
 pub mod store;

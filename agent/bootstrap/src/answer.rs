@@ -36,9 +36,19 @@ pub struct Data {
     /// `network_data.json` as `OpenStack` defines it; `null` for what is on the config drive.
     #[serde(default)]
     pub network_data: Option<Value>,
+    /// What this server shows as its own over SSH; without one it makes its own.
+    #[serde(default)]
+    pub host_key: Option<HostKey>,
 }
 
-/// User data holds keys of the cluster.
+/// An Ed25519 pair as `ssh-keygen` writes it.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+pub struct HostKey {
+    pub private: String,
+    pub public: String,
+}
+
+/// User data holds keys of the cluster, and the host key is one.
 impl fmt::Debug for Data {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Data")
@@ -113,8 +123,13 @@ mod tests {
             user_data: "#cloud-config\n".to_owned(),
             meta_data: meta_data.as_object().unwrap().clone(),
             network_data: None,
+            host_key: Some(HostKey {
+                private: "PRIVATE".to_owned(),
+                public: "ssh-ed25519 A".to_owned(),
+            }),
         };
-        let sent = json!({"action": "bootstrap", "userData": "#cloud-config\n", "metaData": meta_data, "networkData": null});
+        let sent = json!({"action": "bootstrap", "userData": "#cloud-config\n", "metaData": meta_data, "networkData": null,
+            "hostKey": {"private": "PRIVATE", "public": "ssh-ed25519 A"}});
         let wait = |seconds| Answer::Wait(Duration::from_secs(seconds));
         let cases = [
             (202, json!({"action": "wait", "seconds": 7}), wait(7)),
@@ -162,11 +177,15 @@ mod tests {
     }
 
     #[test]
-    fn no_log_line_can_hold_user_data() {
+    fn no_log_line_can_hold_user_data_or_the_host_key() {
         let data = Data {
             user_data: "PRIVATE KEY".to_owned(),
             meta_data: Map::new(),
             network_data: None,
+            host_key: Some(HostKey {
+                private: "PRIVATE KEY".to_owned(),
+                public: String::new(),
+            }),
         };
         assert!(!format!("{data:?}").contains("PRIVATE"));
     }

@@ -3,11 +3,12 @@
 //! A server is installed before anybody knows what it will become. Its config drive then carries an invitation
 //! ([`invitation`]) instead of user data: where to ask, a token, and the CA to trust. This program asks ([`link`],
 //! [`answer`]), puts what it gets where cloud-init looks for a config drive ([`seed`]), confirms that it is durable, and
-//! ends; cloud-init goes on as on any other machine. Decisions are in [`plan`], everything that touches the machine in
+//! ends; cloud-init goes on as on any other machine. [`access`] makes the box's own login. Decisions are in [`plan`], everything that touches the machine in
 //! [`machine`]. Without an invitation it ends at once.
 //!
 //! Must not: run anything that it was sent, or end before cloud-init may start.
 
+pub mod access;
 pub mod answer;
 pub mod drive;
 pub mod files;

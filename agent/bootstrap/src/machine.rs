@@ -59,6 +59,11 @@ impl Machine for ThisMachine {
 /// Returns while the machine is still going down.
 pub fn restart_from_network(mac: [u8; 6]) -> Result<()> {
     prefer_network(mac);
+    restart()
+}
+
+/// From wherever the firmware starts by itself. Returns while the machine is still going down.
+pub fn restart() -> Result<()> {
     let status = Command::new("systemctl")
         .args(["reboot", "--no-block"])
         .status()

@@ -1,17 +1,19 @@
 //! `firstlight-bootstrap`: see the library. Started by firstlight-bootstrap.service, before cloud-init.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use firstlight_bootstrap::drive::{find_drive, load_drive, settle_devices};
+use firstlight_bootstrap::access::{self, parse_access};
+use firstlight_bootstrap::drive::{Drive, find_drive, load_drive, settle_devices};
 use firstlight_bootstrap::files::write_files;
 use firstlight_bootstrap::follow::follow;
 use firstlight_bootstrap::invitation::parse_invitation;
 use firstlight_bootstrap::link::Link;
-use firstlight_bootstrap::machine::{ThisMachine, restart_from_network};
+use firstlight_bootstrap::machine::{self, ThisMachine, restart_from_network};
 use firstlight_bootstrap::plan::Held;
 use firstlight_bootstrap::seed::Seed;
 use firstlight_bootstrap::trust::plan_trust;
@@ -31,11 +33,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => {}
-        ["restart", mac] => return restart(mac),
+        ["restart"] => return restart(None),
+        ["restart", mac] => return restart(Some(mac)),
         _ => {
             tracing::error!(
-                "usage: firstlight-bootstrap (by its service), or firstlight-bootstrap restart MAC: restarts this server from \
-                 the network, by the NIC of that MAC"
+                "usage: firstlight-bootstrap (by its service), or firstlight-bootstrap restart [MAC]: restarts this server, \
+                 with MAC from the network, by that NIC"
             );
             return ExitCode::from(2);
         }
@@ -48,12 +51,21 @@ fn main() -> ExitCode {
 }
 
 /// The box's order, over SSH.
-fn restart(mac: &str) -> ExitCode {
-    let Some(mac) = parse_mac(mac) else {
-        tracing::error!("`{mac}` is no MAC address, such as 52:54:00:12:34:56");
+fn restart(mac: Option<&str>) -> ExitCode {
+    let nic = mac.map(parse_mac);
+    if nic == Some(None) {
+        tracing::error!(
+            "`{}` is no MAC address, such as 52:54:00:12:34:56",
+            mac.unwrap_or_default()
+        );
         return ExitCode::from(2);
-    };
-    match restart_from_network(mac) {
+    }
+    // The network may go before the box has heard how this ended.
+    drop(writeln!(std::io::stdout(), "restarting"));
+    match nic
+        .flatten()
+        .map_or_else(machine::restart, restart_from_network)
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -67,6 +79,7 @@ fn run(root: &Path) -> Result<()> {
         return Ok(());
     };
     let drive = load_drive(&device)?;
+    let_the_box_in(root, &drive);
     let Some(invitation) = parse_invitation(&drive.meta_data)? else {
         return Ok(());
     };
@@ -85,4 +98,16 @@ fn run(root: &Path) -> Result<()> {
     follow(&mut link, &mut ThisMachine { mac: nic.mac }, &seed, &drive)?;
     // systemd-networkd starts from nothing.
     Ok(clear_address(&nic.name)?)
+}
+
+/// Without it a person has to do what the box would; without bootstrap data there is no server. So it holds nothing up.
+fn let_the_box_in(root: &Path, drive: &Drive) {
+    let done = match parse_access(&drive.meta_data) {
+        Ok(None) => return,
+        Ok(Some(access)) => access::apply(root, &access),
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = done {
+        tracing::error!("the box cannot log in here: {error:#}");
+    }
 }

@@ -81,6 +81,7 @@ mod tests {
             user_data: "x".to_owned(),
             meta_data: meta_data.as_object().unwrap().clone(),
             network_data: None,
+            host_key: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Bootstrap data on this disk, as a config drive that cloud-init finds before it looks at devices: the same files, the
-//! same keys of the metadata, and the same instance at every later boot.
+//! same keys of the metadata, and the same instance at every later boot. The host key is no part of it: cloud-init would keep a
+//! copy.
 
 use std::fs;
 use std::io;
@@ -16,6 +17,8 @@ use crate::plan::Held;
 
 /// cloud-init's source `ConfigDrive` looks here first.
 const FOLDER: &str = "var/lib/cloud/seed/config_drive";
+/// Named in overlays/node/etc/ssh.
+const HOST_KEY: &str = "etc/ssh/ssh_host_ed25519_key";
 const LATEST: &str = "openstack/latest";
 /// SHA-256 of the user data whose receipt the box has confirmed.
 const CONFIRMED: &str = "var/lib/firstlight/bootstrap/confirmed";
@@ -48,14 +51,26 @@ impl Seed {
         })
     }
 
-    /// Returns once everything is durable.
+    /// Returns once everything is durable. The seed comes last: it is what says that all of it is here.
     pub fn store(&self, data: &Data, drive: &Drive) -> Result<()> {
+        write_files(&self.root, &plan_host_key(data))?;
         write_folder(&self.root.join(FOLDER), &plan_seed(data, drive))
     }
 
     pub fn confirm(&self, digest: &str) -> Result<()> {
         write_files(&self.root, &[NewFile::new(CONFIRMED, 0o600, digest)])
     }
+}
+
+/// cloud-init makes keys only where there are none.
+pub fn plan_host_key(data: &Data) -> Vec<NewFile> {
+    let Some(key) = &data.host_key else {
+        return vec![];
+    };
+    vec![
+        NewFile::new(HOST_KEY, 0o600, &key.private),
+        NewFile::new(format!("{HOST_KEY}.pub"), 0o644, &key.public),
+    ]
 }
 
 /// Files of the seed: what was sent, over what the config drive says.
@@ -103,6 +118,7 @@ mod tests {
             user_data: "#cloud-config\n".to_owned(),
             meta_data: meta_data.as_object().unwrap().clone(),
             network_data,
+            host_key: None,
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::io::{BufReader, Write as _};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -145,7 +146,7 @@ fn run(the_box: &TheBox, disk: &Path) -> Deeds {
     deeds
 }
 
-const SENT: &str = r##"{"action":"bootstrap","userData":"#cloud-config\n","metaData":{"uuid":"u","providerid":"ns/bmh/m"},"networkData":null}"##;
+const SENT: &str = r##"{"action":"bootstrap","userData":"#cloud-config\n","metaData":{"uuid":"u","providerid":"ns/bmh/m"},"networkData":null,"hostKey":{"private":"PRIVATE\n","public":"ssh-ed25519 A\n"}}"##;
 const RECEIVED: &str =
     r#"{"received":"88c95955b024402aa9572b663f7eeb134f01343bb92af27b50e97e72b22c565f"}"#;
 const WAIT: &str = r#"{"action":"wait","seconds":3}"#;
@@ -182,6 +183,19 @@ fn a_server_waits_takes_its_data_and_confirms_it() {
     );
     let meta_data = std::fs::read_to_string(latest.join("meta_data.json")).unwrap();
     assert!(meta_data.contains("ns/bmh/m") && !meta_data.contains("firstlight"));
+    let key = disk.path().join("etc/ssh/ssh_host_ed25519_key");
+    assert_eq!(std::fs::read_to_string(&key).unwrap(), "PRIVATE\n");
+    let mode = std::fs::metadata(&key).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let public = std::fs::read_to_string(key.with_extension("pub")).unwrap();
+    assert_eq!(public, "ssh-ed25519 A\n");
+    for file in std::fs::read_dir(latest).unwrap() {
+        let content = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        assert!(
+            !content.contains("PRIVATE"),
+            "cloud-init does not get to know it"
+        );
+    }
 }
 
 #[test]

@@ -89,13 +89,13 @@ fn keepalived(endpoint: Ipv4Addr) -> String {
     )
 }
 
-/// The operator's login, which is the box's too: it asks a system over SSH to start from the network.
+/// The operator's login. The box has a user of its own, which no user data has to name.
 pub fn users(site: &SiteConfig) -> Value {
     let keys = site
         .ssh_keys
         .iter()
         .map(firstlight_api::site::SshKey::as_str);
-    let keys: Vec<&str> = keys.chain(["{{ ds.meta_data.box_ssh_key }}"]).collect();
+    let keys: Vec<&str> = keys.collect();
     json!([{
         "name": "admin",
         "gecos": "Site operator",

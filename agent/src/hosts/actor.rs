@@ -24,17 +24,17 @@ use super::{
     ledger::{Ledger, Ledgers},
     object,
     objects::{self, Desired},
-    plan::{Action, EXTRA_MAC, Towards},
+    plan::{Action, EXTRA_MAC},
     policy,
     poll::{self, IronicEnd, Look},
     record::{Record, Records, Site, site_mac},
-    ssh::{self, Keys},
     store::HostStore,
     wish::Destiny,
 };
 use crate::{
     clock,
     fleet::{self, Input, View},
+    ssh::{self, Keys, Towards},
     store::{ServedImage, Store as Artifacts},
 };
 

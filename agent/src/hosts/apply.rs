@@ -26,9 +26,9 @@ use super::{
     drive::{DriveSpec, config_drive},
     image::instance_info,
     plan::{Action, EXTRA_ATTEMPT, EXTRA_DISKS, EXTRA_MAC},
-    ssh::Keys,
     wish::{Data, Install},
 };
+use crate::ssh::{Keys, Pin};
 
 /// For a ramdisk to take a connection; its kernel does that, however busy it is.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
@@ -275,13 +275,19 @@ async fn drive(task: &Task, node: &str, data: &Data) -> Result<ConfigDrive, Acti
             next: "the box tries again; if it stays, restart the box".to_owned(),
         })
     };
-    let own = task.keys.prepare(task.mac).await;
+    // An image that does not ask for its data has no safe way to a host key.
+    let pin = match data {
+        Data::Endpoint => Pin::Made,
+        Data::Site | Data::Drive => Pin::FirstSight,
+    };
+    let own = task.keys.prepare(task.mac, pin).await;
     let own = own.map_err(|error| other(format!("no SSH key could be made for it: {error:#}")))?;
     let site = || {
         config_drive(&DriveSpec {
             name: &task.name,
             mac: task.mac,
-            ssh_keys: &[&task.ssh_keys[..], std::slice::from_ref(&own)].concat(),
+            ssh_keys: &task.ssh_keys,
+            box_key: Some(&own),
         })
     };
     match data {
@@ -297,8 +303,10 @@ async fn drive(task: &Task, node: &str, data: &Data) -> Result<ConfigDrive, Acti
                 name: &task.name,
                 mac: task.mac,
                 object: task.object.as_ref(),
-                ssh_keys: &task.ssh_keys,
+                // Nobody makes a user for the box there.
+                ssh_keys: &[&task.ssh_keys[..], std::slice::from_ref(&own)].concat(),
                 box_key: Some(&own),
+                host_key: None,
             };
             let secrets = read(task).await?;
             let data = bootstrap::data(&subject, &secrets).map_err(ActionError::Other)?;

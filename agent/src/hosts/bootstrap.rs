@@ -22,6 +22,7 @@ use super::{
     plan::{Plan, Restart},
     store::{HostStore, Secret},
 };
+use crate::ssh::HostKey;
 
 /// Between two questions of a system that waits.
 pub const PAUSE: u32 = 5;
@@ -32,6 +33,8 @@ pub struct BootstrapData {
     pub user_data: String,
     pub meta_data: Value,
     pub network_data: Value,
+    /// Of the host itself; only by TLS.
+    pub host_key: Option<HostKey>,
 }
 
 impl std::fmt::Debug for BootstrapData {
@@ -162,10 +165,11 @@ pub struct Subject<'a> {
     pub name: &'a str,
     pub mac: MacAddr,
     pub object: Option<&'a BareMetalHost>,
-    /// Of the operator.
+    /// Of the operator; of the box too, where it has no user of its own.
     pub ssh_keys: &'a [SshKey],
     /// Of the box, for this host.
     pub box_key: Option<&'a SshKey>,
+    pub host_key: Option<HostKey>,
 }
 
 /// Without user data of its own it gets what every host of the site gets: the operator's login.
@@ -173,11 +177,8 @@ pub fn data(subject: &Subject, secrets: &Secrets) -> Result<BootstrapData, Probl
     let site = config_drive(&DriveSpec {
         name: subject.name,
         mac: subject.mac,
-        ssh_keys: &[
-            subject.ssh_keys,
-            subject.box_key.map_or(&[], std::slice::from_ref),
-        ]
-        .concat(),
+        ssh_keys: subject.ssh_keys,
+        box_key: subject.box_key,
     });
     let mut meta_data = site.meta_data;
     let uid = subject.object.map(|object| object.metadata.uid.clone());
@@ -185,9 +186,9 @@ pub fn data(subject: &Subject, secrets: &Secrets) -> Result<BootstrapData, Probl
     meta_data["metal3-namespace"] = json!(NAMESPACE);
     meta_data["metal3-name"] = json!(subject.name);
     meta_data["local_hostname"] = json!(subject.name);
-    // NoCloud spells it with a dash, OpenStack with an underscore.
-    // cloud-init gives the others to its own first user only, and user data may name users of its own.
+    // For user data that was written when the box had no user of its own.
     meta_data["box_ssh_key"] = json!(subject.box_key.map_or("", SshKey::as_str));
+    // NoCloud spells it with a dash, OpenStack with an underscore.
     meta_data["public-keys"] = meta_data["public_keys"].clone();
     if let Some(own) = parsed(secrets.meta.as_ref(), "metaData")? {
         for (key, value) in own.as_object().into_iter().flatten() {
@@ -198,6 +199,7 @@ pub fn data(subject: &Subject, secrets: &Secrets) -> Result<BootstrapData, Probl
         user_data: text(secrets.user.as_ref(), "userData")?.unwrap_or(site.user_data),
         meta_data,
         network_data: parsed(secrets.network.as_ref(), "networkData")?.unwrap_or(site.network_data),
+        host_key: subject.host_key.clone(),
     })
 }
 

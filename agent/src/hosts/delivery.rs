@@ -11,9 +11,11 @@ use super::{
     bootstrap::{self, BootstrapData, Next, Reading, Secrets, Subject},
     ledger::Ledgers,
     record::Record,
+};
+use crate::{
+    fleet::{Answer, Ask, Question},
     ssh::Keys,
 };
-use crate::fleet::{Answer, Ask, Question};
 
 /// What a delivery is made of, owned: it runs in a task of its own.
 pub struct Delivery {
@@ -128,12 +130,16 @@ impl Delivery {
             Some(host) => self.read(host).await?,
             None => Secrets::default(),
         };
+        let host_key = self.keys.host_key(self.mac).await;
+        // An older box installed it, whose image makes no user for the box.
+        let old = box_key.clone().filter(|_| host_key.is_none());
         let subject = Subject {
             name: &self.name,
             mac: self.mac,
             object: self.object.as_ref(),
-            ssh_keys: &self.ssh_keys,
+            ssh_keys: &[&self.ssh_keys[..], old.as_slice()].concat(),
             box_key: box_key.as_ref(),
+            host_key,
         };
         bootstrap::data(&subject, &secrets)
     }

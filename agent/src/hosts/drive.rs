@@ -5,13 +5,18 @@ use firstlight_ironic::ConfigDrive;
 use firstlight_netboot::MacAddr;
 use serde_json::json;
 
+use crate::ssh;
+
 /// Everything a host learns at its first boot. No secret is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveSpec<'a> {
     pub name: &'a str,
     /// The NIC with the site's network; the DHCP server gives it its planned address.
     pub mac: MacAddr,
+    /// Whose login is `admin`.
     pub ssh_keys: &'a [SshKey],
+    /// Of the box, for this host: `firstlight-bootstrap` makes its user, with or without user data.
+    pub box_key: Option<&'a SshKey>,
 }
 
 /// Metadata as `OpenStack` defines it, user data as cloud-config, network data as `network_data.json`.
@@ -36,13 +41,21 @@ pub fn config_drive(spec: &DriveSpec) -> ConfigDrive {
             "ssh_authorized_keys": keys,
         }],
     });
+    let mut meta_data = json!({
+        "name": spec.name,
+        "hostname": spec.name,
+        "local-hostname": spec.name,
+        "public_keys": named,
+    });
+    if let Some(key) = spec.box_key {
+        meta_data["firstlight_access"] = json!({
+            "user": ssh::user(spec.mac),
+            "mac": spec.mac.to_string(),
+            "key": key.as_str(),
+        });
+    }
     ConfigDrive {
-        meta_data: json!({
-            "name": spec.name,
-            "hostname": spec.name,
-            "local-hostname": spec.name,
-            "public_keys": named,
-        }),
+        meta_data,
         // JSON is YAML, and needs no thought about what a key's comment may contain.
         user_data: format!("#cloud-config\n{cloud_config:#}\n"),
         network_data: json!({
@@ -64,10 +77,15 @@ mod tests {
             "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0iVdvSbJ4m7y7C5jzUVzQ9c0GvYqFo0x9r6b5mN3pZ me: \"home\" #1",
         )
         .unwrap()];
+        let own = SshKey::parse(
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1pLbFSTpHvJ0hSWRnUGMvKxQ2g1YMxPvvqj5vJXc0f firstlight-box",
+        )
+        .unwrap();
         let spec = DriveSpec {
             name: "n1",
             mac: "52:54:00:00:00:01".parse().unwrap(),
             ssh_keys: &keys,
+            box_key: Some(&own),
         };
         let drive = config_drive(&spec);
         assert_eq!(drive.meta_data["local-hostname"], "n1");
@@ -82,6 +100,15 @@ mod tests {
         assert_eq!(
             parsed["users"][0]["ssh_authorized_keys"][0],
             keys[0].as_str()
+        );
+        let access = &drive.meta_data["firstlight_access"];
+        assert_eq!(
+            *access,
+            json!({"user": "box-525400000001", "mac": "52:54:00:00:00:01", "key": own.as_str()})
+        );
+        assert!(
+            !drive.user_data.contains(own.as_str()),
+            "the box is not the operator"
         );
         assert_eq!(
             (&parsed["hostname"], &parsed["users"][0]["name"]),

@@ -26,7 +26,6 @@ mod plan;
 mod policy;
 mod poll;
 mod record;
-mod ssh;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -45,18 +44,16 @@ use crate::{
     ironic_files::{self, IronicAccess},
     paths::Paths,
     pki::Pki,
+    ssh::{self, Keys},
     status::{StatusSender, Update},
 };
 use actor::{Inputs, Pace, Settings};
 use kube_store::KubeStore;
 use ledger::Ledgers;
 use poll::IronicEnd;
-use ssh::Keys;
 
 pub use bootstrap::BootstrapData;
 pub use wish::Destiny;
-
-const SSH_PORT: u16 = 22;
 
 /// For one request to Ironic, which goes on with it when nobody waits any more. An emulated box takes a minute for some.
 const IRONIC_TIMEOUT: Duration = Duration::from_mins(4);
@@ -90,7 +87,7 @@ pub async fn run(
             site,
             image: image::load(&paths.images()),
             ledgers: Ledgers::new(paths.host_ledgers()),
-            keys: Keys::new(paths.host_keys(), SSH_PORT),
+            keys: Keys::new(paths.host_keys(), ssh::PORT),
             pace: Pace::default(),
         };
         let ironic = watch::Sender::new(None);

@@ -28,6 +28,7 @@ use super::{
     ledger::Ledger,
     wish::{Data, Install, Wanted, Wish, same_digest},
 };
+use crate::ssh::Towards;
 
 /// Deployments, inspections and cleanings of one host before a person is asked.
 pub const MOST_ATTEMPTS: u64 = 3;
@@ -127,12 +128,6 @@ pub enum Restart {
     Ssh(Towards),
     /// Nobody: it has taken the order.
     Taken,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Towards {
-    Network,
-    Disk,
 }
 
 #[derive(Clone, Debug, PartialEq)]

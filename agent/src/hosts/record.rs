@@ -19,10 +19,10 @@ use firstlight_netboot::{BootTarget, MacAddr};
 use super::{
     image::NodeImage,
     ledger::{Deployment, Ledger, Ledgers},
-    plan::{Action, Ironic, Knocks, Observed, Plan, Restart, Towards},
+    plan::{Action, Ironic, Knocks, Observed, Plan, Restart},
     wish::{self, Data, Destiny, Source, Wanted},
 };
-use crate::store::ServedImage;
+use crate::{ssh::Towards, store::ServedImage};
 
 /// Uptime with what arrived then.
 type Seen<T> = (T, Duration);

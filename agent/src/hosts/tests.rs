@@ -29,11 +29,13 @@ use super::{
     image::NodeImage,
     ledger::Ledgers,
     poll::IronicEnd,
-    ssh::Keys,
     store::{Amendment, HostStore, Secret},
     wish::Destiny,
 };
-use crate::fleet::{self, Fleet, Input};
+use crate::{
+    fleet::{self, Fleet, Input},
+    ssh::Keys,
+};
 
 const MAC: &str = "52:54:00:00:00:01";
 

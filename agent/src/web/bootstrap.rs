@@ -290,6 +290,10 @@ fn render(answer: Answer) -> Response<Body> {
                 "userData": data.user_data,
                 "metaData": data.meta_data,
                 "networkData": data.network_data,
+                "hostKey": data.host_key.map(|key| json!({
+                    "private": key.private,
+                    "public": key.public,
+                })),
             }),
         ),
         Answer::Confirmed => say(StatusCode::OK, json!({"action": "done"})),

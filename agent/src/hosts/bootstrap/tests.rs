@@ -17,6 +17,7 @@ fn of(secrets: &Secrets) -> Result<BootstrapData, Problem> {
         object: None,
         ssh_keys: &[],
         box_key: None,
+        host_key: None,
     };
     data(&subject, secrets)
 }
@@ -84,20 +85,29 @@ fn a_token_is_256_bits_and_only_its_digest_is_kept() {
 }
 
 #[test]
-fn the_box_key_is_among_the_logins_and_for_user_data_by_its_name() {
+fn the_box_has_a_user_of_its_own_and_is_nobody_elses() {
     let key = SshKey::parse(
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0iVdvSbJ4m7y7C5jzUVzQ9c0GvYqFo0x9r6b5mN3pZ firstlight-box",
     )
     .unwrap();
+    let host_key = HostKey {
+        private: "hunter2".into(),
+        public: "ssh-ed25519 A".into(),
+    };
     let subject = Subject {
         name: "n1",
         mac: "52:54:00:00:00:01".parse().unwrap(),
         object: None,
         ssh_keys: &[],
         box_key: Some(&key),
+        host_key: Some(host_key.clone()),
     };
     let given = data(&subject, &Secrets::default()).unwrap();
+    assert_eq!(given.meta_data["firstlight_access"]["key"], key.as_str());
     assert_eq!(given.meta_data["box_ssh_key"], key.as_str());
-    assert_eq!(given.meta_data["public-keys"]["key-0"], key.as_str());
-    assert!(given.user_data.contains(key.as_str()));
+    assert_eq!(given.meta_data["public-keys"], json!({}));
+    assert!(!given.user_data.contains(key.as_str()));
+    assert!(!given.meta_data.to_string().contains("hunter2"));
+    assert_eq!(given.host_key, Some(host_key));
+    assert!(!format!("{given:?}{subject:?}").contains("hunter2"));
 }

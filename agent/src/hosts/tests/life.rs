@@ -4,7 +4,10 @@ use firstlight_api::bmh::{Image, ObjectReference, SecretReference};
 use sha2::{Digest, Sha256};
 
 use super::*;
-use crate::fleet::{Answer, Ask};
+use crate::{
+    fleet::{Answer, Ask},
+    hosts::BootstrapData,
+};
 
 /// A server with its own idea of what is on its disk; it does whatever it is told.
 struct Machine {
@@ -13,6 +16,7 @@ struct Machine {
     runs_disk: bool,
     /// The installed system has its data.
     data: Option<String>,
+    given: Option<Box<BootstrapData>>,
     writes: usize,
 }
 
@@ -22,6 +26,7 @@ impl Machine {
             server: Server::new(site.ironic.client()),
             runs_disk: false,
             data: None,
+            given: None,
             writes: 0,
         }
     }
@@ -74,7 +79,8 @@ impl Machine {
                 let received = firstlight_artifacts::hex(&Sha256::digest(&data.user_data));
                 let confirmed = ask(Ask::Confirm { received }).await;
                 if matches!(confirmed, Answer::Confirmed | Answer::Used) {
-                    self.data = Some(data.user_data);
+                    self.data = Some(data.user_data.clone());
+                    self.given = Some(data);
                 }
             }
             Answer::Reboot => {
@@ -164,6 +170,18 @@ fn delete(site: &Site) {
     });
 }
 
+/// What the box has about the host's SSH.
+fn kept(site: &Site, file: &str) -> String {
+    let dir = site.state.path().join("ssh/52-54-00-00-00-01");
+    std::fs::read_to_string(dir.join(file)).unwrap()
+}
+
+fn assert_has_its_key(site: &Site, machine: &Machine) {
+    let key = machine.given.as_ref().unwrap().host_key.as_ref().unwrap();
+    assert_eq!(key.private, kept(site, "host_key"));
+    assert_eq!(format!("node {}", key.public), kept(site, "known_hosts"));
+}
+
 async fn up(destiny: Destiny) -> Site {
     let site = Site::destined(free_port().await, destiny).await;
     site.ironic_comes_up();
@@ -186,6 +204,19 @@ async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its
         .as_str()
         .unwrap()
         .to_owned();
+    let meta_data = &drive["meta_data"];
+    let own = &meta_data["firstlight_access"];
+    assert_eq!(own["user"], "box-525400000001");
+    assert_eq!(own["key"], kept(&site, "key.pub").trim());
+    assert_eq!(
+        meta_data["public_keys"],
+        serde_json::json!({}),
+        "it is nobody else's"
+    );
+    assert!(
+        !drive.to_string().contains("PRIVATE"),
+        "the host key goes over TLS only"
+    );
     let stored =
         std::fs::read_to_string(site.state.path().join("hosts/52-54-00-00-00-01.json")).unwrap();
     assert!(!stored.contains(&token), "only its digest is kept");
@@ -203,6 +234,7 @@ async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its
         .until("provisioned", &mut site, delivered, |_| {})
         .await;
     assert_eq!(machine.data.as_deref(), Some("#cloud-config of m1\n"));
+    assert_has_its_key(&site, &machine);
     assert_eq!(
         (machine.writes, site.ironic.deploys(&node())),
         (1, 1),
@@ -210,6 +242,27 @@ async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its
     );
     let again = site.fleet.bootstrap(node(), token, Ask::Fetch).await;
     assert_eq!(again, Answer::Used, "the token works no more");
+}
+
+#[tokio::test]
+async fn a_host_that_an_older_box_staged_lets_the_box_in_as_it_did_then() {
+    let mut site = up(Destiny::Cluster).await;
+    let mut machine = Machine::new(&site);
+    let staged = |site: &Site, _: &Machine| shows(site, HostState::Staged);
+    machine.until("staged", &mut site, staged, |_| {}).await;
+    let key = kept(&site, "key.pub");
+    let dir = site.state.path().join("ssh/52-54-00-00-00-01");
+    for file in ["host_key.pub", "host_key", "known_hosts"] {
+        std::fs::remove_file(dir.join(file)).unwrap();
+    }
+    claim(&site);
+    let delivered = |_: &Site, machine: &Machine| machine.given.is_some();
+    machine
+        .until("delivered", &mut site, delivered, |_| {})
+        .await;
+    let given = machine.given.unwrap();
+    assert_eq!(given.host_key, None);
+    assert_eq!(given.meta_data["public-keys"]["key-0"], key.trim());
 }
 
 #[tokio::test]
@@ -357,6 +410,7 @@ async fn killed_life(seed: u64, kills: &mut usize) {
         .until("provisioned", &mut site, provisioned, &mut kill)
         .await;
     assert_eq!(machine.writes, 1, "seed {seed}");
+    assert_has_its_key(&site, &machine);
     let_go(&site);
     let leaving = |site: &Site, _: &Machine| shows(site, HostState::Deprovisioning);
     machine

@@ -101,6 +101,10 @@ async fn each_answer_has_its_status_and_its_words() {
         user_data: "#cloud-config".into(),
         meta_data: json!({"name": "n1"}),
         network_data: json!({}),
+        host_key: Some(crate::ssh::HostKey {
+            private: "half".into(),
+            public: "other".into(),
+        }),
     };
     let cases = [
         (Answer::Wait { seconds: 5 }, 202, "\"seconds\":5"),
@@ -108,7 +112,7 @@ async fn each_answer_has_its_status_and_its_words() {
         (
             Answer::Bootstrap(Box::new(data)),
             200,
-            "\"userData\":\"#cloud-config\"",
+            "{\"action\":\"bootstrap\",\"hostKey\":{\"private\":\"half\",\"public\":\"other\"},\"metaData\":{\"name\":\"n1\"},\"networkData\":{},\"userData\":\"#cloud-config\"}",
         ),
         (Answer::Used, 410, "used"),
         (Answer::Unknown, 404, "no such host"),
