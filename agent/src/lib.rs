@@ -20,6 +20,7 @@ pub mod machines;
 pub mod network;
 pub mod notify;
 pub mod options;
+mod packages;
 pub mod paths;
 mod pieces;
 pub mod pki;
@@ -141,6 +142,10 @@ fn spawn_common(tasks: &mut Tasks, agent: Agent, place: Place, controller: fleet
     });
     tasks.spawn("site", |stop| {
         bring_up::site(paths.clone(), status.clone(), facts.clone(), stop)
+    });
+    tasks.spawn("packages", |stop| {
+        let (site, store) = (facts.site.subscribe(), facts.store.subscribe());
+        packages::run(paths.clone(), site, store, status.clone(), stop)
     });
     let (pki, opened) = (facts.pki.subscribe(), facts.store.clone());
     let dirs = store::Dirs {

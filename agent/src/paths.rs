@@ -40,6 +40,8 @@ impl Paths {
         /// The apt repository of uploaded packages, as it is served.
         apt = "var/lib/firstlight/agent/apt";
         apt_key = "var/lib/firstlight/agent/apt-key.asc";
+        /// The stick's apt repository, as it is served.
+        apt_base = "usr/share/firstlight/apt/base";
         leases = "var/lib/firstlight/agent/leases.log";
         site_pki = "var/lib/firstlight/pki";
         site_ca = "var/lib/firstlight/pki/ca.crt";

@@ -8,6 +8,7 @@ mod addons;
 pub mod cache;
 mod command;
 mod debian;
+mod debs;
 mod image;
 mod images;
 mod ironic;
@@ -18,11 +19,13 @@ mod preflight;
 mod programs;
 pub mod progress;
 mod recipe;
+mod repository;
 mod sbom;
 pub mod settings;
 mod squashfs;
 mod summary;
 mod tools;
+mod tree;
 mod versions;
 mod workload;
 
@@ -30,6 +33,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use firstlight_api::site::{SiteConfig, parse_site};
 
 use self::cache::Steps;
 use self::progress::Progress;
@@ -42,7 +46,7 @@ use crate::UsageError;
 /// Builds the image and returns the table to show.
 pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     preflight::check(settings)?;
-    let site = load_site(settings)?;
+    let (site_text, site) = load_site(settings)?;
     let steps = Steps::open(&settings.cache, progress)?;
     let recipe = Recipe { settings, steps };
 
@@ -61,10 +65,14 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     let ironic_tree = recipe.ironic_tree(&wheels)?;
     let images = recipe.images_layer(&tools, &seed, &image_programs, &ironic_tree)?;
 
+    let node_programs = recipe.go_programs("node-bin", programs::NODE_PROGRAMS)?;
+    let debs = recipe.debs(&tools, &[&kube_programs, &node_programs])?;
     let node_tree = recipe.node_tree()?;
+    let node_root = recipe.node_root(&node_tree, &debs)?;
+    let repository = recipe.repository(&node_root, &debs, &site.packages)?;
     let bootstrap = recipe.bootstrap_program()?;
-    let node = recipe.node_image(&tools, &node_tree, &kube_programs, &bootstrap)?;
-    let payload = recipe.payload_layer(&tools, &kernel, &initrd, &node)?;
+    let node = recipe.node_image(&tools, &node_root, &bootstrap)?;
+    let payload = recipe.payload_layer(&tools, &kernel, &initrd, &node, &repository)?;
 
     let nettools = recipe.nettools()?;
     let addons = addons::load(settings)?;
@@ -109,27 +117,31 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
         initrd: &initrd.path("initrd"),
         core: &core.path("core.img"),
         grub_config: read_text(&settings.rootfs("box").join("grub.cfg"))?,
-        site,
+        site: site_text,
         readme: read_text(&settings.rootfs("box").join("README.txt"))?.replace('\n', "\r\n"),
         manifest: summary::manifest(&versions, &layers, &items)?,
     };
     progress.say("  image        writing");
     let written = image::write_image(&parts, &tools, &settings.output)?;
-    let trees = [base_tree.path("base.tar"), node_tree.path("node.tar")];
-    sbom::write_sbom(settings, &trees, &tools, &versions)?;
+    let trees = [base_tree.path("base.tar"), node_root.path("node.tar")];
+    let archives = [
+        tools.output().path("packages"),
+        repository.path(repository::LIST),
+    ];
+    sbom::write_sbom(settings, &trees, &archives, &versions)?;
     summary::table(&settings.output, &written, &items)
 }
 
-/// The given `site.yaml`, checked, or the commented default.
-fn load_site(settings: &Settings) -> Result<String> {
+/// The given `site.yaml`, checked, or the commented default; as it was written, and what it means.
+fn load_site(settings: &Settings) -> Result<(String, SiteConfig)> {
     let path = settings
         .site
         .clone()
         .unwrap_or_else(|| settings.rootfs("box").join("site.yaml"));
     let text = fs::read_to_string(&path)
         .map_err(|error| UsageError(format!("{} cannot be read: {error}", path.display())))?;
-    match firstlight_api::site::parse_site(&text) {
-        Ok(_) => Ok(text),
+    match parse_site(&text) {
+        Ok(site) => Ok((text, site)),
         Err(problems) => Err(UsageError(crate::check::describe(&path, &problems)).into()),
     }
 }

@@ -10,5 +10,6 @@ pub mod capi;
 pub mod capm3;
 pub mod object;
 pub mod report;
+pub mod repository;
 pub mod site;
 pub mod status;

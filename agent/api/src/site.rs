@@ -34,6 +34,8 @@ pub struct SiteConfig {
     pub cluster: ClusterChoice,
     /// Addons of the stick that the generated cluster gets.
     pub addons: Vec<String>,
+    /// Debian packages that the stick brings for servers, with what they depend on.
+    pub packages: Vec<String>,
 }
 
 /// The network that hosts boot from.
@@ -96,6 +98,7 @@ impl Default for SiteConfig {
             hosts: Vec::new(),
             cluster: cluster.map_or(ClusterChoice::None, ClusterChoice::Generated),
             addons: Vec::new(),
+            packages: Vec::new(),
         }
     }
 }

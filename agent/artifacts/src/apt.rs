@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
+use self::key::{KeyError, SigningKey};
 use crate::{Unfit, deb::Control, hex};
 
 /// One package file of a repository.
@@ -89,6 +90,31 @@ pub fn release(suite: &Suite, indexes: &[(String, String)]) -> String {
         );
     }
     text
+}
+
+/// What a repository of one suite consists of besides its packages: paths below its root with their content, in the order in
+/// which they are to be written. Indexes lie under their digests too, which the signed `InRelease` names: a client that reads while
+/// they change sees the one or the other state, and never a mixture. `now` in seconds since 1970.
+pub fn files(
+    suite: &Suite,
+    all: &[Package],
+    key: &SigningKey,
+    now: u32,
+) -> Result<Vec<(String, String)>, KeyError> {
+    let home = format!("dists/{}", suite.name);
+    let indexes = indexes(suite, all);
+    let signed = key.clear_sign(&release(suite, &indexes), now)?;
+    let mut files = Vec::new();
+    for (path, content) in indexes {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let digest = hex(&Sha256::digest(&content));
+        let by_hash = format!("{home}/{folder}/by-hash/SHA256/{digest}");
+        files.push((by_hash, content.clone()));
+        files.push((format!("{home}/{path}"), content));
+    }
+    files.push((format!("{}.asc", suite.name), key.public()?));
+    files.push((format!("{home}/InRelease"), signed));
+    Ok(files)
 }
 
 /// Where a package's file lies: apart by name and version, which a repository has once.

@@ -3,8 +3,9 @@
 //! A server is installed before anybody knows what it will become. Its config drive then carries an invitation
 //! ([`invitation`]) instead of user data: where to ask, a token, and the CA to trust. This program asks ([`link`],
 //! [`answer`]), puts what it gets where cloud-init looks for a config drive ([`seed`]), confirms that it is durable, and
-//! ends; cloud-init goes on as on any other machine. [`access`] makes the box's own login. Decisions are in [`plan`], everything that touches the machine in
-//! [`machine`]. Without an invitation it ends at once.
+//! ends; cloud-init goes on as on any other machine. [`access`] makes the box's own login. Decisions are in [`plan`],
+//! everything that touches the machine in [`machine`]. Without an invitation it ends at once; with or without one, packages
+//! come from the box ([`sources`]).
 //!
 //! Must not: run anything that it was sent, or end before cloud-init may start.
 
@@ -18,4 +19,5 @@ pub mod link;
 pub mod machine;
 pub mod plan;
 pub mod seed;
+pub mod sources;
 pub mod trust;

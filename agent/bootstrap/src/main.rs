@@ -16,6 +16,7 @@ use firstlight_bootstrap::link::Link;
 use firstlight_bootstrap::machine::{self, ThisMachine, restart_from_network};
 use firstlight_bootstrap::plan::Held;
 use firstlight_bootstrap::seed::Seed;
+use firstlight_bootstrap::sources::plan_sources;
 use firstlight_bootstrap::trust::plan_trust;
 use firstlight_ramdisk::net;
 use firstlight_ramdisk::net::interface::{clear_address, parse_mac};
@@ -80,6 +81,11 @@ fn run(root: &Path) -> Result<()> {
     };
     let drive = load_drive(&device)?;
     let_the_box_in(root, &drive);
+    match plan_sources(&drive.meta_data) {
+        Ok(files) => write_files(root, &files)?,
+        // A server without packages is better than none.
+        Err(error) => tracing::error!("the config drive names no package repository: {error}"),
+    }
     let Some(invitation) = parse_invitation(&drive.meta_data)? else {
         return Ok(());
     };

@@ -24,6 +24,7 @@ use super::{
     ledger::{Ledger, Ledgers},
     object,
     objects::{self, Desired},
+    packages::Sources,
     plan::{Action, EXTRA_MAC},
     policy,
     poll::{self, IronicEnd, Look},
@@ -50,6 +51,7 @@ pub struct Settings {
     pub destiny: Destiny,
     pub ledgers: Ledgers,
     pub keys: Keys,
+    pub packages: Sources,
     pub pace: Pace,
 }
 
@@ -572,6 +574,7 @@ impl Actor {
                     ca: end.ca.clone(),
                     token,
                 }),
+                packages: self.settings.packages.clone(),
                 secrets: self.secrets.clone(),
             };
             let (client, mac) = (end.client.clone(), *mac);

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use firstlight_api::{
     bmh::{BareMetalHost, Image},
     report::Report,
+    repository::METADATA_KEY,
     site::SshKey,
     status::Problem,
 };
@@ -25,6 +26,7 @@ use super::{
     bootstrap::{self, Reading, Secrets, Subject},
     drive::{DriveSpec, config_drive},
     image::instance_info,
+    packages::Sources,
     plan::{Action, EXTRA_ATTEMPT, EXTRA_DISKS, EXTRA_MAC},
     wish::{Data, Install},
 };
@@ -58,6 +60,7 @@ pub struct Task {
     pub ssh_keys: Vec<SshKey>,
     pub keys: Keys,
     pub endpoint: Option<Endpoint>,
+    pub packages: Sources,
     pub secrets: mpsc::Sender<Reading>,
 }
 
@@ -237,7 +240,10 @@ async fn deploy(
     install: &Install,
 ) -> Result<(), ActionError> {
     answers(task).await?;
-    let drive = drive(task, node, &install.data).await?;
+    let mut drive = drive(task, node, &install.data).await?;
+    if let Some(repository) = task.packages.load().await.map_err(ActionError::Other)? {
+        drive.meta_data[METADATA_KEY] = json!(repository);
+    }
     // The marks come first: an attempt that was begun counts, and its disks are ours, whatever happens next.
     let patches = [
         NodePatch::InstanceInfo(instance_info(&install.image, install.hints.as_ref())),

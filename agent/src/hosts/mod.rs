@@ -22,6 +22,7 @@ mod kube_store;
 mod ledger;
 mod object;
 mod objects;
+mod packages;
 mod plan;
 mod policy;
 mod poll;
@@ -50,6 +51,7 @@ use crate::{
 use actor::{Inputs, Pace, Settings};
 use kube_store::KubeStore;
 use ledger::Ledgers;
+use packages::Sources;
 use poll::IronicEnd;
 
 pub use bootstrap::BootstrapData;
@@ -82,12 +84,14 @@ pub async fn run(
         };
         // What the ledgers say is on the state partition; before that, an empty directory would look like no memory at all.
         facts.pki.wait_for(Option::is_some).await?;
+        let packages = Sources::new(&paths, site.provisioning.address.address());
         let settings = Settings {
             destiny: Destiny::from(&site.cluster),
             site,
             image: image::load(&paths.images()),
             ledgers: Ledgers::new(paths.host_ledgers()),
             keys: Keys::new(paths.host_keys(), ssh::PORT),
+            packages,
             pace: Pace::default(),
         };
         let ironic = watch::Sender::new(None);

@@ -28,6 +28,7 @@ use super::{
     apply::node_uuid,
     image::NodeImage,
     ledger::Ledgers,
+    packages::Sources,
     poll::IronicEnd,
     store::{Amendment, HostStore, Secret},
     wish::Destiny,
@@ -228,6 +229,12 @@ fn controller(
     let (fleet, controller) = fleet::channel();
     let hosts = watch::Sender::new(Vec::new());
     let shown = hosts.subscribe();
+    let keys = [("base", "BASE"), ("uploads", "UPLOADS")].map(|(suite, key)| {
+        let path = state.join(format!("{suite}.asc"));
+        std::fs::write(&path, key).unwrap();
+        path
+    });
+    let [base, uploads] = keys;
     let settings = Settings {
         site: Arc::new(SiteConfig::default()),
         image: Ok(NodeImage {
@@ -238,6 +245,11 @@ fn controller(
         destiny,
         ledgers: Ledgers::new(state.join("hosts")),
         keys: Keys::new(state.join("ssh"), ssh_port),
+        packages: Sources {
+            address: Ipv4Addr::new(172, 22, 0, 1),
+            base,
+            uploads,
+        },
         pace: Pace {
             busy: Duration::from_millis(20),
             idle: Duration::from_millis(40),

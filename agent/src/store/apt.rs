@@ -1,7 +1,6 @@
 //! The apt repository of uploaded packages: `pool` holds the files, `dists/uploads` the signed index over them.
 //!
-//! Indexes lie under their digests, which the signed `InRelease` names: a client that reads while they change sees the one or the
-//! other state, and never a mixture. The key is made on the box at first use and signs nothing else.
+//! The key is made on the box at first use and signs nothing else.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,9 +12,7 @@ use anyhow::{Context, Result};
 use firstlight_artifacts::{
     apt::{self, Package, Suite, key::SigningKey},
     deb::read_control,
-    hex,
 };
-use sha2::{Digest, Sha256};
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 
 use crate::files::{self, Access};
@@ -97,20 +94,10 @@ impl Repository {
             architectures: &ARCHITECTURES,
             date: &date,
         };
-        let home = self.dir.join("dists").join(SUITE);
-        let indexes = apt::indexes(&suite, all);
-        for (path, content) in &indexes {
-            let by_hash = home
-                .join(path)
-                .with_file_name("by-hash/SHA256")
-                .join(hex(&Sha256::digest(content)));
-            for path in [by_hash, home.join(path)] {
-                write(&path, content)?;
-            }
+        for (path, content) in apt::files(&suite, all, key, seconds(now))? {
+            write(&self.dir.join(path), &content)?;
         }
-        let release = key.clear_sign(&apt::release(&suite, &indexes), seconds(now))?;
-        write(&self.dir.join(format!("{SUITE}.asc")), &key.public()?)?;
-        write(&home.join("InRelease"), &release)
+        Ok(())
     }
 
     /// Files that left the index. Old indexes stay: they are small, and somebody may be reading them.

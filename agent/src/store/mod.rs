@@ -141,7 +141,7 @@ impl Store {
     }
 
     /// Changes with what [`Self::list`] says.
-    fn news(&self) -> watch::Receiver<()> {
+    pub fn news(&self) -> watch::Receiver<()> {
         self.0.news.subscribe()
     }
 

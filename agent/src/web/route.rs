@@ -88,10 +88,16 @@ async fn get(
                 };
                 return files::serve(&path, headers, only_head).await;
             }
-            if let Some(below) = path.strip_prefix("/apt/uploads/").map(unescape)
-                && below.split('/').all(is_plain_version)
-            {
-                return files::serve(&web.paths.apt().join(below), headers, only_head).await;
+            let suites = [
+                ("/apt/base/", web.paths.apt_base()),
+                ("/apt/uploads/", web.paths.apt()),
+            ];
+            for (prefix, folder) in suites {
+                if let Some(below) = path.strip_prefix(prefix).map(unescape)
+                    && below.split('/').all(is_plain_version)
+                {
+                    return files::serve(&folder.join(below), headers, only_head).await;
+                }
             }
             if let Some(name) = path
                 .strip_prefix('/')

@@ -306,6 +306,32 @@ async fn nothing_outside_the_stick_can_be_read() {
 }
 
 #[tokio::test]
+async fn packages_come_from_the_stick_and_from_uploads() {
+    let box_ = serve().await;
+    let paths = Paths::new(box_.dir.path());
+    let file = "pool/kubelet/kubelet_1.36.3-1.1+firstlight1_amd64.deb";
+    for folder in [paths.apt_base(), paths.apt()] {
+        let path = folder.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, folder.display().to_string()).unwrap();
+    }
+    for (suite, folder) in [("base", paths.apt_base()), ("uploads", paths.apt())] {
+        // As apt asks for it.
+        let path = format!("/apt/{suite}/{}", file.replace('+', "%2b"));
+        let found = (StatusCode::OK, folder.display().to_string());
+        assert_eq!(box_.text(&path).await, found);
+    }
+    for path in [
+        "/apt/base/../../secret",
+        "/apt/base/%2e%2e/secret",
+        "/apt/base/pool",
+        "/apt/other/x",
+    ] {
+        assert_eq!(box_.text(path).await.0, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn firmware_finds_its_files_also_with_double_slashes() {
     let box_ = serve().await;
     assert_eq!(

@@ -239,15 +239,20 @@ fn add_definitions(work: &Work, addon: &Addon, chart: &Path) -> Result<()> {
 
 /// A folder with all that is in it, but for what the build alone needs.
 pub fn copy_chart(from: &Path, to: &Path) -> Result<()> {
+    copy_folder(from, to, &BUILD_ONLY)
+}
+
+/// A folder with all that is in it, but for files and folders of these names.
+pub fn copy_folder(from: &Path, to: &Path, without: &[&str]) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
     for entry in fs::read_dir(from).with_context(|| format!("listing {}", from.display()))? {
         let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
-        if BUILD_ONLY.iter().any(|only| name == *only) {
+        if without.iter().any(|only| name == *only) {
             continue;
         }
         let target = to.join(&name);
         if path.is_dir() {
-            copy_chart(&path, &target)?;
+            copy_folder(&path, &target, without)?;
         } else {
             fs::copy(&path, &target).with_context(|| format!("copying {}", path.display()))?;
         }

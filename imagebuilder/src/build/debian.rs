@@ -13,8 +13,8 @@ use super::cache::Work;
 use super::command::Program;
 use super::settings::{SOURCE_DATE_EPOCH, Settings};
 
-const SUITE: &str = "trixie";
-const COMPONENTS: &str = "main,non-free-firmware";
+pub const SUITE: &str = "trixie";
+pub const COMPONENTS: &str = "main,non-free-firmware";
 
 /// How much of Debian is in the tree besides the named packages; mmdebstrap's variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ pub fn bootstrap_with(
 }
 
 /// The script travels inside the command: an ordinary user's home may be closed to the user namespace.
-fn chroot_hook(script: &Path) -> Result<String> {
+pub fn chroot_hook(script: &Path) -> Result<String> {
     let text =
         fs::read_to_string(script).with_context(|| format!("reading {}", script.display()))?;
     Ok(format!(
@@ -148,7 +148,7 @@ fn path_filter(line: &str) -> String {
 
 /// Lines of apt's sources; none for mmdebstrap's own, which has updates and the security archive too. Elsewhere the
 /// security archive lies beside the main one: `…/debian-security` for `…/debian`.
-fn sources(mirror: Option<&str>) -> Vec<String> {
+pub fn sources(mirror: Option<&str>) -> Vec<String> {
     let Some(mirror) = mirror else {
         return Vec::new();
     };
@@ -298,10 +298,32 @@ pub fn read_member(archive: &Path, member: &str) -> Result<Vec<u8>> {
     anyhow::bail!("{} holds no {member}", archive.display())
 }
 
+/// Installed packages of a dpkg status file: name and version.
+pub fn installed(status: &str) -> impl Iterator<Item = (&str, &str)> {
+    status.split("\n\n").filter_map(|paragraph| {
+        let field = |name: &str| {
+            paragraph
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+        };
+        // `hold` stands before it as well as `install`.
+        let is_installed = field("Status")?.ends_with(" ok installed");
+        is_installed.then_some((field("Package")?, field("Version")?))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn installed_packages_are_those_that_are_held_too() {
+        let status = "Package: a\nStatus: install ok installed\nVersion: 1:2-3\n\nPackage: b\nStatus: deinstall ok config-files\nVersion: 1\n\n\
+                      Package: c\nStatus: hold ok installed\nVersion: 2\n";
+        let found: Vec<_> = installed(status).collect();
+        assert_eq!(found, [("a", "1:2-3"), ("c", "2")]);
+    }
 
     #[test]
     fn the_security_archive_lies_beside_the_main_one() {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::addons::Addon;
 use super::cache::{Key, Output, Reuse, remove_tree};
 use super::recipe::Recipe;
+use super::repository::SUITE;
 use super::squashfs::{Owner, Packing};
 use super::tools::Tools;
 use super::{addons, debian, images, manifests, node, squashfs, versions, workload};
@@ -86,26 +87,21 @@ impl Recipe<'_> {
     }
 
     /// The disk image that hosts get.
-    pub fn node_image(
-        &self,
-        tools: &Tools,
-        tree: &Output,
-        kube: &Output,
-        bootstrap: &Output,
-    ) -> Result<Output> {
+    pub fn node_image(&self, tools: &Tools, root: &Output, bootstrap: &Output) -> Result<Output> {
         let config = self.settings.rootfs("node").join("grub.cfg");
-        let key = Key::new("node", 4)
+        let key = Key::new("node", 6)
             .output(tools.output())
-            .output(tree)
-            .output(kube)
+            .output(root)
             .output(bootstrap)
             .path(&config)?;
         self.steps.run("node", key, Reuse::Cached, |work| {
-            let (archive, programs) = (work.path("node.tar"), work.path("programs"));
-            fs::copy(tree.path("node.tar"), &archive).context("copying the node's tree")?;
-            node::place_programs(&programs, kube, bootstrap)?;
-            debian::add_to_tree(&archive, &programs)?;
-            remove_tree(&programs)?;
+            let (archive, ours) = (work.path("node.tar"), work.path("ours"));
+            fs::copy(root.path("node.tar"), &archive).context("copying the node's tree")?;
+            let program = "firstlight-bootstrap";
+            let to = ours.join("usr/bin").join(program);
+            copy_into(&bootstrap.path(program), &to, 0o755)?;
+            debian::add_to_tree(&archive, &ours)?;
+            remove_tree(&ours)?;
             node::make_image(work, tools, &archive, &config)?;
             Ok(fs::remove_file(archive)?)
         })
@@ -142,12 +138,14 @@ impl Recipe<'_> {
         kernel: &Output,
         initrd: &Output,
         node: &Output,
+        repository: &Output,
     ) -> Result<Output> {
-        let key = Key::new("payload", 1)
+        let key = Key::new("payload", 2)
             .output(tools.output())
             .output(kernel)
             .output(initrd)
-            .output(node);
+            .output(node)
+            .output(repository);
         self.steps.run("payload", key, Reuse::Cached, |work| {
             let share = Path::new("usr/share/firstlight");
             let files = [
@@ -175,6 +173,8 @@ impl Recipe<'_> {
             for (from, to) in files {
                 copy_into(&from, &work.path("root").join(share).join(to), 0o644)?;
             }
+            let apt = work.path("root").join(share).join("apt").join(SUITE);
+            addons::copy_folder(repository.dir(), &apt, &[])?;
             squashfs::pack_folder(
                 work,
                 tools,

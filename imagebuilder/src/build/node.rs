@@ -2,16 +2,17 @@
 //!
 //! mke2fs fills the root file system from a tar, so nothing is mounted and nobody needs to be root.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 
 use anyhow::{Context, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::cache::{Output, Work, digest_file};
+use super::cache::{Work, digest_file};
+use super::debian::{installed, read_member};
 use super::settings::SOURCE_DATE_EPOCH;
 use super::tools::Tools;
 use crate::disk::fat::{Content, FatSpec, format_fat};
@@ -33,39 +34,6 @@ const WINDOW_LOG: u32 = 23;
 
 /// What the served file is called, beside `node.json`.
 pub const IMAGE: &str = "node.raw.zst";
-
-/// Names of the one program on a node.
-const KUBE_LINKS: [&str; 3] = ["kubeadm", "kubectl", "kubelet"];
-const CNI_PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
-
-/// Lays the programs out in `root` as they are on a node.
-pub fn place_programs(root: &Path, kube: &Output, bootstrap: &Output) -> Result<()> {
-    let place = |from: PathBuf, to: String| {
-        let to = root.join(to);
-        fs::create_dir_all(to.parent().context("a program has a folder")?)?;
-        // Linked rather than copied: nobody changes them in place.
-        fs::hard_link(&from, &to)
-            .or_else(|_| fs::copy(&from, &to).map(drop))
-            .with_context(|| format!("placing {}", from.display()))
-    };
-    for name in ["kube", "containerd", "containerd-shim-runc-v2", "ctr"] {
-        place(kube.path("usr/bin").join(name), format!("usr/bin/{name}"))?;
-    }
-    for name in KUBE_LINKS {
-        symlink("kube", root.join("usr/bin").join(name))?;
-    }
-    // Where Kubernetes' own packages put them, and where operators look.
-    for name in CNI_PLUGINS {
-        place(
-            kube.path("usr/lib/cni").join(name),
-            format!("opt/cni/bin/{name}"),
-        )?;
-    }
-    place(
-        bootstrap.path("firstlight-bootstrap"),
-        "usr/bin/firstlight-bootstrap".to_owned(),
-    )
-}
 
 /// Makes `node.raw.zst` and `node.json` from the tar of a tree.
 pub fn make_image(work: &Work, tools: &Tools, tree: &Path, esp_config: &Path) -> Result<()> {
@@ -103,7 +71,11 @@ pub fn make_image(work: &Work, tools: &Tools, tree: &Path, esp_config: &Path) ->
     drop(disk);
 
     compress(&raw, &work.path(IMAGE))?;
-    write_description(&raw, &work.path(IMAGE), &work.path("node.json"))?;
+    let status = read_member(tree, "var/lib/dpkg/status")?;
+    let description = describe(&raw, &work.path(IMAGE), &String::from_utf8_lossy(&status))?;
+    let json = work.path("node.json");
+    fs::write(&json, format!("{description:#}\n"))
+        .with_context(|| format!("writing {}", json.display()))?;
     for scratch in [raw, root, core] {
         fs::remove_file(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
     }
@@ -193,13 +165,14 @@ fn compress(raw: &Path, packed: &Path) -> Result<()> {
         .context("writing the compressed node image")
 }
 
-fn write_description(raw: &Path, packed: &Path, to: &Path) -> Result<()> {
-    let value = json!({
+fn describe(raw: &Path, packed: &Path, status: &str) -> Result<Value> {
+    let packages: BTreeMap<&str, &str> = installed(status).collect();
+    Ok(json!({
         "name": "node",
         "format": "raw.zst",
         "rawBytes": fs::metadata(raw)?.len(),
         "bytes": fs::metadata(packed)?.len(),
         "sha256": digest_file(packed)?,
-    });
-    fs::write(to, format!("{value:#}\n")).with_context(|| format!("writing {}", to.display()))
+        "packages": packages,
+    }))
 }

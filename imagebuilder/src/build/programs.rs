@@ -104,6 +104,14 @@ pub const KUBE_PROGRAMS: &[GoProgram<'static>] = &[
     },
 ];
 
+/// Programs that only nodes have.
+pub const NODE_PROGRAMS: &[GoProgram<'static>] = &[GoProgram {
+    module: "cri-tools",
+    package: "sigs.k8s.io/cri-tools/cmd/crictl",
+    name: "usr/bin/crictl",
+    links: &[],
+}];
+
 /// Programs of container images, of the box and of nodes, each image in a folder of its own.
 pub const IMAGE_PROGRAMS: &[GoProgram<'static>] = &[
     GoProgram {
@@ -253,6 +261,7 @@ fn linker_flags(module: &Path) -> Result<String> {
     let variables = [
         ("github.com/containerd/containerd/v2", "version.Version"),
         ("helm.sh/helm/v4", "internal/version.version"),
+        ("sigs.k8s.io/cri-tools", "pkg/version.Version"),
         (
             "github.com/containernetworking/plugins",
             "pkg/utils/buildversion.BuildVersion",

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::cache::{Key, Output, Reuse, Steps};
+use super::cache::{Key, Output, Reuse, Steps, remove_tree};
 use super::command::Log;
 use super::debian::{Initramfs, Overlay, TreeSpec, Variant};
 use super::programs::GoProgram;
 use super::settings::Settings;
 use super::tools::Tools;
-use super::{debian, ironic, programs};
+use super::{debian, debs, ironic, programs, repository, tree};
 
 /// Where users of the box are listed, in its overlay and in its tree.
 const SYSUSERS: &str = "usr/lib/sysusers.d";
@@ -205,6 +205,69 @@ impl Recipe<'_> {
             })
     }
 
+    /// Debian packages of the programs that nodes run.
+    pub fn debs(&self, tools: &Tools, programs: &[&Output]) -> Result<Output> {
+        let variables = debs::variables(self.settings)?;
+        let mut key = Key::new("debs", 1)
+            .output(tools.output())
+            .path(&self.settings.rootfs("debs"))?
+            .text("variables", &format!("{variables:?}"));
+        for output in programs {
+            key = key.output(output);
+        }
+        self.steps.run("debs", key, Reuse::Cached, |work| {
+            debs::build_debs(work, tools, self.settings, programs)
+        })
+    }
+
+    /// The tree of nodes with those packages installed.
+    pub fn node_root(&self, tree: &Output, debs: &Output) -> Result<Output> {
+        let script = self.settings.rootfs("node").join("install");
+        let key = Key::new("node-root", 1)
+            .output(tree)
+            .output(debs)
+            .path(&script)?;
+        self.steps.run("node-root", key, Reuse::Cached, |work| {
+            let debs = debs::list_debs(debs.dir())?;
+            tree::install(work, &tree.path("node.tar"), &debs, &script, "node")
+        })
+    }
+
+    /// Suite `base`: those packages, and what the settings name from Debian. Its signature is new whenever it is made, so it is
+    /// made only when something in it may have changed.
+    pub fn repository(
+        &self,
+        node_root: &Output,
+        debs: &Output,
+        packages: &[String],
+    ) -> Result<Output> {
+        let mut key = Key::new("repository", 2).output(debs);
+        let mut reuse = Reuse::Cached;
+        if !packages.is_empty() {
+            key = key
+                .output(node_root)
+                .text("packages", &packages.join(" "))
+                .text("mirror", self.mirror());
+            reuse = self.settings.debian;
+        }
+        self.steps.run("repository", key, reuse, |work| {
+            let mut all = debs::list_debs(debs.dir())?;
+            let downloads = work.path("downloads");
+            if !packages.is_empty() {
+                fs::create_dir(&downloads)?;
+                let root = node_root.path("node.tar");
+                tree::download(work, self.settings, &root, packages, &downloads)?;
+                all.extend(debs::list_debs(&downloads)?);
+            }
+            repository::lay_out(&work.dir, &all)?;
+            remove_tree(&downloads)
+        })
+    }
+
+    fn mirror(&self) -> &str {
+        self.settings.mirror.as_deref().unwrap_or_default()
+    }
+
     fn tree_spec(&self, folder: &str, variant: Variant) -> TreeSpec {
         TreeSpec {
             variant,
@@ -217,10 +280,7 @@ impl Recipe<'_> {
     /// The recipe, the overlay and the mirror; what the mirror holds today is not part of it (`--refresh` asks again).
     fn tree_key(&self, step: &str, spec: &TreeSpec) -> Result<Key> {
         let mut key = Key::new(step, 1)
-            .text(
-                "mirror",
-                self.settings.mirror.as_deref().unwrap_or_default(),
-            )
+            .text("mirror", self.mirror())
             .text("variant", &format!("{:?}", spec.variant));
         for name in ["packages", "exclude", "customize"] {
             let path = spec.recipe.join(name);

@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::debian;
 use super::settings::{SOURCE_DATE_EPOCH, Settings};
-use super::tools::Tools;
+use super::{debian, debs};
 
 /// One component, by its package URL.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,14 +19,14 @@ struct Component {
     version: String,
 }
 
-/// Writes `OUTPUT.cdx.json`; `trees` are tar files with a dpkg database.
+/// Writes `OUTPUT.cdx.json`; `trees` are tar files with a dpkg database, `archives` lists of package files.
 pub fn write_sbom(
     settings: &Settings,
     trees: &[PathBuf],
-    tools: &Tools,
+    archives: &[PathBuf],
     versions: &Value,
 ) -> Result<()> {
-    let components = collect(settings, trees, tools)?;
+    let components = collect(settings, trees, archives)?;
     let path = sbom_path(&settings.output);
     let text = format!("{:#}\n", document(&components, versions));
     fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
@@ -39,18 +38,32 @@ fn sbom_path(output: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn collect(settings: &Settings, trees: &[PathBuf], tools: &Tools) -> Result<BTreeSet<Component>> {
+fn collect(
+    settings: &Settings,
+    trees: &[PathBuf],
+    archives: &[PathBuf],
+) -> Result<BTreeSet<Component>> {
     let mut all = BTreeSet::new();
     for archive in trees {
         let status = debian::read_member(archive, "var/lib/dpkg/status")?;
-        all.extend(debian_packages(&String::from_utf8_lossy(&status)));
+        let status = String::from_utf8_lossy(&status);
+        all.extend(debian::installed(&status).map(|(name, version)| package_of(name, version)));
     }
-    let files = fs::read_to_string(tools.output().path("packages"))?;
-    all.extend(files.lines().filter_map(debian_archive));
+    for list in archives {
+        let files =
+            fs::read_to_string(list).with_context(|| format!("reading {}", list.display()))?;
+        all.extend(files.lines().filter_map(debian_archive));
+    }
     all.extend(crates(&fs::read_to_string(
         settings.source.join("Cargo.lock"),
     )?));
-    for module in ["kubernetes", "containers", "cluster-api", "helm"] {
+    for module in [
+        "kubernetes",
+        "containers",
+        "cluster-api",
+        "helm",
+        "cri-tools",
+    ] {
         all.extend(go_modules(&fs::read_to_string(
             settings.rootfs("go").join(module).join("go.mod"),
         )?));
@@ -73,32 +86,21 @@ fn component(kind: &str, name: &str, version: &str) -> Component {
     }
 }
 
-/// Installed packages of a dpkg status file.
-fn debian_packages(status: &str) -> Vec<Component> {
-    let package = |paragraph: &str| {
-        let field = |name: &str| {
-            paragraph
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-        };
-        (field("Status")? == "install ok installed").then_some(())?;
-        Some(component(
-            "deb/debian",
-            field("Package")?,
-            field("Version")?,
-        ))
-    };
-    status.split("\n\n").filter_map(package).collect()
-}
-
 /// A package by the name of its archive, `NAME_VERSION_ARCH.deb`, as apt keeps it.
 fn debian_archive(name: &str) -> Option<Component> {
     let mut fields = name.strip_suffix(".deb")?.split('_');
-    Some(component(
-        "deb/debian",
-        fields.next()?,
-        &fields.next()?.replace("%3a", ":"),
-    ))
+    let (name, version) = (fields.next()?, fields.next()?);
+    Some(package_of(name, &version.replace("%3a", ":")))
+}
+
+/// Debian's, or made here.
+fn package_of(name: &str, version: &str) -> Component {
+    let kind = if version.ends_with(debs::REVISION) {
+        "deb/firstlight"
+    } else {
+        "deb/debian"
+    };
+    component(kind, name, version)
 }
 
 /// Packages of Cargo.lock that come from a registry.
@@ -183,14 +185,17 @@ mod tests {
 
     #[test]
     fn every_kind_of_list_is_read() {
-        let status = "Package: a\nStatus: install ok installed\nVersion: 1:2-3\n\nPackage: b\nStatus: deinstall ok config-files\nVersion: 1\n";
-        assert_eq!(
-            debian_packages(status),
-            [component("deb/debian", "a", "1:2-3")]
-        );
         assert_eq!(
             debian_archive("shim-signed_1%3a2_amd64.deb"),
             Some(component("deb/debian", "shim-signed", "1:2"))
+        );
+        assert_eq!(
+            debian_archive("kubelet_1.36.3-1.1+firstlight1_amd64.deb"),
+            Some(component(
+                "deb/firstlight",
+                "kubelet",
+                "1.36.3-1.1+firstlight1"
+            ))
         );
         let lock = "version = 4\n\n[[package]]\nname = \"ours\"\nversion = \"0.1.0\"\n\n[[package]]\nname = \"x\"\nversion = \"1.2.3\"\nsource = \"registry\"\n";
         assert_eq!(crates(lock), [component("cargo", "x", "1.2.3")]);

@@ -27,6 +27,7 @@ pub fn collect(settings: &Settings, kernel: &Output, base: &Output) -> Result<Va
         "kubernetes": go_version(settings, "kubernetes", "k8s.io/kubernetes")?,
         "etcd": go_version(settings, "kubernetes", "go.etcd.io/etcd/server/v3")?,
         "containerd": go_version(settings, "containers", "github.com/containerd/containerd/v2")?,
+        "criTools": go_version(settings, "cri-tools", "sigs.k8s.io/cri-tools")?,
         "cniPlugins": go_version(settings, "containers", "github.com/containernetworking/plugins")?,
         "coredns": go_version(settings, "containers", "github.com/coredns/coredns")?,
         "clusterApi": cluster_api_version(settings)?,
@@ -55,7 +56,7 @@ pub fn image_references(settings: &Settings) -> Result<BTreeMap<&'static str, St
         .collect())
 }
 
-fn go_version(settings: &Settings, module: &str, dependency: &str) -> Result<String> {
+pub fn go_version(settings: &Settings, module: &str, dependency: &str) -> Result<String> {
     let path = settings.rootfs("go").join(module).join("go.mod");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let version = required_version(&text, dependency);

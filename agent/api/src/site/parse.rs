@@ -80,7 +80,23 @@ impl Walk {
         let fits = self.problems.is_empty();
         site.cluster = self.cluster(&site, &fields, root.place, fits);
         site.addons = self.addons(&fields, &site.cluster);
+        site.packages = self.packages(&fields);
         site
+    }
+
+    fn packages(&mut self, fields: &Fields<'_>) -> Vec<String> {
+        let mut packages = Vec::new();
+        for node in self.items(fields, "packages") {
+            let Some(name) = self.scalar(node, parse_package) else {
+                continue;
+            };
+            if packages.contains(&name) {
+                self.report(node.place, format!("`{name}` is listed twice"));
+            } else {
+                packages.push(name);
+            }
+        }
+        packages
     }
 
     fn addons(&mut self, fields: &Fields<'_>, cluster: &ClusterChoice) -> Vec<String> {
@@ -381,6 +397,21 @@ fn parse_addon(text: &str) -> Result<String, ValueError> {
     if text.is_empty() || text.len() > 53 || !text.bytes().all(good) || text.starts_with('-') {
         return Err(ValueError(format!(
             "`{text}` is no addon; it is the name of a folder in /usr/share/firstlight/addons on the box, e.g. metrics-server"
+        )));
+    }
+    Ok(text.to_owned())
+}
+
+/// Debian's rule for names of packages (Debian Policy 5.6.7).
+fn parse_package(text: &str) -> Result<String, ValueError> {
+    let good =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte);
+    let begins =
+        text.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit());
+    // The signs at the end are orders to apt: to remove, to install.
+    if text.len() < 2 || !begins || !text.bytes().all(good) || text.ends_with('-') {
+        return Err(ValueError(format!(
+            "`{text}` is no name of a Debian package; it is written like htop, without a version"
         )));
     }
     Ok(text.to_owned())

@@ -13,6 +13,7 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "hosts",
     "cluster",
     "addons",
+    "packages",
 ];
 pub(super) const PROVISIONING_KEYS: &[&str] = &["interface", "address", "range"];
 pub(super) const HOST_KEYS: &[&str] = &["mac", "name", "address", "install", "role"];
@@ -45,6 +46,8 @@ pub struct SiteSpec {
     cluster: Option<ClusterKey>,
     /// Addons of the stick that the cluster gets, e.g. metrics-server.
     addons: Option<Vec<String>>,
+    /// Debian packages that `firstlight build --site` puts on the stick for the servers, with what they depend on, e.g. htop.
+    packages: Option<Vec<String>>,
 }
 
 /// The Kubernetes cluster made of the installed servers. Default: one control plane, all others are workers.

@@ -86,6 +86,7 @@ fn a_full_file_is_read_whole() {
         ],
         cluster: ClusterChoice::Manual,
         addons: Vec::new(),
+        packages: Vec::new(),
     };
     assert_eq!(site, expected);
     assert_eq!(site.install_policy(n1), InstallPolicy::Wipe);
@@ -108,6 +109,21 @@ fn addons_belong_to_the_generated_cluster() {
         let said = problems(&format!("cluster: {cluster}\naddons: [nfd]\n"));
         assert!(said[0].contains("has no cluster"), "{said:?}");
     }
+}
+
+#[test]
+fn packages_are_names_of_debian_packages() {
+    let site = parse_site("packages: [htop, libstdc++6, 7zip]").unwrap();
+    assert_eq!(site.packages, ["htop", "libstdc++6", "7zip"]);
+    assert_eq!(
+        problems("packages:\n- htop\n- htop\n- htop=3.4\n- htop-\n- -oX=1\n"),
+        [
+            "line 3, column 3: `htop` is listed twice",
+            "line 4, column 3: `htop=3.4` is no name of a Debian package; it is written like htop, without a version",
+            "line 5, column 3: `htop-` is no name of a Debian package; it is written like htop, without a version",
+            "line 6, column 3: `-oX=1` is no name of a Debian package; it is written like htop, without a version",
+        ]
+    );
 }
 
 #[test]

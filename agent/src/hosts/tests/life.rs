@@ -1,6 +1,7 @@
 //! The life after the installation: claims, deprovisioning, deletion, and the controller killed anywhere in it.
 
 use firstlight_api::bmh::{Image, ObjectReference, SecretReference};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::*;
@@ -200,6 +201,10 @@ async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its
     machine.until("staged", &mut site, staged, |_| {}).await;
     let drive = site.ironic.config_drive(&node()).unwrap();
     assert_eq!(drive["user_data"], "");
+    assert_eq!(
+        drive["meta_data"]["firstlight_packages"],
+        json!({"host": "172.22.0.1", "base": "BASE", "uploads": "UPLOADS"})
+    );
     let token = drive["meta_data"]["firstlight"]["token"]
         .as_str()
         .unwrap()

@@ -1,0 +1,43 @@
+//! The key `firstlight_packages` of a config drive's `meta_data.json`: the box as the source of this server's packages. It needs no
+//! invitation: a server that is no member of a cluster has it too.
+
+use firstlight_api::repository::{METADATA_KEY, Repository};
+use serde_json::{Map, Value};
+
+use crate::files::NewFile;
+
+/// Files below `/`; none where the metadata name no repository.
+pub fn plan_sources(meta_data: &Map<String, Value>) -> Result<Vec<NewFile>, serde_json::Error> {
+    let Some(block) = meta_data.get(METADATA_KEY) else {
+        return Ok(vec![]);
+    };
+    let repository: Repository = serde_json::from_value(block.clone())?;
+    let files = repository.files().into_iter();
+    Ok(files
+        .map(|(path, content)| NewFile::new(path, 0o644, content))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn packages_come_from_the_box_that_the_drive_names_and_from_nowhere_else() {
+        let plan = |meta_data: Value| plan_sources(meta_data.as_object().unwrap());
+        assert_eq!(plan(json!({"name": "n1"})).unwrap(), []);
+        assert!(plan(json!({METADATA_KEY: {"host": "172.22.0.1", "base": "KEY"}})).is_err());
+        let files =
+            plan(json!({METADATA_KEY: {"host": "172.22.0.1", "base": "KEY", "uploads": "OTHER"}}))
+                .unwrap();
+        assert_eq!(files.len(), 3);
+        assert_eq!(
+            files[1],
+            NewFile::new("etc/apt/keyrings/firstlight-uploads.asc", 0o644, "OTHER")
+        );
+        assert!(files[2].content.contains("http://172.22.0.1/apt/uploads"));
+    }
+}
