@@ -62,10 +62,13 @@ impl Default for Facts {
     }
 }
 
-/// Whether this machine is a box, or somebody's desk.
+/// What this machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// A box that runs from its stick, and is nothing else.
     Box,
+    /// A box on somebody's own machine (`firstlight install`): what is not the box's stays as it is.
+    Installed,
     Desk,
 }
 
@@ -89,7 +92,7 @@ pub async fn foundation(
     facts: Facts,
     stop: CancellationToken,
 ) -> Result<()> {
-    if place == Place::Box {
+    if place != Place::Desk {
         network::make_box_interface(&paths, &status, &stop).await?;
     }
     state::wait_for_state(&paths, &status, &stop).await;

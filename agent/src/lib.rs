@@ -95,10 +95,10 @@ pub async fn run(options: Options) -> Result<()> {
         facts.store.subscribe(),
         paths.clone(),
     );
-    let place = if options.loopback.is_some() {
-        Place::Desk
-    } else {
-        Place::Box
+    let place = match options.loopback {
+        Some(_) => Place::Desk,
+        None if options.installed => Place::Installed,
+        None => Place::Box,
     };
     let local = (Ipv4Addr::LOCALHOST, options.loopback.unwrap_or(HTTP_PORT)).into();
     let agent = Agent {
@@ -116,8 +116,8 @@ pub async fn run(options: Options) -> Result<()> {
     let (web, status) = (agent.web.clone(), agent.status.clone());
     tasks.spawn("http", |stop| web::serve_address(web, local, status, stop));
     spawn_common(&mut tasks, agent.clone(), place, controller);
-    if place == Place::Box {
-        spawn_box(&mut tasks, &agent);
+    if place != Place::Desk {
+        spawn_box(&mut tasks, &agent, place);
     }
     finish(tasks).await
 }
@@ -164,7 +164,7 @@ fn spawn_common(tasks: &mut Tasks, agent: Agent, place: Place, controller: fleet
 }
 
 /// What only a box has: networks, DHCP and TFTP, Kubernetes, a console.
-fn spawn_box(tasks: &mut Tasks, agent: &Agent) {
+fn spawn_box(tasks: &mut Tasks, agent: &Agent, place: Place) {
     let Agent {
         paths,
         status,
@@ -190,7 +190,8 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent) {
     });
     tasks.spawn("network", |stop| {
         let (paths, status, facts) = copies();
-        network::run(paths, facts.site.subscribe(), status, facts.segment, stop)
+        let site = facts.site.subscribe();
+        network::run(paths, place, site, status, facts.segment, stop)
     });
     tasks.spawn("provisioning", |stop| {
         let (paths, status, facts) = copies();

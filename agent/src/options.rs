@@ -15,6 +15,11 @@ pub struct Options {
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
 
+    /// This machine has a life of its own (`firstlight install`): the provisioning NIC is the one that site.yaml names, and
+    /// must have no address of somebody else's.
+    #[arg(long, conflicts_with = "loopback")]
+    pub installed: bool,
+
     /// Serve the page on 127.0.0.1:PORT only; touch no network interface, no console, no Kubernetes.
     #[arg(long, value_name = "PORT")]
     pub loopback: Option<u16>,

@@ -1,4 +1,5 @@
-//! Reads `site.yaml` from the stick, once: a change needs a reboot, because the stick is then in another machine.
+//! Reads `site.yaml`, once: a change needs a reboot, because the stick is then in another machine. On an installed machine
+//! the agent is restarted.
 
 use std::{fs, io, sync::Arc, time::Duration};
 
@@ -48,7 +49,7 @@ pub async fn load(
 /// Whatever the file is, the box comes up; without a good one it installs nothing.
 fn judge(read: io::Result<Vec<u8>>) -> (SiteConfig, Vec<Problem>) {
     let refused = |problems| (SiteConfig::for_a_refused_file(), problems);
-    let mend = "mend site.yaml on the stick's FIRSTLIGHT partition (`firstlight check site.yaml` explains it) and start the box again";
+    let mend = "mend site.yaml on the stick's FIRSTLIGHT partition, or in /etc/firstlight/site of an installed machine (`firstlight check site.yaml` explains it), and start the box again";
     match read.map(parse_site) {
         Ok(Ok(site)) => (site, vec![]),
         Ok(Err(SiteProblems(problems))) => refused(
@@ -59,7 +60,7 @@ fn judge(read: io::Result<Vec<u8>>) -> (SiteConfig, Vec<Problem>) {
         ),
         Err(error) => refused(vec![Problem {
             what: format!("site.yaml cannot be read, and no server is installed: {error}"),
-            next: "put a site.yaml on the stick's FIRSTLIGHT partition (an empty one works) and start the box again".to_owned(),
+            next: "put a site.yaml on the stick's FIRSTLIGHT partition, or into /etc/firstlight/site of an installed machine, and start the box again".to_owned(),
         }]),
     }
 }

@@ -23,7 +23,7 @@ pub async fn wait_for_state(paths: &Paths, status: &StatusSender, stop: &Cancell
         status.failed(
             StepName::State,
             format!("the state partition is not usable after {} s", PATIENCE.as_secs()),
-            "the stick may be too small (4 GB at least), write-protected or worn out: write the image to another stick",
+            "the stick may be too small (4 GB at least), write-protected or worn out: write the image to another stick; on an installed machine, look at `systemctl status var-lib-firstlight.mount`",
         );
         wait_until(usable, Duration::MAX, stop).await;
     }

@@ -178,7 +178,12 @@ impl Stick {
     }
 
     fn start_agent(&self) -> Running {
+        self.start_agent_with(&[])
+    }
+
+    fn start_agent_with(&self, options: &[&str]) -> Running {
         let agent = Command::new(env!("CARGO_BIN_EXE_firstlight-agent"))
+            .args(options)
             .arg("--root")
             .arg(self.dir.path())
             .stdout(Stdio::null())
@@ -329,6 +334,34 @@ fn an_address_in_use_is_not_leased() {
         );
         assert!(lease.starts_with("ip=172.22.0.101 "), "{lease}");
     });
+}
+
+#[test]
+fn an_installed_agent_leaves_a_nic_in_use_alone_and_takes_it_when_it_is_free() {
+    isolated(
+        "an_installed_agent_leaves_a_nic_in_use_alone_and_takes_it_when_it_is_free",
+        || {
+            let (stick, _server) = (Stick::new(), Server::connect());
+            let office = "192.168.7.5/24";
+            run("ip", &["address", "add", office, "dev", "fl-box"]);
+            let _agent = stick.start_agent_with(&["--installed"]);
+            let status = wait_for("the refusal", || {
+                status().filter(|status| {
+                    status.bring_up.iter().any(|step| {
+                        matches!(&step.state, StepState::Failed { problem, .. } if problem.what.contains("192.168.7.5"))
+                    })
+                })
+            });
+            assert_eq!(status.network.dhcp, DhcpMode::Off);
+            let there = run("ip", &["-4", "-o", "address", "show", "dev", "fl-box"]);
+            assert!(
+                there.contains(office) && !there.contains("172.22.0.1"),
+                "{there}"
+            );
+            run("ip", &["address", "del", office, "dev", "fl-box"]);
+            wait_for_dhcp("DHCP", |mode| *mode == DhcpMode::Serving);
+        },
+    );
 }
 
 #[test]

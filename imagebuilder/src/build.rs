@@ -13,6 +13,7 @@ mod image;
 mod images;
 mod ironic;
 mod layers;
+pub mod machine;
 mod manifests;
 mod node;
 mod preflight;

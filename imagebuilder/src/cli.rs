@@ -8,13 +8,14 @@ use clap::{Args, Parser, Subcommand};
 use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
-use crate::{UsageError, build, check, flash, inspect, kubeconfig, push, unpack, vm};
+use crate::{UsageError, build, check, flash, inspect, install, kubeconfig, push, unpack, vm};
 
 const EXAMPLES: &str = "Examples:
   firstlight build -o firstlight.img          build the stick's image
   firstlight check site.yaml                  find mistakes in the settings of a site
   firstlight build --site site.yaml -o a.img  build with these settings on the stick
   firstlight flash firstlight.img /dev/sdX    write it to a USB stick and read it back
+  firstlight install --site site.yaml a.img   make this machine a box, without a stick
   firstlight inspect firstlight.img           list what is in an image or on a stick
   firstlight unpack firstlight.img folder     unpack the files of its system
   firstlight kubeconfig > lab.conf            access to the site's cluster, from the box over SSH
@@ -42,6 +43,8 @@ enum Command {
     Unpack(unpack::UnpackArgs),
     /// Write an image to a USB stick and verify it; everything on the stick is lost
     Flash(FlashArgs),
+    /// Turn this machine, a Debian 13 that is there already, into a box: the stick's image without the stick
+    Install(install::InstallArgs),
     /// Run an image in virtual machines: the box, and servers beside it
     Boot(vm::boot::BootArgs),
     /// Print the kubeconfig of a site's cluster, fetched from the box over SSH
@@ -93,6 +96,7 @@ impl Cli {
             Command::Inspect { image } => inspect::inspect(&image),
             Command::Unpack(args) => unpack::unpack(&args).map(|()| String::new()),
             Command::Flash(args) => flash::flash(&args.plan()),
+            Command::Install(args) => install::install(&args),
             Command::Boot(args) => vm::boot::run(&args).map(|()| String::new()),
             Command::Kubeconfig(args) => kubeconfig::fetch(&args),
             Command::Push(args) => push::push(&args),

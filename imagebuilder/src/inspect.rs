@@ -93,18 +93,7 @@ fn write_system(
 ) -> Result<()> {
     writeln!(text, "\n{} ({}), digests checked", part.name, part.id)?;
     for layer in slot {
-        let mut window = window(image, part.offset() + layer.offset, layer.length)?;
-        let found =
-            digest_all(&mut window).with_context(|| format!("reading layer {}", layer.name))?;
-        if found != layer.sha256 {
-            bail!(
-                "layer {} of {} in {} has digest {found}, and the slot table says {}: write the stick anew",
-                layer.name,
-                part.name,
-                image.display(),
-                layer.sha256
-            );
-        }
+        check_layer(image, part, layer)?;
         writeln!(
             text,
             "    {:<18}{:>16}  {}",
@@ -112,6 +101,22 @@ fn write_system(
             group(layer.length),
             layer.sha256
         )?;
+    }
+    Ok(())
+}
+
+/// Refuses a layer whose bytes do not have the digest that the slot table gives.
+pub fn check_layer(image: &Path, part: &PartitionPlan, layer: &SlotLayer) -> Result<()> {
+    let mut window = window(image, part.offset() + layer.offset, layer.length)?;
+    let found = digest_all(&mut window).with_context(|| format!("reading layer {}", layer.name))?;
+    if found != layer.sha256 {
+        bail!(
+            "layer {} of {} in {} has digest {found}, and the slot table says {}: write the stick anew",
+            layer.name,
+            part.name,
+            image.display(),
+            layer.sha256
+        );
     }
     Ok(())
 }
@@ -156,7 +161,7 @@ fn write_manifest(text: &mut String, image: &Path, part: &PartitionPlan) -> Resu
     Ok(())
 }
 
-fn window(image: &Path, start: u64, length: u64) -> Result<Window> {
+pub fn window(image: &Path, start: u64, length: u64) -> Result<Window> {
     let file = File::open(image).with_context(|| format!("opening {}", image.display()))?;
     Ok(Window {
         file,
@@ -198,7 +203,7 @@ fn indent(text: &str) -> String {
 }
 
 /// Part of a file, read-only.
-struct Window {
+pub struct Window {
     file: File,
     start: u64,
     length: u64,

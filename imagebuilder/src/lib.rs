@@ -9,6 +9,7 @@ pub mod disk;
 pub mod flash;
 pub mod initramfs;
 pub mod inspect;
+pub mod install;
 pub mod kubeconfig;
 pub mod push;
 pub mod registry;

@@ -10,10 +10,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use firstlight_api::status::{HostState, HostStatus, SiteStatus, StepState};
+use imagebuilder::build::machine::Machine;
 use imagebuilder::build::settings::find_cache;
-use imagebuilder::vm::lab::{BoxSpec, Lab, LabSpec, ServerSpec, read_status};
+use imagebuilder::vm::lab::{BOX_MAC, BoxSpec, Lab, LabSpec, ServerSpec, read_status};
 use imagebuilder::vm::wire::format_mac;
-use imagebuilder::vm::{DirectKernel, Vm, changes, get};
+use imagebuilder::vm::{
+    BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, NicModel, Vm, VmSpec, changes,
+    get,
+};
 
 use crate::site::TestSite;
 use crate::ssh::Ssh;
@@ -80,6 +84,41 @@ impl<'a> Scene<'a> {
         self.the_box = Some(vm);
         self.seen = SiteStatus::default();
         Ok(started)
+    }
+
+    /// Switches somebody's own machine on in the place of the box: on the same port of the wire, with the same MAC.
+    pub fn switch_machine_on(&mut self, machine: &Machine) -> Result<()> {
+        self.tell("somebody's Debian machine: power on");
+        self.the_box = Some(self.lab.start(&VmSpec {
+            name: "box".to_owned(),
+            firmware: Firmware::Bios,
+            cpus: 2,
+            memory_mib: BoxSpec::default().memory_mib,
+            mac: BOX_MAC,
+            nic: NicModel::Virtio,
+            disk: Some(Disk {
+                file: machine.disk.clone(),
+                format: DiskFormat::Raw,
+                bus: DiskBus::Virtio,
+            }),
+            boot: BootFirst::Disk,
+            direct: Some(DirectKernel {
+                kernel: machine.kernel.clone(),
+                initrd: Some(machine.initrd.clone()),
+                command_line: "root=/dev/vda rw console=ttyS0,115200 quiet panic=30".to_owned(),
+            }),
+        })?);
+        self.seen = SiteStatus::default();
+        Ok(())
+    }
+
+    /// Whether there is a page at all.
+    pub fn page_answers(&self) -> bool {
+        read_status(self.page).is_ok()
+    }
+
+    pub fn site(&self) -> &TestSite {
+        self.site
     }
 
     pub fn switch_server_on(&mut self, spec: &ServerSpec) -> Result<Instant> {

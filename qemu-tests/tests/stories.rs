@@ -10,6 +10,8 @@ mod cluster;
 mod control_planes;
 #[path = "stories/everyday.rs"]
 mod everyday;
+#[path = "stories/installed.rs"]
+mod installed;
 #[path = "stories/power_cut.rs"]
 mod power_cut;
 #[path = "stories/uploaded_disk.rs"]
@@ -37,7 +39,7 @@ impl Story {
     }
 }
 
-const STORIES: [Story; 7] = [
+const STORIES: [Story; 8] = [
     Story {
         name: "BIOS box installs a UEFI server, leaves a server with data alone, and knows both after a reboot",
         site: Purpose::Plain,
@@ -49,6 +51,12 @@ const STORIES: [Story; 7] = [
         site: Purpose::Plain,
         asked: false,
         tell: power_cut::tell,
+    },
+    Story {
+        name: "A plain Debian 13 machine becomes a box, stays one after a power cut, and is itself again",
+        site: Purpose::Plain,
+        asked: true,
+        tell: installed::tell,
     },
     Story {
         name: "Two blank servers become a cluster, whose worker leaves and comes back through a power cut of the box",

@@ -2,6 +2,8 @@
 
 use firstlight_api::site::{InterfaceChoice, MacAddr};
 
+use crate::bring_up::Place;
+
 /// One network device, as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -34,8 +36,18 @@ pub enum Patience {
     Exhausted,
 }
 
-pub fn choose(wanted: &InterfaceChoice, links: &[Link], patience: Patience) -> Choice {
+pub fn choose(
+    place: Place,
+    wanted: &InterfaceChoice,
+    links: &[Link],
+    patience: Patience,
+) -> Choice {
     match wanted {
+        // The first NIC with a cable may be the one to an office, where a second DHCP server does harm.
+        InterfaceChoice::Auto if place == Place::Installed => Choice::Wait(format!(
+            "waiting for site.yaml to name the provisioning NIC, because this machine has other uses; found {}",
+            list(&candidates(links))
+        )),
         InterfaceChoice::Auto => choose_auto(links, patience),
         InterfaceChoice::Name(name) => {
             named(links.iter().find(|link| link.name == *name), name, links)
@@ -129,7 +141,7 @@ mod tests {
     }
 
     fn auto(links: &[Link], patience: Patience) -> Choice {
-        choose(&InterfaceChoice::Auto, links, patience)
+        choose(Place::Box, &InterfaceChoice::Auto, links, patience)
     }
 
     #[test]
@@ -153,6 +165,21 @@ mod tests {
         assert_eq!(
             auto(&[second.clone(), dark], Patience::Exhausted),
             Choice::Use(second)
+        );
+    }
+
+    #[test]
+    fn an_installed_machine_wants_its_nic_named() {
+        let links = [nic(1, "/a", true)];
+        let choice = choose(
+            Place::Installed,
+            &InterfaceChoice::Auto,
+            &links,
+            Patience::Exhausted,
+        );
+        assert!(
+            matches!(&choice, Choice::Wait(reason) if reason.contains("name the provisioning NIC") && reason.ends_with("found eth1")),
+            "{choice:?}"
         );
     }
 
@@ -203,15 +230,26 @@ mod tests {
         let dark = nic(1, "/a", false);
         let by_name = InterfaceChoice::Name("eth1".into());
         assert_eq!(
-            choose(&by_name, std::slice::from_ref(&dark), Patience::Fresh),
+            choose(
+                Place::Installed,
+                &by_name,
+                std::slice::from_ref(&dark),
+                Patience::Fresh
+            ),
             Choice::Use(dark.clone())
         );
         let by_mac = InterfaceChoice::Mac(MacAddr([0x52, 0x54, 0, 0, 0, 1]));
         assert_eq!(
-            choose(&by_mac, std::slice::from_ref(&dark), Patience::Fresh),
+            choose(
+                Place::Box,
+                &by_mac,
+                std::slice::from_ref(&dark),
+                Patience::Fresh
+            ),
             Choice::Use(dark)
         );
-        let absent = choose(&by_name, &[nic(2, "/b", true)], Patience::Fresh);
+        let others = [nic(2, "/b", true)];
+        let absent = choose(Place::Box, &by_name, &others, Patience::Fresh);
         assert_eq!(
             absent,
             Choice::Wait("waiting for eth1, which site.yaml names; found eth2".into())

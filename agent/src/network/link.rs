@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use firstlight_api::site::{Ipv4Cidr, MacAddr};
 use futures_util::TryStreamExt;
 use rtnetlink::{
@@ -18,6 +18,7 @@ use rtnetlink::{
 };
 
 use super::choose::Link;
+use crate::bring_up::Place;
 
 /// Every network device; `devices` is `/sys/class/net`.
 pub async fn observe_links(handle: &Handle, devices: &Path) -> Result<Vec<Link>> {
@@ -88,8 +89,14 @@ pub async fn raise(handle: &Handle, index: u32) -> Result<()> {
         .with_context(|| format!("bringing up network device {index}"))
 }
 
-/// Gives the device the address, and takes away other IPv4 addresses that an earlier configuration left there.
-pub async fn set_address(handle: &Handle, index: u32, wanted: Ipv4Cidr) -> Result<()> {
+/// Gives the device the address. Other IPv4 addresses are left from an earlier configuration and are taken away, except on
+/// an installed machine, where they are somebody's.
+pub async fn set_address(
+    handle: &Handle,
+    index: u32,
+    wanted: Ipv4Cidr,
+    place: Place,
+) -> Result<()> {
     let existing: Vec<_> = handle
         .address()
         .get()
@@ -118,6 +125,10 @@ pub async fn set_address(handle: &Handle, index: u32, wanted: Ipv4Cidr) -> Resul
                 present = true;
             }
             Some(address) => {
+                ensure!(
+                    place != Place::Installed,
+                    "the NIC that site.yaml names has the address {address}, which is not the box's"
+                );
                 tracing::info!(index, %address, "removing a stale address");
                 handle
                     .address()

@@ -16,6 +16,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    bring_up::Place,
     paths::Paths,
     pki::NODE_ADDRESS,
     status::{StatusSender, StepName, Update},
@@ -87,6 +88,7 @@ fn forward_for_pods(paths: &Paths) {
 /// Keeps the provisioning NIC chosen and configured until `stop`.
 pub async fn run(
     paths: Paths,
+    place: Place,
     mut site: watch::Receiver<Option<Arc<SiteConfig>>>,
     status: StatusSender,
     segment: watch::Sender<Option<Segment>>,
@@ -106,6 +108,7 @@ pub async fn run(
     status.running(StepName::Network);
     let mut keeper = Keeper {
         paths,
+        place,
         site,
         status,
         segment,
@@ -140,6 +143,7 @@ pub async fn run(
 
 struct Keeper {
     paths: Paths,
+    place: Place,
     site: Arc<SiteConfig>,
     status: StatusSender,
     segment: watch::Sender<Option<Segment>>,
@@ -158,7 +162,12 @@ impl Keeper {
             Some(since) if since.elapsed() >= SETTLE => Patience::Exhausted,
             _ => Patience::Fresh,
         };
-        match choose::choose(&self.site.provisioning.interface, &links, patience) {
+        match choose::choose(
+            self.place,
+            &self.site.provisioning.interface,
+            &links,
+            patience,
+        ) {
             Choice::Use(link) => {
                 self.settling = None;
                 tracing::info!(interface = link.name, "provisioning NIC chosen");
@@ -206,7 +215,7 @@ impl Keeper {
         if !link.up {
             link::raise(handle, link.index).await?;
         }
-        link::set_address(handle, link.index, address).await?;
+        link::set_address(handle, link.index, address, self.place).await?;
         let mac = link
             .mac
             .with_context(|| format!("{} has no MAC address", link.name))?;

@@ -268,6 +268,19 @@ impl Recipe<'_> {
         self.settings.mirror.as_deref().unwrap_or_default()
     }
 
+    /// Debian as somebody has it who knows nothing of Firstlight; `recipe` is a folder like those below `rootfs`.
+    pub fn machine_tree(&self, recipe: &Path) -> Result<Output> {
+        let spec = TreeSpec {
+            recipe: recipe.to_owned(),
+            ..self.tree_spec("", Variant::Minbase)
+        };
+        let key = self.tree_key("machine-tree", &spec)?;
+        self.steps
+            .run("machine-tree", key, self.settings.debian, |work| {
+                debian::bootstrap(work, self.settings, &spec, "machine")
+            })
+    }
+
     fn tree_spec(&self, folder: &str, variant: Variant) -> TreeSpec {
         TreeSpec {
             variant,

@@ -24,6 +24,8 @@ use crate::build::settings::find_cache;
 /// For a server that becomes a node: kubeadm refuses a control plane with less than 1700 MB.
 pub const NODE_MEMORY_MIB: u32 = 2560;
 
+pub const BOX_MAC: Mac = [0x52, 0x54, 0x00, 0xf1, 0x00, 0x00];
+
 /// What a lab is made for.
 #[derive(Clone, Debug, Default)]
 pub struct LabSpec {
@@ -164,7 +166,7 @@ impl Lab {
             firmware: spec.firmware,
             cpus: 2,
             memory_mib: spec.memory_mib,
-            mac: [0x52, 0x54, 0x00, 0xf1, 0x00, 0x00],
+            mac: BOX_MAC,
             nic: NicModel::Virtio,
             disk: Some(Disk {
                 file: stick,
