@@ -26,6 +26,7 @@ mod pieces;
 pub mod pki;
 pub mod registry_files;
 pub mod site_file;
+pub mod software;
 pub mod ssh;
 pub mod state;
 pub mod status;
@@ -214,6 +215,15 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, place: Place) {
         };
         let (kubernetes, artifacts) = (facts.kubernetes.subscribe(), facts.store.subscribe());
         addons::run(places, kubernetes, artifacts, status, stop)
+    });
+    tasks.spawn("software", |stop| {
+        let (paths, status, facts) = copies();
+        let known = software::Facts {
+            site: facts.site.subscribe(),
+            kubernetes: facts.kubernetes.subscribe(),
+        };
+        let keys = ssh::Keys::new(paths.host_keys(), ssh::PORT);
+        software::run(keys, known, status, stop)
     });
     tasks.spawn("machines", |stop| {
         let (_, status, facts) = copies();

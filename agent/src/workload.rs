@@ -32,5 +32,7 @@ pub async fn client(kubeconfig: &str) -> Result<Client> {
     config.connect_timeout = Some(TIME);
     config.read_timeout = Some(TIME);
     config.proxy_url = None;
+    // "Not now" is an answer, for example of a budget that holds a pod, and its sentence is to be shown at once.
+    config.default_retry = false;
     Client::try_from(config).context("making a client")
 }

@@ -5,7 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{addon::AddonState, artifact::Artifact};
+use crate::{
+    addon::AddonState,
+    artifact::Artifact,
+    software::{NodeStatus, SoftwareState},
+};
 
 /// Everything a person wants to know about a site.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,6 +29,9 @@ pub struct SiteStatus {
     /// What runs on clusters besides Kubernetes.
     #[serde(default)]
     pub addons: Vec<AddonLine>,
+    /// Packages on installed servers.
+    #[serde(default)]
+    pub software: Vec<SoftwareLine>,
     /// What people have put on the box.
     #[serde(default)]
     pub artifacts: Vec<Artifact>,
@@ -43,6 +50,19 @@ pub struct AddonLine {
     pub chart: String,
     /// Why it is not ready, with the object that is to blame.
     pub message: String,
+}
+
+/// One `Software`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SoftwareLine {
+    pub name: String,
+    pub state: SoftwareState,
+    /// `2/3`: servers that are ready, and all that are selected.
+    pub ready: String,
+    /// Why not all is as wanted, and what to do about it.
+    pub message: String,
+    pub nodes: Vec<NodeStatus>,
 }
 
 /// One step of the box's bring-up.

@@ -1,4 +1,5 @@
-//! What an installed server does before cloud-init: it waits until the box hands out its bootstrap data.
+//! What an installed server does before cloud-init: it waits until the box hands out its bootstrap data. And what it does
+//! later when the box orders packages ([`packages`]).
 //!
 //! A server is installed before anybody knows what it will become. Its config drive then carries an invitation
 //! ([`invitation`]) instead of user data: where to ask, a token, and the CA to trust. This program asks ([`link`],
@@ -17,6 +18,7 @@ pub mod follow;
 pub mod invitation;
 pub mod link;
 pub mod machine;
+pub mod packages;
 pub mod plan;
 pub mod seed;
 pub mod sources;

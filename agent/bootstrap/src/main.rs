@@ -1,12 +1,13 @@
 //! `firstlight-bootstrap`: see the library. Started by firstlight-bootstrap.service, before cloud-init.
 
-use std::io::Write as _;
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use firstlight_api::packages::Order;
 use firstlight_bootstrap::access::{self, parse_access};
 use firstlight_bootstrap::drive::{Drive, find_drive, load_drive, settle_devices};
 use firstlight_bootstrap::files::write_files;
@@ -14,6 +15,7 @@ use firstlight_bootstrap::follow::follow;
 use firstlight_bootstrap::invitation::parse_invitation;
 use firstlight_bootstrap::link::Link;
 use firstlight_bootstrap::machine::{self, ThisMachine, restart_from_network};
+use firstlight_bootstrap::packages::{ThisServer, obey};
 use firstlight_bootstrap::plan::Held;
 use firstlight_bootstrap::seed::Seed;
 use firstlight_bootstrap::sources::plan_sources;
@@ -23,6 +25,8 @@ use firstlight_ramdisk::net::interface::{clear_address, parse_mac};
 
 /// Between two attempts after something on this machine failed: ending would let cloud-init start without its data.
 const AGAIN: Duration = Duration::from_secs(10);
+/// Two hundred packages with the longest names and versions.
+const LONGEST_ORDER: u64 = 128 * 1024;
 
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
@@ -36,10 +40,11 @@ fn main() -> ExitCode {
         [] => {}
         ["restart"] => return restart(None),
         ["restart", mac] => return restart(Some(mac)),
+        ["packages"] => return packages(),
         _ => {
             tracing::error!(
                 "usage: firstlight-bootstrap (by its service), or firstlight-bootstrap restart [MAC]: restarts this server, \
-                 with MAC from the network, by that NIC"
+                 with MAC from the network, by that NIC, or firstlight-bootstrap packages: reads one order of the box as JSON"
             );
             return ExitCode::from(2);
         }
@@ -67,6 +72,27 @@ fn restart(mac: Option<&str>) -> ExitCode {
         .flatten()
         .map_or_else(machine::restart, restart_from_network)
     {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The box's order on standard input, over SSH; the report on standard output.
+fn packages() -> ExitCode {
+    let order = io::read_to_string(io::stdin().take(LONGEST_ORDER)).map_err(anyhow::Error::from);
+    let order = match order.and_then(|text| Ok(Order::parse(text.as_bytes())?)) {
+        Ok(order) => order,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            return ExitCode::from(2);
+        }
+    };
+    let told = obey(&mut ThisServer, &order)
+        .and_then(|report| Ok(io::stdout().write_all(&serde_json::to_vec(&report)?)?));
+    match told {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");

@@ -16,7 +16,7 @@ mod store;
 use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
 use anyhow::Result;
-use firstlight_api::addon::Addon;
+use firstlight_api::{addon::Addon, software::Software};
 use kube::Client;
 use tokio::{
     sync::{mpsc, watch},
@@ -135,10 +135,15 @@ impl Keeper {
         if let Some(artifacts) = &*self.artifacts.borrow() {
             artifacts.addons_want(&plan::charts(&addons));
         }
+        let software = if addons.iter().any(plan::needs_software) {
+            self.store.software().await?
+        } else {
+            Vec::new()
+        };
         let mut quiet = true;
         let mut lines = Vec::new();
         for addon in &addons {
-            let said = self.attend(addon, &addons).await;
+            let said = self.attend(addon, &addons, &software).await;
             let status = plan::status(addon, &said, &clock::rfc3339());
             quiet &= said.progress == Progress::Ready;
             lines.push(plan::line(addon, &status));
@@ -161,18 +166,18 @@ impl Keeper {
         Ok(quiet)
     }
 
-    async fn attend(&mut self, addon: &Addon, all: &[Addon]) -> Said {
+    async fn attend(&mut self, addon: &Addon, all: &[Addon], software: &[Software]) -> Said {
         let result = if addon.metadata.is_deleting() {
             self.remove(addon).await
         } else {
-            self.keep(addon, all).await
+            self.keep(addon, all, software).await
         };
         result.unwrap_or_else(|error| Said::pending(format!("{error:#}; the box tries again")))
     }
 
-    async fn keep(&mut self, addon: &Addon, all: &[Addon]) -> Result<Said> {
+    async fn keep(&mut self, addon: &Addon, all: &[Addon], software: &[Software]) -> Result<Said> {
         self.store.hold(addon).await?;
-        if let Some(waits) = plan::waits(addon, all) {
+        if let Some(waits) = plan::waits(addon, all, software) {
             return Ok(Said::pending(waits));
         }
         let target = match self.store.target(addon).await? {

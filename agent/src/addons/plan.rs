@@ -2,7 +2,8 @@
 
 use firstlight_api::{
     addon::{Addon, AddonState, AddonStatus, Chart},
-    object::{Saying, merge_conditions},
+    object::{ConditionStatus, Saying, merge_conditions},
+    software::{APPROVED, PACKAGES_READY, Software},
     status::AddonLine,
 };
 
@@ -59,10 +60,35 @@ impl Said {
     }
 }
 
+/// In `dependsOn`: the rest names a Software.
+const SOFTWARE: &str = "software/";
+
+/// Whether packages have a say in it: what is installed as wished waits no more, when a server joins that lacks them yet.
+pub fn needs_software(addon: &Addon) -> bool {
+    let is_installed = !addon.status.installed.is_empty()
+        && addon.status.observed_generation == addon.metadata.generation;
+    !is_installed
+        && addon
+            .spec
+            .depends_on
+            .iter()
+            .any(|name| name.starts_with(SOFTWARE))
+}
+
 /// The first of those that it depends on and that is not ready.
-pub fn waits(addon: &Addon, all: &[Addon]) -> Option<String> {
+pub fn waits(addon: &Addon, all: &[Addon], software: &[Software]) -> Option<String> {
     let meta = &addon.metadata;
     addon.spec.depends_on.iter().find_map(|name| {
+        if let Some(name) = name.strip_prefix(SOFTWARE) {
+            let mut found = software.iter();
+            let found = found
+                .find(|one| one.metadata.name == name && one.metadata.namespace == meta.namespace);
+            return if needs_software(addon) {
+                packages(name, found)
+            } else {
+                None
+            };
+        }
         if *name == meta.name {
             return Some("it depends on itself; take its own name out of dependsOn".to_owned());
         }
@@ -78,6 +104,36 @@ pub fn waits(addon: &Addon, all: &[Addon]) -> Option<String> {
             )),
         }
     })
+}
+
+/// What an addon waits for: the packages, and then perhaps a person.
+fn packages(name: &str, software: Option<&Software>) -> Option<String> {
+    let Some(software) = software else {
+        return Some(format!(
+            "it waits for the Software {name}, which is not there"
+        ));
+    };
+    let why = |kind: &str| {
+        let mut conditions = software.status.conditions.iter();
+        let found = conditions.find(|condition| condition.kind == kind);
+        match found {
+            Some(condition) if condition.observed_generation != software.metadata.generation => {
+                Some("its change has not been looked at yet".to_owned())
+            }
+            Some(condition) if condition.status == ConditionStatus::True => None,
+            Some(condition) => Some(condition.message.clone()),
+            None => Some("it has not been looked at yet".to_owned()),
+        }
+    };
+    if let Some(why) = why(PACKAGES_READY) {
+        return Some(format!(
+            "it waits for the packages of Software {name}: {why}"
+        ));
+    }
+    let why = why(APPROVED)?;
+    Some(format!(
+        "it waits until a person approves Software {name}: {why}"
+    ))
 }
 
 pub fn status(addon: &Addon, said: &Said, now: &str) -> AddonStatus {
@@ -144,12 +200,68 @@ mod tests {
             (&["none"], Some("which is not there")),
             (&["a"], Some("on itself")),
         ] {
-            let waits = waits(&addon("a", AddonState::Pending, depends_on), &all);
+            let waits = waits(&addon("a", AddonState::Pending, depends_on), &all, &[]);
             match said {
                 None => assert_eq!(waits, None),
                 Some(said) => assert!(waits.is_some_and(|waits| waits.contains(said)), "{said}"),
             }
         }
+    }
+
+    #[test]
+    fn an_addon_waits_for_packages_and_for_the_person_who_approves_them() {
+        let software = |ready: bool, approved: bool, seen: i64| {
+            let mut software = Software::default();
+            "tools".clone_into(&mut software.metadata.name);
+            software.metadata.generation = 2;
+            let say = |kind, holds, message: &str| {
+                if holds {
+                    Saying::yes(kind, "Ready")
+                } else {
+                    Saying::no(kind, "Waits", message)
+                }
+            };
+            let sayings = [
+                say(PACKAGES_READY, ready, "host-a: htop"),
+                say(APPROVED, approved, "annotate it"),
+            ];
+            software.status.conditions = merge_conditions(&[], &sayings, seen, "10:00");
+            software
+        };
+        let waiting = addon("a", AddonState::Pending, &["software/tools"]);
+        for (software, said) in [
+            (vec![], Some("Software tools, which is not there")),
+            (
+                vec![software(false, false, 2)],
+                Some("the packages of Software tools: host-a: htop"),
+            ),
+            (
+                vec![software(true, false, 2)],
+                Some("a person approves Software tools: annotate it"),
+            ),
+            (
+                vec![software(true, true, 1)],
+                Some("not been looked at yet"),
+            ),
+            (vec![software(true, true, 2)], None),
+        ] {
+            let waits = waits(&waiting, &[], &software);
+            match said {
+                None => assert_eq!(waits, None),
+                Some(said) => assert!(
+                    waits.as_ref().is_some_and(|waits| waits.contains(said)),
+                    "{said}: {waits:?}"
+                ),
+            }
+        }
+        let mut installed = waiting;
+        installed.status.installed = "wish".to_owned();
+        assert_eq!(waits(&installed, &[], &[]), None, "it is installed already");
+        installed.metadata.generation = 1;
+        assert!(
+            waits(&installed, &[], &[]).is_some(),
+            "its new version waits again"
+        );
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use firstlight_api::addon::{self, Addon, AddonStatus};
+use firstlight_api::{
+    addon::{self, Addon, AddonStatus},
+    software::{self, Software},
+};
 use futures_util::StreamExt;
 use kube::{
     Api, Client,
@@ -75,6 +78,22 @@ impl Store {
             serde_json::from_value(serde_json::to_value(object)?).context("reading an Addon")
         };
         list.context("listing Addons")?
+            .items
+            .into_iter()
+            .map(read)
+            .collect()
+    }
+
+    /// What addons may depend on besides each other.
+    pub async fn software(&self) -> Result<Vec<Software>> {
+        let kind = GroupVersionKind::gvk(software::GROUP, software::VERSION, software::KIND);
+        let resource = ApiResource::from_gvk_with_plural(&kind, software::PLURAL);
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let list = api.list(&ListParams::default()).await;
+        let read = |object: DynamicObject| {
+            serde_json::from_value(serde_json::to_value(object)?).context("reading a Software")
+        };
+        list.context("listing Software")?
             .items
             .into_iter()
             .map(read)

@@ -64,6 +64,7 @@ impl Board {
             Update::Hosts(hosts) => self.status.hosts = hosts,
             Update::Clusters(clusters) => self.status.clusters = clusters,
             Update::Addons(addons) => self.status.addons = addons,
+            Update::Software(software) => self.status.software = software,
             Update::Artifacts(artifacts) => self.status.artifacts = artifacts,
             Update::Problems(source, problems) => {
                 self.problems.insert(source, problems);

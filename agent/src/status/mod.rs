@@ -12,7 +12,7 @@ pub mod steps;
 
 use firstlight_api::{
     artifact::Artifact,
-    status::{AddonLine, ClusterStatus, DhcpMode, HostStatus, Problem, SiteStatus},
+    status::{AddonLine, ClusterStatus, DhcpMode, HostStatus, Problem, SiteStatus, SoftwareLine},
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -41,6 +41,8 @@ pub enum Update {
     Clusters(Vec<ClusterStatus>),
     /// Replaces the whole list.
     Addons(Vec<AddonLine>),
+    /// Replaces the whole list.
+    Software(Vec<SoftwareLine>),
     /// Replaces the whole list.
     Artifacts(Vec<Artifact>),
     /// Replaces what this source reported before.

@@ -3,6 +3,7 @@
 //! Every text goes through [`Text`], because names and reasons come from machines on the network.
 
 mod clusters;
+mod software;
 mod store;
 
 use std::fmt::{self, Display, Write as _};
@@ -96,6 +97,7 @@ fn write_page(out: &mut String, status: &SiteStatus) -> fmt::Result {
     store::write(out, &status.artifacts)?;
     out.write_str("</div>\n<div>\n")?;
     clusters::write(out, &status.clusters, &status.addons)?;
+    software::write(out, &status.software)?;
     write_hosts(out, status)?;
     write!(
         out,

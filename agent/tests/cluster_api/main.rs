@@ -12,8 +12,11 @@ mod common;
 mod objects;
 mod programs;
 mod rack;
+#[path = "../common/root.rs"]
+mod root;
 mod servers;
 mod site;
+mod software;
 #[path = "../common/store.rs"]
 mod store;
 mod workload;
@@ -80,6 +83,30 @@ fn addons_come_change_and_go() {
     play(
         "addons_come_change_and_go",
         addons::addons_come_change_and_go,
+    );
+}
+
+#[test]
+fn software_comes_to_servers_as_it_is_wanted() {
+    software::on_real_servers(
+        "software_comes_to_servers_as_it_is_wanted",
+        software::software_comes_to_servers_as_it_is_wanted,
+    );
+}
+
+#[test]
+fn software_comes_to_fifty_servers() {
+    software::on_real_servers(
+        "software_comes_to_fifty_servers",
+        software::software_comes_to_fifty_servers,
+    );
+}
+
+#[test]
+fn software_drains_its_nodes_and_opens_its_gate() {
+    play(
+        "software_drains_its_nodes_and_opens_its_gate",
+        software::gate::software_drains_its_nodes_and_opens_its_gate,
     );
 }
 

@@ -21,7 +21,8 @@ pub struct Objects {
 }
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";
-const KINDS: [Resource; 10] = [
+const KINDS: [Resource; 11] = [
+    Resource("firstlight.internal", "v1alpha1", "Software", "softwares"),
     Resource("firstlight.internal", "v1alpha1", "Addon", "addons"),
     Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts"),
     Resource("cluster.x-k8s.io", "v1beta2", "Cluster", "clusters"),
@@ -136,6 +137,17 @@ impl Objects {
 
     pub async fn get(&self, kind: &str, name: &str) -> Value {
         let found = self.api(kind).get_opt(name).await.unwrap();
+        found.map_or(Value::Null, |found| serde_json::to_value(found).unwrap())
+    }
+
+    /// Of any kind; in the namespace `default`, if it is in one.
+    pub async fn find(&self, version: &str, kind: &str, name: &str) -> Value {
+        let mut metadata = serde_json::json!({"name": name});
+        if kind != "Node" {
+            metadata["namespace"] = "default".into();
+        }
+        let object = serde_json::json!({"apiVersion": version, "kind": kind, "metadata": metadata});
+        let found = self.api_for(&object).0.get_opt(name).await.unwrap();
         found.map_or(Value::Null, |found| serde_json::to_value(found).unwrap())
     }
 

@@ -40,7 +40,7 @@ pub fn lay_out(root: &Path, debs: &[PathBuf]) -> Result<()> {
     let names = packages
         .iter()
         .filter_map(|package| package.filename.rsplit('/').next());
-    let list: String = names.map(|name| format!("{name}\n")).collect();
+    let list = names.fold(String::new(), |list, name| list + name + "\n");
     fs::write(root.join(LIST), list).context("writing the list of packages")
 }
 

@@ -65,4 +65,6 @@ fn enter(work: &Work, from: &Path) -> Program {
         .env("SOURCE_DATE_EPOCH", SOURCE_DATE_EPOCH.to_string())
         .args(["--mode=auto", "--variant=custom"])
         .arg(format!("--setup-hook=tar-in {} /", from.display()))
+        // It makes its own, and as an ordinary user it stops where there is one.
+        .arg("--setup-hook=find \"$1/dev\" -mindepth 1 ! -type d -delete")
 }

@@ -3,7 +3,8 @@
 use firstlight_api::{
     addon::AddonState,
     artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind},
-    status::{AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostEvent},
+    software::{NodeState, NodeStatus, PackageState, PackageStatus, SoftwareState},
+    status::{AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostEvent, SoftwareLine},
 };
 
 use super::*;
@@ -57,6 +58,7 @@ fn busy_site() -> SiteStatus {
         hosts: busy_hosts(),
         clusters: vec![busy_cluster()],
         addons: busy_addons(),
+        software: busy_software(),
         artifacts: busy_store(),
         problems: vec![Problem {
             what: "site.yaml is not used: line 3, column 3: unknown key `interfce`; did you mean `interface`?".into(),
@@ -129,6 +131,60 @@ fn busy_addons() -> Vec<AddonLine> {
             "it waits for the Addon web, which is failed",
         ),
     ]
+}
+
+fn busy_software() -> Vec<SoftwareLine> {
+    let package = |have: &str, state, reason: &str| PackageStatus {
+        name: "htop".into(),
+        wanted: "3.4.1-5".into(),
+        have: have.into(),
+        state,
+        reason: reason.into(),
+        since: String::new(),
+    };
+    let node = |name: &str, state, message: &str, package| NodeStatus {
+        name: name.into(),
+        cluster: "rack-7".into(),
+        node: name.into(),
+        state,
+        message: message.into(),
+        packages: vec![package],
+        ..NodeStatus::default()
+    };
+    let reason = "installed htop package post-installation script subprocess returned error exit status 1; it said: <no>";
+    vec![SoftwareLine {
+        name: "tools".into(),
+        state: SoftwareState::Stopped,
+        ready: "1/4".into(),
+        message: "1 of 4 servers failed and maxUnavailable allows 1, so no further one is touched"
+            .into(),
+        nodes: vec![
+            node(
+                "n1",
+                NodeState::Ready,
+                "",
+                package("3.4.1-5", PackageState::Ready, ""),
+            ),
+            node(
+                "n3",
+                NodeState::Failed,
+                "htop 3.4.1-5 is broken",
+                package("3.4.1-5", PackageState::Failed, reason),
+            ),
+            node(
+                "n5",
+                NodeState::Waiting,
+                "the roll-out has stopped before it",
+                package("none", PackageState::Pending, ""),
+            ),
+            node(
+                "n6",
+                NodeState::Waiting,
+                "it has not joined its cluster yet",
+                package("", PackageState::Pending, ""),
+            ),
+        ],
+    }]
 }
 
 fn busy_store() -> Vec<Artifact> {

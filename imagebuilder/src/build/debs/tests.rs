@@ -51,7 +51,7 @@ fn a_package_with_a_service_gets_its_unit_and_scripts_and_others_do_not() {
             copyright: pair("usr/share/doc/kubelet/copyright", "of kubelet"),
         }
     );
-    let plain = plan_deb(
+    let without_unit = plan_deb(
         &Recipe {
             unit: None,
             ..recipe
@@ -59,7 +59,10 @@ fn a_package_with_a_service_gets_its_unit_and_scripts_and_others_do_not() {
         &known(),
     )
     .unwrap();
-    assert_eq!((plain.scripts.len(), plain.install.len()), (0, 1));
+    assert_eq!(
+        (without_unit.scripts.len(), without_unit.install.len()),
+        (0, 1)
+    );
 }
 
 fn settings() -> Settings {

@@ -238,8 +238,8 @@ fn a_server_installs_kubernetes_from_the_box_and_believes_only_the_key_of_each_s
             "{package}: {said}"
         );
     }
-    let none = node.apt("apt-get", &["-s", "install", "kubelet=1.0.0-1.1"]);
-    assert!(none.unwrap_err().contains("was not found"));
+    let unknown = node.apt("apt-get", &["-s", "install", "kubelet=1.0.0-1.1"]);
+    assert!(unknown.unwrap_err().contains("was not found"));
 
     // Who has the key of uploads cannot speak for the base.
     let swapped = Repository {
@@ -341,9 +341,8 @@ fn another_version_of_kubeadm_leaves_kubelet_as_it_is() {
 /// How dpkg's status speaks of an installed package.
 fn stanza(deb: &Path) -> String {
     let control = read_control(File::open(deb).unwrap()).unwrap();
-    let fields: String = control
-        .fields()
-        .map(|(name, value)| format!("{name}: {value}\n"))
-        .collect();
-    format!("{fields}Status: install ok installed\n\n")
+    let fields = control.fields().fold(String::new(), |text, (name, value)| {
+        text + name + ": " + value + "\n"
+    });
+    fields + "Status: install ok installed\n\n"
 }

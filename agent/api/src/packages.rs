@@ -1,0 +1,237 @@
+//! What the box orders of an installed server, and what that answers: JSON on standard input and output of
+//! `firstlight-bootstrap packages`. The server's side runs as root and checks every word of an order itself
+//! ([`Order::parse`]).
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::software::{PackageSpec, PackageState, Wish};
+
+/// More than anybody names by hand; keeps a command line within the kernel's limit.
+pub const MOST_PACKAGES: usize = 200;
+const LONGEST: usize = 256;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum Order {
+    Packages(PackageOrder),
+    /// Only while the server still runs since that start: said twice, it restarts once.
+    #[serde(rename_all = "camelCase")]
+    Restart {
+        boot_id: String,
+    },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PackageOrder {
+    pub state: Wish,
+    pub packages: Vec<PackageSpec>,
+    /// Look, and change nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// As they are at the end, in the order's order.
+    pub packages: Vec<PackageReport>,
+    /// Something was written.
+    pub changed: bool,
+    pub reboot_needed: bool,
+    /// Of the kernel that runs: another one after each start.
+    pub boot_id: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PackageReport {
+    pub name: String,
+    /// The version that is wanted, or [`crate::software::NONE`].
+    pub wanted: String,
+    /// The version that is there, or [`crate::software::NONE`].
+    pub have: String,
+    pub state: PackageState,
+    /// The line of apt or dpkg that says why not; empty if all is well.
+    pub reason: String,
+}
+
+#[derive(Debug, Error)]
+pub enum OrderError {
+    #[error("this is no order")]
+    Form(#[from] serde_json::Error),
+    #[error("{0} packages in one order; 1 to {MOST_PACKAGES} can be")]
+    Count(usize),
+    #[error("`{0}` is no name of a Debian package")]
+    Name(String),
+    #[error("`{1}` is no version of a Debian package ({0})")]
+    Version(String, String),
+    #[error("{0} is named twice")]
+    Twice(String),
+}
+
+impl Order {
+    /// Nothing gets through that a command line or apt could take for something else than a package and its version.
+    pub fn parse(text: &[u8]) -> Result<Self, OrderError> {
+        let order: Self = serde_json::from_slice(text)?;
+        if let Self::Packages(order) = &order {
+            order.check()?;
+        }
+        Ok(order)
+    }
+}
+
+impl PackageOrder {
+    fn check(&self) -> Result<(), OrderError> {
+        let count = self.packages.len();
+        if count == 0 || count > MOST_PACKAGES {
+            return Err(OrderError::Count(count));
+        }
+        let mut seen = BTreeSet::new();
+        for package in &self.packages {
+            let (name, version) = (&package.name, &package.version);
+            if !is_name(name) {
+                return Err(OrderError::Name(name.clone()));
+            }
+            let no_matter = self.state == Wish::Absent && version.is_empty();
+            if !no_matter && !is_version(version) {
+                return Err(OrderError::Version(name.clone(), version.clone()));
+            }
+            if !seen.insert(name) {
+                return Err(OrderError::Twice(name.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Debian Policy 5.6.1. A name that ends in `-` or `+` would be an order of its own for apt, to remove or to install.
+pub fn is_name(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    (2..=LONGEST).contains(&bytes.len())
+        && bytes.first().is_some_and(plain)
+        && bytes
+            .last()
+            .is_some_and(|byte| plain(byte) || (*byte == b'+' && text.ends_with("++")))
+        && bytes
+            .iter()
+            .all(|byte| plain(byte) || b"+-.".contains(byte))
+}
+
+/// Debian Policy 5.6.12: `[EPOCH:]UPSTREAM[-REVISION]`.
+pub fn is_version(text: &str) -> bool {
+    let (epoch, rest) = text.split_once(':').unwrap_or(("0", text));
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".+-~".contains(&byte);
+    text.len() <= LONGEST
+        && !epoch.is_empty()
+        && epoch.bytes().all(|byte| byte.is_ascii_digit())
+        && rest
+            .bytes()
+            .next()
+            .is_some_and(|byte| byte.is_ascii_digit())
+        && rest.bytes().all(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn names_and_versions_are_those_of_the_policy() {
+        for (name, good) in [
+            ("htop", true),
+            ("g++", true),
+            ("libstdc++6", true),
+            ("0ad", true),
+            ("x", false),
+            ("htop-", false),
+            ("htop+", false),
+            ("-y", false),
+            ("--purge", false),
+            ("Htop", false),
+            ("htop:amd64", false),
+            ("htop=1", false),
+            ("a b", false),
+            ("a;b", false),
+            ("a/stable", false),
+        ] {
+            assert_eq!(is_name(name), good, "{name}");
+        }
+        for (version, good) in [
+            ("1", true),
+            ("1:2.3~rc1+b1-4", true),
+            ("2.0+dfsg-1~deb13u1", true),
+            ("", false),
+            ("a1", false),
+            (":1", false),
+            ("x:1", false),
+            ("1:2:3", false),
+            ("1 2", false),
+            ("1$(id)", false),
+            ("1/2", false),
+            ("*", false),
+        ] {
+            assert_eq!(is_version(version), good, "{version}");
+        }
+    }
+
+    #[test]
+    fn an_order_is_taken_whole_or_not_at_all() {
+        let good =
+            r#"{"packages":{"state":"present","packages":[{"name":"htop","version":"3.4"}]}}"#;
+        let Order::Packages(order) = Order::parse(good.as_bytes()).unwrap() else {
+            panic!("{good}");
+        };
+        assert_eq!(
+            (order.dry_run, order.packages[0].name.as_str()),
+            (false, "htop")
+        );
+        for (bad, why) in [
+            ("{", "no order"),
+            (r#"{"shell":"id"}"#, "no order"),
+            (
+                r#"{"packages":{"state":"present","packages":[]}}"#,
+                "0 packages",
+            ),
+            (
+                r#"{"packages":{"state":"present","packages":[{"name":"htop","version":"1"}],"options":"-y"}}"#,
+                "no order",
+            ),
+            (
+                r#"{"packages":{"state":"present","packages":[{"name":"htop","version":"1","file":"/a"}]}}"#,
+                "no order",
+            ),
+            (
+                r#"{"packages":{"state":"purged","packages":[{"name":"htop","version":"1"}]}}"#,
+                "no order",
+            ),
+            (
+                r#"{"packages":{"state":"present","packages":[{"name":"--help","version":"1"}]}}"#,
+                "no name",
+            ),
+            (
+                r#"{"packages":{"state":"present","packages":[{"name":"htop"}]}}"#,
+                "no version",
+            ),
+            (
+                r#"{"packages":{"state":"absent","packages":[{"name":"htop"},{"name":"htop"}]}}"#,
+                "twice",
+            ),
+        ] {
+            let error = Order::parse(bad.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(why), "{bad}: {error}");
+        }
+        let absent = r#"{"packages":{"state":"absent","packages":[{"name":"htop"}]}}"#;
+        assert!(Order::parse(absent.as_bytes()).is_ok());
+        let restart = Order::Restart {
+            boot_id: "a".to_owned(),
+        };
+        let text = serde_json::to_vec(&restart).unwrap();
+        assert_eq!(Order::parse(&text).unwrap(), restart);
+    }
+}

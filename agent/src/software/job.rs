@@ -1,0 +1,224 @@
+//! One job on one server, over SSH and on its cluster's API. It tells what it does, and at the end what came of it.
+
+use std::{future::Future, time::Duration};
+
+use firstlight_api::{
+    packages::{Order, PackageOrder, Report},
+    software::{NodeState, PackageState, Reboot, SoftwareSpec},
+};
+use tokio::time::Instant;
+
+use super::{
+    drain::{Drained, Member},
+    plan::{self, Job, News, Trouble},
+};
+use crate::ssh::{Keys, Node, SshError};
+
+const COMMAND: [&str; 2] = ["firstlight-bootstrap", "packages"];
+/// A login takes an emulated server a minute.
+const LOOK_TIME: Duration = Duration::from_mins(3);
+/// Large packages, slow disks, and another order that must end first.
+const WORK_TIME: Duration = Duration::from_mins(45);
+/// For a server to be there again after a restart.
+const RETURN_TIME: Duration = Duration::from_mins(30);
+/// One that still runs as before did not take the order.
+const TAKE_TIME: Duration = Duration::from_mins(5);
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// What can be ordered of a server.
+pub trait Hands: Clone + Send + Sync + 'static {
+    fn order(
+        &self,
+        node: &Node,
+        order: &Order,
+        time: Duration,
+    ) -> impl Future<Output = Result<Report, Trouble>> + Send;
+}
+
+impl Hands for Keys {
+    async fn order(&self, node: &Node, order: &Order, time: Duration) -> Result<Report, Trouble> {
+        let broken = |error: serde_json::Error| Trouble {
+            reason: plan::COMMAND_FAILED,
+            message: format!("it and the box do not understand each other: {error}"),
+        };
+        let text = serde_json::to_vec(order).map_err(broken)?;
+        let answer = self
+            .run(node, &COMMAND, &text, time)
+            .await
+            .map_err(|error| trouble(&error))?;
+        serde_json::from_slice(&answer).map_err(broken)
+    }
+}
+
+fn trouble(error: &SshError) -> Trouble {
+    let reason = match error {
+        SshError::NoKey => plan::NO_KEY,
+        SshError::Unreachable(_) | SshError::Late(_) => plan::UNREACHABLE,
+        SshError::HostKeyMismatch { .. } => plan::HOST_KEY_MISMATCH,
+        SshError::Refused(_) => plan::REFUSED,
+        SshError::Failed { .. } => plan::COMMAND_FAILED,
+    };
+    Trouble {
+        reason,
+        message: error.to_string(),
+    }
+}
+
+/// Everything that one job needs.
+pub struct Work<H, T> {
+    pub hands: H,
+    /// `None`: it is not to be talked to.
+    pub node: Option<Node>,
+    pub spec: SoftwareSpec,
+    /// `None`: it belongs to no cluster.
+    pub member: Option<Member>,
+    pub tell: T,
+}
+
+impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
+    pub async fn run(self, job: Job) {
+        let news = match job {
+            Job::Look => News::Looked(self.look().await),
+            Job::Apply => News::Applied(self.apply().await),
+            Job::Release => {
+                self.uncordon().await;
+                News::Released
+            }
+        };
+        (self.tell)(news);
+    }
+
+    fn packages(&self, dry_run: bool) -> Order {
+        Order::Packages(PackageOrder {
+            state: self.spec.state,
+            packages: self.spec.packages.clone(),
+            dry_run,
+        })
+    }
+
+    async fn order(&self, order: &Order, time: Duration) -> Result<Report, Trouble> {
+        match &self.node {
+            Some(node) => self.hands.order(node, order, time).await,
+            None => Err(Trouble {
+                reason: plan::UNREACHABLE,
+                message: "its address is not known".to_owned(),
+            }),
+        }
+    }
+
+    async fn look(&self) -> Result<Report, Trouble> {
+        self.order(&self.packages(true), LOOK_TIME).await
+    }
+
+    fn say(&self, state: NodeState, message: impl Into<String>) {
+        (self.tell)(News::Doing(state, message.into()));
+    }
+
+    async fn apply(&self) -> Result<Report, Trouble> {
+        let mut report = self.order(&self.packages(false), WORK_TIME).await?;
+        let is_done = |package: &firstlight_api::packages::PackageReport| {
+            package.state == PackageState::Ready
+        };
+        let restart = self.spec.reboot == Reboot::IfNeeded && report.reboot_needed;
+        if restart && report.packages.iter().all(is_done) {
+            self.drain().await;
+            report = self.restart(&report.boot_id).await?;
+        }
+        self.come_back(&report.boot_id).await;
+        Ok(report)
+    }
+
+    async fn drain(&self) {
+        let Some(member) = &self.member else {
+            return;
+        };
+        self.say(NodeState::Draining, "its pods are moved away");
+        loop {
+            match member.drain().await {
+                Ok(Drained::Empty) => return,
+                Ok(Drained::Waits(what)) => self.say(NodeState::Draining, what),
+                Err(error) => self.say(NodeState::Draining, no_api(&member.cluster, &error)),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Returns when it runs another kernel than that of `boot_id`, and answers.
+    async fn restart(&self, boot_id: &str) -> Result<Report, Trouble> {
+        self.say(NodeState::Restarting, "it restarts");
+        let began = Instant::now();
+        let mut ordered: Option<Instant> = None;
+        loop {
+            if ordered.is_none_or(|at| at.elapsed() > TAKE_TIME) {
+                let order = Order::Restart {
+                    boot_id: boot_id.to_owned(),
+                };
+                match self.order(&order, LOOK_TIME).await {
+                    // It may be gone before it has said so.
+                    Ok(_) => ordered = Some(Instant::now()),
+                    Err(trouble) if trouble.reason == plan::UNREACHABLE => {
+                        ordered = Some(Instant::now());
+                    }
+                    Err(trouble) => return Err(trouble),
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+            match self.look().await {
+                Ok(report) if report.boot_id != boot_id => return Ok(report),
+                Err(trouble) if trouble.reason != plan::UNREACHABLE => return Err(trouble),
+                Ok(_) | Err(_) if began.elapsed() < RETURN_TIME => {}
+                Ok(_) => {
+                    return Err(Trouble {
+                        reason: plan::COMMAND_FAILED,
+                        message: "it was told to restart several times and still runs".to_owned(),
+                    });
+                }
+                Err(trouble) => {
+                    return Err(Trouble {
+                        message: format!(
+                            "it has not come back from its restart: {}",
+                            trouble.message
+                        ),
+                        ..trouble
+                    });
+                }
+            }
+        }
+    }
+
+    /// Uncordons what was cordoned for this, once the node is well. Also where nothing restarted: an older wish may have begun it.
+    async fn come_back(&self, boot_id: &str) {
+        let Some(member) = &self.member else {
+            return;
+        };
+        loop {
+            let waits = match member.is_held().await {
+                Ok(false) => return,
+                // Packages need no API; only who may have cordoned waits for one.
+                Err(_) if self.spec.reboot == Reboot::Never => return,
+                Err(error) => no_api(&member.cluster, &error),
+                Ok(true) => match member.is_back(boot_id).await {
+                    Ok(true) => return self.uncordon().await,
+                    Ok(false) => "its node is not ready yet".to_owned(),
+                    Err(error) => no_api(&member.cluster, &error),
+                },
+            };
+            self.say(NodeState::Restarting, waits);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn uncordon(&self) {
+        let Some(member) = &self.member else {
+            return;
+        };
+        while let Err(error) = member.uncordon().await {
+            self.say(NodeState::Restarting, no_api(&member.cluster, &error));
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+fn no_api(cluster: &str, error: &anyhow::Error) -> String {
+    format!("the API of the cluster {cluster} does not answer: {error:#}")
+}
