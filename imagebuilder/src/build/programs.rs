@@ -25,6 +25,23 @@ pub struct GoProgram<'a> {
     pub links: &'a [&'a str],
 }
 
+/// A plugin of the CNI project: its folder there, and its name.
+macro_rules! cni {
+    ($folder:literal, $name:literal) => {
+        GoProgram {
+            module: "containers",
+            package: concat!(
+                "github.com/containernetworking/plugins/plugins/",
+                $folder,
+                "/",
+                $name
+            ),
+            name: concat!("usr/lib/cni/", $name),
+            links: &[],
+        }
+    };
+}
+
 /// Programs of the layer `kube`, where they are on the box.
 pub const KUBE_PROGRAMS: &[GoProgram<'static>] = &[
     GoProgram {
@@ -78,39 +95,28 @@ pub const KUBE_PROGRAMS: &[GoProgram<'static>] = &[
         name: "usr/bin/ctr",
         links: &[],
     },
-    GoProgram {
-        module: "containers",
-        package: "github.com/containernetworking/plugins/plugins/main/bridge",
-        name: "usr/lib/cni/bridge",
-        links: &[],
-    },
-    GoProgram {
-        module: "containers",
-        package: "github.com/containernetworking/plugins/plugins/main/loopback",
-        name: "usr/lib/cni/loopback",
-        links: &[],
-    },
-    GoProgram {
-        module: "containers",
-        package: "github.com/containernetworking/plugins/plugins/ipam/host-local",
-        name: "usr/lib/cni/host-local",
-        links: &[],
-    },
-    GoProgram {
-        module: "containers",
-        package: "github.com/containernetworking/plugins/plugins/meta/portmap",
-        name: "usr/lib/cni/portmap",
-        links: &[],
-    },
+    cni!("main", "bridge"),
+    cni!("main", "loopback"),
+    cni!("ipam", "host-local"),
+    cni!("meta", "portmap"),
 ];
 
 /// Programs that only nodes have.
-pub const NODE_PROGRAMS: &[GoProgram<'static>] = &[GoProgram {
-    module: "cri-tools",
-    package: "sigs.k8s.io/cri-tools/cmd/crictl",
-    name: "usr/bin/crictl",
-    links: &[],
-}];
+pub const NODE_PROGRAMS: &[GoProgram<'static>] = &[
+    GoProgram {
+        module: "cri-tools",
+        package: "sigs.k8s.io/cri-tools/cmd/crictl",
+        name: "usr/bin/crictl",
+        links: &[],
+    },
+    // What people name in a NetworkAttachmentDefinition.
+    cni!("main", "host-device"),
+    cni!("main", "ipvlan"),
+    cni!("main", "macvlan"),
+    cni!("main", "vlan"),
+    cni!("ipam", "static"),
+    cni!("meta", "tuning"),
+];
 
 /// Programs of container images, of the box and of nodes, each image in a folder of its own.
 pub const IMAGE_PROGRAMS: &[GoProgram<'static>] = &[

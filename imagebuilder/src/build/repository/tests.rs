@@ -16,16 +16,22 @@ use super::super::tools::Tools;
 use super::*;
 
 /// Programs that the packages are made from, and what they depend on in Debian.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 15] = [
     "usr/bin/kube",
     "usr/bin/crictl",
     "usr/bin/containerd",
     "usr/bin/containerd-shim-runc-v2",
     "usr/bin/ctr",
     "usr/lib/cni/bridge",
+    "usr/lib/cni/host-device",
     "usr/lib/cni/host-local",
+    "usr/lib/cni/ipvlan",
     "usr/lib/cni/loopback",
+    "usr/lib/cni/macvlan",
     "usr/lib/cni/portmap",
+    "usr/lib/cni/static",
+    "usr/lib/cni/tuning",
+    "usr/lib/cni/vlan",
 ];
 const DEBIAN: [&str; 8] = [
     "conntrack",
