@@ -41,6 +41,9 @@ use crate::{UsageError, check};
 
 /// Where an image says how it is installed, in its layer `agent`.
 const RECIPE: &str = "usr/share/firstlight/install";
+/// Where the payload is on a stick, and where its layer is mounted.
+const SHARE: &str = "usr/share/firstlight";
+const PAYLOAD: &str = "/run/firstlight/layers/payload";
 const SITE: &str = "etc/firstlight/site/site.yaml";
 /// Where the agent reads it; systemd makes the folder for the mount.
 const SITE_MOUNT: &str = "firstlight/site";
@@ -114,7 +117,7 @@ pub fn install(args: &InstallArgs) -> Result<String> {
     let trees = source.mount()?;
     let machine = observe::observe_machine(manifest.as_ref())?;
     let earlier = manifest.clone().unwrap_or_default();
-    let items = collect_items(&trees.path("agent"), &trees.path("kube"))?;
+    let items = collect_items(|layer| trees.path(layer))?;
     let found = observe::observe_files(root, &items, &earlier.files)?;
     let recipe = fs::read_to_string(trees.path("agent").join(RECIPE).join("packages"))
         .context("the image does not say what it needs: it is older than `firstlight install`")?;
@@ -151,18 +154,19 @@ fn choose_site(root: &Path, given: Option<&Path>, source: &Source) -> Result<Vec
     }
 }
 
-/// The files of two layers but for what only a stick needs, and those that the image has for installed machines.
-fn collect_items(agent: &Path, kube: &Path) -> Result<Vec<Item>> {
+/// The files of two layers but for what only a stick needs, those that the image has for installed machines, and links to
+/// what is served out of the payload; `tree` is a layer's folder.
+fn collect_items(tree: impl Fn(&str) -> PathBuf) -> Result<Vec<Item>> {
+    let agent = tree("agent");
     let recipe = agent.join(RECIPE);
     let list = fs::read_to_string(recipe.join("leave-out")).context(
         "the image does not say what it leaves out: it is older than `firstlight install`",
     )?;
-    let mut items = observe::collect(agent, &LeaveOut::parse(&list))?;
-    items.extend(observe::collect(kube, &LeaveOut::parse(""))?);
-    items.extend(observe::collect(
-        &recipe.join("root"),
-        &LeaveOut::parse(""),
-    )?);
+    let mut items = observe::collect(&agent, &LeaveOut::parse(&list))?;
+    for whole in [tree("kube"), recipe.join("root")] {
+        items.extend(observe::collect(&whole, &LeaveOut::parse(""))?);
+    }
+    items.extend(observe::link_to(&tree("payload"), SHARE, PAYLOAD)?);
     Ok(items)
 }
 

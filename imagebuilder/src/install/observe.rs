@@ -1,6 +1,7 @@
 //! Looks at a machine: the files of the kernel, dpkg and systemd, and nothing is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
@@ -182,14 +183,33 @@ pub fn collect(tree: &Path, leave_out: &LeaveOut) -> Result<Vec<Item>> {
     Ok(items)
 }
 
-fn walk(tree: &Path, below: &Path, leave_out: &LeaveOut, items: &mut Vec<Item>) -> Result<()> {
-    let folder = tree.join(below);
-    let entries = fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
+/// A link for each entry of a folder of `tree`, to where the tree is mounted later.
+pub fn link_to(tree: &Path, folder: &str, mounted: &str) -> Result<Vec<Item>> {
+    let names = sorted_names(&tree.join(folder))?;
+    let link = |name: &OsString| {
+        let path = Path::new(folder).join(name);
+        Item {
+            from: tree.join(&path),
+            shape: Shape::Link(Path::new(mounted).join(&path)),
+            path,
+            bytes: 0,
+        }
+    };
+    Ok(names.iter().map(link).collect())
+}
+
+fn sorted_names(folder: &Path) -> Result<Vec<OsString>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
     let mut names: Vec<_> = entries
         .map(|entry| entry.map(|entry| entry.file_name()))
         .collect::<io::Result<_>>()?;
     names.sort();
-    for name in names {
+    Ok(names)
+}
+
+fn walk(tree: &Path, below: &Path, leave_out: &LeaveOut, items: &mut Vec<Item>) -> Result<()> {
+    let folder = tree.join(below);
+    for name in sorted_names(&folder)? {
         let (path, from) = (below.join(&name), folder.join(&name));
         if leave_out.covers(&path) {
             continue;

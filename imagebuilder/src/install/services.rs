@@ -1,8 +1,10 @@
 //! Starts and stops what the files of a box describe.
 
+use std::fs;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use nix::mount::{MntFlags, umount2};
 
 use super::checks::MODULES;
 use super::layout::Files;
@@ -71,10 +73,24 @@ pub fn stop(files: &Files) -> Result<()> {
     // Both are gone already when nothing was running.
     let _ = run("systemctl", ["stop", "kubepods.slice"]);
     let _ = run("systemctl", ["kill", "--signal=KILL", "containerd.service"]);
+    let mounts =
+        fs::read_to_string("/proc/self/mountinfo").context("reading the list of mounts")?;
+    for place in pod_mounts(&mounts) {
+        umount2(place, MntFlags::MNT_DETACH).with_context(|| format!("unmounting {place}"))?;
+    }
     let _ = run("ip", ["link", "delete", "cni0"]);
     let _ = run("ip", ["link", "delete", "box0"]);
     let _ = run("nft", ["delete", "table", "inet", "firstlight"]);
     run("systemctl", stop(".mount"))
+}
+
+/// What a runtime that was killed leaves behind, and what keeps layers in use; the last one mounted comes first.
+fn pod_mounts(mountinfo: &str) -> Vec<&str> {
+    let places = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
+    let ours = |place: &&str| {
+        place.starts_with("/run/containerd/") || place.starts_with("/run/netns/cni-")
+    };
+    places.rev().filter(ours).collect()
 }
 
 /// After the files are gone: nobody remembers them.
@@ -88,6 +104,23 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn mounts_of_pods_are_found_the_last_one_first() {
+        let mountinfo = "24 1 0:22 / / rw - ext4 /dev/vda rw\n\
+            90 24 0:50 / /run/containerd/io.containerd.grpc.v1.cri/sandboxes/a/shm rw - tmpfs shm rw\n\
+            91 24 0:51 / /run/containerd/io.containerd.runtime.v2.task/k8s.io/a/rootfs rw - overlay overlay rw\n\
+            92 24 0:4 net:[1] /run/netns/cni-1 rw - nsfs nsfs rw\n\
+            93 24 0:4 net:[2] /run/netns/somebodys rw - nsfs nsfs rw\n";
+        assert_eq!(
+            pod_mounts(mountinfo),
+            [
+                "/run/netns/cni-1",
+                "/run/containerd/io.containerd.runtime.v2.task/k8s.io/a/rootfs",
+                "/run/containerd/io.containerd.grpc.v1.cri/sandboxes/a/shm"
+            ]
+        );
+    }
 
     #[test]
     fn units_to_start_are_those_that_targets_want_and_all_are_stopped() {

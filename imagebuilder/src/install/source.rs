@@ -14,10 +14,10 @@ use crate::disk::slot::SlotLayer;
 use crate::disk::{fat, gpt};
 use crate::inspect::{check_layer, load_slot, window};
 
-/// Their files are laid over the machine's.
-pub const PLACED: [&str; 2] = ["agent", "kube"];
-/// Kept as they are and mounted: what is in them is served, or is what containers run from.
+/// Kept as they are and mounted by the box: what is in them is served, or is what containers run from.
 pub const KEPT: [&str; 3] = ["payload", "registry", "images"];
+/// Looked into for an installation: two whose files are laid over the machine's, and the one that is served.
+const READ: [&str; 3] = ["agent", "kube", "payload"];
 
 #[derive(Debug)]
 pub struct Source {
@@ -48,7 +48,7 @@ impl Source {
                 slot,
                 site: fat::read_file(data, "site.yaml")?.unwrap_or_default(),
             };
-            for name in PLACED.iter().chain(&KEPT) {
+            for name in ["agent", "kube"].iter().chain(&KEPT) {
                 check_layer(image, part, source.layer(name)?)?;
             }
             return Ok(source);
@@ -66,7 +66,7 @@ impl Source {
         found.with_context(|| format!("{} has no layer {name}", self.image.display()))
     }
 
-    /// The layers whose files are laid down, as folders. Only this process sees the mounts, and they end with it.
+    /// Layers as folders. Only this process sees the mounts, and they end with it.
     pub fn mount(&self) -> Result<Trees> {
         unshare(CloneFlags::CLONE_NEWNS).context("making a mount namespace (are you root?)")?;
         mount(
@@ -78,7 +78,7 @@ impl Source {
         )
         .context("keeping mounts to this process")?;
         let trees = Trees(TempDir::new().context("making a folder to mount layers in")?);
-        for name in PLACED {
+        for name in READ {
             let layer = self.layer(name)?;
             let folder = trees.path(name);
             fs::create_dir(&folder)?;
@@ -133,7 +133,7 @@ impl Trees {
 
 impl Drop for Trees {
     fn drop(&mut self) {
-        for name in PLACED {
+        for name in READ {
             // One that was not mounted any more, or not yet, is gone as well.
             let _ = umount2(&self.path(name), MntFlags::MNT_DETACH);
         }

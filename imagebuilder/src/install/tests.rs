@@ -14,16 +14,18 @@ use super::{RECIPE, apply, collect_items, observe};
 
 const OVERLAY: &str = "../overlays/box";
 
-/// A machine's root, and the layers of an image: the box's real overlay, and one program with a second name.
+/// A machine's root, and the layers of an image: the box's real overlay, one program with a second name, something to serve.
 struct Stage {
     root: TempDir,
     kube: TempDir,
+    payload: TempDir,
     manifest: Manifest,
 }
 
 impl Stage {
     fn set() -> Self {
-        let (root, kube) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let [root, kube, payload] = [(); 3].map(|()| TempDir::new().unwrap());
+        fs::create_dir_all(payload.path().join("usr/share/firstlight/apt/base")).unwrap();
         fs::create_dir_all(root.path().join("var/lib/firstlight")).unwrap();
         fs::create_dir_all(root.path().join("etc")).unwrap();
         fs::write(root.path().join("etc/hostname"), "mine\n").unwrap();
@@ -33,6 +35,7 @@ impl Stage {
         Self {
             root,
             kube,
+            payload,
             manifest: Manifest::default(),
         }
     }
@@ -42,7 +45,12 @@ impl Stage {
     }
 
     fn plan(&self) -> LayoutPlan {
-        let items = collect_items(Path::new(OVERLAY), self.kube.path()).unwrap();
+        let tree = |layer: &str| match layer {
+            "agent" => PathBuf::from(OVERLAY),
+            "kube" => self.kube.path().to_owned(),
+            _ => self.payload.path().to_owned(),
+        };
+        let items = collect_items(tree).unwrap();
         let ours = &self.manifest.files;
         let found = observe::observe_files(self.root.path(), &items, ours).unwrap();
         plan_layout(items, &found, ours)
@@ -71,6 +79,11 @@ fn a_machine_keeps_its_own_files_and_a_second_run_changes_nothing() {
     assert_eq!(read("etc/hostname"), "mine\n");
     assert!(read("etc/systemd/system/var-lib-firstlight.mount").contains("bind"));
     assert_eq!(read("usr/bin/kubelet"), "one");
+    let served = fs::read_link(stage.path("usr/share/firstlight/apt")).unwrap();
+    assert_eq!(
+        served,
+        Path::new("/run/firstlight/layers/payload/usr/share/firstlight/apt")
+    );
     for absent in ["etc/fstab", "etc/ssh", "etc/environment", RECIPE] {
         assert!(!stage.path(absent).exists(), "{absent}");
     }

@@ -55,6 +55,8 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
             .contains("ca.key"),
         "the state is gone"
     );
+    ssh.run("! grep firstlight /proc/mounts && ! pgrep --list-name 'containerd|kube|firstlight'")
+        .context("something of the box is still there")?;
     scene.nothing_leaked()
 }
 
