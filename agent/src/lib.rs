@@ -221,6 +221,7 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, place: Place) {
         let known = software::Facts {
             site: facts.site.subscribe(),
             kubernetes: facts.kubernetes.subscribe(),
+            artifacts: facts.store.subscribe(),
         };
         let keys = ssh::Keys::new(paths.host_keys(), ssh::PORT);
         software::run(keys, known, status, stop)

@@ -47,6 +47,7 @@ use crate::{
     machines::world::Key,
     ssh::Node,
     status::{StatusSender, Update},
+    store::Store as Artifacts,
 };
 
 /// Between two looks without a change.
@@ -58,6 +59,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 pub struct Facts {
     pub site: watch::Receiver<Option<Arc<SiteConfig>>>,
     pub kubernetes: watch::Receiver<Option<Client>>,
+    pub artifacts: watch::Receiver<Option<Artifacts>>,
 }
 
 /// Runs until `stop`.
@@ -74,7 +76,7 @@ pub async fn run<H: Hands>(
         let Some(client) = facts.kubernetes.wait_for(Option::is_some).await?.clone() else {
             return Ok(());
         };
-        reconcile(hands, client, site, status).await
+        reconcile(hands, client, site, facts.artifacts, status).await
     };
     tokio::select! {
         result = work => result,
@@ -87,6 +89,7 @@ pub async fn reconcile<H: Hands>(
     hands: H,
     client: Client,
     site: Arc<SiteConfig>,
+    artifacts: watch::Receiver<Option<Artifacts>>,
     status: StatusSender,
 ) -> Result<()> {
     let (trigger, mut changes) = mpsc::channel(1);
@@ -100,6 +103,7 @@ pub async fn reconcile<H: Hands>(
         hands,
         store,
         site,
+        artifacts,
         status,
         tell,
         jobs: JoinSet::new(),
@@ -134,6 +138,7 @@ struct Keeper<H> {
     hands: H,
     store: Store,
     site: Arc<SiteConfig>,
+    artifacts: watch::Receiver<Option<Artifacts>>,
     status: StatusSender,
     tell: mpsc::UnboundedSender<(Place, News)>,
     jobs: JoinSet<()>,
@@ -147,6 +152,9 @@ struct Keeper<H> {
 impl<H: Hands> Keeper<H> {
     async fn look(&mut self) -> Result<()> {
         let objects = self.store.software().await?;
+        if let Some(artifacts) = &*self.artifacts.borrow() {
+            artifacts.software_wants(&plan::packages(&objects));
+        }
         let mut lines = Vec::new();
         if !objects.is_empty() {
             let world = self.store.world(self.site.clone()).await?;

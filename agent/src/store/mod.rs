@@ -24,6 +24,7 @@ use std::{
 use firstlight_api::{
     addon::Chart,
     artifact::{Artifact, ArtifactSpec, ArtifactState, Kind},
+    software::PackageSpec,
 };
 use firstlight_artifacts::hex;
 use sha2::{Digest, Sha256};
@@ -288,7 +289,7 @@ impl Store {
                 )));
             }
             // After a start it takes a moment until the objects of Kubernetes are read.
-            None if matches!(entry.spec.kind, Kind::Image | Kind::Chart)
+            None if entry.spec.kind != Kind::Container
                 && matches!(entry.content, Content::Whole { .. }) =>
             {
                 return Err(Refusal::Conflict(
@@ -333,6 +334,19 @@ impl Store {
             };
             let users = wanted.iter().filter(|(_, chart)| is_meant(chart));
             users.map(|(addon, _)| format!("Addon {addon}")).collect()
+        });
+    }
+
+    /// Notes which Software refers to which packages: each with a package's name and version.
+    pub fn software_wants(&self, wanted: &[(String, PackageSpec)]) {
+        self.note(Kind::Package, |_, entry| {
+            let is_meant = |package: &PackageSpec| {
+                (&package.name, &package.version) == (&entry.spec.name, &entry.spec.version)
+            };
+            let users = wanted.iter().filter(|(_, package)| is_meant(package));
+            users
+                .map(|(software, _)| format!("Software {software}"))
+                .collect()
         });
     }
 

@@ -88,6 +88,28 @@ fn two_writers_of_one_upload_are_kept_apart() {
 }
 
 #[test]
+fn a_package_that_a_software_names_stays() {
+    let (_dir, store) = store();
+    let id = store.begin(spec("hello", b"hello")).unwrap().id;
+    let mut writer = store.write(&id, 0).unwrap();
+    writer.write(b"hello").unwrap();
+    writer.finish().unwrap();
+    let refused = || store.remove(&id).unwrap_err().to_string();
+    assert!(refused().contains("nobody has looked yet"), "{}", refused());
+    let names = |version: &str| {
+        let package = PackageSpec {
+            name: "hello".to_owned(),
+            version: version.to_owned(),
+        };
+        store.software_wants(&[("tools".to_owned(), package)]);
+    };
+    names("1");
+    assert_eq!(refused(), "it is used by Software tools; change that first");
+    names("2");
+    store.remove(&id).unwrap();
+}
+
+#[test]
 fn an_upload_that_cannot_be_opened_is_nobodys() {
     let (dir, store) = store();
     let content = b"hello";
@@ -245,6 +267,7 @@ proptest! {
                 }
                 Event::Remove { which } => {
                     let (id, _) = begin(&store, which);
+                    store.software_wants(&[]);
                     store.remove(&id).unwrap();
                 }
             }

@@ -180,7 +180,9 @@ fn control(keys: &Keys, objects: &Objects) -> AbortHandle {
     let site = Arc::new(parse_site("name: lab\n").unwrap());
     let (sender, _, owner) = status::channel("test");
     tokio::spawn(status::own(owner, CancellationToken::new()));
-    let run = software::reconcile(keys.clone(), objects.client.clone(), site, sender);
+    let client = objects.client.clone();
+    let none = tokio::sync::watch::Sender::new(None).subscribe();
+    let run = software::reconcile(keys.clone(), client, site, none, sender);
     tokio::spawn(run).abort_handle()
 }
 

@@ -18,7 +18,7 @@ use firstlight_api::{
 
 use super::servers::{Server, wish};
 
-pub use say::{line, status};
+pub use say::{line, packages, status};
 
 /// Logins that may be under way for one Software; each is a process on the box.
 const MOST_AT_ONCE: usize = 64;

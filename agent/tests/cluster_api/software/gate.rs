@@ -119,10 +119,12 @@ pub async fn software_drains_its_nodes_and_opens_its_gate() {
     tokio::spawn(status::own(owner, CancellationToken::new()));
     let config = Arc::new(parse_site("name: lab\n").unwrap());
     let played = Played::default();
+    let none = watch::Sender::new(None);
     tokio::spawn(software::reconcile(
         played,
         objects.client.clone(),
         config,
+        none.subscribe(),
         sender.clone(),
     ));
     let places = Places {
@@ -131,7 +133,6 @@ pub async fn software_drains_its_nodes_and_opens_its_gate() {
         scratch: dir.path().join("scratch"),
         registry: "127.0.0.1:1".to_owned(),
     };
-    let none = watch::Sender::new(None);
     tokio::spawn(addons::reconcile(
         places,
         objects.client.clone(),
