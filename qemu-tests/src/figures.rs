@@ -209,6 +209,40 @@ pub const PAYLOAD_APT_INDEX: Figure = seconds(
     None,
     Some(5.0),
 );
+pub const PAYLOAD_SOFTWARE_3: Figure = seconds(
+    "payload-software-3",
+    "Software on 3 servers that share this machine",
+    None,
+    None,
+);
+pub const PAYLOAD_SOFTWARE_50: Figure =
+    seconds("payload-software-50", "Software on 50 of them", None, None);
+pub const PAYLOAD_SOFTWARE_RATIO: Figure = Figure {
+    id: "payload-software-ratio",
+    title: "  50 in the time of 3",
+    unit: Unit::Times,
+    baseline: None,
+    limit: Some(3.0),
+};
+pub const PAYLOAD_SOFTWARE_3_OWN: Figure = seconds(
+    "payload-software-3-own",
+    "Software on 3 servers with 20 s of their own",
+    None,
+    None,
+);
+pub const PAYLOAD_SOFTWARE_50_OWN: Figure = seconds(
+    "payload-software-50-own",
+    "Software on 50 of them",
+    None,
+    None,
+);
+pub const PAYLOAD_SOFTWARE_RATIO_OWN: Figure = Figure {
+    id: "payload-software-ratio-own",
+    title: "  50 in the time of 3",
+    unit: Unit::Times,
+    baseline: None,
+    limit: Some(3.0),
+};
 pub const PAYLOAD_ADDONS: Figure = megabytes(
     "payload-addons",
     "stick: grows by its addons",
@@ -217,7 +251,7 @@ pub const PAYLOAD_ADDONS: Figure = megabytes(
 );
 
 /// Every figure, in the order of the table.
-pub const ALL: [Figure; 31] = [
+pub const ALL: [Figure; 37] = [
     BUILD_COLD,
     BUILD_UNCHANGED,
     BUILD_AGENT,
@@ -248,6 +282,12 @@ pub const ALL: [Figure; 31] = [
     PAYLOAD_UPLOAD_RATIO,
     PAYLOAD_MEMORY,
     PAYLOAD_APT_INDEX,
+    PAYLOAD_SOFTWARE_3,
+    PAYLOAD_SOFTWARE_50,
+    PAYLOAD_SOFTWARE_RATIO,
+    PAYLOAD_SOFTWARE_3_OWN,
+    PAYLOAD_SOFTWARE_50_OWN,
+    PAYLOAD_SOFTWARE_RATIO_OWN,
     PAYLOAD_ADDONS,
 ];
 
