@@ -18,6 +18,7 @@ use crate::{fleet, paths::Paths, status, web::server};
 
 struct Fixture {
     address: SocketAddr,
+    store: Store,
     _stop: tokio_util::sync::DropGuard,
     _dir: tempfile::TempDir,
 }
@@ -40,14 +41,16 @@ async fn serve() -> Fixture {
     let (_, reader, _) = status::channel("0.1.0");
     let (fleet, _) = fleet::channel();
     let (_, boot) = watch::channel(None);
-    let (_, store) = watch::channel(Some(Store::load(&paths.store()).unwrap()));
-    let web = Web::new(reader, boot, fleet, store, paths);
+    let store = Store::load(&paths.store()).unwrap();
+    let (_, stores) = watch::channel(Some(store.clone()));
+    let web = Web::new(reader, boot, fleet, stores, paths);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     tokio::spawn(server::accept(web, listener, stop.clone()));
     Fixture {
         address,
+        store,
         _stop: stop.drop_guard(),
         _dir: dir,
     }
@@ -310,10 +313,12 @@ async fn what_is_deleted_is_gone() {
     let box_ = serve().await;
     let id = id(&box_.begin(&spec("hello", b"hello")).await);
     assert_eq!(box_.patch(&id, 0, b"hello").await.status, StatusCode::OK);
-    assert_eq!(
-        box_.ask("DELETE", &format!("/{id}"), &[], "").await.status,
-        StatusCode::NO_CONTENT
-    );
+    let unknown = box_.ask("DELETE", &format!("/{id}"), &[], "").await;
+    assert_eq!(unknown.status, StatusCode::CONFLICT, "{}", unknown.text);
+
+    box_.store.software_wants(&[]);
+    let deleted = box_.ask("DELETE", &format!("/{id}"), &[], "").await;
+    assert_eq!(deleted.status, StatusCode::NO_CONTENT, "{}", deleted.text);
     assert_eq!(
         box_.get(&format!("/{id}")).await.status,
         StatusCode::NOT_FOUND
