@@ -10,6 +10,7 @@ pub mod bring_up;
 pub mod clock;
 pub mod clusters;
 pub mod console;
+pub mod containers;
 pub mod dhcp;
 mod files;
 pub mod fleet;
@@ -27,6 +28,7 @@ pub mod pki;
 pub mod registry_files;
 pub mod site_file;
 pub mod software;
+pub mod sources;
 pub mod ssh;
 pub mod state;
 pub mod status;
@@ -154,6 +156,7 @@ fn spawn_common(tasks: &mut Tasks, agent: Agent, place: Place, controller: fleet
         apt: paths.apt(),
         apt_key: paths.apt_key(),
         images: paths.uploaded_images(),
+        pushed: paths.pushed(),
     };
     let told = status.clone();
     tasks.spawn("store", |stop| {
@@ -216,6 +219,10 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, place: Place) {
         let (kubernetes, artifacts) = (facts.kubernetes.subscribe(), facts.store.subscribe());
         addons::run(places, kubernetes, artifacts, status, stop)
     });
+    let (kubernetes, artifacts) = (facts.kubernetes.subscribe(), facts.store.subscribe());
+    tasks.spawn("containers", |stop| {
+        containers::run(kubernetes, artifacts, stop)
+    });
     tasks.spawn("software", |stop| {
         let (paths, status, facts) = copies();
         let known = software::Facts {
@@ -224,7 +231,7 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, place: Place) {
             artifacts: facts.store.subscribe(),
         };
         let keys = ssh::Keys::new(paths.host_keys(), ssh::PORT);
-        software::run(keys, known, status, stop)
+        software::run(keys, paths, known, status, stop)
     });
     tasks.spawn("machines", |stop| {
         let (_, status, facts) = copies();

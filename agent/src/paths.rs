@@ -36,6 +36,8 @@ impl Paths {
         host_keys = "var/lib/firstlight/agent/ssh";
         /// What people uploaded.
         store = "var/lib/firstlight/agent/store";
+        /// What the store put into the registry.
+        pushed = "var/lib/firstlight/agent/pushed.json";
         uploaded_images = "var/lib/firstlight/agent/images";
         /// The apt repository of uploaded packages, as it is served.
         apt = "var/lib/firstlight/agent/apt";

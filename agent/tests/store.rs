@@ -106,6 +106,73 @@ async fn containers_and_charts_are_in_the_registry_once_it_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_deleted_leaves_the_registry_and_the_disk_but_nothing_of_others() {
+    let Some(program) = std::env::var_os(REGISTRY).map(PathBuf::from) else {
+        eprintln!("skipped: scripts/test-store sets {REGISTRY}");
+        return;
+    };
+    let address = free_port();
+    let site = Site::open(address).await;
+    let registry = Registry::start(&program, site.dir.path(), address);
+    let push = async |version: &str, content: &[u8]| {
+        let id = site.upload(Kind::Container, "apps/web", version, content);
+        (site.settled(&id).await.state, id)
+    };
+    let delete = |id: &str| {
+        site.store.pods_want(&[]);
+        site.store.remove(id).unwrap();
+    };
+    let gone = async |path: &str| {
+        let since = Instant::now();
+        while registry.find(path).is_some() {
+            assert!(since.elapsed() < PATIENCE, "{path}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let (_, first) = push("1", &container()).await;
+    let (_, second) = push("2", &container()).await;
+    let manifest = registry.get("apps/web/manifests/1");
+    let digest = format!("sha256:{}", hex(&Sha256::digest(&manifest)));
+    let parsed: Value = serde_json::from_slice(&manifest).unwrap();
+    let layer = parsed["layers"][0]["digest"].as_str().unwrap();
+
+    delete(&first);
+    gone("apps/web/manifests/1").await;
+    assert_eq!(registry.get("apps/web/manifests/2"), manifest);
+
+    // Somebody calls it by a name of theirs: neither the name nor what is behind it is the store's.
+    registry.tag("apps/web/manifests/theirs", &manifest);
+    let other = tar(&[
+        ("config.json", b"{}"),
+        (
+            "manifest.json",
+            br#"[{"Config": "config.json", "RepoTags": ["web:theirs"], "Layers": []}]"#,
+        ),
+    ]);
+    let (state, refused) = push("theirs", &other).await;
+    assert!(
+        matches!(&state, ArtifactState::Failed { reason, .. } if reason.contains("another apps/web:theirs")),
+        "{state:?}"
+    );
+    delete(&refused);
+    let (state, same) = push("theirs", &container()).await;
+    assert_eq!(state, ArtifactState::Ready);
+    delete(&same);
+    delete(&second);
+    gone("apps/web/manifests/2").await;
+    registry.collect_garbage();
+    assert_eq!(registry.get("apps/web/manifests/theirs"), manifest);
+    registry.get(&format!("apps/web/blobs/{layer}"));
+
+    let (_, last) = push("3", &container()).await;
+    registry.untag("apps/web/manifests/theirs");
+    delete(&last);
+    gone(&format!("apps/web/manifests/{digest}")).await;
+    registry.collect_garbage();
+    assert!(registry.find(&format!("apps/web/blobs/{layer}")).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_disk_is_served_until_it_is_deleted_and_what_is_none_says_why() {
     let site = Site::open(free_port()).await;
     let disk = zstd::encode_all(&[0_u8; 4096][..], 1).unwrap();

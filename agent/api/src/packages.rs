@@ -2,12 +2,15 @@
 //! `firstlight-bootstrap packages`. The server's side runs as root and checks every word of an order itself
 //! ([`Order::parse`]).
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::software::{PackageSpec, PackageState, Wish};
+use crate::{
+    repository::Repository,
+    software::{PackageSpec, PackageState, Wish},
+};
 
 /// More than anybody names by hand; keeps a command line within the kernel's limit.
 pub const MOST_PACKAGES: usize = 200;
@@ -32,6 +35,9 @@ pub struct PackageOrder {
     /// Look, and change nothing.
     #[serde(default)]
     pub dry_run: bool,
+    /// Where packages come from, and who signs them: another stick brings another key than that of the server's config drive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<Repository>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +77,8 @@ pub enum OrderError {
     Version(String, String),
     #[error("{0} is named twice")]
     Twice(String),
+    #[error("`{0}` is no address of a box")]
+    Host(String),
 }
 
 impl Order {
@@ -104,7 +112,13 @@ impl PackageOrder {
                 return Err(OrderError::Twice(name.clone()));
             }
         }
-        Ok(())
+        match &self.repository {
+            // It becomes a line of apt's sources.
+            Some(Repository { host, .. }) if host.parse::<IpAddr>().is_err() => {
+                Err(OrderError::Host(host.clone()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -221,6 +235,10 @@ mod tests {
             (
                 r#"{"packages":{"state":"absent","packages":[{"name":"htop"},{"name":"htop"}]}}"#,
                 "twice",
+            ),
+            (
+                r#"{"packages":{"state":"present","packages":[{"name":"htop","version":"1"}],"repository":{"host":"a\nTrusted: yes","base":"","uploads":""}}}"#,
+                "no address",
             ),
         ] {
             let error = Order::parse(bad.as_bytes()).unwrap_err().to_string();

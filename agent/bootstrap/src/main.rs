@@ -108,7 +108,14 @@ fn run(root: &Path) -> Result<()> {
     let drive = load_drive(&device)?;
     let_the_box_in(root, &drive);
     match plan_sources(&drive.meta_data) {
-        Ok(files) => write_files(root, &files)?,
+        // What is there may be newer than the drive: an order of the box's brings the key of another stick.
+        Ok(files) => write_files(
+            root,
+            &files
+                .into_iter()
+                .filter(|file| !root.join(&file.path).exists())
+                .collect::<Vec<_>>(),
+        )?,
         // A server without packages is better than none.
         Err(error) => tracing::error!("the config drive names no package repository: {error}"),
     }

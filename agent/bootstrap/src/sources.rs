@@ -11,11 +11,15 @@ pub fn plan_sources(meta_data: &Map<String, Value>) -> Result<Vec<NewFile>, serd
     let Some(block) = meta_data.get(METADATA_KEY) else {
         return Ok(vec![]);
     };
-    let repository: Repository = serde_json::from_value(block.clone())?;
+    Ok(files(&serde_json::from_value(block.clone())?))
+}
+
+/// Below `/`.
+pub fn files(repository: &Repository) -> Vec<NewFile> {
     let files = repository.files().into_iter();
-    Ok(files
+    files
         .map(|(path, content)| NewFile::new(path, 0o644, content))
-        .collect())
+        .collect()
 }
 
 #[cfg(test)]

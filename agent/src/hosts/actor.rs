@@ -24,7 +24,6 @@ use super::{
     ledger::{Ledger, Ledgers},
     object,
     objects::{self, Desired},
-    packages::Sources,
     plan::{Action, EXTRA_MAC},
     policy,
     poll::{self, IronicEnd, Look},
@@ -35,6 +34,7 @@ use super::{
 use crate::{
     clock,
     fleet::{self, Input, View},
+    sources::Sources,
     ssh::{self, Keys, Towards},
     store::{ServedImage, Store as Artifacts},
 };

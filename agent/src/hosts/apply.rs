@@ -26,11 +26,13 @@ use super::{
     bootstrap::{self, Reading, Secrets, Subject},
     drive::{DriveSpec, config_drive},
     image::instance_info,
-    packages::Sources,
     plan::{Action, EXTRA_ATTEMPT, EXTRA_DISKS, EXTRA_MAC},
     wish::{Data, Install},
 };
-use crate::ssh::{Keys, Pin};
+use crate::{
+    sources::Sources,
+    ssh::{Keys, Pin},
+};
 
 /// For a ramdisk to take a connection; its kernel does that, however busy it is.
 const ANSWER_TIME: Duration = Duration::from_secs(5);

@@ -22,7 +22,6 @@ mod kube_store;
 mod ledger;
 mod object;
 mod objects;
-mod packages;
 mod plan;
 mod policy;
 mod poll;
@@ -45,13 +44,13 @@ use crate::{
     ironic_files::{self, IronicAccess},
     paths::Paths,
     pki::Pki,
+    sources::Sources,
     ssh::{self, Keys},
     status::{StatusSender, Update},
 };
 use actor::{Inputs, Pace, Settings};
 use kube_store::KubeStore;
 use ledger::Ledgers;
-use packages::Sources;
 use poll::IronicEnd;
 
 pub use bootstrap::BootstrapData;

@@ -28,13 +28,13 @@ use super::{
     apply::node_uuid,
     image::NodeImage,
     ledger::Ledgers,
-    packages::Sources,
     poll::IronicEnd,
     store::{Amendment, HostStore, Secret},
     wish::Destiny,
 };
 use crate::{
     fleet::{self, Fleet, Input},
+    sources::Sources,
     ssh::Keys,
 };
 

@@ -12,7 +12,10 @@ use super::{
     drain::{Drained, Member},
     plan::{self, Job, News, Trouble},
 };
-use crate::ssh::{Keys, Node, SshError};
+use crate::{
+    sources::Sources,
+    ssh::{Keys, Node, SshError},
+};
 
 const COMMAND: [&str; 2] = ["firstlight-bootstrap", "packages"];
 /// A login takes an emulated server a minute.
@@ -35,14 +38,29 @@ pub trait Hands: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Report, Trouble>> + Send;
 }
 
-impl Hands for Keys {
+/// The box's own.
+#[derive(Clone, Debug)]
+pub struct OverSsh {
+    pub keys: Keys,
+    pub sources: Sources,
+}
+
+impl Hands for OverSsh {
     async fn order(&self, node: &Node, order: &Order, time: Duration) -> Result<Report, Trouble> {
+        let mut order = order.clone();
+        if let Order::Packages(order) = &mut order
+            && !order.dry_run
+        {
+            // One that cannot be read now leaves the server what it has, and apt says what is wrong with that.
+            order.repository = self.sources.load().await.ok().flatten();
+        }
         let broken = |error: serde_json::Error| Trouble {
             reason: plan::COMMAND_FAILED,
             message: format!("it and the box do not understand each other: {error}"),
         };
-        let text = serde_json::to_vec(order).map_err(broken)?;
+        let text = serde_json::to_vec(&order).map_err(broken)?;
         let answer = self
+            .keys
             .run(node, &COMMAND, &text, time)
             .await
             .map_err(|error| trouble(&error))?;
@@ -93,6 +111,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
             state: self.spec.state,
             packages: self.spec.packages.clone(),
             dry_run,
+            repository: None,
         })
     }
 

@@ -33,7 +33,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use job::Hands;
+pub use job::{Hands, OverSsh};
 pub use plan::{News, Trouble};
 
 use drain::Member;
@@ -45,7 +45,9 @@ use store::Store;
 use crate::{
     clock,
     machines::world::Key,
-    ssh::Node,
+    paths::Paths,
+    sources::Sources,
+    ssh::{Keys, Node},
     status::{StatusSender, Update},
     store::Store as Artifacts,
 };
@@ -63,8 +65,9 @@ pub struct Facts {
 }
 
 /// Runs until `stop`.
-pub async fn run<H: Hands>(
-    hands: H,
+pub async fn run(
+    keys: Keys,
+    paths: Paths,
     mut facts: Facts,
     status: StatusSender,
     stop: CancellationToken,
@@ -76,7 +79,16 @@ pub async fn run<H: Hands>(
         let Some(client) = facts.kubernetes.wait_for(Option::is_some).await?.clone() else {
             return Ok(());
         };
-        reconcile(hands, client, site, facts.artifacts, status).await
+        let address = site.provisioning.address.address();
+        let sources = Sources::new(&paths, address);
+        reconcile(
+            OverSsh { keys, sources },
+            client,
+            site,
+            facts.artifacts,
+            status,
+        )
+        .await
     };
     tokio::select! {
         result = work => result,

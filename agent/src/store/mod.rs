@@ -8,6 +8,7 @@
 
 pub mod apt;
 mod publish;
+mod pushed;
 mod registry;
 mod run;
 mod shelf;
@@ -37,6 +38,9 @@ use shelf::{Partial, Progress, Published, Shelf};
 
 /// What stays free on the state partition for everything else that lives there.
 const RESERVE: u64 = 1 << 30;
+
+/// Pods that are named as users of an image.
+const MOST_PODS: usize = 3;
 
 /// Why the store does not do something; each is a sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -289,11 +293,10 @@ impl Store {
                 )));
             }
             // After a start it takes a moment until the objects of Kubernetes are read.
-            None if entry.spec.kind != Kind::Container
-                && matches!(entry.content, Content::Whole { .. }) =>
-            {
+            None if matches!(entry.content, Content::Whole { .. }) => {
                 return Err(Refusal::Conflict(
-                    "nobody has looked yet who uses it; try again when the box is ready".to_owned(),
+                    "nobody has looked yet who uses it; try again in a minute, when the box is ready"
+                        .to_owned(),
                 ));
             }
             _ => {}
@@ -334,6 +337,24 @@ impl Store {
             };
             let users = wanted.iter().filter(|(_, chart)| is_meant(chart));
             users.map(|(addon, _)| format!("Addon {addon}")).collect()
+        });
+    }
+
+    /// Notes which pods run which images: pairs of a pod's name and what it calls the image.
+    pub fn pods_want(&self, wanted: &[(String, String)]) {
+        self.note(Kind::Container, |_, entry| {
+            let spec = &entry.spec;
+            let is_meant = |image: &str| names_image(image, &spec.name, &spec.version);
+            let mut users: Vec<String> = wanted
+                .iter()
+                .filter(|(_, image)| is_meant(image))
+                .map(|(pod, _)| pod.clone())
+                .collect();
+            users.dedup();
+            let more = users.len().saturating_sub(MOST_PODS);
+            users.truncate(MOST_PODS);
+            users.extend((more > 0).then(|| format!("{more} more")));
+            users
         });
     }
 
@@ -467,6 +488,19 @@ impl Entry {
             checksum: published.checksum,
             used_by: self.users.clone().unwrap_or_default(),
         }
+    }
+}
+
+/// Whether a pod's `image` is this one, by whatever name of the registry. By a digest any version may be meant.
+fn names_image(image: &str, name: &str, version: &str) -> bool {
+    let (image, digest) = match image.split_once('@') {
+        Some((image, _)) => (image, true),
+        None => (image, false),
+    };
+    let (_, path) = image.split_once('/').unwrap_or_default();
+    match path.split_once(':') {
+        Some((path, tag)) => (path, tag) == (name, version),
+        None => path == name && (digest || version == "latest"),
     }
 }
 

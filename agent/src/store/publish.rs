@@ -25,12 +25,15 @@ use sha2::{Digest, Sha256};
 
 use super::{
     apt::Repository,
+    pushed::{Notes, Tagged},
     registry::{Blob, Push, Registry},
     shelf::Published,
 };
 
 /// By which nodes and clusters know the box's registry.
 pub const REGISTRY: &str = "registry.firstlight.internal";
+/// Before the address of a chart, as Helm writes it.
+const OCI: &str = "oci://";
 const SERVED: &str = "/images/";
 const CHARTS: &str = "charts";
 const HELM_CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
@@ -81,6 +84,7 @@ pub struct Places {
     pub registry: Registry,
     pub apt: Repository,
     pub images: PathBuf,
+    pub pushed: Notes,
 }
 
 impl Place {
@@ -96,6 +100,49 @@ impl Place {
 }
 
 impl Places {
+    /// Under a name that is nobody else's.
+    async fn push(&self, push: &Push) -> Result<(), Trouble> {
+        let noting = |error: anyhow::Error| Trouble::Later(format!("{error:#}"));
+        let ours = Tagged::of(push);
+        let known = self.pushed.load().map_err(noting)?;
+        if !known.iter().any(|note| note.name() == ours.name()) {
+            let there = self.registry.tagged(&push.repository, &push.tag).await?;
+            if there.is_some() && there.as_ref() == ours.digest() {
+                // Whoever brought it keeps it when this one is deleted.
+                return Ok(());
+            }
+            if there.is_some() {
+                return Err(Trouble::Never {
+                    reason: format!(
+                        "the registry has another {}, from the stick or pushed there directly",
+                        ours.name()
+                    ),
+                    next: "delete the artifact, and push it with another `--version`".to_owned(),
+                });
+            }
+        }
+        self.pushed.add(ours).map_err(noting)?;
+        self.registry.push(push).await
+    }
+
+    /// What was pushed and belongs to no artifact any more goes.
+    pub async fn sweep_registry(&self, references: &BTreeSet<String>) -> Result<(), Trouble> {
+        let noting = |error: anyhow::Error| Trouble::Later(format!("{error:#}"));
+        let mut notes = self.pushed.load().map_err(noting)?;
+        let is_used = |note: &Tagged| {
+            let address = format!("{REGISTRY}/{}", note.name());
+            references
+                .iter()
+                .any(|reference| reference.trim_start_matches(OCI) == address)
+        };
+        while let Some(at) = notes.iter().position(|note| !is_used(note)) {
+            self.registry.remove(&notes[at]).await?;
+            notes.remove(at);
+            self.pushed.write(&notes).map_err(noting)?;
+        }
+        Ok(())
+    }
+
     /// What is served and belongs to no artifact any more goes.
     pub fn sweep_images(&self, references: &BTreeSet<String>) -> io::Result<()> {
         let files = match fs::read_dir(&self.images) {
@@ -122,7 +169,7 @@ pub async fn publish(
     let planned = tokio::task::spawn_blocking(move || plan(&owned, &path)).await;
     match planned.map_err(|_| Trouble::Later("the box is stopping".to_owned()))?? {
         Plan::Push { scheme, push } => {
-            places.registry.push(&push).await?;
+            places.push(&push).await?;
             let reference = format!("{scheme}{REGISTRY}/{}:{}", push.repository, push.tag);
             Ok(Place::at(reference, false))
         }
@@ -156,10 +203,7 @@ fn plan(spec: &ArtifactSpec, content: &Path) -> Result<Plan, Trouble> {
         Kind::Container => {
             plan_container(spec, content).map(|push| Plan::Push { scheme: "", push })
         }
-        Kind::Chart => plan_chart(spec, content).map(|push| Plan::Push {
-            scheme: "oci://",
-            push,
-        }),
+        Kind::Chart => plan_chart(spec, content).map(|push| Plan::Push { scheme: OCI, push }),
         Kind::Package => check_package(spec, content).map(|()| Plan::Index),
         Kind::Image => plan_image(spec, content),
     }

@@ -1,6 +1,7 @@
-//! Pushes to the box's registry, by the distribution protocol, on loopback.
+//! Pushes to the box's registry and deletions there, by the distribution protocol, on loopback.
 
 use std::{
+    collections::BTreeSet,
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -12,12 +13,17 @@ use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{Request, client::conn::http1};
 use hyper_util::rt::TokioIo;
+use serde::{Deserialize, de::DeserializeOwned};
 use tokio::net::TcpStream;
 
-use super::publish::Trouble;
+use super::{publish::Trouble, pushed::Tagged};
 use crate::pieces::pieces;
 
-const LARGEST_ANSWER: usize = 64 * 1024;
+/// As much as registries take as a manifest.
+const LARGEST_ANSWER: usize = 4 << 20;
+const DIGEST: &str = "docker-content-digest";
+const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 
 /// One blob, and where its bytes are.
 #[derive(Clone, Debug)]
@@ -69,6 +75,24 @@ struct Answer {
     text: Bytes,
 }
 
+#[derive(Default, Deserialize)]
+struct Tags {
+    /// Null where there is none.
+    tags: Option<Vec<String>>,
+}
+
+/// Of an image, or of several for as many machines.
+#[derive(Default, Deserialize)]
+struct Index {
+    #[serde(default)]
+    manifests: Vec<Descriptor>,
+}
+
+#[derive(Deserialize)]
+struct Descriptor {
+    digest: String,
+}
+
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 impl Registry {
@@ -96,6 +120,72 @@ impl Registry {
             answer.expect(StatusCode::CREATED, "the manifest")?;
         }
         Ok(())
+    }
+
+    /// The digest of what is called so.
+    pub async fn tagged(self, repository: &str, tag: &str) -> Result<Option<String>, Trouble> {
+        let place = format!("/v2/{repository}/manifests/{tag}");
+        let answer = self
+            .ask(Method::HEAD, &place, None, Content::empty())
+            .await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        answer.expect(StatusCode::OK, "a question")?;
+        let digest = answer.headers.get(DIGEST);
+        Ok(digest.and_then(|digest| Some(digest.to_str().ok()?.to_owned())))
+    }
+
+    /// Takes the tag and its manifests out, but what another tag needs; may be repeated at any point. Layers that nothing needs
+    /// then go with the next collection of garbage (`manifests/registry.yaml`).
+    pub async fn remove(self, pushed: &Tagged) -> Result<(), Trouble> {
+        let base = format!("/v2/{}", pushed.repository);
+        // Whoever pushed over it since keeps it.
+        if self.tagged(&pushed.repository, &pushed.tag).await?.as_ref() == pushed.digest() {
+            self.delete(&format!("{base}/manifests/{}", pushed.tag))
+                .await?;
+        }
+        let needed = self.needed(&base).await?;
+        let unneeded = |digest: &&String| !needed.contains(*digest);
+        for digest in pushed.manifests.iter().rev().filter(unneeded) {
+            self.delete(&format!("{base}/manifests/{digest}")).await?;
+        }
+        Ok(())
+    }
+
+    /// Digests of all manifests behind the tags of a repository.
+    async fn needed(self, base: &str) -> Result<BTreeSet<String>, Trouble> {
+        let listed: Tags = self.read(&format!("{base}/tags/list")).await?;
+        let mut needed = BTreeSet::new();
+        for tag in listed.tags.unwrap_or_default() {
+            let place = format!("{base}/manifests/{tag}");
+            let index: Index = self.read(&place).await?;
+            needed.extend(index.manifests.into_iter().map(|one| one.digest));
+            let repository = base.trim_start_matches("/v2/");
+            needed.extend(self.tagged(repository, &tag).await?);
+        }
+        Ok(needed)
+    }
+
+    /// What is not there reads as empty.
+    async fn read<T: Default + DeserializeOwned>(self, path: &str) -> Result<T, Trouble> {
+        let answer = self.ask(Method::GET, path, None, Content::empty()).await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            return Ok(T::default());
+        }
+        answer.expect(StatusCode::OK, "a question")?;
+        serde_json::from_slice(&answer.text)
+            .map_err(|error| Trouble::Later(format!("the registry's answer to {path}: {error}")))
+    }
+
+    async fn delete(self, path: &str) -> Result<(), Trouble> {
+        let answer = self
+            .ask(Method::DELETE, path, None, Content::empty())
+            .await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            return Ok(());
+        }
+        answer.expect(StatusCode::ACCEPTED, "a deletion")
     }
 
     async fn push_blob(self, base: &str, blob: &Blob) -> Result<(), Trouble> {
@@ -161,6 +251,7 @@ impl Registry {
             .method(method)
             .uri(path)
             .header(header::HOST, self.0.to_string())
+            .header(header::ACCEPT, MANIFESTS)
             .header(header::CONTENT_LENGTH, content.size);
         if let Some(kind) = kind {
             request = request.header(header::CONTENT_TYPE, kind);

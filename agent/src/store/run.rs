@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Store, apt,
     publish::{self, Places, Trouble},
+    pushed::Notes,
     registry::Registry,
 };
 use crate::{
@@ -34,6 +35,8 @@ pub struct Dirs {
     pub apt_key: PathBuf,
     /// Served as `/images/NAME`, after the stick's own.
     pub images: PathBuf,
+    /// A note of what was put into the registry.
+    pub pushed: PathBuf,
 }
 
 /// Opens the store once the state partition is there, then brings what arrives to where it is used.
@@ -53,6 +56,7 @@ pub async fn run(
         let places = Places {
             registry: Registry(registry),
             images: dirs.images,
+            pushed: Notes(dirs.pushed),
             apt: apt::Repository {
                 dir: dirs.apt,
                 key: dirs.apt_key,
@@ -147,8 +151,16 @@ async fn publish_arrivals(
         if let Err(error) = places.sweep_images(&store.references(Kind::Image)) {
             waits = Some(format!("removing disks that were deleted: {error}"));
         }
+        let mut pushed = store.references(Kind::Container);
+        pushed.extend(store.references(Kind::Chart));
+        let swept = places.sweep_registry(&pushed).await;
+        if let Err(Trouble::Later(why) | Trouble::Never { reason: why, .. }) = swept {
+            waits = Some(format!(
+                "removing what was deleted from the registry: {why}"
+            ));
+        }
         let problem = waits.clone().map(|what| Problem {
-            what: format!("an upload waits: {what}"),
+            what: format!("the store waits: {what}"),
             next: "nothing: the box tries again".to_owned(),
         });
         status.problems("store", problem.into_iter().collect());

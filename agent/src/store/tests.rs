@@ -110,6 +110,40 @@ fn a_package_that_a_software_names_stays() {
 }
 
 #[test]
+fn an_image_that_a_pod_runs_stays_by_whatever_name() {
+    let (_dir, store) = store();
+    let spec = ArtifactSpec {
+        kind: Kind::Container,
+        name: "team/web".into(),
+        ..spec("hello", b"hello")
+    };
+    let id = store.begin(spec).unwrap().id;
+    let mut writer = store.write(&id, 0).unwrap();
+    writer.write(b"hello").unwrap();
+    writer.finish().unwrap();
+    for (image, used) in [
+        ("registry.firstlight.internal/team/web:1", true),
+        ("172.22.0.1:5000/team/web:1", true),
+        ("172.22.0.1:5000/team/web@sha256:ab", true),
+        ("registry.firstlight.internal/team/web", false),
+        ("registry.firstlight.internal/team/web:2", false),
+        ("registry.firstlight.internal/team/web2:1", false),
+        ("web:1", false),
+    ] {
+        store.pods_want(&[("pod a/b".into(), image.into())]);
+        let users = store.get(&id).unwrap().used_by;
+        assert_eq!(!users.is_empty(), used, "{image}");
+    }
+    let image = "registry.firstlight.internal/team/web:1";
+    let pods = ["a", "b", "b", "c", "d", "e"].map(|pod| (pod.to_owned(), image.to_owned()));
+    store.pods_want(&pods);
+    assert_eq!(store.get(&id).unwrap().used_by, ["a", "b", "c", "2 more"]);
+    assert!(store.remove(&id).is_err());
+    store.pods_want(&[]);
+    store.remove(&id).unwrap();
+}
+
+#[test]
 fn an_upload_that_cannot_be_opened_is_nobodys() {
     let (dir, store) = store();
     let content = b"hello";

@@ -14,7 +14,9 @@ use std::{
 
 use firstlight_agent::{
     paths::Paths,
-    pki, software,
+    pki,
+    software::{self, OverSsh},
+    sources::Sources,
     ssh::Keys,
     status,
     store::apt::{Deb, Repository},
@@ -61,7 +63,7 @@ pub fn on_real_servers(name: &str, story: impl AsyncFnOnce(&Tree)) {
 
 struct Site {
     objects: Objects,
-    keys: Keys,
+    hands: OverSsh,
     servers: Vec<Server>,
     controller: AbortHandle,
     _dir: tempfile::TempDir,
@@ -87,21 +89,25 @@ impl Site {
             }
         }
         let base = tree.unpack("base");
-        let key = fs::read(dir.path().join("www/apt/uploads/uploads.asc")).unwrap();
-        base.write("etc/apt/firstlight.asc", 0o644, key);
-        server::prepare(
-            &base,
-            "deb [signed-by=/etc/apt/firstlight.asc] http://172.22.0.1/apt/uploads uploads main\n",
-        );
+        server::prepare(&base);
         let keys = Keys::new(dir.path().join("keys"), server::PORT);
         let mut servers = Vec::new();
         for number in 1..=count {
             servers.push(Server::install(&base, &keys, number).await);
         }
-        let controller = control(&keys, &objects);
+        let apt = dir.path().join("www/apt");
+        let hands = OverSsh {
+            keys: keys.clone(),
+            sources: Sources {
+                address: "172.22.0.1".parse().unwrap(),
+                base: apt.join("base/uploads.asc"),
+                uploads: apt.join("uploads/uploads.asc"),
+            },
+        };
+        let controller = control(hands.clone(), &objects);
         let site = Self {
             objects,
-            keys,
+            hands,
             servers,
             controller,
             _dir: dir,
@@ -176,13 +182,13 @@ impl Site {
     }
 }
 
-fn control(keys: &Keys, objects: &Objects) -> AbortHandle {
+fn control(hands: OverSsh, objects: &Objects) -> AbortHandle {
     let site = Arc::new(parse_site("name: lab\n").unwrap());
     let (sender, _, owner) = status::channel("test");
     tokio::spawn(status::own(owner, CancellationToken::new()));
     let client = objects.client.clone();
     let none = tokio::sync::watch::Sender::new(None).subscribe();
-    let run = software::reconcile(keys.clone(), client, site, none, sender);
+    let run = software::reconcile(hands, client, site, none, sender);
     tokio::spawn(run).abort_handle()
 }
 
@@ -202,6 +208,14 @@ fn serve(dir: &Path, debs: &[(&str, &str)]) -> Running {
         .unwrap()
         .as_secs();
     repository.rebuild(&debs, now.try_into().unwrap()).unwrap();
+    // The stick's, with the same packages in it.
+    let base = dir.join("www/apt/base");
+    let copied = Command::new("cp")
+        .arg("-r")
+        .args([&repository.dir, &base])
+        .status();
+    assert!(copied.unwrap().success());
+    fs::rename(base.join("dists/uploads"), base.join("dists/base")).unwrap();
     let www = dir.join("www");
     let web = Command::new("busybox")
         .args(["httpd", "-f", "-p", "172.22.0.1:80", "-h"])
@@ -251,7 +265,7 @@ pub async fn software_comes_to_servers_as_it_is_wanted(tree: &Tree) {
             ("1.0-2", ""),
             ("2.0", "echo no space in the attic; exit 1"),
             ("3.0", "[ ! -e /slow ] || sleep 600"),
-            ("4.0", "touch /run/reboot-required"),
+            ("4.0", "/usr/share/update-notifier/notify-reboot-required"),
         ],
     )
     .await;
@@ -292,7 +306,7 @@ async fn exact_versions_come_and_a_second_time_nothing_is_written(site: &mut Sit
     .await;
     site.is("again", "Ready", "").await;
     site.controller.abort();
-    site.controller = control(&site.keys, &site.objects);
+    site.controller = control(site.hands.clone(), &site.objects);
     site.objects
         .patch_status("Software", "again", json!({"status": null}))
         .await;

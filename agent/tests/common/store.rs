@@ -5,7 +5,7 @@ use std::{
     fs,
     io::Write as _,
     net::{Ipv4Addr, SocketAddr, TcpListener},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
@@ -23,10 +23,13 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Registry {
     child: Child,
+    program: PathBuf,
+    config: PathBuf,
     address: SocketAddr,
 }
 
@@ -50,7 +53,10 @@ impl Registry {
         let content = json!({
             "version": 0.1,
             "log": {"level": "error"},
-            "storage": {"filesystem": {"rootdirectory": dir.join("registry")}},
+            "storage": {
+                "filesystem": {"rootdirectory": dir.join("registry")},
+                "delete": {"enabled": true},
+            },
             "http": {"addr": address.to_string()},
         });
         fs::write(&config, content.to_string()).unwrap();
@@ -61,21 +67,53 @@ impl Registry {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        Self { child, address }
+        Self {
+            child,
+            program: program.to_owned(),
+            config,
+            address,
+        }
     }
 
     pub fn get(&self, path: &str) -> Vec<u8> {
+        self.find(path).unwrap_or_else(|| panic!("no {path}"))
+    }
+
+    pub fn find(&self, path: &str) -> Option<Vec<u8>> {
+        let accept = format!("Accept: {MANIFEST}");
+        self.curl(path, &["-H", &accept])
+    }
+
+    /// Calls a manifest, of the same repository, by another name.
+    pub fn tag(&self, path: &str, manifest: &[u8]) {
+        let kind = format!("Content-Type: {MANIFEST}");
+        let content = String::from_utf8(manifest.to_vec()).unwrap();
+        let put = ["-X", "PUT", "-H", &kind, "--data-binary", &content];
+        self.curl(path, &put).unwrap();
+    }
+
+    pub fn untag(&self, path: &str) {
+        self.curl(path, &["-X", "DELETE"]).unwrap();
+    }
+
+    fn curl(&self, path: &str, arguments: &[&str]) -> Option<Vec<u8>> {
         let output = Command::new("curl")
-            .args([
-                "-sf",
-                "-H",
-                "Accept: application/vnd.oci.image.manifest.v1+json",
-            ])
+            .arg("-sf")
+            .args(arguments)
             .arg(format!("http://{}/v2/{path}", self.address))
             .output()
             .unwrap();
-        assert!(output.status.success(), "{path}: {output:?}");
-        output.stdout
+        output.status.success().then_some(output.stdout)
+    }
+
+    /// As the box does it every night.
+    pub fn collect_garbage(&self) {
+        let collected = Command::new(&self.program)
+            .args(["garbage-collect", "--quiet"])
+            .arg(&self.config)
+            .output()
+            .unwrap();
+        assert!(collected.status.success(), "{collected:?}");
     }
 }
 
@@ -94,6 +132,7 @@ impl Site {
             apt: at("apt"),
             apt_key: at("key.asc"),
             images: at("images"),
+            pushed: at("pushed.json"),
         };
         let pki = pki::load_or_make(&Paths::new(dir.path()), 1_790_000_000).unwrap();
         let (_, pki) = watch::channel(Some(Arc::new(pki)));

@@ -1,7 +1,8 @@
 //! Addons from the stick with nothing typed, each used as its users do; then an image, a chart
 //! and packages that somebody pushes.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -38,7 +39,8 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     a_pod_has_a_second_interface(scene, &cluster)?;
     a_pod_finds_a_feature(scene, &cluster)?;
     what_people_push_is_used(scene, &cluster)?;
-    packages_follow(scene, &servers)?;
+    packages_follow(scene, &cluster, &servers)?;
+    an_image_goes_when_nobody_runs_it(scene, &cluster)?;
     scene.nothing_leaked()
 }
 
@@ -202,20 +204,29 @@ fn what_people_push_is_used(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<
     Ok(())
 }
 
-/// A package on both servers, then another version of it.
-fn packages_follow(scene: &mut Scene<'_>, servers: &[ServerSpec]) -> Result<()> {
-    for version in ["1.0", "1.1"] {
-        let package = make_package(scene, version)?;
+/// A package on both servers, then another version of it, which counts only after a restart: first one node is emptied and
+/// restarts, then the other.
+fn packages_follow(scene: &mut Scene<'_>, cluster: &Cluster, servers: &[ServerSpec]) -> Result<()> {
+    let boots = cluster.boots()?;
+    for (version, postinst, reboot) in [
+        ("1.0", "true", "never"),
+        (
+            "1.1",
+            "/usr/share/update-notifier/notify-reboot-required",
+            "ifNeeded",
+        ),
+    ] {
+        let package = make_package(scene, version, postinst)?;
         store::push(scene, &package, &[])?;
         let wish = json!({
             "apiVersion": "firstlight.internal/v1alpha1", "kind": "Software",
             "metadata": {"name": PACKAGE, "namespace": "default"},
-            "spec": {"selector": {}, "packages": [{"name": PACKAGE, "version": version}]},
+            "spec": {"selector": {}, "packages": [{"name": PACKAGE, "version": version}], "reboot": reboot},
         });
         let ssh = scene.box_ssh();
         ssh.run(&format!("sudo kubectl apply -f - <<'EOF'\n{wish}\nEOF"))?;
         let what = format!("{PACKAGE} {version} is on both servers");
-        scene.wait(&what, Duration::from_mins(4), |_| {
+        scene.wait(&what, Duration::from_mins(20), |_| {
             let ready = format!(
                 "sudo kubectl wait --for=condition=PackagesReady software/{PACKAGE} --timeout=1m"
             );
@@ -232,20 +243,34 @@ fn packages_follow(scene: &mut Scene<'_>, servers: &[ServerSpec]) -> Result<()> 
                 server.name()
             );
         }
+        let same = cluster.boots()?.intersection(&boots).count();
+        let restarted = boots.len() - same;
+        let wanted = if reboot == "never" { 0 } else { boots.len() };
+        ensure!(
+            restarted == wanted,
+            "{restarted} nodes restarted for {PACKAGE} {version}, not {wanted}"
+        );
     }
-    Ok(())
+    let cordoned = cluster.kubectl("get nodes --field-selector spec.unschedulable=true -o name")?;
+    ensure!(cordoned.is_empty(), "still cordoned: {cordoned}");
+    let (name, tag) = PUSHED;
+    cluster.run_web(scene, &format!("{name}:{tag}"), 2)
 }
 
-fn make_package(scene: &Scene<'_>, version: &str) -> Result<PathBuf> {
+fn make_package(scene: &Scene<'_>, version: &str, postinst: &str) -> Result<PathBuf> {
     let folder = scene.lab.dir().join(format!("{PACKAGE}-{version}"));
-    fs::create_dir_all(folder.join("DEBIAN"))?;
+    let control = folder.join("DEBIAN");
+    fs::create_dir_all(&control)?;
     fs::write(
-        folder.join("DEBIAN/control"),
+        control.join("control"),
         format!(
             "Package: {PACKAGE}\nVersion: {version}\nArchitecture: all\nMaintainer: The site <site@example.org>\n\
              Description: made for a test\n"
         ),
     )?;
+    let script = control.join("postinst");
+    fs::write(&script, format!("#!/bin/sh\nset -e\n{postinst}\n"))?;
+    fs::set_permissions(&script, Permissions::from_mode(0o755))?;
     let file = scene.lab.dir().join(format!("{PACKAGE}_{version}_all.deb"));
     let built = Command::new("dpkg-deb")
         .args(["--root-owner-group", "--build"])
@@ -254,4 +279,31 @@ fn make_package(scene: &Scene<'_>, version: &str) -> Result<PathBuf> {
         .context("starting dpkg-deb")?;
     ensure!(built.status.success(), "dpkg-deb: {built:?}");
     Ok(file)
+}
+
+/// An image that a pod runs stays; without its pods it goes, and its layers with the next collection of garbage, which leaves
+/// those of the stick.
+fn an_image_goes_when_nobody_runs_it(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<()> {
+    let (name, tag) = PUSHED;
+    let said = store::delete(scene, name)?;
+    ensure!(said.starts_with("409"), "an image that runs: {said}");
+    scene.tell(said);
+    cluster.kubectl("delete deployment web")?;
+    scene.wait("the image is deleted", Duration::from_mins(3), |scene| {
+        Ok(store::delete(scene, name)?.starts_with("204").then_some(()))
+    })?;
+    let ssh = scene.box_ssh();
+    ssh.run("sudo kubectl -n kube-system create job --from=cronjob/registry-garbage now")?;
+    let done = "sudo kubectl -n kube-system wait --for=condition=Complete job/now --timeout=1m";
+    scene.wait("garbage is collected", Duration::from_mins(3), |_| {
+        Ok(ssh.run(done).ok())
+    })?;
+    let storage = "/var/lib/firstlight/registry/storage/docker/registry/v2";
+    let tags = ssh.run(&format!(
+        "sudo ls {storage}/repositories/{name}/_manifests/tags"
+    ))?;
+    ensure!(tags.is_empty(), "{name}:{tag} is there: {tags}");
+    let hidden = ssh.run("sudo find /var/lib/firstlight/registry/pushed -type c")?;
+    ensure!(hidden.is_empty(), "files of the stick are hidden: {hidden}");
+    Ok(())
 }

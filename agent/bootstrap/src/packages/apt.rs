@@ -7,6 +7,7 @@ use firstlight_api::{
 };
 
 use super::{reason::Refused, server::Server};
+use crate::sources::files;
 
 /// A file that the administrator changed stays; and whoever else has apt at work is waited for.
 const OPTIONS: [&str; 7] = [
@@ -35,6 +36,9 @@ pub fn repair(server: &mut impl Server) -> Result<()> {
 }
 
 pub fn install(server: &mut impl Server, order: &PackageOrder) -> Result<Refused> {
+    if let Some(repository) = &order.repository {
+        server.write(&files(repository))?;
+    }
     let updated = server.run("apt-get", &["update", "-o", "DPkg::Lock::Timeout=300"])?;
     let exact: Vec<String> = order
         .packages

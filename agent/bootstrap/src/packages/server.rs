@@ -15,6 +15,8 @@ use nix::{
     fcntl::{Flock, FlockArg},
 };
 
+use crate::files::{NewFile, write_files};
+
 const LOCK: &str = "/run/firstlight-packages.lock";
 /// A large package on a slow disk takes minutes.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -49,6 +51,8 @@ pub trait Server {
     fn run(&mut self, program: &str, arguments: &[&str]) -> Result<Said>;
     /// Only one order at a time changes this server.
     fn lock(&mut self) -> Result<Self::Lock>;
+    /// Below `/`; what is there with this content already stays.
+    fn write(&mut self, files: &[NewFile]) -> Result<()>;
     fn boot_id(&mut self) -> Result<String>;
     fn reboot_needed(&mut self) -> bool;
     /// Returns while the server is still going down.
@@ -107,6 +111,10 @@ impl Server for ThisServer {
             }
             thread::sleep(AGAIN);
         }
+    }
+
+    fn write(&mut self, files: &[NewFile]) -> Result<()> {
+        write_files(Path::new("/"), files)
     }
 
     fn boot_id(&mut self) -> Result<String> {

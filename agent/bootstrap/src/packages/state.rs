@@ -82,7 +82,7 @@ mod tests {
                 name: "hello".to_owned(),
                 version: version.to_owned(),
             }],
-            dry_run: false,
+            ..PackageOrder::default()
         }
     }
 

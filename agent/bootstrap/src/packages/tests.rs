@@ -1,8 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
-use firstlight_api::software::PackageSpec;
+use firstlight_api::{repository::Repository, software::PackageSpec};
 
 use super::*;
+use crate::files::NewFile;
 
 const INSTALLED: &str = "hello\t1.0\tinstalled\tok\n";
 const UNKNOWN: &str = "dpkg-query: no packages found matching hello\n";
@@ -51,6 +52,12 @@ impl Server for Fake {
         Ok(())
     }
 
+    fn write(&mut self, files: &[NewFile]) -> Result<()> {
+        let names = files.iter().map(|file| file.path.display());
+        self.ran.extend(names.map(|name| format!("write {name}")));
+        Ok(())
+    }
+
     fn boot_id(&mut self) -> Result<String> {
         Ok("boot-1".to_owned())
     }
@@ -82,7 +89,7 @@ fn order(state: Wish, version: &str) -> PackageOrder {
             name: "hello".to_owned(),
             version: version.to_owned(),
         }],
-        dry_run: false,
+        ..PackageOrder::default()
     }
 }
 
@@ -123,6 +130,24 @@ fn a_dry_run_tells_the_difference_and_changes_nothing() {
     );
     assert_eq!(package.state, PackageState::Pending);
     assert_eq!((server.ran.len(), server.locked), (1, 0));
+}
+
+#[test]
+fn the_repository_of_the_order_is_the_one_that_apt_asks() {
+    let mut server = server(&[("dpkg-query", &[UNKNOWN])]);
+    let from = PackageOrder {
+        repository: Some(Repository {
+            host: "172.22.0.1".to_owned(),
+            base: "KEY".to_owned(),
+            uploads: "OTHER".to_owned(),
+        }),
+        ..order(Wish::Present, "2.0")
+    };
+    obeyed(&mut server, from);
+    let at = |start: &str| server.ran.iter().position(|line| line.starts_with(start));
+    let last = at("write etc/apt/sources.list.d").unwrap();
+    assert!(at("write etc/apt/keyrings").unwrap() < last);
+    assert!(last < at("apt-get update").unwrap(), "{:?}", server.ran);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use firstlight_agent::{
     addons::{self, Places},
+    containers,
     paths::Paths,
     pki,
     software::{self, Hands, Trouble},
@@ -112,7 +113,7 @@ pub async fn software_drains_its_nodes_and_opens_its_gate() {
     objects
         .apply(&json!({
             "apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": "lab-kubeconfig", "namespace": "default"}, "data": {"value": value},
+            "metadata": {"name": "lab-kubeconfig", "namespace": "default", "labels": {"cluster.x-k8s.io/cluster-name": "lab"}}, "data": {"value": value},
         }))
         .await;
     let (sender, reader, owner) = status::channel("test");
@@ -313,6 +314,15 @@ async fn a_node_is_drained_for_its_restart_and_let_back(objects: &Objects) {
     let daemon = json!({"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": uid, "controller": true}]});
     objects.apply(&pod("daemon", daemon)).await;
     objects.apply(&pod("web", json!({}))).await;
+    let images = containers::images(&objects.client).await.unwrap();
+    let of = |name: &str| format!("pod default/{name} of the cluster lab");
+    assert_eq!(
+        images,
+        [
+            (of("daemon"), "web".to_owned()),
+            (of("web"), "web".to_owned())
+        ]
+    );
     // A budget holds only pods that run.
     let runs = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
     objects

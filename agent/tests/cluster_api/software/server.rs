@@ -10,6 +10,7 @@ use std::{
 };
 
 use firstlight_agent::ssh::{self, Keys, Pin};
+use firstlight_api::repository::Repository;
 use firstlight_netboot::MacAddr;
 use serde_json::{Value, json};
 
@@ -33,8 +34,8 @@ pub struct Server {
     sshd: Option<Running>,
 }
 
-/// What every server has: the program, the box's repository as the only source.
-pub fn prepare(base: &Root, repository: &str) {
+/// What every server has: the program, and the repository of a box with another stick as the only source.
+pub fn prepare(base: &Root) {
     let program = std::env::var_os(PROGRAM).expect("scripts/test-cluster-api says where it is");
     base.write(
         "usr/bin/firstlight-bootstrap",
@@ -48,7 +49,17 @@ pub fn prepare(base: &Root, repository: &str) {
     base.write(settings, 0o644, overlay);
     drop(fs::remove_file(base.path("etc/apt/sources.list")));
     drop(fs::remove_dir_all(base.path("etc/apt/sources.list.d")));
-    base.write("etc/apt/sources.list.d/firstlight.list", 0o644, repository);
+    let hook = "usr/share/update-notifier/notify-reboot-required";
+    let script = fs::read(Path::new("../overlays/node").join(hook)).unwrap();
+    base.write(hook, 0o755, script);
+    let other = Repository {
+        host: "172.22.0.1".to_owned(),
+        base: "another key".to_owned(),
+        uploads: "another key".to_owned(),
+    };
+    for (path, content) in other.files() {
+        base.write(&path, 0o644, content);
+    }
     fs::create_dir_all(base.path("run/sshd")).unwrap();
 }
 

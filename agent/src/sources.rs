@@ -1,4 +1,4 @@
-//! The box's apt repository, as a config drive tells a server of it.
+//! The box's apt repository, as servers are told of it: by their config drives, and by orders for packages.
 
 use std::{
     io,

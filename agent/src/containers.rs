@@ -1,0 +1,100 @@
+//! Which of the store's images the pods of workload clusters run, so that nobody deletes one that is needed when a pod starts
+//! again.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use firstlight_api::artifact::Kind;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{store::Store, workload};
+
+const LOOK: Duration = Duration::from_secs(30);
+/// Pods in one answer: a large cluster fills no memory.
+const AT_ONCE: u32 = 100;
+const CLUSTER_LABEL: &str = "cluster.x-k8s.io/cluster-name";
+
+/// Runs until `stop`. While a cluster does not answer, what was known last holds.
+pub async fn run(
+    mut kubernetes: watch::Receiver<Option<Client>>,
+    mut store: watch::Receiver<Option<Store>>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let work = async {
+        let Some(client) = kubernetes.wait_for(Option::is_some).await?.clone() else {
+            return Ok(());
+        };
+        let Some(store) = store.wait_for(Option::is_some).await?.clone() else {
+            return Ok(());
+        };
+        loop {
+            let mut artifacts = store.list().into_iter();
+            if artifacts.any(|artifact| artifact.spec.kind == Kind::Container) {
+                match images(&client).await {
+                    Ok(images) => store.pods_want(&images),
+                    Err(error) => {
+                        let error = format!("{error:#}");
+                        tracing::debug!(error, "which images pods run is not known");
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::select! {
+        result = work => result,
+        () = stop.cancelled() => Ok(()),
+    }
+}
+
+/// Of each container of each pod of each cluster: the pod's name for people, and the image.
+pub async fn images(client: &Client) -> Result<Vec<(String, String)>> {
+    let secrets: Api<Secret> = Api::all(client.clone());
+    let labelled = ListParams::default().labels(CLUSTER_LABEL);
+    let listed = secrets.list_metadata(&labelled).await;
+    let mut images = Vec::new();
+    for secret in listed.context("listing clusters")? {
+        let cluster = &secret.labels()[CLUSTER_LABEL];
+        let namespace = secret.namespace().unwrap_or_default();
+        if secret.name_any() != format!("{cluster}-kubeconfig") {
+            continue;
+        }
+        if let Some(kubeconfig) = workload::kubeconfig(client, &namespace, cluster).await? {
+            images_of(cluster, &kubeconfig, &mut images)
+                .await
+                .with_context(|| format!("asking the cluster {cluster} for its pods"))?;
+        }
+    }
+    Ok(images)
+}
+
+async fn images_of(
+    cluster: &str,
+    kubeconfig: &str,
+    images: &mut Vec<(String, String)>,
+) -> Result<()> {
+    let pods: Api<Pod> = Api::all(workload::client(kubeconfig).await?);
+    let mut page = ListParams::default().limit(AT_ONCE);
+    loop {
+        let listed = pods.list(&page).await?;
+        for pod in listed.items {
+            let name = format!(
+                "pod {}/{} of the cluster {cluster}",
+                pod.namespace().unwrap_or_default(),
+                pod.name_any()
+            );
+            let spec = pod.spec.unwrap_or_default();
+            let containers = spec.init_containers.into_iter().flatten();
+            for container in containers.chain(spec.containers) {
+                images.extend(container.image.map(|image| (name.clone(), image)));
+            }
+        }
+        match listed.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page.continue_token = Some(token),
+            None => return Ok(()),
+        }
+    }
+}
