@@ -32,7 +32,7 @@ pub fn delete(scene: &Scene<'_>, name: &str) -> Result<String> {
         .output()
         .context("starting curl")?;
     let said = [asked.stderr, asked.stdout].concat();
-    Ok(String::from_utf8_lossy(&said).into_owned())
+    Ok(String::from_utf8_lossy(&said).trim().to_owned())
 }
 
 /// The program's command line.

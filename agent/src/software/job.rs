@@ -140,6 +140,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
         };
         let restart = self.spec.reboot == Reboot::IfNeeded && report.reboot_needed;
         if restart && report.packages.iter().all(is_done) {
+            (self.tell)(News::Has(report.packages));
             self.drain().await;
             report = self.restart(&report.boot_id).await?;
         }

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -321,10 +322,14 @@ pub fn required_version<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
 /// what `cargo test` has built.
 pub fn build_rust(work: &Work, settings: &Settings, package: &str, out: &Path) -> Result<()> {
     let target = settings.cache.join("target-image");
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    Program::new(cargo, &work.log)
-        .current_dir(&settings.source)
-        .env("CARGO_TARGET_DIR", &target)
+    let cargo = || {
+        let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        Program::new(program, &work.log)
+            .current_dir(&settings.source)
+            .env("CARGO_TARGET_DIR", &target)
+    };
+    forget_other_checkouts(&settings.source, &target, cargo)?;
+    cargo()
         .env("RUSTFLAGS", rust_flags())
         .args([
             "build",
@@ -342,6 +347,37 @@ pub fn build_rust(work: &Work, settings: &Settings, package: &str, out: &Path) -
     let built = target.join(TARGET).join(PROFILE).join(package);
     fs::copy(&built, out).with_context(|| format!("copying {}", built.display()))?;
     Ok(())
+}
+
+/// Cargo gives our crates the same names in every checkout and compares times, not contents: what another checkout has
+/// compiled would count as this one's. Other crates stay.
+fn forget_other_checkouts(source: &Path, target: &Path, cargo: impl Fn() -> Program) -> Result<()> {
+    #[derive(Deserialize)]
+    struct Workspace {
+        packages: Vec<Package>,
+    }
+    #[derive(Deserialize)]
+    struct Package {
+        name: String,
+    }
+    let mark = target.join("checkout");
+    let here = source.as_os_str().as_bytes();
+    if fs::read(&mark).is_ok_and(|last| last == here) {
+        return Ok(());
+    }
+    let text = cargo()
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .read()?;
+    let workspace: Workspace =
+        serde_json::from_str(&text).context("what `cargo metadata` said of the workspace")?;
+    let names = workspace.packages.iter().map(|package| &package.name);
+    cargo()
+        .args(["clean", "--quiet", "--profile", PROFILE, "--target", TARGET])
+        .args(names.flat_map(|name| ["--package", name]))
+        .run()?;
+    fs::create_dir_all(target)
+        .and_then(|()| fs::write(&mark, here))
+        .with_context(|| format!("writing {}", mark.display()))
 }
 
 /// Paths of the build machine stay out of the binaries. Cargo compiles the workspace by relative paths; naming its folder

@@ -204,6 +204,13 @@ mod tests {
             assert_eq!(super::digest(&bytes), digest);
             bytes
         };
+        // Whatever no image names would be garbage on the box, and hidden there for every later stick.
+        let folders = |path: &Path| -> Vec<PathBuf> {
+            let entries = fs::read_dir(path).unwrap();
+            entries.map(|entry| entry.unwrap().path()).collect()
+        };
+        let blobs = folders(&root.join("blobs/sha256"));
+        assert_eq!(blobs.iter().flat_map(|folder| folders(folder)).count(), 4);
         let manifest: Value = serde_json::from_slice(&blob(&named(&manifest))).unwrap();
         let config: Value =
             serde_json::from_slice(&blob(manifest["config"]["digest"].as_str().unwrap())).unwrap();

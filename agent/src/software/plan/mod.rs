@@ -59,6 +59,8 @@ pub enum Job {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     Doing(NodeState, String),
+    /// The packages as they are, while something else is still to be done.
+    Has(Vec<PackageReport>),
     Looked(Result<Report, Trouble>),
     Applied(Result<Report, Trouble>),
     Released,
@@ -66,7 +68,7 @@ pub enum News {
 
 impl News {
     pub fn is_end(&self) -> bool {
-        !matches!(self, Self::Doing(..))
+        !matches!(self, Self::Doing(..) | Self::Has(_))
     }
 }
 
@@ -265,6 +267,7 @@ pub fn jobs(
 pub fn note(software: &Software, node: &mut NodeStatus, news: &News, now: &str) {
     match news {
         News::Doing(state, message) => enter(node, *state, "", message, now),
+        News::Has(packages) => take_packages(node, packages, now),
         News::Released => enter(node, NodeState::Ready, "", "", now),
         News::Looked(Err(trouble)) | News::Applied(Err(trouble)) => {
             // Tried again and still not there: it is what it was.

@@ -348,6 +348,13 @@ async fn a_node_is_drained_for_its_restart_and_let_back(objects: &Objects) {
         "default/web may not go: ",
     )
     .await;
+    let tools = objects.get("Software", "tools").await;
+    let package = &tools["status"]["nodes"][0]["packages"][0];
+    assert_eq!(
+        (&package["have"], &package["state"]),
+        (&json!("1"), &json!("Ready")),
+        "{tools:#}"
+    );
     let node = objects.find("v1", "Node", "node-a").await;
     assert_eq!(node["spec"]["unschedulable"], true);
     assert_eq!(
