@@ -33,12 +33,22 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     store::push(scene, &disk, &["--name", NAME, "--version", VERSION])?;
     scene.tell("the disk is in the store");
     let ssh = scene.box_ssh();
+    // A system of somebody's own gets what its host says, and nothing of ours.
+    let key = fs::read_to_string(scene.site().key.with_extension("pub"))?;
+    let cloud_config = json!({"users": [{"name": "admin", "ssh_authorized_keys": [key.trim()]}]});
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": HOST, "namespace": "default"},
+        "stringData": {"value": format!("#cloud-config\n{cloud_config}\n")},
+    });
     let host = json!({
         "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
         "metadata": {"name": HOST, "namespace": "default"},
-        "spec": {"bootMACAddress": mac, "online": true, "image": {"url": format!("{NAME}:{VERSION}")}},
+        "spec": {"bootMACAddress": mac, "online": true, "userData": {"name": HOST},
+            "image": {"url": format!("{NAME}:{VERSION}")}},
     });
-    ssh.run(&format!("sudo kubectl apply -f - <<'EOF'\n{host}\nEOF"))?;
+    for object in [secret, host] {
+        ssh.run(&format!("sudo kubectl apply -f - <<'EOF'\n{object}\nEOF"))?;
+    }
 
     scene.switch_server_on(&server)?;
     scene.wait_status(

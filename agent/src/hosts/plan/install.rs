@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     super::policy::{self, Verdict},
     Action, BootTarget, EXTRA_ATTEMPT, EXTRA_DISKS, HostState, Inspection, Install, LookupState,
-    MOST_ATTEMPTS, Node, NodeImage, Observed, Phase, Plan, Problem, ProvisionState, Wish, failed,
+    MOST_ATTEMPTS, Node, Observed, Phase, Plan, Problem, ProvisionState, Wish, failed,
 };
 
 /// After the first, the second failed deployment.
@@ -128,9 +128,9 @@ pub(super) fn deploying(o: &Observed, node: &Node) -> Plan {
 pub(super) fn writing(o: &Observed, phase: &Phase, plan: Plan) -> Plan {
     let (step, percent) = match phase {
         Phase::Writing { bytes, total } => {
-            let file = o
-                .image
-                .map_or_else(|_| "the image".to_owned(), NodeImage::file);
+            let url = o.ledger.deployment.as_ref().map(|it| &it.image.url);
+            let file = url.and_then(|url| url.rsplit('/').next());
+            let file = file.filter(|file| !file.is_empty()).unwrap_or("the image");
             match percent(*bytes, *total) {
                 Some(percent) => (format!("writing {file}, {percent} %"), Some(percent)),
                 None => (format!("writing {file}"), None),

@@ -517,7 +517,11 @@ fn progress_is_shown_and_the_last_of_it_turns_the_boot_to_the_disk() {
     let at = |phase| {
         world()
             .node("wait call-back", judged())
-            .with(|world| world.phase = Some(phase))
+            .with(|world| {
+                let mut deployment = on_disk(None, false);
+                deployment.as_mut().unwrap().image.url = "http://box/images/own-1.raw.zst".into();
+                (world.phase, world.ledger.deployment) = (Some(phase), deployment);
+            })
             .plan()
     };
     let writing = at(Phase::Writing {
@@ -526,7 +530,7 @@ fn progress_is_shown_and_the_last_of_it_turns_the_boot_to_the_disk() {
     });
     assert_eq!(
         (writing.step.as_str(), writing.percent),
-        ("writing node.raw.zst, 41 %", Some(41))
+        ("writing own-1.raw.zst, 41 %", Some(41))
     );
     assert_eq!(writing.boot, BootTarget::Ramdisk);
     assert_eq!(at(Phase::Writing { bytes: 5, total: 0 }).percent, None);
