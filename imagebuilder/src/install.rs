@@ -33,10 +33,11 @@ use firstlight_api::site::{SiteConfig, parse_site};
 
 use self::checks::{Machine, Need, STATE_ROOM, State};
 use self::finding::Finding;
-use self::layout::{Item, LayoutPlan, LeaveOut, entries, plan_layout};
+use self::layout::{Item, LayoutPlan, LeaveOut, plan_layout};
 use self::manifest::Manifest;
 use self::source::{KEPT, Source};
 use crate::build::group;
+use crate::initramfs::recipe::parse_list;
 use crate::{UsageError, check};
 
 /// Where an image says how it is installed, in its layer `agent`.
@@ -171,7 +172,7 @@ fn collect_items(tree: impl Fn(&str) -> PathBuf) -> Result<Vec<Item>> {
 }
 
 fn missing_packages(list: &str, machine: &Machine) -> Vec<String> {
-    let mut names = entries(list);
+    let mut names = parse_list(list);
     names.retain(|name| !machine.packages.contains(name));
     names
 }

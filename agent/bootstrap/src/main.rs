@@ -108,14 +108,11 @@ fn run(root: &Path) -> Result<()> {
     let drive = load_drive(&device)?;
     let_the_box_in(root, &drive);
     match plan_sources(&drive.meta_data) {
-        // What is there may be newer than the drive: an order of the box's brings the key of another stick.
-        Ok(files) => write_files(
-            root,
-            &files
-                .into_iter()
-                .filter(|file| !root.join(&file.path).exists())
-                .collect::<Vec<_>>(),
-        )?,
+        Ok(mut files) => {
+            // What is there may be newer than the drive: an order of the box's brings the key of another stick.
+            files.retain(|file| !root.join(&file.path).exists());
+            write_files(root, &files)?;
+        }
         // A server without packages is better than none.
         Err(error) => tracing::error!("the config drive names no package repository: {error}"),
     }

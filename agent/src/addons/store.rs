@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use firstlight_api::{
     addon::{self, Addon, AddonStatus},
-    software::{self, Software},
+    software::Software,
 };
 use futures_util::StreamExt;
 use kube::{
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::health::{self, Part, Verdict};
-use crate::workload;
+use crate::{software, workload};
 
 const MANAGER: &str = "firstlight-addons";
 
@@ -86,18 +86,8 @@ impl Store {
 
     /// What addons may depend on besides each other.
     pub async fn software(&self) -> Result<Vec<Software>> {
-        let kind = GroupVersionKind::gvk(software::GROUP, software::VERSION, software::KIND);
-        let resource = ApiResource::from_gvk_with_plural(&kind, software::PLURAL);
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let list = api.list(&ListParams::default()).await;
-        let read = |object: DynamicObject| {
-            serde_json::from_value(serde_json::to_value(object)?).context("reading a Software")
-        };
-        list.context("listing Software")?
-            .items
-            .into_iter()
-            .map(read)
-            .collect()
+        let client = self.client.clone();
+        software::Store { client }.software().await
     }
 
     pub async fn write_status(&self, addon: &Addon, status: &AddonStatus) -> Result<()> {

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use choose::is_left_alone;
 pub use plan::{Action, Kind, Steps};
-pub use store::{Resource, Store};
+pub use store::{HOSTS, MACHINES, METAL3_MACHINES, Resource, Store};
 
 use crate::{
     clock, clusters,

@@ -33,9 +33,9 @@ pub struct Resource(
     pub &'static str,
 );
 
-const HOSTS: Resource = Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts");
+pub const HOSTS: Resource = Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts");
 const CLUSTERS: Resource = Resource(capi::GROUP, capi::VERSION, "Cluster", "clusters");
-const MACHINES: Resource = Resource(capi::GROUP, capi::VERSION, "Machine", "machines");
+pub const MACHINES: Resource = Resource(capi::GROUP, capi::VERSION, "Machine", "machines");
 const DEPLOYMENTS: Resource = Resource(
     capi::GROUP,
     capi::VERSION,
@@ -54,7 +54,7 @@ const METAL3_CLUSTERS: Resource = Resource(
     "Metal3Cluster",
     "metal3clusters",
 );
-const METAL3_MACHINES: Resource = Resource(
+pub const METAL3_MACHINES: Resource = Resource(
     capm3::GROUP,
     capm3::VERSION,
     "Metal3Machine",

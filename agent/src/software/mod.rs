@@ -40,11 +40,11 @@ use drain::Member;
 use job::Work;
 use plan::Job;
 use servers::Server;
-use store::Store;
+pub use store::Store;
 
 use crate::{
     clock,
-    machines::world::Key,
+    machines::{HOSTS, world::Key},
     paths::Paths,
     sources::Sources,
     ssh::{Keys, Node},
@@ -107,7 +107,7 @@ pub async fn reconcile<H: Hands>(
     let (trigger, mut changes) = mpsc::channel(1);
     let store = Store { client };
     let mut watches = JoinSet::new();
-    for resource in [store::SOFTWARE, store::HOSTS] {
+    for resource in [store::SOFTWARE, HOSTS] {
         watches.spawn(store.clone().follow(resource, trigger.clone()));
     }
     let (tell, mut news) = mpsc::unbounded_channel();

@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::{Context, Result};
 use firstlight_api::{
-    capi, capm3,
     object::Object,
     site::SiteConfig,
     software::{self, Software, SoftwareStatus},
@@ -20,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::machines::{
-    Resource,
+    HOSTS, MACHINES, METAL3_MACHINES, Resource,
     world::{Key, World},
 };
 
@@ -30,14 +29,6 @@ pub const SOFTWARE: Resource = Resource(
     software::VERSION,
     software::KIND,
     software::PLURAL,
-);
-pub const HOSTS: Resource = Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts");
-const MACHINES: Resource = Resource(capi::GROUP, capi::VERSION, "Machine", "machines");
-const METAL3_MACHINES: Resource = Resource(
-    capm3::GROUP,
-    capm3::VERSION,
-    "Metal3Machine",
-    "metal3machines",
 );
 
 #[derive(Clone)]

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use firstlight_api::repository::UPLOADS;
 use firstlight_artifacts::{
     apt::{self, Package, Suite, key::SigningKey},
     deb::read_control,
@@ -17,8 +18,6 @@ use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 
 use crate::files::{self, Access};
 
-/// Suite and folder.
-pub const SUITE: &str = "uploads";
 const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 const POOL: &str = "pool";
 
@@ -90,7 +89,7 @@ impl Repository {
     fn write_indexes(&self, all: &[Package], key: &SigningKey, now: i64) -> Result<()> {
         let date = OffsetDateTime::from_unix_timestamp(now)?.format(&Rfc2822)?;
         let suite = Suite {
-            name: SUITE,
+            name: UPLOADS,
             architectures: &ARCHITECTURES,
             date: &date,
         };

@@ -64,6 +64,13 @@ impl Trouble {
     }
 }
 
+/// Of the box's own disk.
+impl From<anyhow::Error> for Trouble {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Later(format!("{error:#}"))
+    }
+}
+
 impl From<Unfit> for Trouble {
     fn from(unfit: Unfit) -> Self {
         Self::refused(&unfit.to_string())
@@ -102,33 +109,32 @@ impl Place {
 impl Places {
     /// Under a name that is nobody else's.
     async fn push(&self, push: &Push) -> Result<(), Trouble> {
-        let noting = |error: anyhow::Error| Trouble::Later(format!("{error:#}"));
         let ours = Tagged::of(push);
-        let known = self.pushed.load().map_err(noting)?;
+        let known = self.pushed.load()?;
         if !known.iter().any(|note| note.name() == ours.name()) {
-            let there = self.registry.tagged(&push.repository, &push.tag).await?;
-            if there.is_some() && there.as_ref() == ours.digest() {
+            match self.registry.tagged(&push.repository, &push.tag).await? {
                 // Whoever brought it keeps it when this one is deleted.
-                return Ok(());
-            }
-            if there.is_some() {
-                return Err(Trouble::Never {
-                    reason: format!(
-                        "the registry has another {}, from the stick or pushed there directly",
-                        ours.name()
-                    ),
-                    next: "delete the artifact, and push it with another `--version`".to_owned(),
-                });
+                there @ Some(_) if there.as_ref() == ours.digest() => return Ok(()),
+                Some(_) => {
+                    return Err(Trouble::Never {
+                        reason: format!(
+                            "the registry has another {}, from the stick or pushed there directly",
+                            ours.name()
+                        ),
+                        next: "delete the artifact, and push it with another `--version`"
+                            .to_owned(),
+                    });
+                }
+                None => {}
             }
         }
-        self.pushed.add(ours).map_err(noting)?;
+        self.pushed.add(known, ours)?;
         self.registry.push(push).await
     }
 
     /// What was pushed and belongs to no artifact any more goes.
     pub async fn sweep_registry(&self, references: &BTreeSet<String>) -> Result<(), Trouble> {
-        let noting = |error: anyhow::Error| Trouble::Later(format!("{error:#}"));
-        let mut notes = self.pushed.load().map_err(noting)?;
+        let mut notes = self.pushed.load()?;
         let is_used = |note: &Tagged| {
             let address = format!("{REGISTRY}/{}", note.name());
             references
@@ -138,7 +144,7 @@ impl Places {
         while let Some(at) = notes.iter().position(|note| !is_used(note)) {
             self.registry.remove(&notes[at]).await?;
             notes.remove(at);
-            self.pushed.write(&notes).map_err(noting)?;
+            self.pushed.write(&notes)?;
         }
         Ok(())
     }

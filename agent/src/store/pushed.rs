@@ -58,8 +58,7 @@ impl Notes {
     }
 
     /// Another content under a name whose last one is not taken out yet: both are ours.
-    pub fn add(&self, pushed: Tagged) -> Result<()> {
-        let mut all = self.load()?;
+    pub fn add(&self, mut all: Vec<Tagged>, pushed: Tagged) -> Result<()> {
         match all.iter_mut().find(|one| one.name() == pushed.name()) {
             Some(one) => {
                 one.manifests

@@ -132,8 +132,7 @@ impl Registry {
             return Ok(None);
         }
         answer.expect(StatusCode::OK, "a question")?;
-        let digest = answer.headers.get(DIGEST);
-        Ok(digest.and_then(|digest| Some(digest.to_str().ok()?.to_owned())))
+        Ok(answer.digest())
     }
 
     /// Takes the tag and its manifests out, but what another tag needs; may be repeated at any point. Layers that nothing needs
@@ -155,27 +154,22 @@ impl Registry {
 
     /// Digests of all manifests behind the tags of a repository.
     async fn needed(self, base: &str) -> Result<BTreeSet<String>, Trouble> {
-        let listed: Tags = self.read(&format!("{base}/tags/list")).await?;
+        let place = format!("{base}/tags/list");
+        let answer = self
+            .ask(Method::GET, &place, None, Content::empty())
+            .await?;
+        let listed: Tags = answer.read(&place)?;
         let mut needed = BTreeSet::new();
         for tag in listed.tags.unwrap_or_default() {
             let place = format!("{base}/manifests/{tag}");
-            let index: Index = self.read(&place).await?;
+            let answer = self
+                .ask(Method::GET, &place, None, Content::empty())
+                .await?;
+            let index: Index = answer.read(&place)?;
             needed.extend(index.manifests.into_iter().map(|one| one.digest));
-            let repository = base.trim_start_matches("/v2/");
-            needed.extend(self.tagged(repository, &tag).await?);
+            needed.extend(answer.digest());
         }
         Ok(needed)
-    }
-
-    /// What is not there reads as empty.
-    async fn read<T: Default + DeserializeOwned>(self, path: &str) -> Result<T, Trouble> {
-        let answer = self.ask(Method::GET, path, None, Content::empty()).await?;
-        if answer.status == StatusCode::NOT_FOUND {
-            return Ok(T::default());
-        }
-        answer.expect(StatusCode::OK, "a question")?;
-        serde_json::from_slice(&answer.text)
-            .map_err(|error| Trouble::Later(format!("the registry's answer to {path}: {error}")))
     }
 
     async fn delete(self, path: &str) -> Result<(), Trouble> {
@@ -274,6 +268,22 @@ impl Registry {
 }
 
 impl Answer {
+    /// What is not there reads as empty.
+    fn read<T: Default + DeserializeOwned>(&self, path: &str) -> Result<T, Trouble> {
+        if self.status == StatusCode::NOT_FOUND {
+            return Ok(T::default());
+        }
+        self.expect(StatusCode::OK, "a question")?;
+        serde_json::from_slice(&self.text)
+            .map_err(|error| Trouble::Later(format!("the registry's answer to {path}: {error}")))
+    }
+
+    /// Of the manifest that was asked for.
+    fn digest(&self) -> Option<String> {
+        let digest = self.headers.get(DIGEST)?;
+        Some(digest.to_str().ok()?.to_owned())
+    }
+
     fn expect(&self, status: StatusCode, what: &str) -> Result<(), Trouble> {
         if self.status == status {
             return Ok(());

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
+use crate::initramfs::recipe::parse_list;
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -57,7 +58,7 @@ pub struct LeaveOut(Vec<String>);
 
 impl LeaveOut {
     pub fn parse(text: &str) -> Self {
-        Self(entries(text))
+        Self(parse_list(text))
     }
 
     pub fn covers(&self, path: &Path) -> bool {
@@ -66,17 +67,6 @@ impl LeaveOut {
             None => path == Path::new(entry),
         })
     }
-}
-
-/// Entries of a list: one a line, `#` begins a comment.
-pub fn entries(text: &str) -> Vec<String> {
-    let lines = text
-        .lines()
-        .map(|line| line.split('#').next().unwrap_or_default().trim());
-    lines
-        .filter(|line| !line.is_empty())
-        .map(str::to_owned)
-        .collect()
 }
 
 /// Nothing is overwritten or removed that an earlier installation did not lay down just as it is now.

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::layout::{Files, LayoutPlan, entries, plan_layout};
+use super::layout::{Files, LayoutPlan, plan_layout};
 use super::manifest::Manifest;
 use super::source::KEPT;
 use super::{RECIPE, apply, collect_items, observe};
+use crate::initramfs::recipe::parse_list;
 
 const OVERLAY: &str = "../overlays/box";
 
@@ -187,7 +188,7 @@ fn removal_leaves_what_was_there_before_and_what_somebody_changed() {
 
 fn recipe(name: &str) -> Vec<String> {
     let path = Path::new(OVERLAY).join(RECIPE).join(name);
-    entries(&fs::read_to_string(path).unwrap())
+    parse_list(&fs::read_to_string(path).unwrap())
 }
 
 #[test]
@@ -245,7 +246,7 @@ const COMFORT: [&str; 2] = ["less", "vim-tiny"];
 
 #[test]
 fn an_installed_machine_gets_the_packages_that_services_of_the_box_call() {
-    let all = entries(&fs::read_to_string("../rootfs/box/packages").unwrap());
+    let all = parse_list(&fs::read_to_string("../rootfs/box/packages").unwrap());
     let needed = recipe("packages");
     for name in &needed {
         assert!(all.contains(name), "{name} is not on the stick");
