@@ -5,8 +5,9 @@ use std::{
     collections::BTreeMap,
     fs,
     path::Path,
+    process::Command,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -29,6 +30,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    PATIENCE,
     objects::Objects,
     programs::{ip, program},
     site,
@@ -141,6 +143,7 @@ pub async fn software_drains_its_nodes_and_opens_its_gate() {
         sender,
     ));
 
+    kinds_explain_themselves(&paths).await;
     what_cannot_be_is_refused(&objects).await;
     make_node(&objects).await;
     a_node_is_drained_for_its_restart_and_let_back(&objects).await;
@@ -168,6 +171,34 @@ async fn apply_definitions(objects: &Objects) {
             object["spec"]["conversion"] = json!({"strategy": "None"});
             objects.apply(&object).await;
         }
+    }
+}
+
+async fn kinds_explain_themselves(paths: &Paths) {
+    let since = Instant::now();
+    for kind in ["software", "addon", "baremetalhost", "metal3machine"] {
+        let asked = || {
+            Command::new(program("kube"))
+                .args(["kubectl", "explain", kind])
+                .arg(format!(
+                    "--kubeconfig={}",
+                    site::kubeconfig(paths).display()
+                ))
+                .output()
+                .unwrap()
+        };
+        let mut said = asked();
+        // The API server publishes a definition a moment after it took it.
+        while !said.status.success() {
+            assert!(since.elapsed() < PATIENCE, "{kind}: {said:?}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            said = asked();
+        }
+        let text = String::from_utf8(said.stdout).unwrap();
+        assert!(
+            text.contains("DESCRIPTION:") && !text.contains("<empty>"),
+            "{text}"
+        );
     }
 }
 
