@@ -1,20 +1,15 @@
 //! Whether servers can get the packages that `site.yaml` names: from their image, from the stick's repository, or from uploads.
 //! Only the build can put them on the stick; this says so to whoever has named one since.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use firstlight_api::{
     artifact::{Artifact, ArtifactState, Kind},
+    node_image::{self, NodeImage},
     site::SiteConfig,
     status::Problem,
 };
-use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -66,17 +61,12 @@ pub async fn run(
     }
 }
 
-#[derive(Deserialize)]
-struct NodeImage {
-    packages: BTreeMap<String, String>,
-}
-
 /// Names of all packages in the image of servers and in the stick's repository.
 fn load_names(paths: &Paths) -> Result<BTreeSet<String>> {
     let read = |path: PathBuf| {
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
     };
-    let image: NodeImage = serde_json::from_str(&read(paths.images().join("node.json"))?)
+    let image: NodeImage = serde_json::from_str(&read(paths.images().join(node_image::FILE))?)
         .context("parsing node.json")?;
     let list = read(paths.apt_base().join("packages"))?;
     let in_repository = list
@@ -134,8 +124,8 @@ mod tests {
         for (folder, name, text) in [
             (
                 paths.images(),
-                "node.json",
-                r#"{"name": "node", "packages": {"curl": "8"}}"#,
+                node_image::FILE,
+                r#"{"name": "node", "sha256": "ab", "bytes": 1, "packages": {"curl": "8"}}"#,
             ),
             (paths.apt_base(), "packages", "htop_3.4.1-5_amd64.deb\n"),
         ] {

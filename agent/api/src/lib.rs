@@ -8,6 +8,8 @@ pub mod artifact;
 pub mod bmh;
 pub mod capi;
 pub mod capm3;
+pub mod names;
+pub mod node_image;
 pub mod object;
 pub mod packages;
 pub mod report;

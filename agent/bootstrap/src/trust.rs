@@ -2,12 +2,11 @@
 //! for names where nobody else is known. The box answers for no name; but without any server in resolv.conf, `CoreDNS` of
 //! the cluster would not start.
 
+use firstlight_api::names::{REGISTRY, REGISTRY_PORT};
+
 use crate::files::NewFile;
 use crate::invitation::Invitation;
 
-/// The registry's name in references of images; the box answers for it.
-const REGISTRY: &str = "registry.firstlight.internal";
-const REGISTRY_PORT: u16 = 5000;
 const CA: &str = "etc/firstlight/box-ca.crt";
 
 /// Files below `/`. Container images are found by the registry's name and by its address, without a name server.

@@ -3,7 +3,7 @@
 //! Timeouts are those of slow machines: an emulated or old server takes minutes where kubeadm expects seconds.
 
 use firstlight_api::{
-    capi, capm3,
+    capi, capm3, names,
     site::{ClusterConfig, ControlPlanes, SiteConfig},
 };
 use serde_json::{Value, json};
@@ -14,8 +14,6 @@ use super::{
     stick::Stick,
 };
 
-/// Where nodes find images, with exactly the tags that kubeadm asks for; containerd finds the box behind the name.
-pub const IMAGE_REPOSITORY: &str = "registry.firstlight.internal/kubernetes";
 const API_PORT: u16 = 6443;
 
 /// Waiting for pods to leave a server; until then the removal stops, and says why.
@@ -246,7 +244,7 @@ fn kubeadm_control_plane(
         "kubeadmConfigSpec": {
             "format": "cloud-config",
             "clusterConfiguration": {
-                "imageRepository": IMAGE_REPOSITORY,
+                "imageRepository": names::kubernetes_images(),
                 // A starting API server makes a hundred connections to etcd and gives up when they take long: on a slow
                 // processor kubeadm's default, RSA, takes too long.
                 "encryptionAlgorithm": "ECDSA-P256",

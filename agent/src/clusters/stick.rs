@@ -3,6 +3,7 @@
 use std::{fs, net::Ipv4Addr, path::Path};
 
 use anyhow::{Context, Result};
+use firstlight_api::node_image::{self, NodeImage};
 use serde::Deserialize;
 
 use crate::paths::Paths;
@@ -26,15 +27,9 @@ struct Versions {
     kubernetes: String,
 }
 
-#[derive(Deserialize)]
-struct NodeImage {
-    name: String,
-    sha256: String,
-}
-
 pub fn load_stick(paths: &Paths, address: Ipv4Addr) -> Result<Stick> {
     let versions: Versions = load_json(&paths.versions())?;
-    let image: NodeImage = load_json(&paths.images().join("node.json"))?;
+    let image: NodeImage = load_json(&paths.images().join(node_image::FILE))?;
     let flannel = paths.manifests().join("workload/flannel.yaml");
     let flannel =
         fs::read_to_string(&flannel).with_context(|| format!("reading {}", flannel.display()))?;

@@ -3,46 +3,16 @@
 use std::{fs, path::Path};
 
 use firstlight_api::{
-    bmh::{ChecksumType, Image, RootDeviceHints},
+    bmh::{Image, RootDeviceHints},
+    node_image,
     status::Problem,
 };
 use firstlight_ironic::InstanceInfo;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+pub use firstlight_api::node_image::NodeImage;
+
 use super::wish::algorithm;
-
-/// `node.json`, as the image builder writes it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeImage {
-    /// File name without `.raw.zst`.
-    pub name: String,
-    /// Of the file as served.
-    pub sha256: String,
-    pub bytes: u64,
-}
-
-impl NodeImage {
-    pub fn file(&self) -> String {
-        format!("{}.raw.zst", self.name)
-    }
-
-    pub fn url(&self, box_http: &str) -> String {
-        format!("{box_http}/images/{}", self.file())
-    }
-
-    /// As a `BareMetalHost` names it.
-    pub fn published(&self, box_http: &str) -> Image {
-        Image {
-            url: self.url(box_http),
-            checksum: self.sha256.clone(),
-            checksum_type: Some(ChecksumType::Sha256),
-            format: Some("raw".to_owned()),
-            oci_auth_secret_name: None,
-        }
-    }
-}
 
 /// For Ironic. The ramdisk hashes the bytes as served, and unpacks by the name's ending.
 pub fn instance_info(image: &Image, hints: Option<&RootDeviceHints>) -> InstanceInfo {
@@ -84,7 +54,7 @@ fn root_device(hints: &RootDeviceHints) -> Option<Value> {
 
 /// Without an image nothing can be installed; the page says so at each host.
 pub fn load(images: &Path) -> Result<NodeImage, Problem> {
-    let path = images.join("node.json");
+    let path = images.join(node_image::FILE);
     let parsed = fs::read(&path)
         .map_err(|error| error.to_string())
         .and_then(|text| {

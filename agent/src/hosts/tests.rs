@@ -241,6 +241,7 @@ fn controller(
             name: "node".into(),
             sha256: "ab".repeat(32),
             bytes: 1000,
+            ..NodeImage::default()
         }),
         destiny,
         ledgers: Ledgers::new(state.join("hosts")),

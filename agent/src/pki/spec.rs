@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use firstlight_api::names;
 use serde::{Deserialize, Serialize};
 
 /// Node address, API service address, and the name of the node: ARCHITECTURE.md, "Addresses of the box".
@@ -108,7 +109,7 @@ impl CertSpec {
             "registry",
             Usage::Server,
         )
-        .reached_at(&["registry", "registry.firstlight.internal"], &[address])
+        .reached_at(&["registry", names::REGISTRY], &[address])
     }
 
     /// For a webhook of the box's API server, called by these names of its Service.

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use firstlight_api::names::REGISTRY;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -15,7 +16,6 @@ use super::command::Program;
 use super::manifests::check_images_in;
 use super::programs::{GoProgram, module_folder, required_version};
 use super::settings::Settings;
-use super::workload::REGISTRY;
 use crate::registry::store::Image;
 
 /// Where charts are on the box.

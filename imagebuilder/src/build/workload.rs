@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use firstlight_api::names::{KUBERNETES_REPOSITORY as REPOSITORY, REGISTRY};
 use serde_json::{Value, json};
 
 use super::addons::Addon;
@@ -16,10 +17,6 @@ use super::versions::WorkloadVersions;
 use crate::registry::layer::Entry;
 use crate::registry::store::{Image, Store};
 
-/// How nodes call the registry; no name server has to know it (`agent/bootstrap`).
-pub const REGISTRY: &str = "registry.firstlight.internal";
-/// The `imageRepository` of clusters.
-const REPOSITORY: &str = "kubernetes";
 /// Where the registry's storage is in its layer (ARCHITECTURE.md).
 pub const STORAGE: &str = "usr/share/firstlight/registry";
 

@@ -65,6 +65,7 @@ fn world() -> World {
             name: "node".into(),
             sha256: "ab".into(),
             bytes: 1000,
+            ..NodeImage::default()
         }),
         gave_up: None,
     }

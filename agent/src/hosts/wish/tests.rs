@@ -9,6 +9,7 @@ fn node_image() -> NodeImage {
         name: "node".into(),
         sha256: "ab".repeat(32),
         bytes: 1,
+        ..NodeImage::default()
     }
 }
 

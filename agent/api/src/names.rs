@@ -1,0 +1,15 @@
+//! How machines of a site call the services of the box.
+
+/// The box's registry in references of images. No name server has to know it: each node's containerd is told where it is.
+pub const REGISTRY: &str = "registry.firstlight.internal";
+/// Where nodes pull from it, on the provisioning network, with TLS by the site's CA.
+pub const REGISTRY_PORT: u16 = 5000;
+/// Where images are pushed to it, on the box's loopback (`manifests/registry.yaml`).
+pub const REGISTRY_PUSH_PORT: u16 = 5001;
+/// Where clusters find the images of Kubernetes, with exactly the tags that kubeadm asks for: below [`REGISTRY`].
+pub const KUBERNETES_REPOSITORY: &str = "kubernetes";
+
+/// The `imageRepository` of clusters.
+pub fn kubernetes_images() -> String {
+    format!("{REGISTRY}/{KUBERNETES_REPOSITORY}")
+}
