@@ -22,6 +22,7 @@ use crate::{
     kubernetes,
     network::{self, Segment},
     notify,
+    options::Place,
     paths::Paths,
     pki::{self, Pki},
     registry_files, site_file, state,
@@ -60,16 +61,6 @@ impl Default for Facts {
             store: watch::Sender::new(None),
         }
     }
-}
-
-/// What this machine is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A box that runs from its stick, and is nothing else.
-    Box,
-    /// A box on somebody's own machine (`firstlight install`): what is not the box's stays as it is.
-    Installed,
-    Desk,
 }
 
 /// `site.yaml`, then idle: a task that ends is an error.

@@ -46,8 +46,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use bring_up::{Facts, Place};
-use options::Options;
+use bring_up::Facts;
+use options::{Options, Place};
 use paths::Paths;
 use status::StatusSender;
 use web::Web;
@@ -87,6 +87,7 @@ struct Agent {
 pub async fn run(options: Options) -> Result<()> {
     // Both of ours and kube's TLS use ring; a second call, in tests, changes nothing.
     drop(rustls::crypto::ring::default_provider().install_default());
+    let place = options.place();
     let paths = Paths::new(options.root);
     let (status, reader, owner) = status::channel(env!("CARGO_PKG_VERSION"));
     let (fleet, controller) = fleet::channel();
@@ -98,11 +99,6 @@ pub async fn run(options: Options) -> Result<()> {
         facts.store.subscribe(),
         paths.clone(),
     );
-    let place = match options.loopback {
-        Some(_) => Place::Desk,
-        None if options.installed => Place::Installed,
-        None => Place::Box,
-    };
     let local = (Ipv4Addr::LOCALHOST, options.loopback.unwrap_or(HTTP_PORT)).into();
     let agent = Agent {
         paths,

@@ -24,3 +24,24 @@ pub struct Options {
     #[arg(long, value_name = "PORT")]
     pub loopback: Option<u16>,
 }
+
+/// What this machine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A box that runs from its stick, and is nothing else.
+    Box,
+    /// A box on somebody's own machine (`firstlight install`): what is not the box's stays as it is.
+    Installed,
+    /// A developer's machine: the page, and nothing of the system it runs on.
+    Desk,
+}
+
+impl Options {
+    pub fn place(&self) -> Place {
+        match (self.loopback, self.installed) {
+            (Some(_), _) => Place::Desk,
+            (None, true) => Place::Installed,
+            (None, false) => Place::Box,
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use firstlight_api::site::{InterfaceChoice, MacAddr};
 
-use crate::bring_up::Place;
+use crate::options::Place;
 
 /// One network device, as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use rtnetlink::{
 };
 
 use super::choose::Link;
-use crate::bring_up::Place;
+use crate::options::Place;
 
 /// Every network device; `devices` is `/sys/class/net`.
 pub async fn observe_links(handle: &Handle, devices: &Path) -> Result<Vec<Link>> {

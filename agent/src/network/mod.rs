@@ -16,7 +16,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    bring_up::Place,
+    options::Place,
     paths::Paths,
     pki::NODE_ADDRESS,
     status::{StatusSender, StepName, Update},
