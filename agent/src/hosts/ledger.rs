@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result};
@@ -65,6 +65,14 @@ impl Deployment {
 }
 
 impl Ledger {
+    /// Of a host whose file cannot be read.
+    fn of_unknown() -> Self {
+        Self {
+            removed: true,
+            ..Self::default()
+        }
+    }
+
     /// The deployment, if its image is on the disk.
     pub fn written(&self) -> Option<&Deployment> {
         self.deployment
@@ -84,31 +92,57 @@ impl Ledgers {
         Self { dir: dir.into() }
     }
 
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn path(&self, mac: MacAddr) -> PathBuf {
         let name = mac.to_string().replace(':', "-");
         self.dir.join(format!("{name}.json"))
     }
 
-    /// A damaged file is as none, and is told: it cannot come from a power cut.
-    pub fn load(&self) -> Result<BTreeMap<MacAddr, Ledger>> {
-        files::make_dir(&self.dir, 0o750)?;
-        let entries =
-            fs::read_dir(&self.dir).with_context(|| format!("listing {}", self.dir.display()))?;
-        let mut all = BTreeMap::new();
-        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-            let mac = path
-                .file_name()
-                .and_then(|name| name.to_str()?.strip_suffix(".json")?.parse().ok());
-            let Some(mac) = mac else { continue };
-            let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-            match serde_json::from_slice(&text) {
-                Ok(ledger) => drop(all.insert(mac, ledger)),
-                Err(error) => {
-                    tracing::error!(%mac, path = %path.display(), %error, "the memory of a host is damaged");
-                }
+    /// Before [`Self::load`]: a file that cannot be read is put aside, and its host counts as removed, now and after every
+    /// restart: nobody can say what its disk holds, so it is left alone until a person asks. Returns these hosts.
+    pub fn put_damaged_aside(&self) -> Vec<MacAddr> {
+        let damaged: Vec<MacAddr> = self
+            .files()
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|(_, path)| read(path).is_err())
+            .map(|(mac, _)| mac)
+            .collect();
+        for mac in &damaged {
+            let path = self.path(*mac);
+            let kept = fs::rename(&path, path.with_extension("damaged"))
+                .context("putting the damaged file aside")
+                .and_then(|()| self.save(*mac, &Ledger::of_unknown()));
+            if let Err(error) = kept {
+                tracing::warn!(%mac, error = format!("{error:#}"), "a damaged ledger stays where it is");
             }
         }
-        Ok(all)
+        damaged
+    }
+
+    /// One file a host; one that cannot be read makes its host one to be left alone, and no other.
+    pub fn load(&self) -> Result<BTreeMap<MacAddr, Ledger>> {
+        files::make_dir(&self.dir, 0o750)?;
+        let read_or_unknown = |path: &Path| read(path).unwrap_or_else(|_| Ledger::of_unknown());
+        Ok(self
+            .files()?
+            .into_iter()
+            .map(|(mac, path)| (mac, read_or_unknown(&path)))
+            .collect())
+    }
+
+    fn files(&self) -> Result<Vec<(MacAddr, PathBuf)>> {
+        let entries =
+            fs::read_dir(&self.dir).with_context(|| format!("listing {}", self.dir.display()))?;
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let named = paths.filter_map(|path| {
+            let mac = path.file_name()?.to_str()?.strip_suffix(".json")?;
+            Some((mac.parse().ok()?, path))
+        });
+        Ok(named.collect())
     }
 
     /// Returns when it is on the disk.
@@ -118,17 +152,25 @@ impl Ledgers {
     }
 }
 
+fn read(path: &Path) -> Result<Ledger> {
+    let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn mac(last: u8) -> MacAddr {
+        MacAddr::new([0x52, 0x54, 0, 0, 0, last]).unwrap()
+    }
+
     #[test]
-    fn what_was_saved_is_loaded_and_a_damaged_file_is_as_none() {
+    fn what_was_saved_is_loaded() {
         let dir = tempfile::tempdir().unwrap();
         let ledgers = Ledgers::new(dir.path().join("hosts"));
         assert!(ledgers.load().unwrap().is_empty());
-        let mac = |text: &str| text.parse::<MacAddr>().unwrap();
         let ledger = Ledger {
             inspections: 2,
             deployment: Some(Deployment {
@@ -137,16 +179,37 @@ mod tests {
             }),
             ..Ledger::default()
         };
-        ledgers.save(mac("52:54:00:00:00:01"), &ledger).unwrap();
-        fs::write(dir.path().join("hosts/52-54-00-00-00-02.json"), "{").unwrap();
+        ledgers.save(mac(1), &ledger).unwrap();
         fs::write(dir.path().join("hosts/README"), "").unwrap();
-        let loaded = ledgers.load().unwrap();
-        assert_eq!(loaded, BTreeMap::from([(mac("52:54:00:00:00:01"), ledger)]));
         // An older agent wrote fewer fields.
         fs::write(dir.path().join("hosts/52-54-00-00-00-02.json"), "{}").unwrap();
+        assert!(ledgers.put_damaged_aside().is_empty());
         assert_eq!(
-            ledgers.load().unwrap()[&mac("52:54:00:00:00:02")],
-            Ledger::default()
+            ledgers.load().unwrap(),
+            BTreeMap::from([(mac(1), ledger), (mac(2), Ledger::default())])
         );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_leaves_its_host_alone_for_good_and_stops_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledgers = Ledgers::new(dir.path());
+        ledgers.save(mac(1), &Ledger::default()).unwrap();
+        fs::write(dir.path().join("52-54-00-00-00-02.json"), "{").unwrap();
+        // Reading a directory fails as a bad block does.
+        fs::create_dir(dir.path().join("52-54-00-00-00-03.json")).unwrap();
+        let removed = |all: &BTreeMap<MacAddr, Ledger>| {
+            let removed = all.iter().filter(|(_, ledger)| ledger.removed);
+            removed.map(|(mac, _)| *mac).collect::<Vec<_>>()
+        };
+        let loaded = ledgers.load().unwrap();
+        assert_eq!((loaded.len(), removed(&loaded)), (3, vec![mac(2), mac(3)]));
+        let mut told = ledgers.put_damaged_aside();
+        told.sort();
+        assert_eq!(told, [mac(2), mac(3)]);
+        assert!(ledgers.put_damaged_aside().is_empty(), "once");
+        assert_eq!(ledgers.load().unwrap(), loaded, "also after a restart");
+        let kept = fs::read(dir.path().join("52-54-00-00-00-02.damaged"));
+        assert_eq!(kept.unwrap(), b"{", "for who wants to look");
     }
 }

@@ -34,7 +34,7 @@ mod wish;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use firstlight_api::site::SiteConfig;
+use firstlight_api::{bmh::INSTALL_ANNOTATION, site::SiteConfig, status::Problem};
 use firstlight_ironic::{Client, ClientConfig, Credentials};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -83,12 +83,14 @@ pub async fn run(
         };
         // What the ledgers say is on the state partition; before that, an empty directory would look like no memory at all.
         facts.pki.wait_for(Option::is_some).await?;
+        let ledgers = Ledgers::new(paths.host_ledgers());
+        tell_damaged(&ledgers, &status);
         let packages = Sources::new(&paths, site.provisioning.address.address());
         let settings = Settings {
             destiny: Destiny::from(&site.cluster),
             site,
             image: image::load(&paths.images()),
-            ledgers: Ledgers::new(paths.host_ledgers()),
+            ledgers,
             keys: Keys::new(paths.host_keys(), ssh::PORT),
             packages,
             pace: Pace::default(),
@@ -124,6 +126,16 @@ pub async fn run(
         result = work => result,
         () = stop.cancelled() => Ok(()),
     }
+}
+
+/// These hosts are listed and left alone; a person says what becomes of them.
+fn tell_damaged(ledgers: &Ledgers, status: &StatusSender) {
+    let damaged = ledgers.put_damaged_aside();
+    let problems = damaged.into_iter().map(|mac| Problem {
+        what: format!("what the box knew about the server {mac} cannot be read any more, so it is left alone"),
+        next: format!("if it may be installed anew, say so with the annotation {INSTALL_ANNOTATION} on its BareMetalHost; the damaged file is kept in {}", ledgers.dir().display()),
+    });
+    status.problems("ledgers", problems.collect());
 }
 
 /// Publishes `make` of every value that appears.
