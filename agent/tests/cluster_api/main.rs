@@ -3,7 +3,7 @@
 //! the real kubeadm makes its certificates out of the bootstrap data, and a second etcd and API server are the cluster.
 //!
 //! Runs unprivileged, in namespaces of its own that take everything with them when they end. `scripts/test-cluster-api` builds
-//! the programs and starts it; without `FIRSTLIGHT_CLUSTER_API`, the folder that has them, it says that it was skipped.
+//! the programs and starts it.
 #![allow(clippy::unwrap_used)]
 
 mod addons;
@@ -38,10 +38,6 @@ const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Plays `story` where its programs are built.
 fn play(name: &str, story: impl AsyncFnOnce()) {
-    if std::env::var_os(PROGRAMS).is_none() {
-        eprintln!("skipped: scripts/test-cluster-api builds what this needs and runs it");
-        return;
-    }
     isolated(name, || {
         drop(rustls::crypto::ring::default_provider().install_default());
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -59,6 +55,7 @@ const NEXT_VERSION: &str = "v1.36.4";
 const NEXT_IMAGE: &str = "http://172.22.0.1/images/next";
 
 #[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
 fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
     play(
         "servers_become_a_cluster_that_grows_shrinks_and_goes",
@@ -79,6 +76,7 @@ fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
 }
 
 #[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
 fn addons_come_change_and_go() {
     play(
         "addons_come_change_and_go",
@@ -87,6 +85,7 @@ fn addons_come_change_and_go() {
 }
 
 #[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
 fn software_comes_to_servers_as_it_is_wanted() {
     software::on_real_servers(
         "software_comes_to_servers_as_it_is_wanted",
@@ -95,6 +94,7 @@ fn software_comes_to_servers_as_it_is_wanted() {
 }
 
 #[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
 fn software_comes_to_fifty_servers() {
     software::on_real_servers(
         "software_comes_to_fifty_servers",
@@ -103,6 +103,7 @@ fn software_comes_to_fifty_servers() {
 }
 
 #[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
 fn software_drains_its_nodes_and_opens_its_gate() {
     play(
         "software_drains_its_nodes_and_opens_its_gate",
@@ -111,6 +112,7 @@ fn software_drains_its_nodes_and_opens_its_gate() {
 }
 
 #[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
 fn a_hundred_kills_of_the_agent_end_in_the_same_cluster() {
     play(
         "a_hundred_kills_of_the_agent_end_in_the_same_cluster",
@@ -123,11 +125,9 @@ fn a_hundred_kills_of_the_agent_end_in_the_same_cluster() {
 }
 
 #[test]
+#[ignore = "needs FIRSTLIGHT_STICK: scripts/bench cluster"]
 fn ten_servers_at_once_cost_little_more_than_one() {
-    let Some(stick) = std::env::var_os(rack::STICK) else {
-        eprintln!("skipped: scripts/bench cluster unpacks the stick that this measures");
-        return;
-    };
+    let stick = std::env::var_os(rack::STICK).expect("scripts/bench cluster unpacks a stick");
     play(
         "ten_servers_at_once_cost_little_more_than_one",
         async || rack::ten_cost_little_more_than_one(stick.as_ref()).await,

@@ -22,7 +22,13 @@ pub fn isolated(name: &str, story: impl FnOnce()) {
             "--mount-proc",
         ])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            name,
+            "--include-ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(INSIDE, "1")
         .status()
         .expect("unshare of util-linux runs");
