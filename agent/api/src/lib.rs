@@ -9,6 +9,7 @@ pub mod bmh;
 pub mod capi;
 pub mod capm3;
 pub mod names;
+pub mod net;
 pub mod node_image;
 pub mod object;
 pub mod packages;

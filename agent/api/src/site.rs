@@ -19,7 +19,9 @@ use std::net::Ipv4Addr;
 
 pub use cluster::{ClusterChoice, ClusterConfig, ControlPlanes, HostRole, Ipv4Network, Workers};
 pub use parse::parse_site;
-pub use values::{AddressRange, HostName, Ipv4Cidr, MacAddr, SshKey, ValueError};
+pub use values::SshKey;
+
+pub use crate::net::{AddressRange, HostName, MacAddr, Subnet, ValueError};
 
 /// A `site.yaml` after every check; [`SiteConfig::default`] is what an empty file means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ pub struct SiteConfig {
 pub struct ProvisioningConfig {
     pub interface: InterfaceChoice,
     /// The box's own address with the length of its network.
-    pub address: Ipv4Cidr,
+    pub address: Subnet,
     /// Leased to hosts without an address of their own. Inside the network, and never holds the box's address.
     pub range: AddressRange,
 }
@@ -82,11 +84,11 @@ pub struct HostConfig {
 
 impl Default for SiteConfig {
     fn default() -> Self {
-        let address = Ipv4Cidr::new(Ipv4Addr::new(172, 22, 0, 1), 24)
-            .expect("172.22.0.1/24 is a host address");
+        let address =
+            Subnet::new(Ipv4Addr::new(172, 22, 0, 1), 24).expect("172.22.0.1/24 is a host address");
         let provisioning = ProvisioningConfig {
             interface: InterfaceChoice::Auto,
-            range: AddressRange::derived_from(&address),
+            range: AddressRange::derived_from(address),
             address,
         };
         let cluster = ClusterConfig::usual(&provisioning, &[]);

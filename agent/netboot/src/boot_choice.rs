@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{BoxHttp, MacAddr, ParseError};
+use crate::{BoxHttp, MacAddr};
 
 /// What a host does at its next network boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,10 @@ impl fmt::Display for CaFingerprint {
     }
 }
 
-pub type KernelArgError = ParseError;
+/// Why a text is no kernel argument.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not one kernel argument of letters, digits and _-.,:=/@+% (at most 200)")]
+pub struct KernelArgError(String);
 
 /// One word of a kernel command line that means the same to iPXE, GRUB and the kernel: no spaces, quotes, `$`, `;`, braces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,10 +62,7 @@ impl FromStr for KernelArg {
         if (1..=200).contains(&text.len()) && text.bytes().all(plain) {
             Ok(Self(text.to_owned()))
         } else {
-            Err(ParseError::new(
-                text,
-                "one kernel argument of letters, digits and _-.,:=/@+% (at most 200)",
-            ))
+            Err(KernelArgError(text.to_owned()))
         }
     }
 }

@@ -142,7 +142,7 @@ impl DhcpConfig {
             && (domain.len() > 253
                 || !domain
                     .split('.')
-                    .all(|label| label.parse::<HostName>().is_ok()))
+                    .all(|label| HostName::parse(label).is_ok()))
         {
             errors.push(ConfigError::Domain(domain.clone()));
         }
@@ -180,7 +180,7 @@ impl DhcpConfig {
 fn check_subnets(spec: &DhcpSpec, errors: &mut Vec<ConfigError>) {
     match spec.subnets.first() {
         None => errors.push(ConfigError::NoSubnet),
-        Some(local) if !local.subnet.holds(spec.server) => {
+        Some(local) if !local.subnet.has_host(spec.server) => {
             errors.push(ConfigError::ServerOutside {
                 server: spec.server,
                 subnet: local.subnet,
@@ -197,13 +197,13 @@ fn check_subnets(spec: &DhcpSpec, errors: &mut Vec<ConfigError>) {
         },
     ) in spec.subnets.iter().enumerate()
     {
-        if !subnet.holds(range.first()) || !subnet.holds(range.last()) {
+        if !subnet.has_host(range.first()) || !subnet.has_host(range.last()) {
             errors.push(ConfigError::RangeOutside {
                 range: *range,
                 subnet: *subnet,
             });
         }
-        if let Some(router) = router.filter(|router| !subnet.holds(*router)) {
+        if let Some(router) = router.filter(|router| !subnet.has_host(*router)) {
             errors.push(ConfigError::RouterOutside {
                 router,
                 subnet: *subnet,
@@ -225,7 +225,7 @@ fn check_reservations(spec: &DhcpSpec, errors: &mut Vec<ConfigError>) {
         taken.insert(router, "the router".to_owned());
     }
     for (mac, Reservation { address, .. }) in &spec.reservations {
-        if !spec.subnets.iter().any(|s| s.subnet.holds(*address)) {
+        if !spec.subnets.iter().any(|s| s.subnet.has_host(*address)) {
             errors.push(ConfigError::ReservationOutside {
                 mac: *mac,
                 address: *address,

@@ -6,7 +6,7 @@
 //! that is not there.
 
 use crate::boot_choice::{BootSite, BootTarget, kernel_command_line, plain_text};
-use crate::types::{BoxHttp, MacAddr};
+use crate::{BoxHttp, MacAddr};
 
 /// `/grub/grub.cfg`, the same for everybody: goes on to the file made for this host's NIC.
 pub fn generic_grub_config(http: BoxHttp) -> String {

@@ -1,7 +1,7 @@
 //! iPXE scripts. They never end in iPXE's shell: whatever fails, the box is asked again, as it may have decided anew.
 
+use crate::MacAddr;
 use crate::boot_choice::{BootSite, BootTarget, kernel_command_line, plain_text};
-use crate::types::MacAddr;
 
 /// The answer to `/boot/ipxe?mac=M`.
 pub fn ipxe_script(site: &BootSite, mac: MacAddr, target: &BootTarget) -> String {

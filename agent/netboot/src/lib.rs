@@ -38,4 +38,6 @@ pub use lease_log::{DecodedLog, LeaseLogError, compact, decode_log, encode_recor
 pub use packet::{MessageType, PacketError, Request};
 pub use reply::{Destination, Reply};
 pub use server::{Decision, Event, Listener, ProbeResult, Reason, Server};
-pub use types::{AddressRange, BoxHttp, HostName, MacAddr, Now, ParseError, Subnet};
+pub use types::{BoxHttp, Now};
+
+pub use firstlight_api::net::{AddressRange, HostName, MacAddr, Subnet};

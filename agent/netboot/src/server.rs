@@ -253,7 +253,7 @@ impl Server {
     /// Settings for a host that has its address already (RFC 2131 section 4.3.5): no lease times, no `yiaddr`.
     fn inform(&self, request: &Request, subnet: &SubnetSpec) -> Decision {
         let spec = self.config.spec();
-        if !subnet.subnet.holds(request.ciaddr) {
+        if !subnet.subnet.has_host(request.ciaddr) {
             return Decision::Ignore(Reason::NotItsLease {
                 address: request.ciaddr,
             });

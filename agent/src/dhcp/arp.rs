@@ -50,7 +50,7 @@ impl Arp {
         Ok(Self {
             socket,
             index: segment.index,
-            mac: segment.mac.0,
+            mac: segment.mac.octets(),
         })
     }
 

@@ -1,35 +1,23 @@
 //! `site.yaml` as the DHCP server's settings: pure.
 
-use firstlight_api::site::{self, SiteConfig};
-use firstlight_netboot::{
-    AddressRange, ConfigError, DhcpConfig, DhcpSpec, HostName, MacAddr, Mode, Reservation, Subnet,
-};
+use firstlight_api::site::SiteConfig;
+use firstlight_netboot::{ConfigError, DhcpConfig, DhcpSpec, Mode, Reservation};
 
 use crate::HTTP_PORT;
-
-pub fn netboot_mac(mac: site::MacAddr) -> Option<MacAddr> {
-    MacAddr::new(mac.0)
-}
 
 /// # Errors
 /// Those of [`DhcpConfig`]; `site.yaml` has been checked for the same, so they are defects of ours.
 pub fn dhcp_config(site: &SiteConfig, mode: Mode) -> Result<DhcpConfig, Vec<ConfigError>> {
-    let address = site.provisioning.address;
-    let subnet = Subnet::new(address.address(), address.prefix())
-        .expect("site.yaml allows the same prefix lengths");
-    let mut spec = DhcpSpec::for_box(subnet, HTTP_PORT);
+    let mut spec = DhcpSpec::for_box(site.provisioning.address, HTTP_PORT);
     spec.mode = mode;
-    let range = site.provisioning.range;
-    if let Some(range) = AddressRange::new(range.first, range.last) {
-        spec.subnets[0].range = range;
-    }
+    spec.subnets[0].range = site.provisioning.range;
     for host in &site.hosts {
-        let (Some(mac), Some(address)) = (netboot_mac(host.mac), host.address) else {
+        let Some(address) = host.address else {
             continue;
         };
-        let host_name: Option<HostName> = site.host_name(host.mac).as_str().parse().ok();
+        let host_name = Some(site.host_name(host.mac));
         spec.reservations
-            .insert(mac, Reservation { address, host_name });
+            .insert(host.mac, Reservation { address, host_name });
     }
     DhcpConfig::new(spec)
 }
@@ -49,7 +37,7 @@ mod tests {
         .unwrap();
         let config = dhcp_config(&site, Mode::Serve).unwrap();
         let spec = config.spec();
-        assert_eq!(spec.subnets[0].range.to_string(), "10.9.1.0 to 10.9.1.9");
+        assert_eq!(spec.subnets[0].range.to_string(), "10.9.1.0-10.9.1.9");
         assert_eq!(spec.server.to_string(), "10.9.0.1");
         let reservation = &spec.reservations[&"52:54:00:00:00:02".parse().unwrap()];
         assert_eq!(
@@ -77,11 +65,7 @@ mod tests {
             ))
             .unwrap();
             let config = dhcp_config(&site, Mode::Proxy).unwrap();
-            let range = site.provisioning.range;
-            assert_eq!(
-                config.spec().subnets[0].range.to_string(),
-                format!("{} to {}", range.first, range.last)
-            );
+            assert_eq!(config.spec().subnets[0].range, site.provisioning.range);
         }
     }
 }

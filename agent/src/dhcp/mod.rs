@@ -90,15 +90,13 @@ async fn serve(
 
 /// Asks the segment, as a client would, whether somebody leases addresses there.
 async fn probe_foreign(client: &UdpSocket, segment: &Segment) -> Result<Option<ForeignServer>> {
-    let mac = config::netboot_mac(segment.mac)
-        .context("the provisioning NIC has no unicast MAC address")?;
     let mut random = [0; 12];
     getrandom::fill(&mut random).context("drawing random numbers")?;
     let xid = |at: usize| {
         u32::from_be_bytes([random[at], random[at + 1], random[at + 2], random[at + 3]])
     };
     let mut probe = ForeignProbe::new(
-        mac,
+        segment.mac,
         segment.address.address(),
         [xid(0), xid(4), xid(8)],
         clock::uptime(),

@@ -27,7 +27,7 @@ use super::{
     plan::{Action, EXTRA_MAC},
     policy,
     poll::{self, IronicEnd, Look},
-    record::{Record, Records, Site, site_mac},
+    record::{Record, Records, Site},
     store::HostStore,
     wish::Destiny,
 };
@@ -201,7 +201,7 @@ impl Actor {
     fn input(&mut self, input: Input) {
         match input {
             Input::Dhcp { mac, arch, address } => {
-                let heard = arch.is_some() || self.settings.site.host(site_mac(mac)).is_some();
+                let heard = arch.is_some() || self.settings.site.host(mac).is_some();
                 self.dhcp(mac, arch, address, heard);
             }
             Input::Report { report, answer, .. } => {
@@ -281,14 +281,10 @@ impl Actor {
         let site = &self.settings.site;
         let remembered = &mut self.remembered;
         Some(self.records.entry(mac).or_insert_with(|| {
-            let mut record = Record::new(
-                mac,
-                site.host_name(site_mac(mac)).to_string(),
-                clock::uptime(),
-            );
-            record.policy = site.install_policy(site_mac(mac));
+            let mut record = Record::new(mac, site.host_name(mac).to_string(), clock::uptime());
+            record.policy = site.install_policy(mac);
             record.ledger = remembered.remove(&mac).unwrap_or_default();
-            record.address = site.host(site_mac(mac)).and_then(|host| host.address);
+            record.address = site.host(mac).and_then(|host| host.address);
             record
         }))
     }
@@ -455,7 +451,7 @@ impl Actor {
             else {
                 continue;
             };
-            let site_policy = self.settings.site.install_policy(site_mac(mac));
+            let site_policy = self.settings.site.install_policy(mac);
             let Some(record) = self.record(mac) else {
                 continue;
             };

@@ -10,7 +10,7 @@ use std::{
 use firstlight_api::{
     bmh::{BareMetalHost, Image},
     report::{LookupState, Phase, Progress, Report},
-    site::{self, InstallPolicy},
+    site::InstallPolicy,
     status::{HardwareSummary, HostEvent, HostState, HostStatus, Problem},
 };
 use firstlight_ironic::{Node, ProvisionState};
@@ -556,7 +556,3 @@ fn summary(inventory: &serde_json::Value) -> HardwareSummary {
 
 /// All hosts, by the NIC that they boot from.
 pub type Records = BTreeMap<MacAddr, Record>;
-
-pub fn site_mac(mac: MacAddr) -> site::MacAddr {
-    site::MacAddr(mac.octets())
-}

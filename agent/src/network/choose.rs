@@ -125,14 +125,9 @@ mod tests {
         Link {
             index,
             name: format!("eth{index}"),
-            mac: Some(MacAddr([
-                0x52,
-                0x54,
-                0,
-                0,
-                0,
-                u8::try_from(index).unwrap_or(0),
-            ])),
+            mac: Some(
+                MacAddr::new([0x52, 0x54, 0, 0, 0, u8::try_from(index).unwrap_or(0)]).unwrap(),
+            ),
             up: true,
             carrier,
             hardware: Some(path.to_owned()),
@@ -238,7 +233,7 @@ mod tests {
             ),
             Choice::Use(dark.clone())
         );
-        let by_mac = InterfaceChoice::Mac(MacAddr([0x52, 0x54, 0, 0, 0, 1]));
+        let by_mac = InterfaceChoice::Mac(MacAddr::new([0x52, 0x54, 0, 0, 0, 1]).unwrap());
         assert_eq!(
             choose(
                 Place::Box,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use firstlight_api::site::{Ipv4Cidr, MacAddr};
+use firstlight_api::site::{MacAddr, Subnet};
 use futures_util::TryStreamExt;
 use rtnetlink::{
     Handle, LinkDummy, LinkUnspec,
@@ -72,11 +72,7 @@ fn parse_link(message: &LinkMessage, devices: &Path) -> Option<Link> {
 }
 
 fn mac_of(bytes: &[u8]) -> Option<MacAddr> {
-    bytes
-        .try_into()
-        .ok()
-        .filter(|octets: &[u8; 6]| *octets != [0; 6])
-        .map(MacAddr)
+    MacAddr::new(bytes.try_into().ok()?)
 }
 
 pub async fn raise(handle: &Handle, index: u32) -> Result<()> {
@@ -91,12 +87,7 @@ pub async fn raise(handle: &Handle, index: u32) -> Result<()> {
 
 /// Gives the device the address. Other IPv4 addresses are left from an earlier configuration and are taken away, except on
 /// an installed machine, where they are somebody's.
-pub async fn set_address(
-    handle: &Handle,
-    index: u32,
-    wanted: Ipv4Cidr,
-    place: Place,
-) -> Result<()> {
+pub async fn set_address(handle: &Handle, index: u32, wanted: Subnet, place: Place) -> Result<()> {
     let existing: Vec<_> = handle
         .address()
         .get()

@@ -9,7 +9,7 @@ mod link;
 use std::{fs, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use firstlight_api::site::{Ipv4Cidr, MacAddr, SiteConfig};
+use firstlight_api::site::{MacAddr, SiteConfig, Subnet};
 use futures_util::StreamExt;
 use rtnetlink::{Handle, MulticastGroup, new_connection, new_multicast_connection};
 use tokio::{sync::watch, time::Instant};
@@ -36,7 +36,7 @@ pub struct Segment {
     pub index: u32,
     pub interface: String,
     pub mac: MacAddr,
-    pub address: Ipv4Cidr,
+    pub address: Subnet,
 }
 
 /// Waits until the box's address is another than `address`; false when nobody will tell any more. Another interface with

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
-use firstlight_api::site::{InterfaceChoice, Ipv4Cidr, MacAddr, ProvisioningConfig};
+use firstlight_api::site::{InterfaceChoice, MacAddr, ProvisioningConfig, Subnet};
 
 use super::finding::Finding;
 
@@ -94,7 +94,7 @@ fn find<'n>(
 }
 
 /// The box's own address may be there already: somebody prepared the NIC.
-fn check_named(nic: &Nic, address: Ipv4Cidr) -> Vec<Finding> {
+fn check_named(nic: &Nic, address: Subnet) -> Vec<Finding> {
     let own = (address.address(), address.prefix());
     let mut findings = Vec::new();
     for other in nic.addresses.iter().filter(|other| **other != own) {
@@ -211,7 +211,9 @@ mod tests {
             default_route: true,
             ..nic("office0", &[("10.0.0.5", 24)])
         };
-        let mac = wanted(InterfaceChoice::Mac(MacAddr([2, 0, 0, 0, 0, 9])));
+        let mac = wanted(InterfaceChoice::Mac(
+            MacAddr::new([2, 0, 0, 0, 0, 9]).unwrap(),
+        ));
         let cases: [(&[Nic], _, &[&str]); 5] = [
             (
                 std::slice::from_ref(&office),

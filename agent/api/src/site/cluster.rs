@@ -185,7 +185,7 @@ impl ProvisioningConfig {
         let mut at = net.last_host();
         while at >= net.first_host() {
             if self.range.contains(at) {
-                at = self.range.first;
+                at = self.range.first();
             } else if at != net.address() && !taken.contains(&at) {
                 return Some(at);
             }

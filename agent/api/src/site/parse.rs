@@ -6,8 +6,8 @@ use std::{collections::HashMap, net::Ipv4Addr};
 
 use super::{
     AddressRange, ClusterChoice, HostConfig, HostName, HostRole, InstallPolicy, InterfaceChoice,
-    Ipv4Cidr, MacAddr, ProvisioningConfig, SiteConfig, SiteProblem, SiteProblems, SshKey,
-    ValueError, schema,
+    MacAddr, ProvisioningConfig, SiteConfig, SiteProblem, SiteProblems, SshKey, Subnet, ValueError,
+    schema,
     yaml::{Key, Node, Place, Value, parse_yaml},
 };
 
@@ -130,7 +130,7 @@ impl Walk {
         let before = self.problems.len();
         if let Some(address) = self.value(&fields, "address", parse_box_address) {
             config.address = address;
-            config.range = AddressRange::derived_from(&address);
+            config.range = AddressRange::derived_from(address);
         }
         let address_is_right = self.problems.len() == before;
         if let Some(range) = self.value(&fields, "range", str::parse::<AddressRange>) {
@@ -138,19 +138,16 @@ impl Walk {
             let place = fields["range"].place;
             if !address_is_right {
                 // A range can only be judged against a network that is known.
-            } else if !net.has_host(range.first) || !net.has_host(range.last) {
-                let own = AddressRange {
-                    first: net.first_host(),
-                    last: net.last_host(),
-                };
+            } else if !net.has_host(range.first()) || !net.has_host(range.last()) {
+                let (first, last) = (net.first_host(), net.last_host());
                 self.report(
                     place,
                     format!(
-                        "the range {range} is not inside the network of {net}, which has {own}"
+                        "the range {range} is not inside the network of {net}, which has {first}-{last}"
                     ),
                 );
             } else if range.contains(net.address()) {
-                let better = AddressRange::derived_from(&net);
+                let better = AddressRange::derived_from(net);
                 self.report(
                     place,
                     format!(
@@ -179,7 +176,7 @@ impl Walk {
             let address: Ipv4Addr = text.parse().map_err(|_| {
                 ValueError(format!(
                     "`{text}` is not an IPv4 address; write it like {}",
-                    net.range.first
+                    net.range.first()
                 ))
             })?;
             if !net.address.has_host(address) {
@@ -418,10 +415,10 @@ fn parse_package(text: &str) -> Result<String, ValueError> {
 }
 
 /// The box's Kubernetes has 100.64.0.0/22 for itself, see ARCHITECTURE.md.
-fn parse_box_address(text: &str) -> Result<Ipv4Cidr, ValueError> {
-    let net: Ipv4Cidr = text.parse()?;
+fn parse_box_address(text: &str) -> Result<Subnet, ValueError> {
+    let net: Subnet = text.parse()?;
     let inner =
-        Ipv4Cidr::new(Ipv4Addr::new(100, 64, 0, 1), 22).expect("100.64.0.1/22 is a host address");
+        Subnet::new(Ipv4Addr::new(100, 64, 0, 1), 22).expect("100.64.0.1/22 is a host address");
     if net.network() <= inner.broadcast() && inner.network() <= net.broadcast() {
         return Err(ValueError(format!(
             "{net} overlaps 100.64.0.0/22, which the box uses inside; use a private network such as 172.22.0.1/24"

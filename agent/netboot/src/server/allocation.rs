@@ -90,7 +90,7 @@ impl Server {
     ) -> bool {
         let reserved_for = self.config.reserved_for(address);
         let belongs = match reserved_for {
-            Some(owner) => owner == mac && subnet.subnet.holds(address),
+            Some(owner) => owner == mac && subnet.subnet.has_host(address),
             None => subnet.range.contains(address),
         };
         let is_infrastructure =

@@ -359,7 +359,7 @@ fn reserved_addresses_go_to_their_hosts_only() {
     let mut spec = small_site();
     let reservation = |address, name: &str| Reservation {
         address: ip(address),
-        host_name: Some(name.parse().unwrap()),
+        host_name: Some(HostName::parse(name).unwrap()),
     };
     spec.reservations
         .insert(mac(7), reservation("172.22.0.20", "db-1"));

@@ -213,8 +213,8 @@ fn a_host_has_the_role_that_the_file_gives_it() {
     let text = "hosts: [{mac: '52:54:00:12:34:56', role: spare}]";
     let site = parse_site(text).unwrap();
     assert_eq!(
-        site.role(MacAddr([0x52, 0x54, 0, 0x12, 0x34, 0x56])),
+        site.role(MacAddr::new([0x52, 0x54, 0, 0x12, 0x34, 0x56]).unwrap()),
         HostRole::Spare
     );
-    assert_eq!(site.role(MacAddr([2; 6])), HostRole::Any);
+    assert_eq!(site.role(MacAddr::new([2; 6]).unwrap()), HostRole::Any);
 }
