@@ -119,6 +119,7 @@ fn list(links: &[&Link]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn nic(index: u32, path: &str, carrier: bool) -> Link {
