@@ -19,6 +19,7 @@ use crate::{
     files,
     fleet::Fleet,
     ironic_files::{self, IronicAccess},
+    keep::Kept,
     kubernetes,
     network::{self, Segment},
     notify,
@@ -94,13 +95,23 @@ pub async fn foundation(
     let retry = std::time::Duration::from_secs(5);
     let made = loop {
         let blocking = paths.clone();
-        match tokio::task::spawn_blocking(move || pki::load_or_make(&blocking, clock::wall_seconds())).await? {
+        match tokio::task::spawn_blocking(move || {
+            pki::load_or_make(&blocking, clock::wall_seconds())
+        })
+        .await?
+        {
             Ok(made) => break made,
-            Err(error) => status.failed(
-                StepName::Pki,
-                format!("certificates cannot be made: {error:#}"),
-                "the box tries again; if the state partition is full or read-only, write the image to another stick",
-            ),
+            Err(error) => {
+                let next = error.downcast_ref().map_or_else(
+                    || "the box tries again; if the state partition is full or read-only, write the image to another stick".to_owned(),
+                    Kept::next,
+                );
+                status.failed(
+                    StepName::Pki,
+                    format!("certificates cannot be made: {error:#}"),
+                    next,
+                );
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(retry) => {}

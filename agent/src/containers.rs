@@ -14,7 +14,7 @@ use crate::{store::Store, workload};
 
 const LOOK: Duration = Duration::from_secs(30);
 /// Pods in one answer: a large cluster fills no memory.
-const AT_ONCE: u32 = 100;
+const AT_ONCE: u32 = 50;
 const CLUSTER_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 
 /// Runs until `stop`. While a cluster does not answer, what was known last holds.

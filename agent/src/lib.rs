@@ -7,6 +7,7 @@
 
 pub mod addons;
 pub mod bring_up;
+mod child;
 pub mod clock;
 pub mod clusters;
 pub mod console;
@@ -16,6 +17,7 @@ mod files;
 pub mod fleet;
 pub mod hosts;
 pub mod ironic_files;
+pub mod keep;
 pub mod kubernetes;
 pub mod machines;
 pub mod network;

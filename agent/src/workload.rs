@@ -3,12 +3,18 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use http::Response;
+use http_body_util::Limited;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, Config,
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use tower::util::MapResponseLayer;
 
+/// A cluster is its users': an API server of theirs may answer without end.
+const LARGEST_ANSWER: usize = 4 << 20;
 /// For a connection and for an answer; a cluster may be gone.
 const TIME: Duration = Duration::from_secs(5);
 
@@ -34,5 +40,48 @@ pub async fn client(kubeconfig: &str) -> Result<Client> {
     config.proxy_url = None;
     // "Not now" is an answer, for example of a budget that holds a pod, and its sentence is to be shown at once.
     config.default_retry = false;
-    Client::try_from(config).context("making a client")
+    let bounded = MapResponseLayer::new(|answer: Response<_>| {
+        answer.map(|body| Limited::new(body, LARGEST_ANSWER))
+    });
+    let builder = ClientBuilder::try_from(config).context("making a client")?;
+    Ok(builder.with_layer(&bounded).build())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::api::ListParams;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_without_end_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let sent = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            drop(stream.read(&mut [0; 4096]).await);
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n[";
+            drop(stream.write_all(head.as_bytes()).await);
+            let mut sent = 0;
+            while stream.write_all(&[b' '; 8192]).await.is_ok() {
+                sent += 8192;
+            }
+            sent
+        });
+        let kubeconfig = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: a, cluster: {{server: 'http://{address}'}}}}]\n\
+             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
+        );
+        let pods: Api<Pod> = Api::all(client(&kubeconfig).await.unwrap());
+        let error = pods.list(&ListParams::default()).await.unwrap_err();
+        assert!(format!("{error:?}").contains("LengthLimit"), "{error:?}");
+        // What was under way in buffers comes on top.
+        assert!(sent.await.unwrap() < LARGEST_ANSWER + (8 << 20));
+    }
 }

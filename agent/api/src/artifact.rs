@@ -254,6 +254,34 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// A description becomes a folder, a tag, a file below `/images`, a line of an index.
+        #[test]
+        fn what_is_accepted_is_a_plain_name_everywhere(
+            kind in 0..4_usize, name in "[a-zA-Z0-9./+~:_\\-\n é]{0,140}", version: String, size: u64, sha256 in "[0-9a-fA-F]{62,66}",
+        ) {
+            let spec = ArtifactSpec { kind: Kind::ALL[kind], name, version, arch: Arch::All, size, sha256 };
+            let text = serde_json::to_vec(&spec).unwrap_or_default();
+            let read = serde_json::from_slice::<ArtifactSpec>(&text).ok();
+            proptest::prop_assert_eq!(read.as_ref(), Some(&spec));
+            if spec.check().is_ok() {
+                let plain = |text: &str| !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(|byte| byte.is_ascii_graphic());
+                proptest::prop_assert!(plain(&spec.name) && plain(&spec.version));
+                proptest::prop_assert!(spec.name.split('/').all(|part| !part.starts_with('.') && !part.is_empty()));
+                proptest::prop_assert!(spec.kind == Kind::Container || !spec.name.contains('/'));
+                proptest::prop_assert!(!spec.version.contains('/'));
+                proptest::prop_assert!((1..=LARGEST).contains(&spec.size));
+            }
+        }
+
+        #[test]
+        fn no_bytes_break_a_description(bytes: Vec<u8>) {
+            if let Ok(spec) = serde_json::from_slice::<ArtifactSpec>(&bytes) {
+                let _ = spec.check();
+            }
+        }
+    }
+
     #[test]
     fn sizes_and_digests() {
         let good = spec(Kind::Image, "debian", "13");

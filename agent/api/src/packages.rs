@@ -65,6 +65,46 @@ pub struct PackageReport {
     pub reason: String,
 }
 
+/// Why an answer is no report.
+#[derive(Debug, Error)]
+pub enum ReportError {
+    #[error("this is no report")]
+    Form(#[from] serde_json::Error),
+    #[error("{0} packages in one report; {MOST_PACKAGES} can be in an order")]
+    Count(usize),
+    #[error(
+        "a name, a version or an ID in it is longer than {LONGEST_WORD} letters or has others than they can have"
+    )]
+    Word,
+}
+
+/// Of a name, a version, an ID.
+const LONGEST_WORD: usize = 256;
+/// Of a line of apt or dpkg.
+const LONGEST_REASON: usize = 500;
+
+impl Report {
+    /// What a server says goes into an object and on the page: no more than an order can be about, and reasons are cut.
+    pub fn parse(text: &[u8]) -> Result<Self, ReportError> {
+        let mut report: Self = serde_json::from_slice(text)?;
+        if report.packages.len() > MOST_PACKAGES {
+            return Err(ReportError::Count(report.packages.len()));
+        }
+        let good = |word: &str| word.len() <= LONGEST_WORD && !word.contains(char::is_control);
+        let mut all_good = good(&report.boot_id);
+        for package in &mut report.packages {
+            all_good &= [&package.name, &package.wanted, &package.have]
+                .into_iter()
+                .all(|word| good(word));
+            let printed = package.reason.chars().take(LONGEST_REASON);
+            package.reason = printed
+                .map(|letter| if letter.is_control() { ' ' } else { letter })
+                .collect();
+        }
+        all_good.then_some(report).ok_or(ReportError::Word)
+    }
+}
+
 #[derive(Debug, Error)]
 pub enum OrderError {
     #[error("this is no order")]
@@ -154,6 +194,46 @@ pub fn is_version(text: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_report_is_bounded() {
+        let package = |name: &str, reason: &str| PackageReport {
+            name: name.to_owned(),
+            reason: reason.to_owned(),
+            ..PackageReport::default()
+        };
+        let parse = |packages: Vec<PackageReport>| {
+            let report = Report {
+                packages,
+                ..Report::default()
+            };
+            Report::parse(&serde_json::to_vec(&report).unwrap())
+        };
+        let long = "x".repeat(100_000);
+        let read = parse(vec![package("htop", &format!("a\u{1b}[2J{long}"))]).unwrap();
+        assert!(read.packages[0].reason.starts_with("a [2Jx"));
+        assert_eq!(read.packages[0].reason.len(), LONGEST_REASON);
+        for name in [&long, "a\nb", "\u{9b}31m"] {
+            let refused = parse(vec![package(name, "")]);
+            assert!(matches!(refused, Err(ReportError::Word)), "{refused:?}");
+        }
+        let many = parse(vec![package("htop", ""); MOST_PACKAGES + 1]);
+        assert!(matches!(many, Err(ReportError::Count(_))));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_server_says_is_no_report_or_a_small_one(bytes: Vec<u8>, text: String) {
+            proptest::prop_assert!(Report::parse(&bytes).is_err());
+            let report = serde_json::json!({
+                "packages": [{"name": text, "wanted": "", "have": "", "state": "Ready", "reason": text}],
+                "changed": true, "rebootNeeded": false, "bootId": "",
+            });
+            if let Ok(report) = Report::parse(report.to_string().as_bytes()) {
+                proptest::prop_assert!(serde_json::to_vec(&report).unwrap().len() < 4096);
+            }
+        }
+    }
 
     #[test]
     fn names_and_versions_are_those_of_the_policy() {

@@ -2,19 +2,19 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Stdio,
     time::Duration,
 };
 
 use firstlight_api::addon::Addon;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tokio::{io::AsyncWriteExt, process::Command};
+use tokio::process::Command;
 
 use super::{
     chart::{self, Source},
     store,
 };
+use crate::child;
 
 /// In the folder of an addon.
 pub const KUBECONFIG: &str = "kubeconfig";
@@ -23,6 +23,8 @@ const LABEL: &str = "firstlight.internal/addon";
 /// Helm's own limit for hooks, and ours for the whole call.
 const TIMEOUT: &str = "5m";
 const CALL: Duration = Duration::from_mins(10);
+/// From here on its garbage is collected all the time; the limit that kills is the agent's own.
+const MEMORY: &str = "256MiB";
 /// Of what Helm says to a person.
 const LONGEST: usize = 1000;
 
@@ -198,23 +200,9 @@ impl Helm {
             // Its caches and settings; nothing of whoever started the agent.
             .env_clear()
             .env("HOME", release.folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
-        let failed = |error: std::io::Error| format!("{}: {error}", self.program.display());
-        let mut child = command.spawn().map_err(failed)?;
-        let done = async {
-            if let Some(mut stdin) = child.stdin.take() {
-                // A Helm that ended before it read says why.
-                drop(stdin.write_all(input.as_bytes()).await);
-            }
-            child.wait_with_output().await
-        };
-        let output = tokio::time::timeout(CALL, done)
-            .await
-            .map_err(|_| format!("Helm did not end within {} minutes", CALL.as_secs() / 60))?
-            .map_err(failed)?;
+            .env("GOMEMLIMIT", MEMORY);
+        let output = child::output(&mut command, input.as_bytes(), CALL).await;
+        let output = output.map_err(|error| format!("{}: {error}", self.program.display()))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }

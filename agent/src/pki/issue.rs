@@ -67,7 +67,8 @@ impl Authority {
 
     pub fn load(name: AuthorityName, certificate: &str, key: &str) -> Result<Self> {
         let key = KeyPair::from_pem(key).context("reading a key")?;
-        let fingerprint = fingerprint(certificate)?;
+        // One that is no certificate has none, and is not consistent.
+        let fingerprint = fingerprint(certificate).unwrap_or_default();
         Ok(Self {
             name,
             certificate: certificate.to_owned(),
@@ -90,6 +91,17 @@ impl Authority {
             fingerprint,
             key: Arc::new(key),
         })
+    }
+
+    /// Whether the certificate is whole, and this key's.
+    pub fn is_consistent(&self) -> bool {
+        let framed = self.certificate.trim_end();
+        let framed = framed.starts_with("-----BEGIN CERTIFICATE-----")
+            && framed.ends_with("-----END CERTIFICATE-----");
+        let key = self.key.public_key_raw();
+        framed
+            && super::der(&self.certificate)
+                .is_ok_and(|der| der.windows(key.len()).any(|part| part == key))
     }
 
     pub fn key_pem(&self) -> String {

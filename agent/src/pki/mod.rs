@@ -18,6 +18,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use anyhow::{Context, Result};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use firstlight_artifacts::hex;
+use rcgen::KeyPair;
 use sha2::{Digest, Sha256};
 
 pub use issue::{Authority, Pair};
@@ -25,6 +26,7 @@ pub use spec::{AuthorityName, CertSpec, NODE_ADDRESS, NODE_NAME, Output, Usage};
 
 use crate::{
     files::{self, Access, NewFile},
+    keep::{self, Kept, Reader, Remedy},
     paths::Paths,
 };
 
@@ -49,7 +51,8 @@ pub fn der(pem: &str) -> Result<Vec<u8>> {
     STANDARD.decode(body).context("decoding a PEM certificate")
 }
 
-/// Makes what is missing, damaged, outdated or about to expire; returns after everything is on the disk.
+/// Makes what is missing, outdated, about to expire, or damaged and can be made again; returns after everything is on the disk. A
+/// key that others depend on is made once, see [`keep`].
 pub fn load_or_make(paths: &Paths, now: i64) -> Result<Pki> {
     for dir in [
         paths.agent_state(),
@@ -59,105 +62,199 @@ pub fn load_or_make(paths: &Paths, now: i64) -> Result<Pki> {
     ] {
         files::make_dir(&dir, 0o750)?;
     }
-    let mut new_files = Vec::new();
-    let mut authorities = BTreeMap::new();
-    for name in AuthorityName::ALL {
-        let authority = load_or_make_authority(paths, name, now, &mut new_files)?;
-        authorities.insert(name, authority);
-    }
-    let fingerprints = authorities
-        .iter()
-        .map(|(name, authority)| (*name, authority.fingerprint.clone()))
-        .collect();
-    let record_path = paths.agent_state().join("issued.json");
-    let mut record: plan::Record = fs::read(&record_path)
-        .ok()
-        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .unwrap_or_default();
-    let wanted = spec::wanted();
-    let on_disk = wanted
-        .iter()
-        .map(|cert| {
-            (
-                cert.output.clone(),
-                digest(&output_files(paths, &cert.output)),
-            )
-        })
-        .collect();
-    for cert in plan::plan(&wanted, &record, &fingerprints, &on_disk, now) {
-        let authority = &authorities[&cert.authority];
-        let pair = authority
-            .issue(&cert, now)
-            .with_context(|| format!("issuing {:?}", cert.output))?;
-        let made = leaf_files(
-            paths,
-            &cert,
-            &pair,
-            &authorities[&AuthorityName::Kube].certificate,
-        );
-        let made_digest = digest_of(made.iter().map(|file| file.content.as_slice()));
-        tracing::info!(name = ?cert.output, "certificate issued");
-        record.insert(
-            &cert,
-            &authority.fingerprint,
-            made_digest,
-            issue::leaf_end(now),
-        );
-        new_files.extend(made);
-    }
-    if !paths.kube_pki().join("sa.key").exists() || !paths.kube_pki().join("sa.pub").exists() {
-        new_files.extend(service_account_key(paths)?);
-    }
-    if !new_files.is_empty() {
-        let content =
-            serde_json::to_vec_pretty(&record).context("encoding the record of certificates")?;
-        new_files.push(NewFile {
-            path: record_path,
-            content,
-            access: Access::Group,
-        });
-        files::write_all(&new_files)?;
-    }
-    let site = authorities
-        .remove(&AuthorityName::Site)
-        .expect("ALL has Site");
-    Ok(Pki { site })
+    let (pki, new_files) = Found::read(paths, &|path| fs::read(path))?.complete(now)?;
+    files::write_all(&new_files)?;
+    Ok(pki)
 }
 
-/// The key decides: with it the certificate can be made again, without it the authority is a new one.
-fn load_or_make_authority(
-    paths: &Paths,
-    name: AuthorityName,
-    now: i64,
-    new: &mut Vec<NewFile>,
-) -> Result<Authority> {
-    let (certificate, key) = authority_files(paths, name);
-    let existing = (
-        fs::read_to_string(&certificate).ok(),
-        fs::read_to_string(&key).ok(),
-    );
-    if let (Some(certificate), Some(key)) = &existing
-        && let Ok(authority) = Authority::load(name, certificate, key)
-    {
-        return Ok(authority);
+/// What is on the disk. `None` is a file that is not there.
+struct Found<'a> {
+    paths: &'a Paths,
+    /// Certificate and key.
+    authorities: BTreeMap<AuthorityName, (Option<String>, Option<String>)>,
+    leaves: BTreeMap<Output, Vec<Option<Vec<u8>>>>,
+    /// Private and public half.
+    service_accounts: (Option<String>, Option<String>),
+    /// Written last: with it, everything was there once.
+    record: Option<Vec<u8>>,
+}
+
+impl<'a> Found<'a> {
+    fn read(paths: &'a Paths, reader: Reader) -> Result<Self, Kept> {
+        let text = |path: PathBuf| keep::read_text(&path, reader);
+        let mut authorities = BTreeMap::new();
+        for name in AuthorityName::ALL {
+            let (certificate, key) = authority_files(paths, name);
+            authorities.insert(name, (text(certificate)?, text(key)?));
+        }
+        let mut leaves = BTreeMap::new();
+        for cert in spec::wanted() {
+            let files = output_files(paths, &cert.output);
+            let contents = files.iter().map(|path| keep::read(path, reader));
+            leaves.insert(cert.output, contents.collect::<Result<_, _>>()?);
+        }
+        let (private, public) = service_account_files(paths);
+        Ok(Self {
+            paths,
+            authorities,
+            leaves,
+            service_accounts: (text(private)?, text(public)?),
+            record: keep::read(&record_file(paths), reader)?,
+        })
     }
-    tracing::info!(name = ?name, "making a certificate authority");
-    let authority = match existing
-        .1
-        .as_deref()
-        .map(|key| Authority::from_key(name, key, now))
-    {
-        Some(Ok(authority)) => authority,
-        _ => Authority::make(name, now)?,
-    };
-    let file = |path: PathBuf, text: &str, access| NewFile {
+
+    /// With what has to be written for it, in this order.
+    fn complete(self, now: i64) -> Result<(Pki, Vec<NewFile>)> {
+        let mut new_files = Vec::new();
+        let mut authorities = BTreeMap::new();
+        for name in AuthorityName::ALL {
+            authorities.insert(name, self.authority(name, now, &mut new_files)?);
+        }
+        let fingerprints = authorities
+            .iter()
+            .map(|(name, authority)| (*name, authority.fingerprint.clone()))
+            .collect();
+        let record = self.record.as_deref();
+        let record = record.and_then(|text| serde_json::from_slice(text).ok());
+        let mut record: plan::Record = record.unwrap_or_default();
+        let on_disk = self.leaves.iter();
+        let on_disk = on_disk
+            .map(|(output, contents)| (output.clone(), digest(contents)))
+            .collect();
+        for cert in plan::plan(&spec::wanted(), &record, &fingerprints, &on_disk, now) {
+            let authority = &authorities[&cert.authority];
+            let pair = authority
+                .issue(&cert, now)
+                .with_context(|| format!("issuing {:?}", cert.output))?;
+            let kube_ca = &authorities[&AuthorityName::Kube].certificate;
+            let made = leaf_files(self.paths, &cert, &pair, kube_ca);
+            let digest = digest_of(made.iter().map(|file| file.content.as_slice()));
+            tracing::info!(name = ?cert.output, "certificate issued");
+            record.insert(&cert, &authority.fingerprint, digest, issue::leaf_end(now));
+            new_files.extend(made);
+        }
+        self.add_service_account_keys(&mut new_files)?;
+        if !new_files.is_empty() {
+            let content = serde_json::to_vec_pretty(&record)
+                .context("encoding the record of certificates")?;
+            new_files.push(NewFile {
+                path: record_file(self.paths),
+                content,
+                access: Access::Group,
+            });
+        }
+        let site = authorities
+            .remove(&AuthorityName::Site)
+            .expect("ALL has Site");
+        Ok((Pki { site }, new_files))
+    }
+
+    /// The key decides: with it the certificate can be made again, without it nothing that it signed may be there.
+    fn authority(
+        &self,
+        name: AuthorityName,
+        now: i64,
+        new: &mut Vec<NewFile>,
+    ) -> Result<Authority> {
+        let (certificate_file, key_file) = authority_files(self.paths, name);
+        let damaged = |error: anyhow::Error| Kept::damaged(&key_file, format!("{error:#}"));
+        let authority = match &self.authorities[&name] {
+            (Some(certificate), Some(key)) => {
+                let loaded = Authority::load(name, certificate, key).map_err(damaged)?;
+                if !loaded.is_consistent() {
+                    return Err(Kept::Damaged {
+                        path: certificate_file,
+                        reason: format!("it is no certificate of {}", key_file.display()),
+                        remedy: Remedy::Remove,
+                    }
+                    .into());
+                }
+                return Ok(loaded);
+            }
+            (None, Some(key)) => Authority::from_key(name, key, now).map_err(damaged)?,
+            (certificate, None) => {
+                let by_it = certificate.is_some().then(|| certificate_file.clone());
+                if let Some(made) = by_it.or_else(|| self.signed_by(name)) {
+                    return Err(Kept::Gone {
+                        path: key_file,
+                        made,
+                    }
+                    .into());
+                }
+                Authority::make(name, now)?
+            }
+        };
+        tracing::info!(name = ?name, "making a certificate authority");
+        new.push(file(key_file, authority.key_pem(), Access::Group));
+        let certificate = authority.certificate.clone();
+        new.push(file(certificate_file, certificate, Access::Everybody));
+        Ok(authority)
+    }
+
+    /// A file that shows that this authority was there before.
+    fn signed_by(&self, name: AuthorityName) -> Option<PathBuf> {
+        let signed = spec::wanted().into_iter().find(|cert| {
+            cert.authority == name && self.leaves[&cert.output].iter().any(Option::is_some)
+        });
+        let signed = signed.and_then(|cert| output_files(self.paths, &cert.output).pop());
+        let record = self.record.as_ref().map(|_| record_file(self.paths));
+        signed.or(record)
+    }
+
+    fn add_service_account_keys(&self, new: &mut Vec<NewFile>) -> Result<()> {
+        let (private_file, public_file) = service_account_files(self.paths);
+        let key = match &self.service_accounts {
+            (Some(private), public) => {
+                let key = KeyPair::from_pem(private)
+                    .map_err(|error| Kept::damaged(&private_file, error.to_string()))?;
+                match public {
+                    Some(public) if *public == key.public_key_pem() => return Ok(()),
+                    Some(_) => {
+                        return Err(Kept::Damaged {
+                            path: public_file,
+                            reason: format!("it is not the half of {}", private_file.display()),
+                            remedy: Remedy::Remove,
+                        }
+                        .into());
+                    }
+                    None => key,
+                }
+            }
+            (None, public) => {
+                let by_it = public.is_some().then(|| public_file.clone());
+                let record = self.record.as_ref().map(|_| record_file(self.paths));
+                if let Some(made) = by_it.or(record) {
+                    return Err(Kept::Gone {
+                        path: private_file,
+                        made,
+                    }
+                    .into());
+                }
+                let key = issue::new_key()?;
+                new.push(file(private_file, key.serialize_pem(), Access::Group));
+                key
+            }
+        };
+        new.push(file(public_file, key.public_key_pem(), Access::Everybody));
+        Ok(())
+    }
+}
+
+fn file(path: PathBuf, text: String, access: Access) -> NewFile {
+    NewFile {
         path,
-        content: text.as_bytes().to_vec(),
+        content: text.into_bytes(),
         access,
-    };
-    new.push(file(key, &authority.key_pem(), Access::Group));
-    new.push(file(certificate, &authority.certificate, Access::Everybody));
-    Ok(authority)
+    }
+}
+
+fn record_file(paths: &Paths) -> PathBuf {
+    paths.agent_state().join("issued.json")
+}
+
+fn service_account_files(paths: &Paths) -> (PathBuf, PathBuf) {
+    let at = |name: &str| paths.kube_pki().join(name);
+    (at("sa.key"), at("sa.pub"))
 }
 
 fn authority_files(paths: &Paths, name: AuthorityName) -> (PathBuf, PathBuf) {
@@ -194,21 +291,14 @@ fn leaf_files(paths: &Paths, cert: &CertSpec, pair: &Pair, kube_ca: &str) -> Vec
     output_files(paths, &cert.output)
         .into_iter()
         .zip(texts)
-        .map(|(path, (text, access))| NewFile {
-            path,
-            content: text.into_bytes(),
-            access,
-        })
+        .map(|(path, (text, access))| file(path, text, access))
         .collect()
 }
 
 /// Empty when a file is missing, which no digest is.
-fn digest(paths: &[PathBuf]) -> String {
-    let contents: Result<Vec<_>, _> = paths.iter().map(fs::read).collect();
-    contents.map_or_else(
-        |_| String::new(),
-        |contents| digest_of(contents.iter().map(Vec::as_slice)),
-    )
+fn digest(contents: &[Option<Vec<u8>>]) -> String {
+    let contents: Option<Vec<&[u8]>> = contents.iter().map(Option::as_deref).collect();
+    contents.map_or_else(String::new, |contents| digest_of(contents.into_iter()))
 }
 
 fn digest_of<'a>(contents: impl Iterator<Item = &'a [u8]>) -> String {
@@ -218,17 +308,4 @@ fn digest_of<'a>(contents: impl Iterator<Item = &'a [u8]>) -> String {
         hash.update(content);
     }
     hex(&hash.finalize())
-}
-
-fn service_account_key(paths: &Paths) -> Result<Vec<NewFile>> {
-    let key = issue::new_key()?;
-    let file = |name: &str, text: String, access| NewFile {
-        path: paths.kube_pki().join(name),
-        content: text.into_bytes(),
-        access,
-    };
-    Ok(vec![
-        file("sa.key", key.serialize_pem(), Access::Group),
-        file("sa.pub", key.public_key_pem(), Access::Everybody),
-    ])
 }

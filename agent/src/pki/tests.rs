@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeSet, os::unix::fs::PermissionsExt, path::Path};
+use std::{collections::BTreeSet, io, os::unix::fs::PermissionsExt, path::Path};
 
 use x509_parser::{pem::parse_x509_pem, prelude::*};
 
@@ -245,6 +245,142 @@ fn a_lost_authority_certificate_is_made_from_its_key_and_leaves_follow() {
         &read(&paths.kube_pki().join("etcd-ca.crt")),
         NOW,
     );
+}
+
+/// The files that are made once.
+fn kept(paths: &Paths) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for name in AuthorityName::ALL {
+        let (certificate, key) = authority_files(paths, name);
+        all.extend([certificate, key]);
+    }
+    let (private, public) = service_account_files(paths);
+    all.extend([private, public]);
+    all
+}
+
+#[test]
+fn what_cannot_be_read_or_is_damaged_is_told_and_never_overwritten() {
+    let (_dir, paths) = paths();
+    load_or_make(&paths, NOW).unwrap();
+    let before = snapshot(&paths);
+    let refused = |reader: Reader| {
+        let made = Found::read(&paths, reader).map_err(anyhow::Error::from);
+        let error = made.and_then(|found| found.complete(NOW)).unwrap_err();
+        let kept: Kept = error.downcast().unwrap();
+        assert!(kept.next().contains("nothing was overwritten"), "{kept}");
+        kept
+    };
+    for file in kept(&paths) {
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::Other] {
+            let kept = refused(&|path| {
+                if path == file {
+                    Err(kind.into())
+                } else {
+                    fs::read(path)
+                }
+            });
+            assert!(
+                matches!(&kept, Kept::Unreadable { path, .. } if *path == file),
+                "{kept}"
+            );
+        }
+        let whole = &before[&file];
+        for damaged in [&b""[..], b"garbage", &[0xff; 9], &whole[..whole.len() / 2]] {
+            fs::write(&file, damaged).unwrap();
+            assert!(load_or_make(&paths, NOW).is_err(), "{}", file.display());
+            assert_eq!(fs::read(&file).unwrap(), damaged);
+        }
+        // For example what `fsck` leaves.
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        assert!(load_or_make(&paths, NOW).is_err(), "{}", file.display());
+        fs::remove_dir(&file).unwrap();
+        fs::write(&file, whole).unwrap();
+    }
+    for leaf in ["kubelet.key", "apiserver.crt"].map(|name| paths.kube_pki().join(name)) {
+        refused(&|path| {
+            if path == leaf {
+                Err(io::ErrorKind::Other.into())
+            } else {
+                fs::read(path)
+            }
+        });
+    }
+    assert_eq!(snapshot(&paths), before);
+}
+
+#[test]
+fn a_key_is_not_made_anew_while_something_is_there_that_it_signed() {
+    let (_dir, paths) = paths();
+    load_or_make(&paths, NOW).unwrap();
+    let before = snapshot(&paths);
+    let both = |name| <[PathBuf; 2]>::from(authority_files(&paths, name));
+    let mut lost: Vec<Vec<PathBuf>> = AuthorityName::ALL.map(|name| both(name).into()).into();
+    let (private, public) = service_account_files(&paths);
+    lost.extend(kept(&paths).into_iter().filter_map(|file| {
+        let is_key = file.extension().is_some_and(|ending| ending == "key");
+        is_key.then(|| vec![file])
+    }));
+    lost.push(vec![private, public]);
+    for files in lost {
+        for file in &files {
+            fs::remove_file(file).unwrap();
+        }
+        let error = load_or_make(&paths, NOW).unwrap_err();
+        assert!(
+            matches!(error.downcast_ref(), Some(Kept::Gone { .. })),
+            "{error:#}"
+        );
+        assert!(files.iter().all(|file| !file.exists()));
+        for file in files {
+            fs::write(&file, &before[&file]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_first_boot_that_was_cut_after_any_file_is_gone_on_with() {
+    let (_dir, first) = paths();
+    let order: Vec<PathBuf> = {
+        let found = Found::read(&first, &|path| fs::read(path)).unwrap();
+        let (_, files) = found.complete(NOW).unwrap();
+        let below = |path: &Path| path.strip_prefix(first.root()).unwrap().to_owned();
+        files.iter().map(|file| below(&file.path)).collect()
+    };
+    load_or_make(&first, NOW).unwrap();
+    for cut in 0..order.len() {
+        let (_dir, second) = paths();
+        for path in &order[..cut] {
+            let to = second.root().join(path);
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(first.root().join(path), to).unwrap();
+        }
+        load_or_make(&second, NOW).unwrap_or_else(|error| panic!("{cut}: {error:#}"));
+    }
+}
+
+#[test]
+fn a_lost_public_half_is_made_from_its_key() {
+    let (_dir, paths) = paths();
+    load_or_make(&paths, NOW).unwrap();
+    let before = snapshot(&paths);
+    fs::remove_file(paths.kube_pki().join("sa.pub")).unwrap();
+    load_or_make(&paths, NOW).unwrap();
+    assert_eq!(snapshot(&paths), before);
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_is_in_the_record_the_plan_is_made(text in ".{0,200}", fields: (String, i64)) {
+        let record = format!(r#"{{"issued": [{{"authority": {:?}, "notAfter": {}}}]}}"#, fields.0, fields.1);
+        for text in [text, record] {
+            let record: plan::Record = serde_json::from_str(&text).unwrap_or_default();
+            let wanted = spec::wanted();
+            let planned = plan::plan(&wanted, &record, &BTreeMap::new(), &BTreeMap::new(), NOW);
+            proptest::prop_assert_eq!(planned, wanted);
+        }
+    }
 }
 
 #[test]

@@ -54,17 +54,16 @@ impl Hands for OverSsh {
             // One that cannot be read now leaves the server what it has, and apt says what is wrong with that.
             order.repository = self.sources.load().await.ok().flatten();
         }
-        let broken = |error: serde_json::Error| Trouble {
-            reason: plan::COMMAND_FAILED,
-            message: format!("it and the box do not understand each other: {error}"),
-        };
-        let text = serde_json::to_vec(&order).map_err(broken)?;
+        let text = serde_json::to_vec(&order).expect("an order is plain JSON");
         let answer = self
             .keys
             .run(node, &COMMAND, &text, time)
             .await
             .map_err(|error| trouble(&error))?;
-        serde_json::from_slice(&answer).map_err(broken)
+        Report::parse(&answer).map_err(|error| Trouble {
+            reason: plan::COMMAND_FAILED,
+            message: format!("it and the box do not understand each other: {error}"),
+        })
     }
 }
 
@@ -74,7 +73,9 @@ fn trouble(error: &SshError) -> Trouble {
         SshError::Unreachable(_) | SshError::Late(_) => plan::UNREACHABLE,
         SshError::HostKeyMismatch { .. } => plan::HOST_KEY_MISMATCH,
         SshError::Refused(_) => plan::REFUSED,
-        SshError::Failed { .. } => plan::COMMAND_FAILED,
+        SshError::Failed { .. } | SshError::TooMuch | SshError::KeyFile { .. } => {
+            plan::COMMAND_FAILED
+        }
     };
     Trouble {
         reason,

@@ -1,16 +1,13 @@
 //! One run of the program `ssh`: how it is called, and what its end means.
 
-use std::{
-    net::Ipv4Addr,
-    process::{Output, Stdio},
-    time::Duration,
-};
+use std::{net::Ipv4Addr, process::Output, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 use sha2::{Digest, Sha256};
-use tokio::{io::AsyncWriteExt, process::Command};
+use tokio::process::Command;
 
 use super::{SshError, keys::Dir};
+use crate::child::{self, ChildError};
 
 /// Of `ssh` itself: it has lost its connection, or never had one.
 pub const LOST: i32 = 255;
@@ -18,6 +15,8 @@ pub const LOST: i32 = 255;
 const SUDO: i32 = 1;
 /// The end of what a command said, at most; that is where the reason is.
 const MOST_TEXT: usize = 2000;
+/// `SHA256:` and 43 letters.
+const LONGEST_PRINT: usize = 64;
 
 /// Whom to call, as whom, and what for.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +30,7 @@ pub struct Call<'a> {
 
 impl Call<'_> {
     /// What `ssh` is started with.
-    fn arguments(&self) -> Vec<String> {
+    fn arguments(&self) -> Result<Vec<String>, SshError> {
         let known = format!("UserKnownHostsFile={}", self.dir.known_hosts().display());
         let options = [
             "BatchMode=yes",
@@ -50,39 +49,24 @@ impl Call<'_> {
         let port = self.port.to_string();
         let fixed = ["-F", "/dev/null", "-T", "-p", &port, "-i", &key];
         let mut arguments: Vec<String> = fixed.map(str::to_owned).to_vec();
-        for option in options.iter().chain(trust(&known_hosts(self.dir))) {
+        for option in options.iter().chain(trust(&known_hosts(self.dir)?)) {
             arguments.extend(["-o".to_owned(), (*option).to_owned()]);
         }
         arguments.push(format!("{}@{}", self.user, self.address));
         arguments.push(quoted(self.command));
-        arguments
+        Ok(arguments)
     }
 
     /// Returns when the command has ended, however it did.
     pub async fn output(&self, input: &[u8], time: Duration) -> Result<Output, SshError> {
-        let unreachable = |error: std::io::Error| SshError::Unreachable(format!("ssh: {error}"));
-        let run = async {
-            let mut child = Command::new("ssh")
-                .args(self.arguments())
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .kill_on_drop(true)
-                .spawn()?;
-            let stdin = child.stdin.take();
-            // A refused login closes it early; the exit code tells that better.
-            let send = async {
-                if let Some(mut stdin) = stdin {
-                    drop(stdin.write_all(input).await);
-                }
-            };
-            let ((), output) = tokio::join!(send, child.wait_with_output());
-            output
-        };
-        match tokio::time::timeout(time, run).await {
-            Ok(output) => output.map_err(unreachable),
-            Err(_) => Err(SshError::Late(time)),
-        }
+        let mut ssh = Command::new("ssh");
+        ssh.args(self.arguments()?);
+        let output = child::output(&mut ssh, input, time).await;
+        output.map_err(|error| match error {
+            ChildError::Broken(error) => SshError::Unreachable(format!("ssh: {error}")),
+            ChildError::Late(time) => SshError::Late(time),
+            ChildError::TooMuch => SshError::TooMuch,
+        })
     }
 
     /// What the command said, or why there is nothing of it.
@@ -92,14 +76,14 @@ impl Call<'_> {
         }
         let text = String::from_utf8_lossy(&output.stderr);
         let text = text.trim();
-        let last = text.lines().last().unwrap_or("it said nothing").trim();
+        let last = ending(text.lines().last().unwrap_or("it said nothing").trim());
         Err(match output.status.code() {
             // Said by `ssh` before it sends anything.
             Some(LOST) if text.contains("Host key verification failed") => {
                 SshError::HostKeyMismatch {
                     address: self.address,
                     shown: shown(text).to_owned(),
-                    known: known(&known_hosts(self.dir)),
+                    known: known(&known_hosts(self.dir)?),
                     dir: self.dir.path().to_owned(),
                 }
             }
@@ -123,9 +107,15 @@ fn quoted(command: &[&str]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Empty before the first sight.
-fn known_hosts(dir: &Dir) -> String {
-    std::fs::read_to_string(dir.known_hosts()).unwrap_or_default()
+/// Empty before the first sight. One that cannot be read is not that: any machine would be believed.
+fn known_hosts(dir: &Dir) -> Result<String, SshError> {
+    match std::fs::read_to_string(dir.known_hosts()) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.map_err(|error| SshError::KeyFile {
+            path: dir.known_hosts(),
+            error: error.to_string(),
+        }),
+    }
 }
 
 /// What `ssh` shall make of the key that it is shown. The node has one name, for it may move to another address.
@@ -152,6 +142,7 @@ fn is_refusal(line: &str) -> bool {
 fn shown(text: &str) -> &str {
     let mut words = text.split_whitespace();
     let print = words.find(|word| word.starts_with("SHA256:"));
+    let print = print.filter(|print| print.len() <= LONGEST_PRINT);
     print.map_or("another one", |print| print.trim_end_matches('.'))
 }
 
@@ -267,6 +258,43 @@ mod tests {
             stderr: b"a warning".to_vec(),
         };
         assert_eq!(call.outcome(output), Ok(b"out".to_vec()));
+    }
+
+    #[tokio::test]
+    async fn host_keys_that_cannot_be_read_are_not_learned_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = Dir::new(dir.path(), "52:54:00:00:00:01".parse().unwrap());
+        std::fs::create_dir_all(of.known_hosts()).unwrap();
+        let call = Call {
+            dir: &of,
+            user: "box",
+            address: Ipv4Addr::LOCALHOST,
+            port: 9,
+            command: &["true"],
+        };
+        let called = call.output(b"", Duration::from_secs(5)).await;
+        assert!(
+            matches!(called, Err(SshError::KeyFile { .. })),
+            "{called:?}"
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_ssh_prints_is_an_outcome(piece: Vec<u8>, times in 1..2000_usize, code: u8, hint in 0..3_usize) {
+            let dir = tempfile::tempdir().unwrap();
+            let of = Dir::new(dir.path(), "52:54:00:00:00:01".parse().unwrap());
+            let call = Call { dir: &of, user: "box", address: Ipv4Addr::LOCALHOST, port: 22, command: &[] };
+            let text = piece.repeat(times);
+            let said = ["", "Host key verification failed. SHA256:", "Permission denied"][hint];
+            let output = Output {
+                status: ExitStatus::from_raw(i32::from(code) << 8),
+                stdout: Vec::new(),
+                stderr: [&text, said.as_bytes(), &text].concat(),
+            };
+            let length = call.outcome(output).map_or_else(|error| error.to_string().len(), |_| 0);
+            proptest::prop_assert!(length < 4 * MOST_TEXT);
+        }
     }
 
     #[test]

@@ -29,6 +29,12 @@ pub enum SshError {
     Refused(String),
     #[error("the command ended with {code}: {text}")]
     Failed { code: i32, text: String },
+    /// It was stopped.
+    #[error("it sent more than an answer to an order can be, and was cut off")]
+    TooMuch,
+    /// Of the box itself; nothing was sent.
+    #[error("{} cannot be read, so nothing was sent: {error}; check the state partition with fsck", path.display())]
+    KeyFile { path: PathBuf, error: String },
     #[error("no answer within {} s", .0.as_secs())]
     Late(Duration),
 }

@@ -16,10 +16,14 @@ use firstlight_artifacts::{
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 
-use crate::files::{self, Access};
+use crate::{
+    files::{self, Access},
+    keep::{self, Kept, Reader},
+};
 
 const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 const POOL: &str = "pool";
+const BY_HASH: &str = "by-hash/SHA256";
 
 /// A verified file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +44,7 @@ pub struct Repository {
 impl Repository {
     /// Makes the repository hold exactly these; `now` in seconds since 1970. May be cut and repeated at any point.
     pub fn rebuild(&self, debs: &[Deb], now: i64) -> Result<()> {
-        let key = self.load_or_make_key(now)?;
+        let key = self.load_or_make_key(now, &|path| fs::read(path))?;
         let mut packages = BTreeMap::new();
         for deb in debs {
             let file =
@@ -62,10 +66,20 @@ impl Repository {
         self.forget_all_but(&packages.into_keys().collect())
     }
 
-    fn load_or_make_key(&self, now: i64) -> Result<SigningKey> {
-        if let Ok(armored) = fs::read_to_string(&self.key) {
+    fn load_or_make_key(&self, now: i64, reader: Reader) -> Result<SigningKey> {
+        if let Some(armored) = keep::read_text(&self.key, reader)? {
             return SigningKey::parse(&armored)
-                .with_context(|| format!("reading {}", self.key.display()));
+                .map_err(anyhow::Error::from)
+                .map_err(|error| Kept::damaged(&self.key, format!("{error:#}")).into());
+        }
+        // Servers have this half of it, and believe no other.
+        let public = self.dir.join(format!("{UPLOADS}.asc"));
+        if keep::read(&public, reader)?.is_some() {
+            return Err(Kept::Gone {
+                path: self.key.clone(),
+                made: public,
+            }
+            .into());
         }
         let key = SigningKey::make(
             rand::rngs::OsRng,
@@ -94,12 +108,16 @@ impl Repository {
             date: &date,
         };
         for (path, content) in apt::files(&suite, all, key, seconds(now))? {
-            write(&self.dir.join(path), &content)?;
+            let path = self.dir.join(path);
+            write(&path, &content)?;
+            if path.ends_with(Path::new(BY_HASH).join(path.file_name().unwrap_or_default())) {
+                forget_old_indexes(&path)?;
+            }
         }
         Ok(())
     }
 
-    /// Files that left the index. Old indexes stay: they are small, and somebody may be reading them.
+    /// Files that left the index.
     fn forget_all_but(&self, filenames: &BTreeSet<String>) -> Result<()> {
         let pool = self.dir.join(POOL);
         let Ok(folders) = fs::read_dir(&pool) else {
@@ -126,6 +144,24 @@ impl Repository {
     }
 }
 
+/// Beside this index the one before stays: somebody may be reading it.
+fn forget_old_indexes(index: &Path) -> Result<()> {
+    let folder = index.parent().unwrap_or(index);
+    let mut old = Vec::new();
+    for file in fs::read_dir(folder)? {
+        let file = file?;
+        if file.path() != index {
+            old.push((file.metadata()?.modified()?, file.path()));
+        }
+    }
+    old.sort();
+    old.pop();
+    for (_, path) in old {
+        fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+    }
+    Ok(())
+}
+
 fn write(path: &Path, content: &str) -> Result<()> {
     files::make_dir(path.parent().unwrap_or(path), 0o755)?;
     files::write(path, content.as_bytes(), Access::Everybody)
@@ -134,4 +170,71 @@ fn write(path: &Path, content: &str) -> Result<()> {
 /// `OpenPGP` counts in 32 bits.
 fn seconds(now: i64) -> u32 {
     u32::try_from(now).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::{
+        io,
+        time::{Duration, SystemTime},
+    };
+
+    use super::*;
+
+    fn repository() -> (tempfile::TempDir, Repository) {
+        let dir = tempfile::tempdir().unwrap();
+        let repository = Repository {
+            dir: dir.path().join("apt"),
+            key: dir.path().join("key.asc"),
+        };
+        (dir, repository)
+    }
+
+    #[test]
+    fn of_each_index_two_stay() {
+        let (_dir, repository) = repository();
+        let folder = repository
+            .dir
+            .join("dists/uploads/main/binary-amd64/by-hash/SHA256");
+        fs::create_dir_all(&folder).unwrap();
+        let age = |name: &str, seconds| {
+            let file = File::create(folder.join(name)).unwrap();
+            let time = SystemTime::now() - Duration::from_secs(seconds);
+            file.set_modified(time).unwrap();
+        };
+        age("older", 200);
+        age("old", 100);
+        age("oldest", 300);
+        repository.rebuild(&[], 1_790_000_000).unwrap();
+        let names: BTreeSet<_> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+        assert!(names.contains("old"));
+    }
+
+    #[test]
+    fn a_key_that_servers_trust_is_never_replaced() {
+        let (_dir, repository) = repository();
+        let load = |reader: Reader| repository.load_or_make_key(1_790_000_000, reader);
+        let real: Reader = &|path| fs::read(path);
+        repository.rebuild(&[], 1_790_000_000).unwrap();
+        let key = fs::read(&repository.key).unwrap();
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::Other] {
+            assert!(load(&|_| Err(kind.into())).is_err(), "{kind}");
+        }
+        assert_eq!(fs::read(&repository.key).unwrap(), key);
+        for damaged in [&b""[..], b"garbage", &[0xff; 9], &key[..key.len() / 2]] {
+            fs::write(&repository.key, damaged).unwrap();
+            assert!(load(real).is_err(), "{damaged:?}");
+            assert_eq!(fs::read(&repository.key).unwrap(), damaged);
+        }
+        fs::remove_file(&repository.key).unwrap();
+        let error = load(real).unwrap_err();
+        let kept: &Kept = error.downcast_ref().unwrap();
+        assert!(matches!(kept, Kept::Gone { .. }), "{kept}");
+        assert!(!repository.key.exists());
+    }
 }

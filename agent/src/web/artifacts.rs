@@ -135,11 +135,7 @@ fn list(store: &Store, query: &str) -> Response<Body> {
     }
     let artifacts = store.list().into_iter().map(|artifact| json!(artifact));
     let chosen: Vec<_> = artifacts
-        .filter(|artifact| {
-            filters
-                .iter()
-                .all(|(key, value)| artifact[*key] == value.as_str())
-        })
+        .filter(|artifact| filters.iter().all(|(key, value)| artifact[*key] == **value))
         .collect();
     text(
         StatusCode::OK,

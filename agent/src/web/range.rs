@@ -120,6 +120,29 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn every_part_lies_in_the_file(range in "(bytes)?=?[0-9, -]{0,45}|.{0,30}", length in 0..3000_u64) {
+            let headers = match range.parse() {
+                Ok(range) => HeaderMap::from_iter([(header::RANGE, range)]),
+                Err(_) => HeaderMap::new(),
+            };
+            if let Wanted::Part { first, last } = wanted(&headers, length, "\"a\"") {
+                proptest::prop_assert!(first <= last && last < length);
+            }
+        }
+
+        #[test]
+        fn a_range_is_what_it_says(first in 0..2000_u64, more in 0..2000_u64) {
+            let asked = format!("bytes={first}-{}", first + more);
+            let expected = match first {
+                0..1000 => Wanted::Part { first, last: (first + more).min(999) },
+                _ => Wanted::Unsatisfiable,
+            };
+            proptest::prop_assert_eq!(ask(&[(header::RANGE, &asked)]), expected);
+        }
+    }
+
     #[test]
     fn a_part_of_another_version_is_never_sent() {
         let range = (header::RANGE, "bytes=1-2");

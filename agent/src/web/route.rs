@@ -1,11 +1,12 @@
 //! A request to an answer.
 
-use std::{net::IpAddr, sync::PoisonError, time::Instant};
+use std::{borrow::Cow, net::IpAddr, sync::PoisonError, time::Instant};
 
 use firstlight_api::report::RELAY_HEADER;
 use firstlight_netboot::{MacAddr, ipxe_script};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::{Request, Response, body::Incoming};
+use percent_encoding::percent_decode_str;
 
 use super::{Body, Web, artifacts, events, files, page, ramdisk, refusal, text};
 use crate::status::metrics;
@@ -96,7 +97,7 @@ async fn get(
                 if let Some(below) = path.strip_prefix(prefix).map(unescape)
                     && below.split('/').all(is_plain_version)
                 {
-                    return files::serve(&folder.join(below), headers, only_head).await;
+                    return files::serve(&folder.join(&*below), headers, only_head).await;
                 }
             }
             if let Some(name) = path
@@ -112,7 +113,7 @@ async fn get(
 
 /// A ramdisk that passes images on may be sent to another one.
 fn relay(web: &Web, peer: IpAddr, name: &str, headers: &HeaderMap) -> Option<Response<Body>> {
-    let port: u16 = headers.get(RELAY_HEADER)?.to_str().ok()?.parse().ok()?;
+    let port = relay_port(headers)?;
     let giver = web
         .relays
         .lock()
@@ -122,6 +123,11 @@ fn relay(web: &Web, peer: IpAddr, name: &str, headers: &HeaderMap) -> Option<Res
     let location = HeaderValue::from_str(&format!("http://{giver}/images/{name}")).ok()?;
     response.headers_mut().insert(header::LOCATION, location);
     Some(response)
+}
+
+fn relay_port(headers: &HeaderMap) -> Option<u16> {
+    let port = headers.get(RELAY_HEADER)?.to_str().ok()?.parse().ok()?;
+    (port > 0).then_some(port)
 }
 
 /// shim asks for `/sub//grubx64.efi` after it was loaded from `/sub/`.
@@ -147,21 +153,8 @@ fn is_plain_version(name: &str) -> bool {
 }
 
 /// `%2F` and the like; what is no escape stays.
-pub fn unescape(text: &str) -> String {
-    let mut plain = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let escaped = (first == b'%').then(|| after.get(..2)).flatten();
-        let escaped =
-            escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        plain.push(escaped.unwrap_or(first));
-        rest = if escaped.is_some() {
-            &after[2..]
-        } else {
-            after
-        };
-    }
-    String::from_utf8_lossy(&plain).into_owned()
+pub fn unescape(text: &str) -> Cow<'_, str> {
+    percent_decode_str(text).decode_utf8_lossy()
 }
 
 fn html(content: String) -> Response<Body> {
@@ -188,11 +181,8 @@ fn ready(web: &Web) -> Response<Body> {
 }
 
 fn ipxe(web: &Web, query: &str) -> Response<Body> {
-    let mac = query
-        .split('&')
-        .find_map(|pair| pair.strip_prefix("mac="))
-        .map(|mac| mac.replace("%3A", ":").replace("%3a", ":"));
-    let Some(mac) = mac.and_then(|mac| mac.parse::<MacAddr>().ok()) else {
+    let mac = query.split('&').find_map(|pair| pair.strip_prefix("mac="));
+    let Some(mac) = mac.and_then(|mac| unescape(mac).parse::<MacAddr>().ok()) else {
         return refusal(
             StatusCode::BAD_REQUEST,
             "say for which NIC: /boot/ipxe?mac=52:54:00:12:34:56",
@@ -227,6 +217,42 @@ fn not_yet() -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn no_path_leads_out_of_its_directory(path in "[/.%a-z0-9~+A-F\\x00é]{0,80}") {
+            let normal = normalize(&path);
+            proptest::prop_assert!(!normal.contains("//"));
+            proptest::prop_assert_eq!(&normalize(&normal), &normal);
+            let below = unescape(&path);
+            if below.split('/').all(is_plain_version) {
+                let joined = std::path::Path::new("/srv").join(&*below);
+                proptest::prop_assert!(joined.starts_with("/srv"));
+                let plain = |part: std::path::Component| !matches!(part, std::path::Component::ParentDir);
+                proptest::prop_assert!(joined.components().all(plain));
+            }
+            if is_plain(&path) {
+                proptest::prop_assert!(!path.contains('/') && path != "..");
+            }
+        }
+
+        #[test]
+        fn what_is_escaped_is_read_back(text: String) {
+            let escaped = percent_encoding::utf8_percent_encode(&text, percent_encoding::NON_ALPHANUMERIC);
+            let escaped = escaped.to_string();
+            proptest::prop_assert_eq!(unescape(&escaped), text);
+        }
+
+        #[test]
+        fn no_header_of_a_relay_breaks_it(value: Vec<u8>, port: u16) {
+            let ask = |value: &[u8]| {
+                let value = HeaderValue::from_bytes(value).ok()?;
+                relay_port(&HeaderMap::from_iter([(RELAY_HEADER.parse::<header::HeaderName>().ok()?, value)]))
+            };
+            let _ = ask(&value);
+            proptest::prop_assert_eq!(ask(port.to_string().as_bytes()), (port > 0).then_some(port));
+        }
+    }
 
     #[test]
     fn escapes_are_undone_and_others_stay() {
