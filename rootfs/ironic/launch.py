@@ -21,27 +21,66 @@ CONFIG = '/run/firstlight/ironic/ironic.conf'
 LONGEST_START = 300
 
 
+class Damaged(Exception):
+    """A database file that is none, or not a whole one."""
+
+
 def schema(path, mode):
     """The schema revision of a database file."""
     with contextlib.closing(sqlite3.connect(f'file:{path}?mode={mode}', uri=True)) as database:
         return database.execute('SELECT version_num FROM alembic_version').fetchall()
 
 
-def prepare_database():
-    """A whole database or none: the copy gets its name only when its bytes are on the disk."""
-    if not os.path.exists(DATABASE):
-        new = DATABASE + '.new'
-        shutil.copyfile(TEMPLATE, new)
+def check(path):
+    """The schema revision of a database that has been read from one end to the other."""
+    try:
+        with contextlib.closing(sqlite3.connect(f'file:{path}?mode=rw', uri=True)) as database:
+            said = [row[0] for row in database.execute('PRAGMA quick_check')]
+        if said != ['ok']:
+            raise Damaged('; '.join(said[:3]))
+        return schema(path, 'rw')
+    except sqlite3.DatabaseError as error:
+        # A table that is not there means an empty file: ours has them all from its first moment.
+        lasting = ('SQLITE_CORRUPT', 'SQLITE_NOTADB', 'SQLITE_IOERR', 'SQLITE_ERROR')
+        if error.sqlite_errorname.startswith(lasting):
+            raise Damaged(str(error)) from error
+        raise
+
+
+def put_aside(path):
+    """Keeps the damaged file, the last one only, for who wants to look; the agent tells of it."""
+    # A journal belongs to the file beside it; the next database must not be rolled back by it.
+    for end in ('-journal', '-wal', '-shm'):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path + end)
+    os.rename(path, path + '.damaged')
+    os.utime(path + '.damaged')
+
+
+def prepare_database(database=DATABASE, template=TEMPLATE, config=CONFIG):
+    """A whole database or none: the copy gets its name only when its bytes are on the disk.
+
+    A damaged one is replaced by an empty one: the agent tells Ironic of every node that it has written, without a write.
+    """
+    try:
+        revision = check(database) if os.path.exists(database) else None
+    except Damaged as damage:
+        print(f'{database} is damaged and put aside: {damage}', file=sys.stderr)
+        put_aside(database)
+        revision = None
+    if revision is None:
+        new = database + '.new'
+        shutil.copyfile(template, new)
         with open(new, 'rb+') as copy:
             os.fsync(copy.fileno())
-        os.rename(new, DATABASE)
-        directory = os.open(os.path.dirname(DATABASE), os.O_RDONLY)
+        os.rename(new, database)
+        directory = os.open(os.path.dirname(database), os.O_RDONLY)
         os.fsync(directory)
         os.close(directory)
     # Not "ro" for ours: after a power cut the first to open it rolls a half-written transaction back.
-    elif schema(DATABASE, 'rw') != schema(TEMPLATE, 'ro'):
+    elif revision != schema(template, 'ro'):
         upgrade = 'from ironic.command.dbsync import main; main()'
-        subprocess.run([sys.executable, '-c', upgrade, '--config-file', CONFIG, 'upgrade'], check=True)
+        subprocess.run([sys.executable, '-c', upgrade, '--config-file', config, 'upgrade'], check=True)
 
 
 def main():
