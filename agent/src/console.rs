@@ -2,7 +2,7 @@
 
 use std::{fs::OpenOptions, io::Write, path::Path, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use firstlight_api::status::SiteStatus;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -22,11 +22,24 @@ pub async fn run(
     mut status: watch::Receiver<SiteStatus>,
     stop: CancellationToken,
 ) -> Result<()> {
+    let (console, screen) = (std::io::stdout(), paths.screen());
+    let writers = [
+        spawn_writer("console", move |lines| {
+            (&console).write_all(lines.as_bytes())?;
+            (&console).flush()
+        })?,
+        spawn_writer("screen", move |lines| append(&screen, lines))?,
+    ];
     let mut shown = String::new();
     loop {
         let banner = banner::render(&status.borrow_and_update());
         if banner != shown {
-            show(&paths, &banner);
+            // It may be in raw mode.
+            let lines = format!("\r\n{}", banner.replace('\n', "\r\n"));
+            for writer in &writers {
+                writer.send_replace(lines.clone());
+            }
+            write_issue(&paths, &banner);
             shown = banner;
         }
         tokio::select! {
@@ -37,24 +50,33 @@ pub async fn run(
     }
 }
 
-/// A console that cannot be written to is no reason to fail: the page has the same facts.
-fn show(paths: &Paths, banner: &str) {
-    // The console may be in raw mode.
-    let lines = format!("\r\n{}", banner.replace('\n', "\r\n"));
-    let console = std::io::stdout()
-        .write_all(lines.as_bytes())
-        .and_then(|()| std::io::stdout().flush());
-    let screen = append(&paths.screen(), &lines);
+/// A thread of its own, because a terminal whose flow is stopped (Ctrl-S, a serial line without a reader) takes nothing for
+/// ever. It writes the newest text when it can; what came in between is left out. A terminal that cannot be written to is no
+/// reason to fail: the page has the same facts.
+fn spawn_writer(
+    name: &'static str,
+    write: impl Fn(&str) -> std::io::Result<()> + Send + 'static,
+) -> Result<watch::Sender<String>> {
+    let (sender, mut newest) = watch::channel(String::new());
+    let waiting = tokio::runtime::Handle::current();
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            while waiting.block_on(newest.changed()).is_ok() {
+                let lines = newest.borrow_and_update().clone();
+                if let Err(error) = write(&lines) {
+                    tracing::debug!(%error, terminal = name, "the banner was not shown");
+                }
+            }
+        })
+        .with_context(|| format!("starting a thread for the {name}"))?;
+    Ok(sender)
+}
+
+fn write_issue(paths: &Paths, banner: &str) {
     // agetty(8) would read a backslash as an escape sequence.
-    let issue = files::write(
-        &paths.issue(),
-        format!("{}\n", banner.replace('\\', "\\\\")).as_bytes(),
-        Access::Everybody,
-    );
-    if let Err(error) = console.and(screen) {
-        tracing::debug!(%error, "the banner was not shown everywhere");
-    }
-    if let Err(error) = issue {
+    let issue = format!("{}\n", banner.replace('\\', "\\\\"));
+    if let Err(error) = files::write(&paths.issue(), issue.as_bytes(), Access::Everybody) {
         tracing::debug!(
             error = format!("{error:#}"),
             "the banner is not above the login prompt"
@@ -67,4 +89,33 @@ fn append(path: &Path, text: &str) -> std::io::Result<()> {
         .append(true)
         .open(path)?
         .write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_terminal_that_takes_nothing_stops_nobody_and_then_gets_the_newest_text() {
+        let (wrote, written) = mpsc::channel();
+        let (flow, stopped) = mpsc::channel::<()>();
+        let writer = spawn_writer("test", move |lines| {
+            wrote.send(lines.to_owned()).unwrap();
+            stopped.recv().unwrap();
+            Ok(())
+        })
+        .unwrap();
+        writer.send_replace("first".to_owned());
+        let next = || written.recv_timeout(Duration::from_mins(1)).unwrap();
+        assert_eq!(next(), "first");
+        for count in 0..1000 {
+            writer.send_replace(count.to_string());
+        }
+        flow.send(()).unwrap();
+        assert_eq!(next(), "999");
+        flow.send(()).unwrap();
+    }
 }

@@ -4,12 +4,17 @@ use std::fmt::Write as _;
 
 use firstlight_api::status::{DhcpMode, HostState, SiteStatus, StepState};
 
+/// Problems on a screen; the page has all.
+const MOST_PROBLEMS: usize = 8;
+/// Characters of one line's text. Some of it comes from servers that nobody knows.
+const LONGEST: usize = 200;
+
 /// The banner; two values with the same banner need no new print. It holds no time and no percentage for that reason.
 pub fn render(status: &SiteStatus) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let mut line = |args: std::fmt::Arguments<'_>| {
-        writeln!(text, "{args}").expect("a String takes every text");
+        writeln!(text, "{}", plain(&args.to_string())).expect("a String takes every text");
     };
     let site = if status.site.is_empty() {
         String::new()
@@ -35,11 +40,32 @@ pub fn render(status: &SiteStatus) -> String {
     if !status.hosts.is_empty() {
         line(format_args!("  servers   {}", servers(status)));
     }
-    for (what, next) in problems(status) {
+    let problems = problems(status);
+    for (what, next) in problems.iter().take(MOST_PROBLEMS) {
         line(format_args!("  PROBLEM   {what}"));
         line(format_args!("            -> {next}"));
     }
+    if let more @ 1.. = problems.len().saturating_sub(MOST_PROBLEMS) {
+        line(format_args!("  PROBLEM   {more} more on the page"));
+    }
     text
+}
+
+/// What a terminal shows as it is, on one line: no escape sequences, and no text that turns the writing round.
+fn plain(text: &str) -> String {
+    let steers = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let mut plain: String = text
+        .chars()
+        .take(LONGEST)
+        .map(|c| if steers(c) { '?' } else { c })
+        .collect();
+    if text.chars().nth(LONGEST).is_some() {
+        plain.push('…');
+    }
+    plain
 }
 
 fn address(status: &SiteStatus) -> Option<&str> {
@@ -164,6 +190,53 @@ mod tests {
             "Firstlight 0.1.0 - site lab\n  page      http://172.22.0.1/  (enp1s0 52:54:00:00:00:01)\n  \
              state     starting: etcd\n  servers   1 seen, 1 running\n  PROBLEM   site.yaml line 1 is wrong\n            -> mend it\n"
         );
+    }
+
+    #[test]
+    fn what_servers_say_of_themselves_steers_no_terminal_and_fills_no_screen() {
+        let mut status = status();
+        let host = |index: usize| HostStatus {
+            name: format!("n{index}"),
+            problem: Some(Problem {
+                what: format!(
+                    "disk \u{1b}]0;title\u{7}\r\n  PROBLEM   run this\u{9b}6n\u{202e}{}",
+                    "x".repeat(1 << 20)
+                ),
+                next: "\u{1b}[2J".into(),
+            }),
+            ..HostStatus::default()
+        };
+        status.hosts = (0..100).map(host).collect();
+        let banner = render(&status);
+        assert!(
+            banner.chars().all(|c| c == '\n' || !c.is_control()),
+            "{banner:?}"
+        );
+        assert!(!banner.contains('\u{202e}'));
+        assert!(banner.contains("PROBLEM   n0: disk ?]0;title???  PROBLEM   run this?6n?xx"));
+        assert!(
+            banner
+                .lines()
+                .all(|line| line.chars().count() <= LONGEST + 1)
+        );
+        assert_eq!(
+            banner.lines().count(),
+            4 + 2 * MOST_PROBLEMS + 1,
+            "{banner}"
+        );
+        assert!(banner.ends_with("  PROBLEM   92 more on the page\n"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_name_holds_the_banner_keeps_its_lines(name in ".{0,300}") {
+            let mut status = status();
+            status.site.clone_from(&name);
+            status.problems = vec![Problem { what: name.clone(), next: name }];
+            let banner = render(&status);
+            proptest::prop_assert_eq!(banner.lines().count(), 5);
+            proptest::prop_assert!(banner.chars().all(|c| c == '\n' || !c.is_control()));
+        }
     }
 
     #[test]
