@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use firstlight_api::{
-    site::{ClusterChoice, SiteConfig},
+    site::{ClusterChoice, SiteConfig, Standing},
     status::Problem,
 };
 use firstlight_netboot::{BootSite, BoxHttp, CaFingerprint};
@@ -26,7 +26,7 @@ use crate::{
     options::Place,
     paths::Paths,
     pki::{self, Pki},
-    registry_files, site_file, state,
+    registry_files, state,
     status::{StatusSender, StepName},
     store::Store,
 };
@@ -62,18 +62,6 @@ impl Default for Facts {
             store: watch::Sender::new(None),
         }
     }
-}
-
-/// `site.yaml`, then idle: a task that ends is an error.
-pub async fn site(
-    paths: Paths,
-    status: StatusSender,
-    facts: Facts,
-    stop: CancellationToken,
-) -> Result<()> {
-    site_file::load(&paths, &status, &facts.site, &stop).await?;
-    stop.cancelled().await;
-    Ok(())
 }
 
 /// `box0`, the state partition and the PKI, without which nothing of Kubernetes may start; then systemd is told.
@@ -202,6 +190,12 @@ pub async fn dhcp(
         () = stop.cancelled() => return Ok(()),
     };
     let Some(site) = site else { return Ok(()) };
+    if site.standing == Standing::Unknown {
+        let why = "site.yaml cannot be used, so nobody knows which addresses are this site's";
+        status.waiting_for(StepName::Dhcp, why);
+        stop.cancelled().await;
+        return Ok(());
+    }
     let dhcp = Dhcp {
         paths,
         site,
@@ -276,4 +270,30 @@ fn boot_site(pki: &Pki, address: std::net::Ipv4Addr) -> Result<BootSite> {
         ca: CaFingerprint::new(digest.into()),
         extra_args: vec![],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{fleet, status};
+
+    #[tokio::test]
+    async fn a_box_that_knows_no_settings_leases_nothing_and_says_so() {
+        let (sender, mut shown, owner) = status::channel("1");
+        let stop = CancellationToken::new();
+        tokio::spawn(status::own(owner, stop.clone()));
+        let facts = Facts::default();
+        let refused = Arc::new(SiteConfig::for_a_refused_file());
+        facts.site.send_replace(Some(refused));
+        let (fleet, _controller) = fleet::channel();
+        let paths = Paths::new("/nonexistent");
+        let task = tokio::spawn(dhcp(paths, sender, facts, fleet, stop.clone()));
+        let told = |step: &firstlight_api::status::Step| step.title.contains("nobody knows");
+        let told = shown.wait_for(|status| status.bring_up.iter().any(told));
+        told.await.unwrap();
+        assert!(!task.is_finished());
+        stop.cancel();
+        task.await.unwrap().unwrap();
+    }
 }

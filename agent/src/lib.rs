@@ -19,6 +19,7 @@ pub mod hosts;
 pub mod ironic_files;
 pub mod keep;
 pub mod kubernetes;
+pub mod liveness;
 pub mod machines;
 pub mod network;
 pub mod notify;
@@ -116,6 +117,7 @@ pub async fn run(options: Options) -> Result<()> {
     tasks.spawn("status", |stop| status::own(owner, stop));
     let (web, status) = (agent.web.clone(), agent.status.clone());
     tasks.spawn("http", |stop| web::serve_address(web, local, status, stop));
+    tasks.spawn("liveness", |stop| liveness::run(local, stop));
     spawn_common(&mut tasks, agent.clone(), place, controller);
     if place != Place::Desk {
         spawn_box(&mut tasks, &agent, place);
@@ -142,7 +144,7 @@ fn spawn_common(tasks: &mut Tasks, agent: Agent, place: Place, controller: fleet
         hosts::run(paths.clone(), known, controller, status.clone(), stop)
     });
     tasks.spawn("site", |stop| {
-        bring_up::site(paths.clone(), status.clone(), facts.clone(), stop)
+        site_file::run(paths.clone(), status.clone(), facts.site.clone(), stop)
     });
     tasks.spawn("packages", |stop| {
         let (site, store) = (facts.site.subscribe(), facts.store.subscribe());

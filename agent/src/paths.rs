@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// Shown to people too.
+pub const LAST_SITE: &str = "var/lib/firstlight/agent/site.yaml";
+
 /// All paths the agent reads or writes.
 #[derive(Clone, Debug)]
 pub struct Paths {
@@ -9,7 +12,7 @@ pub struct Paths {
 }
 
 macro_rules! paths {
-    ($($(#[$doc:meta])* $name:ident = $path:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $path:expr;)*) => {
         $($(#[$doc])* pub fn $name(&self) -> PathBuf { self.root.join($path) })*
     };
 }
@@ -44,6 +47,8 @@ impl Paths {
         apt_key = "var/lib/firstlight/agent/apt-key.asc";
         /// The stick's apt repository, as it is served.
         apt_base = "usr/share/firstlight/apt/base";
+        /// The `site.yaml` that was used last.
+        last_site = LAST_SITE;
         leases = "var/lib/firstlight/agent/leases.log";
         site_pki = "var/lib/firstlight/pki";
         site_ca = "var/lib/firstlight/pki/ca.crt";

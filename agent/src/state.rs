@@ -17,8 +17,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// Returns when the state partition is mounted and the agent's directory on it may be written to.
 pub async fn wait_for_state(paths: &Paths, status: &StatusSender, stop: &CancellationToken) {
     status.running(StepName::State);
-    let directory = paths.agent_state();
-    let usable = || is_mounted(paths, &paths.state()) && is_writable(&directory);
+    let usable = || is_usable(paths);
     if !wait_until(usable, PATIENCE, stop).await && !stop.is_cancelled() {
         status.failed(
             StepName::State,
@@ -30,6 +29,11 @@ pub async fn wait_for_state(paths: &Paths, status: &StatusSender, stop: &Cancell
     if !stop.is_cancelled() {
         status.done(StepName::State);
     }
+}
+
+/// Whether the state partition is mounted, and the agent may write to its directory on it.
+pub fn is_usable(paths: &Paths) -> bool {
+    is_mounted(paths, &paths.state()) && is_writable(&paths.agent_state())
 }
 
 /// Whether `condition` held before `patience` ran out.

@@ -38,6 +38,20 @@ pub struct SiteConfig {
     pub addons: Vec<String>,
     /// Debian packages that the stick brings for servers, with what they depend on.
     pub packages: Vec<String>,
+    pub standing: Standing,
+}
+
+/// Where the settings are from, and so what may be done by them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// The file of the stick as it is.
+    #[default]
+    Current,
+    /// The file of an earlier start, because the one of the stick cannot be used: what runs goes on, addresses are leased, and
+    /// no server is installed, erased or given bootstrap data.
+    LastGood,
+    /// Nobody knows the site's settings: no address is leased either.
+    Unknown,
 }
 
 /// The network that hosts boot from.
@@ -101,18 +115,30 @@ impl Default for SiteConfig {
             cluster: cluster.map_or(ClusterChoice::None, ClusterChoice::Generated),
             addons: Vec::new(),
             packages: Vec::new(),
+            standing: Standing::Current,
         }
     }
 }
 
 impl SiteConfig {
-    /// What the box runs with while its `site.yaml` is refused: the defaults, but nothing is installed.
+    /// What the box runs with while its `site.yaml` is refused and no earlier one is known: the defaults, but nothing is
+    /// installed.
     #[must_use]
     pub fn for_a_refused_file() -> Self {
         Self {
             install: InstallPolicy::Never,
             cluster: ClusterChoice::None,
+            standing: Standing::Unknown,
             ..Self::default()
+        }
+    }
+
+    /// What it runs with if this is the file of an earlier start.
+    #[must_use]
+    pub fn as_last_good(self) -> Self {
+        Self {
+            standing: Standing::LastGood,
+            ..self
         }
     }
 
@@ -121,6 +147,9 @@ impl SiteConfig {
     }
 
     pub fn install_policy(&self, mac: MacAddr) -> InstallPolicy {
+        if self.standing != Standing::Current {
+            return InstallPolicy::Never;
+        }
         self.host(mac)
             .and_then(|host| host.install)
             .unwrap_or(self.install)

@@ -25,6 +25,7 @@ use super::{Dhcp, arp::Arp, config, lease_file::LeaseFile, probe_foreign, socket
 use crate::{
     clock,
     fleet::Input,
+    liveness,
     network::Segment,
     status::{StepName, Update},
 };
@@ -154,7 +155,9 @@ impl Edge {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut asked_again = Instant::now();
+        let pulse = liveness::pulse("dhcp");
         loop {
+            pulse.beat();
             tokio::select! {
                 received = self.main.recv_from(&mut main) => {
                     let (length, from) = received.context("receiving on UDP port 67")?;

@@ -34,6 +34,7 @@ use super::{
 use crate::{
     clock,
     fleet::{self, Input, View},
+    liveness,
     sources::Sources,
     ssh::{self, Keys, Towards},
     store::{ServedImage, Store as Artifacts},
@@ -175,7 +176,9 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         hosts,
         wanted,
     };
+    let pulse = liveness::pulse("hosts");
     loop {
+        pulse.beat();
         tokio::select! {
             input = from_fleet.recv() => match input {
                 Some(input) => actor.input(input),
@@ -296,6 +299,7 @@ impl Actor {
             uploads: &self.uploads,
             box_http: self.ironic.as_ref().map_or("", |end| end.box_http.as_str()),
             ironic_known: self.ironic_known,
+            standing: self.settings.site.standing,
         };
         if let Some(record) = self.records.get_mut(&mac) {
             record.replan(&site, clock::uptime());

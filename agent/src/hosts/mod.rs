@@ -87,7 +87,7 @@ pub async fn run(
         tell_damaged(&ledgers, &status);
         let packages = Sources::new(&paths, site.provisioning.address.address());
         let settings = Settings {
-            destiny: Destiny::from(&site.cluster),
+            destiny: Destiny::of(&site),
             site,
             image: image::load(&paths.images()),
             ledgers,
@@ -126,6 +126,13 @@ pub async fn run(
         result = work => result,
         () = stop.cancelled() => Ok(()),
     }
+}
+
+/// Whether servers carry, or are getting, systems that this box has installed.
+pub fn has_installed(paths: &Paths) -> bool {
+    let ledgers = Ledgers::new(paths.host_ledgers());
+    let known = ledgers.load().unwrap_or_default();
+    known.values().any(|ledger| ledger.deployment.is_some())
 }
 
 /// These hosts are listed and left alone; a person says what becomes of them.

@@ -10,7 +10,7 @@ use std::{
 use firstlight_api::{
     bmh::{BareMetalHost, Image},
     report::{LookupState, Phase, Progress, Report},
-    site::InstallPolicy,
+    site::{InstallPolicy, Standing},
     status::{HardwareSummary, HostEvent, HostState, HostStatus, Problem},
 };
 use firstlight_ironic::{Node, ProvisionState};
@@ -90,7 +90,11 @@ pub struct Site<'a> {
     pub box_http: &'a str,
     /// Ironic has answered since the start.
     pub ironic_known: bool,
+    pub standing: Standing,
 }
+
+/// By whom every host is paused while nobody knows what the site's file says now.
+const HELD: &str = "the box, whose site.yaml cannot be used";
 
 /// A ramdisk that reports a lost token within this time after Ironic was made to forget it has not asked since.
 const TOKEN_SETTLES: Duration = Duration::from_secs(5);
@@ -307,6 +311,10 @@ impl Record {
             uploads: site.uploads,
             box_http: site.box_http,
         });
+        let held = (site.standing != Standing::Current).then_some(HELD);
+        self.wanted.paused = held
+            .map(str::to_owned)
+            .or_else(|| self.wanted.paused.take());
         // What a deployment has written on its way to Ironic does not say yet what came of it.
         let deploys = matches!(
             self.plan.as_ref().and_then(|plan| plan.action.as_ref()),
@@ -315,7 +323,8 @@ impl Record {
         if deploys && (self.acting || self.outdated) {
             return;
         }
-        let plan = super::plan::plan(&self.observed(site, now));
+        let mut plan = super::plan::plan(&self.observed(site, now));
+        plan.deliver &= held.is_none();
         if plan.restart.is_none() {
             self.knock = Knock {
                 under_way: self.knock.under_way,
@@ -556,3 +565,88 @@ fn summary(inventory: &serde_json::Value) -> HardwareSummary {
 
 /// All hosts, by the NIC that they boot from.
 pub type Records = BTreeMap<MacAddr, Record>;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use firstlight_api::bmh::BareMetalHostSpec;
+
+    use super::*;
+
+    fn at(standing: Standing, image: &NodeImage) -> Site<'_> {
+        Site {
+            destiny: Destiny::Plain,
+            image: Ok(image),
+            uploads: &[],
+            box_http: "http://box",
+            ironic_known: true,
+            standing,
+        }
+    }
+
+    fn record(policy: InstallPolicy) -> Record {
+        let mac = MacAddr::new([0x52, 0x54, 0, 0, 0, 1]).unwrap();
+        Record {
+            policy,
+            ..Record::new(mac, "n1".into(), Duration::ZERO)
+        }
+    }
+
+    #[test]
+    fn while_the_sites_file_cannot_be_used_nothing_is_installed_and_no_data_are_handed_out() {
+        let image = NodeImage {
+            name: "node".into(),
+            sha256: "ab".into(),
+            bytes: 1000,
+            ..NodeImage::default()
+        };
+        let now = Duration::from_secs(1);
+        let mut newcomer = record(InstallPolicy::Wipe);
+        let report = Report {
+            boot_mac: "52:54:00:00:00:01".into(),
+            boot_id: "1".into(),
+            address: String::new(),
+            inventory: serde_json::Value::Null,
+            disks: vec![firstlight_api::report::DiskSignatures {
+                name: "/dev/sda".into(),
+                size_bytes: 1 << 40,
+                signatures: vec![],
+            }],
+            lookup: LookupState::NotAsked,
+        };
+        newcomer.report = Some((report, now));
+        // Ahead of its claim, and claimed meanwhile.
+        let mut staged = record(InstallPolicy::Blank);
+        staged.ledger.deployment = Some(Deployment {
+            image: image.published("http://box"),
+            token: Some("digest".into()),
+            written: true,
+            ..Deployment::default()
+        });
+        let node = serde_json::json!({"uuid": "u", "name": "n1", "provision_state": "active", "power_state": "power on", "extra": {},
+            "target_provision_state": null, "last_error": null, "reservation": null});
+        staged.node = Some(serde_json::from_value(node).unwrap());
+        let spec = BareMetalHostSpec {
+            online: true,
+            image: Some(image.published("http://box")),
+            ..BareMetalHostSpec::default()
+        };
+        staged.object = Some(BareMetalHost::new("n1", "metal3-system", spec));
+
+        let mut planned = |standing| {
+            let site = at(standing, &image);
+            newcomer.replan(&site, now);
+            staged.replan(&site, now);
+            let action = newcomer.plan.clone().unwrap().action;
+            (action, staged.plan.clone().unwrap().deliver)
+        };
+        for held in [Standing::LastGood, Standing::Unknown] {
+            assert_eq!(planned(held), (None, false), "{held:?}");
+        }
+        assert_eq!(
+            planned(Standing::Current),
+            (Some(Action::Register), true),
+            "or this test shows nothing"
+        );
+    }
+}

@@ -7,7 +7,7 @@ use firstlight_api::{
         SecretReference,
         annotations::{self, Detached, Inspection},
     },
-    site::ClusterChoice,
+    site::{ClusterChoice, SiteConfig, Standing},
     status::Problem,
 };
 
@@ -24,6 +24,17 @@ pub enum Destiny {
     Plain,
     /// It will be a machine of the cluster: it gets the node image ahead of time, and waits for its bootstrap data.
     Cluster,
+}
+
+impl Destiny {
+    /// While nobody knows the site's settings, no host that waits for its cluster may be taken for a plain one.
+    pub fn of(site: &SiteConfig) -> Self {
+        if site.standing == Standing::Unknown {
+            Self::Cluster
+        } else {
+            Self::from(&site.cluster)
+        }
+    }
 }
 
 impl From<&ClusterChoice> for Destiny {

@@ -7,6 +7,7 @@
 
 pub mod banner;
 mod board;
+mod failing;
 pub mod metrics;
 pub mod steps;
 
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use board::Board;
+pub use failing::Failing;
 pub use steps::StepName;
 
 use crate::clock;

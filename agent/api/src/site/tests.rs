@@ -57,6 +57,7 @@ fn a_full_file_is_read_whole() {
         MacAddr::new([0x52, 0x54, 0, 0x12, 0x34, 0x57]).unwrap(),
     );
     let expected = SiteConfig {
+        standing: Standing::Current,
         name: HostName::parse("lab").unwrap(),
         provisioning: ProvisioningConfig {
             interface: InterfaceChoice::Mac(
