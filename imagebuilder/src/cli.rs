@@ -8,7 +8,9 @@ use clap::{Args, Parser, Subcommand};
 use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
-use crate::{UsageError, build, check, flash, inspect, install, kubeconfig, push, unpack, vm};
+use crate::{
+    UsageError, agent, build, check, flash, inspect, install, kubeconfig, push, unpack, vm,
+};
 
 const EXAMPLES: &str = "Examples:
   firstlight build -o firstlight.img          build the stick's image
@@ -47,6 +49,8 @@ enum Command {
     Install(install::InstallArgs),
     /// Run an image in virtual machines: the box, and servers beside it
     Boot(vm::boot::BootArgs),
+    /// Bring an agent that was just compiled into a box that runs, until it starts again
+    Agent(agent::AgentArgs),
     /// Print the kubeconfig of a site's cluster, fetched from the box over SSH
     Kubeconfig(kubeconfig::KubeconfigArgs),
     /// Put packages, charts, container archives and disk images into the box's store
@@ -98,6 +102,7 @@ impl Cli {
             Command::Flash(args) => flash::flash(&args.plan()),
             Command::Install(args) => install::install(&args),
             Command::Boot(args) => vm::boot::run(&args).map(|()| String::new()),
+            Command::Agent(args) => agent::run(&args),
             Command::Kubeconfig(args) => kubeconfig::fetch(&args),
             Command::Push(args) => push::push(&args),
             Command::Check { file } => {

@@ -2,6 +2,7 @@
 //!
 //! No async runtime: a build is a list of steps. To add a subcommand: a variant in [`cli`], a module beside it.
 
+pub mod agent;
 pub mod build;
 pub mod check;
 pub mod cli;

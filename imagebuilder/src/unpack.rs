@@ -61,6 +61,15 @@ pub fn unpack(args: &UnpackArgs) -> Result<()> {
     Ok(())
 }
 
+/// One layer of an image, into a folder that is not there yet.
+pub fn layer(image: &Path, name: &str, folder: &Path) -> Result<()> {
+    unpack(&UnpackArgs {
+        image: image.to_owned(),
+        folder: folder.to_owned(),
+        layers: vec![name.to_owned()],
+    })
+}
+
 fn unpack_layer(image: &Path, offset: u64, folder: &Path) -> Result<()> {
     let output = Command::new("unsquashfs")
         .args(["-quiet", "-no-progress", "-force", "-no-xattrs", "-offset"])

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use firstlight_api::status::{ClusterStatus, SiteStatus};
-use imagebuilder::vm::lab::{BoxSpec, NODE_MEMORY_MIB, ServerSpec};
+use imagebuilder::vm::lab::{NODE_MEMORY_MIB, ServerSpec};
 use imagebuilder::vm::{DiskBus, Firmware, NicModel};
 use serde_json::Value;
 
@@ -27,12 +27,9 @@ pub fn node_server(number: u8, firmware: Firmware) -> ServerSpec {
     }
 }
 
-/// Switches the box on and, once it is ready, the servers; returns when those were.
+/// Switches servers on beside a box that is ready; returns when that was.
 pub fn switch_on(scene: &mut Scene<'_>, servers: &[ServerSpec]) -> Result<Instant> {
-    scene.switch_box_on(BoxSpec::default())?;
-    scene.wait_status("the box is ready", Duration::from_mins(4), |status| {
-        status.ready.then_some(())
-    })?;
+    scene.ready_box()?;
     let power_on = Instant::now();
     for server in servers {
         scene.switch_server_on(server)?;

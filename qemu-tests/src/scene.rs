@@ -1,6 +1,8 @@
 //! A story's stage: the lab, the box that is on, and waiting with a name, a limit and everything written down when it
 //! fails.
 
+mod start;
+
 use std::fmt;
 use std::fs;
 use std::io::Write as _;

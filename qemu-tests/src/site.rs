@@ -1,4 +1,4 @@
-//! The image under test, built as a person builds it, with a key made for this run in its `site.yaml`.
+//! The image under test, built as a person builds it, with a key of the tests' own in its `site.yaml`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ pub struct TestSite {
     pub clock: Clock,
 }
 
-/// Makes a key and builds an image that admits it.
+/// Builds an image that admits a key, which is made once: it is in snapshots, too.
 pub fn build_site(purpose: Purpose) -> Result<TestSite> {
     let dir = find_cache()?.join(match purpose {
         Purpose::Plain => "tests/plain",
@@ -102,11 +102,10 @@ fn record_sizes(image: &Path) -> Result<()> {
 
 fn make_key(dir: &Path) -> Result<PathBuf> {
     let key = dir.join("id_ed25519");
-    for file in [key.clone(), key.with_extension("pub")] {
-        if file.exists() {
-            fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
-        }
+    if key.exists() && key.with_extension("pub").exists() {
+        return Ok(key);
     }
+    drop(fs::remove_file(&key));
     let made = Command::new("ssh-keygen")
         .args(["-q", "-t", "ed25519", "-N", "", "-C", "qemu-tests", "-f"])
         .arg(&key)

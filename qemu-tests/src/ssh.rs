@@ -38,8 +38,7 @@ impl Ssh {
     /// Runs a command as `admin` and returns what it prints.
     pub fn run(&self, command: &str) -> Result<String> {
         let output = self
-            .command()
-            .arg(self.destination())
+            .way()
             .arg(command)
             .output()
             .context("starting ssh (package openssh-client)")?;
@@ -51,6 +50,13 @@ impl Ssh {
             );
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    /// Everything but the command.
+    pub fn way(&self) -> Command {
+        let mut way = self.command();
+        way.arg(self.destination());
+        way
     }
 
     /// It takes a moment until the tunnel carries anything.

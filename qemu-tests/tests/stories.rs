@@ -1,4 +1,4 @@
-//! The stories, one after the other: `cargo test -p qemu-tests --features vm [-- PART-OF-A-NAME]`.
+//! The stories, one after the other: `cargo test -p qemu-tests --features vm -- [--until UNIX-TIME] [PART-OF-A-NAME]`.
 
 #[path = "stories/addons.rs"]
 mod addons;
@@ -8,6 +8,8 @@ mod another_worker;
 mod cluster;
 #[path = "stories/control_planes.rs"]
 mod control_planes;
+#[path = "stories/edited_agent.rs"]
+mod edited_agent;
 #[path = "stories/everyday.rs"]
 mod everyday;
 #[path = "stories/installed.rs"]
@@ -19,83 +21,155 @@ mod uploaded_disk;
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
+use qemu_tests::figures;
+use qemu_tests::plan::{Candidate, Cause, Times, changed_files, next, note_passed, touches};
 use qemu_tests::scene::Scene;
 use qemu_tests::site::{Purpose, TestSite, build_site};
 
+/// Of a machine that has built nothing yet; after that it is seconds.
+const COLD_IMAGE: Duration = Duration::from_mins(41);
+const WARM_IMAGE: Duration = Duration::from_mins(1);
+const IMAGE: &str = "image";
+
 struct Story {
+    /// Of the file.
+    id: &'static str,
     name: &'static str,
     site: Purpose,
-    /// Only when a part of its name is given: it takes too long for every run, or has not passed yet.
-    asked: bool,
+    /// Told with every change, if there is time.
+    plain: bool,
+    /// On two processors, before it was measured here.
+    minutes: u64,
+    /// What it is about: a change below these paths touches it.
+    about: &'static [&'static str],
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-impl Story {
-    fn is_wanted(&self, part: &str) -> bool {
-        self.name.contains(part) && !(part.is_empty() && self.asked)
-    }
-}
-
-const STORIES: [Story; 8] = [
+const STORIES: [Story; 9] = [
     Story {
+        id: "everyday",
         name: "BIOS box installs a UEFI server, leaves a server with data alone, and knows both after a reboot",
         site: Purpose::Plain,
-        asked: false,
+        plain: true,
+        minutes: 16,
+        about: &[
+            "agent/netboot",
+            "agent/tftp-server",
+            "agent/ramdisk",
+            "agent/ironic",
+            "agent/src/dhcp",
+            "agent/src/hosts",
+            "agent/src/bring_up",
+            "agent/src/network",
+        ],
         tell: everyday::tell,
     },
     Story {
+        id: "power_cut",
         name: "Secure Boot box loses power while it installs a BIOS server, and installs it once",
         site: Purpose::Plain,
-        asked: false,
+        plain: true,
+        minutes: 12,
+        about: &[
+            "rootfs/box",
+            "rootfs/ramdisk",
+            "overlays/box",
+            "imagebuilder/src/disk",
+            "imagebuilder/src/initramfs",
+        ],
         tell: power_cut::tell,
     },
     Story {
+        id: "edited_agent",
+        name: "An agent that was edited answers from a box that went on from its snapshot",
+        site: Purpose::Plain,
+        plain: false,
+        minutes: 6,
+        about: &[
+            "imagebuilder/src/vm",
+            "imagebuilder/src/agent",
+            "qemu-tests",
+        ],
+        tell: edited_agent::tell,
+    },
+    Story {
+        id: "installed",
         name: "A plain Debian 13 machine becomes a box, stays one after a power cut, and is itself again",
         site: Purpose::Plain,
-        asked: true,
+        plain: false,
+        minutes: 22,
+        about: &["imagebuilder/src/install"],
         tell: installed::tell,
     },
     Story {
+        id: "cluster",
         name: "Two blank servers become a cluster, whose worker leaves and comes back through a power cut of the box",
         site: Purpose::Cluster,
-        asked: true,
+        plain: false,
+        minutes: 46,
+        about: &[
+            "agent/src/clusters",
+            "agent/src/machines",
+            "agent/bootstrap",
+            "rootfs/debs",
+        ],
         tell: cluster::tell,
     },
     Story {
+        id: "another_worker",
         name: "A third blank server becomes the second worker of a running cluster",
         site: Purpose::Cluster,
-        asked: true,
+        plain: false,
+        minutes: 27,
+        about: &["agent/src/machines", "rootfs/node", "overlays/node"],
         tell: another_worker::tell,
     },
     Story {
+        id: "control_planes",
         name: "Three control planes, one of which loses its power",
         site: Purpose::ThreeControlPlanes,
-        asked: true,
+        plain: false,
+        minutes: 40,
+        about: &["agent/src/clusters"],
         tell: control_planes::tell,
     },
     Story {
+        id: "addons",
         name: "A cluster gets its addons from the stick and what people push",
         site: Purpose::Addons,
-        asked: true,
+        plain: false,
+        minutes: 39,
+        about: &["agent/src/addons", "agent/src/software", "rootfs/addons"],
         tell: addons::tell,
     },
     Story {
+        id: "uploaded_disk",
         name: "A server is installed from a disk that somebody pushed, by its name",
         site: Purpose::Plain,
-        asked: true,
+        plain: false,
+        minutes: 7,
+        about: &[
+            "agent/src/store",
+            "agent/artifacts",
+            "imagebuilder/src/push",
+        ],
         tell: uploaded_disk::tell,
     },
 ];
 
+/// What was asked for.
+#[derive(Default)]
+struct Arguments {
+    /// Of a name.
+    part: String,
+    until: Option<SystemTime>,
+}
+
 fn main() -> ExitCode {
-    let wanted = std::env::args()
-        .skip(1)
-        .find(|argument| !argument.starts_with('-'))
-        .unwrap_or_default();
-    match run(&wanted) {
+    match parse_arguments(std::env::args().skip(1)).and_then(|arguments| run(&arguments)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -105,21 +179,111 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(wanted: &str) -> Result<bool> {
-    let mut passed = true;
-    for story in STORIES.iter().filter(|story| story.is_wanted(wanted)) {
-        say(&format!("\n{}", story.name));
-        let site = build_site(story.site)?;
-        let began = Instant::now();
-        match tell(story, &site) {
-            Ok(()) => say(&format!("passed in {} s", began.elapsed().as_secs())),
-            Err(error) => {
-                passed = false;
-                say(&format!(
-                    "FAILED after {} s: {error:#}",
-                    began.elapsed().as_secs()
-                ));
+fn parse_arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
+    let mut arguments = Arguments::default();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--until" => {
+                let seconds = words.next().and_then(|seconds| seconds.parse().ok());
+                let seconds = seconds.context("--until: seconds since 1970")?;
+                arguments.until = Some(UNIX_EPOCH + Duration::from_secs(seconds));
             }
+            // Of cargo's own.
+            "--quiet" | "--nocapture" => {}
+            option if option.starts_with('-') => bail!("{option}: not known here"),
+            part => part.clone_into(&mut arguments.part),
+        }
+    }
+    Ok(arguments)
+}
+
+fn run(arguments: &Arguments) -> Result<bool> {
+    let times = Times::open()?;
+    let changed = changed_files();
+    let mut waiting: Vec<&Story> = STORIES
+        .iter()
+        .filter(|story| story.name.contains(&arguments.part))
+        .collect();
+    let (mut passed, mut told) = (true, 0_u32);
+    let began = Instant::now();
+    loop {
+        let candidates: Vec<Candidate> = waiting
+            .iter()
+            .map(|story| candidate(story, &times, &changed))
+            .collect();
+        let left = arguments.until.map_or(Duration::MAX, |until| {
+            until.duration_since(SystemTime::now()).unwrap_or_default()
+        });
+        let image = times.of(IMAGE).map_or(COLD_IMAGE, |_| WARM_IMAGE);
+        let Some(at) = next(&candidates, left.saturating_sub(image)) else {
+            return finish(arguments, &waiting, &candidates, left, passed, told, began);
+        };
+        passed &= tell_one(waiting.remove(at), &times)?;
+        told += 1;
+    }
+}
+
+fn candidate(story: &Story, times: &Times, changed: &[String]) -> Candidate {
+    let cause = if touches(changed, story.about) {
+        Cause::Touched
+    } else if story.plain {
+        Cause::Plain
+    } else {
+        Cause::Rest
+    };
+    let takes = times
+        .of(story.id)
+        .unwrap_or(Duration::from_mins(story.minutes));
+    Candidate { cause, takes }
+}
+
+fn tell_one(story: &Story, times: &Times) -> Result<bool> {
+    say(&format!("\n{}", story.name));
+    let built = Instant::now();
+    let site = build_site(story.site)?;
+    times.note(IMAGE, built.elapsed())?;
+    let began = Instant::now();
+    match tell(story, &site) {
+        Ok(()) => {
+            say(&format!("passed in {} s", began.elapsed().as_secs()));
+            times.note(story.id, began.elapsed())?;
+            Ok(true)
+        }
+        Err(error) => {
+            let seconds = began.elapsed().as_secs();
+            say(&format!("FAILED after {seconds} s: {error:#}"));
+            Ok(false)
+        }
+    }
+}
+
+/// Says what was left out, and notes what a later run needs not repeat.
+fn finish(
+    arguments: &Arguments,
+    left_out: &[&Story],
+    candidates: &[Candidate],
+    left: Duration,
+    passed: bool,
+    told: u32,
+    began: Instant,
+) -> Result<bool> {
+    for (story, candidate) in left_out.iter().zip(candidates) {
+        let touched = match candidate.cause {
+            Cause::Touched => "; the change touches it",
+            Cause::Plain | Cause::Rest => "",
+        };
+        say(&format!(
+            "left out: {} ({} min, {} are left{touched})",
+            story.name,
+            candidate.takes.as_secs().div_ceil(60),
+            left.as_secs() / 60,
+        ));
+    }
+    if arguments.part.is_empty() && passed {
+        figures::BASE_STORIES.record(f64::from(told))?;
+        figures::BASE_STORIES_TIME.record_time(began.elapsed())?;
+        if candidates.iter().all(|one| one.cause != Cause::Touched) {
+            note_passed()?;
         }
     }
     Ok(passed)

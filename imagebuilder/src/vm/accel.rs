@@ -10,9 +10,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use time::OffsetDateTime;
 
-use super::machine::Vm;
-use super::qemu::{Accel, BootFirst, DirectKernel, Firmware, NicModel, VmSpec};
+use super::machine::{Setting, Vm};
+use super::qemu::{Accel, Begin, BootFirst, DirectKernel, Firmware, NicModel, VmSpec};
 use crate::build::settings::find_cache;
 use crate::disk::{fat, gpt};
 
@@ -79,7 +80,15 @@ fn runs_under_kvm(image: &Path, dir: &Path) -> Result<bool> {
     };
     let (wire, _nobody) = UnixStream::pair().context("a socket for the probe")?;
     // QEMU that does not start with KVM is the answer "no"; that QEMU is there at all shows with the real machine.
-    let Ok(vm) = Vm::start(&spec, Accel::Kvm, &[], None, wire, dir) else {
+    let setting = Setting {
+        accel: Accel::Kvm,
+        environment: &[],
+        flash: None,
+        wire,
+        dir,
+        begin: Begin::PowerOn(OffsetDateTime::now_utc()),
+    };
+    let Ok(vm) = Vm::start(&spec, setting) else {
         return Ok(false);
     };
     Ok(vm.console().wait_for("Kernel panic", PROBE).is_ok())

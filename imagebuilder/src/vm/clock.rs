@@ -49,6 +49,11 @@ impl Clock {
         self.rate(accel).map_or(time, |rate| time.div_f64(rate))
     }
 
+    /// How far the machines' clocks go while ours goes on by `time`.
+    pub fn passed(self, accel: Accel, time: Duration) -> Duration {
+        self.rate(accel).map_or(time, |rate| time.mul_f64(rate))
+    }
+
     fn rate(self, accel: Accel) -> Option<f64> {
         match (self, accel) {
             (Self::Slowed { percent }, Accel::Tcg) => {
@@ -75,6 +80,7 @@ mod tests {
     fn waiting_takes_longer_where_clocks_are_slow() {
         let minute = Duration::from_mins(1);
         assert_eq!(SLOW.stretch(Accel::Tcg, minute), Duration::from_secs(150));
+        assert_eq!(SLOW.passed(Accel::Tcg, minute), Duration::from_secs(24));
         assert_eq!(SLOW.stretch(Accel::Kvm, minute), minute);
         assert_eq!(Clock::Real.stretch(Accel::Tcg, minute), minute);
     }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +15,55 @@ pub fn stick(image: &Path, file: &Path, gib: u32) -> Result<()> {
         .canonicalize()
         .with_context(|| format!("opening {}", image.display()))?;
     qemu_img(file, gib, &["-F", "raw", "-b", &image.to_string_lossy()])
+}
+
+/// A disk that is `base` until something is written to it; `base` is not.
+pub fn overlay(base: &Path, file: &Path) -> Result<()> {
+    let mut program = program()?;
+    program
+        .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
+        .args([base, file]);
+    run(program, file).map(drop)
+}
+
+/// A file below a disk, whose content the disk has where nothing else was written to it.
+#[derive(Debug, PartialEq)]
+pub struct Below {
+    pub path: PathBuf,
+    pub format: String,
+}
+
+/// Everything below a disk, the nearest first.
+pub fn chain(disk: &Path) -> Result<Vec<Below>> {
+    let mut program = program()?;
+    program
+        .args(["info", "--output=json", "--backing-chain"])
+        .arg(disk);
+    parse_chain(&run(program, disk)?)
+}
+
+fn parse_chain(text: &[u8]) -> Result<Vec<Below>> {
+    let all: Vec<serde_json::Value> =
+        serde_json::from_slice(text).context("qemu-img info is not a list")?;
+    let below = all.iter().skip(1).map(|disk| {
+        let text = |key: &str| disk[key].as_str().with_context(|| format!("no {key}"));
+        Ok(Below {
+            path: text("filename")?.into(),
+            format: text("format")?.to_owned(),
+        })
+    });
+    below.collect()
+}
+
+/// Says that what is below a disk is called `name` from now on, in the folder of the disk.
+pub fn build_on(disk: &Path, name: &str, format: &str) -> Result<()> {
+    let mut program = program()?;
+    program
+        .args([
+            "rebase", "-q", "-u", "-f", "qcow2", "-F", format, "-b", name,
+        ])
+        .arg(disk);
+    run(program, disk).map(drop)
 }
 
 /// An empty disk.
@@ -46,7 +95,7 @@ pub fn to_raw(disk: &Path, raw: &Path) -> Result<()> {
     program
         .args(["convert", "-q", "-f", "qcow2", "-O", "raw"])
         .args([disk, raw]);
-    run(program, raw)
+    run(program, raw).map(drop)
 }
 
 fn qemu_img(file: &Path, gib: u32, options: &[&str]) -> Result<()> {
@@ -56,21 +105,21 @@ fn qemu_img(file: &Path, gib: u32, options: &[&str]) -> Result<()> {
         .args(options)
         .arg(file)
         .arg(format!("{gib}G"));
-    run(program, file)
+    run(program, file).map(drop)
 }
 
 fn program() -> Result<Command> {
     Ok(Command::new(find_program("qemu-img", "qemu-utils")?))
 }
 
-fn run(mut program: Command, makes: &Path) -> Result<()> {
+fn run(mut program: Command, makes: &Path) -> Result<Vec<u8>> {
     let output = program.output().context("starting qemu-img")?;
     if !output.status.success() {
         bail!(
-            "making the disk {}: {}",
+            "qemu-img, on the disk {}: {}",
             makes.display(),
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
-    Ok(())
+    Ok(output.stdout)
 }

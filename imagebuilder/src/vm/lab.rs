@@ -1,25 +1,32 @@
 //! One site in virtual machines: the wire, the box from its stick, servers, and the directory with their disks.
 
+mod resume;
+
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use firstlight_api::site::{ClusterChoice, SiteConfig, parse_site};
 use firstlight_api::status::SiteStatus;
+use time::OffsetDateTime;
 
 use super::accel::{choose_accel, file_of_image};
 use super::clock::Clock;
 use super::disks;
 use super::http;
-use super::machine::{Vm, flash_for};
+use super::machine::{Setting, Vm, flash_for};
 use super::qemu::{
-    Accel, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, NicModel, VmSpec,
+    Accel, Begin, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, NicModel, VmSpec,
 };
+use super::snapshot::Snapshot;
 use super::wire::{Mac, Site, Wire, WireSpec};
 use crate::build::settings::find_cache;
+
+pub use resume::Resumed;
 
 /// For a server that becomes a node: kubeadm refuses a control plane with less than 1700 MB.
 pub const NODE_MEMORY_MIB: u32 = 2560;
@@ -109,6 +116,10 @@ pub struct Lab {
     wire: Wire,
     site: SiteConfig,
     began: Instant,
+    /// What the machines' clocks say at an instant of ours.
+    clock: Mutex<(OffsetDateTime, Instant)>,
+    /// What the disks here are overlays of.
+    below: Mutex<Option<Snapshot>>,
 }
 
 impl Lab {
@@ -117,13 +128,16 @@ impl Lab {
         let accel = choose_accel(&spec.image, &dir.path)?;
         let site = load_site(&spec.image)?;
         let wire = Wire::lay(&plan_wire(&site, spec.capture.clone())).context("laying the wire")?;
+        let began = Instant::now();
         Ok(Self {
             spec,
             dir,
             accel,
             wire,
             site,
-            began: Instant::now(),
+            began,
+            clock: Mutex::new((OffsetDateTime::now_utc(), began)),
+            below: Mutex::new(None),
         })
     }
 
@@ -157,11 +171,20 @@ impl Lab {
 
     /// Switches the box on; a second time it finds its stick as it left it.
     pub fn start_box(&self, spec: BoxSpec) -> Result<Vm> {
-        let stick = self.dir.path.join("stick.qcow2");
+        let vm = self.plan_box(spec);
+        let stick = self.stick();
         if !stick.exists() {
             disks::stick(&self.spec.image, &stick, spec.stick_gib)?;
         }
-        self.start(&VmSpec {
+        self.start(&vm)
+    }
+
+    fn stick(&self) -> PathBuf {
+        self.dir.path.join("stick.qcow2")
+    }
+
+    pub fn plan_box(&self, spec: BoxSpec) -> VmSpec {
+        VmSpec {
             name: "box".to_owned(),
             firmware: spec.firmware,
             cpus: 2,
@@ -169,39 +192,45 @@ impl Lab {
             mac: BOX_MAC,
             nic: NicModel::Virtio,
             disk: Some(Disk {
-                file: stick,
+                file: self.stick(),
                 format: DiskFormat::Qcow2,
                 bus: DiskBus::Usb,
             }),
             boot: BootFirst::Disk,
             direct: None,
-        })
+        }
     }
 
     /// Switches a server on: network first, then disk.
     pub fn start_server(&self, spec: &ServerSpec) -> Result<Vm> {
-        self.start(&self.plan_server(spec, None)?)
+        self.start_server_as(spec, None)
     }
 
     /// Switches a server on with a kernel that QEMU loads, for measuring what comes after the firmware.
     pub fn start_server_with(&self, spec: &ServerSpec, direct: DirectKernel) -> Result<Vm> {
-        self.start(&self.plan_server(spec, Some(direct))?)
+        self.start_server_as(spec, Some(direct))
     }
 
-    fn plan_server(&self, spec: &ServerSpec, direct: Option<DirectKernel>) -> Result<VmSpec> {
-        let name = spec.name();
+    fn start_server_as(&self, spec: &ServerSpec, direct: Option<DirectKernel>) -> Result<Vm> {
+        if let ServerDisk::Blank { gib } = spec.disk {
+            let file = self.blank_disk(spec);
+            if !file.exists() {
+                disks::blank(&file, gib)?;
+            }
+        }
+        self.start(&VmSpec {
+            direct,
+            ..self.plan_server(spec)
+        })
+    }
+
+    pub fn plan_server(&self, spec: &ServerSpec) -> VmSpec {
         let (file, format) = match &spec.disk {
             ServerDisk::Data(file) => (file.clone(), DiskFormat::Raw),
-            ServerDisk::Blank { gib } => {
-                let file = self.blank_disk(spec);
-                if !file.exists() {
-                    disks::blank(&file, *gib)?;
-                }
-                (file, DiskFormat::Qcow2)
-            }
+            ServerDisk::Blank { .. } => (self.blank_disk(spec), DiskFormat::Qcow2),
         };
-        Ok(VmSpec {
-            name,
+        VmSpec {
+            name: spec.name(),
             firmware: spec.firmware,
             cpus: 2,
             memory_mib: spec.memory_mib,
@@ -213,8 +242,8 @@ impl Lab {
                 bus: spec.bus,
             }),
             boot: BootFirst::Network,
-            direct,
-        })
+            direct: None,
+        }
     }
 
     fn blank_disk(&self, spec: &ServerSpec) -> PathBuf {
@@ -228,20 +257,31 @@ impl Lab {
 
     /// Any machine, on the lab's wire.
     pub fn start(&self, spec: &VmSpec) -> Result<Vm> {
+        self.start_as(spec, Begin::PowerOn(self.now()))
+    }
+
+    fn start_as(&self, spec: &VmSpec, begin: Begin) -> Result<Vm> {
         let flash = flash_for(spec, &self.dir.path)?;
         let wire = self.wire.attach().context("a port of the wire")?;
         let clock = self
             .spec
             .clock
             .environment(self.accel, self.began.elapsed())?;
-        Vm::start(
-            spec,
-            self.accel,
-            &clock,
-            flash.as_ref(),
+        let setting = Setting {
+            accel: self.accel,
+            environment: &clock,
+            flash: flash.as_ref(),
             wire,
-            &self.dir.path,
-        )
+            dir: &self.dir.path,
+            begin,
+        };
+        Vm::start(spec, setting)
+    }
+
+    /// What the machines' clocks say.
+    fn now(&self) -> OffsetDateTime {
+        let (then, at) = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        then + self.spec.clock.passed(self.accel, at.elapsed())
     }
 
     /// 127.0.0.1:`port` (0: any free one) carried to the box's page.

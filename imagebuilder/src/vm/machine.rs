@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -15,12 +15,30 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::console::Console;
-use super::qemu::{Accel, Flash, Sockets, VmSpec, command_line, environment};
+use super::qemu::{Accel, Begin, Flash, Sockets, VmSpec, command_line, environment};
 use super::qmp::Monitor;
 use super::tools;
 
+/// How often QEMU is asked how far it is.
+const LOOK: Duration = Duration::from_millis(100);
+/// More than any pipe carries: a machine that is stopped has nothing else to do.
+const UNLIMITED: u64 = 64 << 30;
+
+/// What a machine runs in.
+pub struct Setting<'a> {
+    pub accel: Accel,
+    /// Of its process, for its clock.
+    pub environment: &'a [(&'a str, String)],
+    pub flash: Option<&'a Flash>,
+    /// Its end of the cable.
+    pub wire: UnixStream,
+    /// Gets `NAME.console` and `NAME.qemu.log`.
+    pub dir: &'a Path,
+    pub begin: Begin,
+}
+
 pub struct Vm {
-    name: String,
+    spec: VmSpec,
     process: Child,
     monitor: Monitor,
     console: Console,
@@ -28,15 +46,16 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Switches a machine on. `wire` is its end of the cable; `dir` gets `NAME.console` and `NAME.qemu.log`.
-    pub fn start(
-        spec: &VmSpec,
-        accel: Accel,
-        clock: &[(&str, String)],
-        flash: Option<&Flash>,
-        wire: UnixStream,
-        dir: &Path,
-    ) -> Result<Self> {
+    /// Switches a machine on.
+    pub fn start(spec: &VmSpec, setting: Setting<'_>) -> Result<Self> {
+        let Setting {
+            accel,
+            environment: clock,
+            flash,
+            wire,
+            dir,
+            begin,
+        } = setting;
         let qemu = tools::find_program("qemu-system-x86_64", "qemu-system-x86")?;
         let (console, guest_console) = UnixStream::pair().context("a socket for the console")?;
         let (monitor, guest_monitor) = UnixStream::pair().context("a socket for the monitor")?;
@@ -48,7 +67,7 @@ impl Vm {
         let log = dir.join(format!("{}.qemu.log", spec.name));
         let mut command = Command::new(qemu);
         command
-            .args(command_line(spec, accel, flash, sockets))
+            .args(command_line(spec, accel, flash, sockets, begin))
             .envs(environment(accel))
             .envs(clock.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
@@ -73,7 +92,7 @@ impl Vm {
             .and_then(|console| Ok((console, Monitor::open(monitor)?)));
         match running {
             Ok((console, monitor)) => Ok(Self {
-                name: spec.name.clone(),
+                spec: spec.clone(),
                 process,
                 monitor,
                 console,
@@ -89,7 +108,11 @@ impl Vm {
     }
 
     pub fn name(&self) -> &str {
-        &self.name
+        &self.spec.name
+    }
+
+    pub fn spec(&self) -> &VmSpec {
+        &self.spec
     }
 
     pub fn console(&self) -> &Console {
@@ -107,7 +130,7 @@ impl Vm {
             None => Ok(()),
             Some(status) => bail!(
                 "{} has ended ({status}); last on its console:\n{}",
-                self.name,
+                self.name(),
                 self.console.tail(15)
             ),
         }
@@ -117,11 +140,11 @@ impl Vm {
     pub fn cut_power(mut self) -> Result<()> {
         self.process
             .kill()
-            .with_context(|| format!("killing {}", self.name))?;
+            .with_context(|| format!("killing {}", self.spec.name))?;
         self.process
             .wait()
             .map(drop)
-            .with_context(|| format!("waiting for {}", self.name))
+            .with_context(|| format!("waiting for {}", self.spec.name))
     }
 
     /// Ends QEMU in order: its disk files are complete afterwards. For the guest it is still a power cut.
@@ -130,12 +153,52 @@ impl Vm {
         self.process
             .wait()
             .map(drop)
-            .with_context(|| format!("waiting for {}", self.name))
+            .with_context(|| format!("waiting for {}", self.spec.name))
     }
 
     /// The reset button.
     pub fn reset(&mut self) -> Result<()> {
         self.monitor.execute("system_reset", &json!({})).map(drop)
+    }
+
+    /// Stops its processors, and with them its time.
+    pub fn pause(&mut self) -> Result<()> {
+        self.monitor.execute("stop", &json!({})).map(drop)
+    }
+
+    /// Starts its processors.
+    pub fn go_on(&mut self) -> Result<()> {
+        self.monitor.execute("cont", &json!({})).map(drop)
+    }
+
+    /// Writes the state of a machine that is paused: memory, processors, devices; not its disks.
+    pub fn save_state(&mut self, file: &Path) -> Result<()> {
+        let limits = json!({"max-bandwidth": UNLIMITED});
+        self.monitor.execute("migrate-set-parameters", &limits)?;
+        let uri = format!("exec:zstd -q -1 -T2 >{}", quoted(file)?);
+        self.monitor.execute("migrate", &json!({"uri": uri}))?;
+        self.moved()
+            .with_context(|| format!("saving {}", self.spec.name))
+    }
+
+    /// Takes over the state of such a machine; it was started to [wait](Begin::Wait) for it, and is paused afterwards.
+    pub fn load_state(&mut self, file: &Path) -> Result<()> {
+        let uri = format!("exec:zstd -q -d -c {}", quoted(file)?);
+        self.monitor
+            .execute("migrate-incoming", &json!({"uri": uri}))?;
+        self.moved()
+            .with_context(|| format!("loading {}", self.spec.name))
+    }
+
+    fn moved(&mut self) -> Result<()> {
+        loop {
+            let state = self.monitor.execute("query-migrate", &json!({}))?;
+            match state["status"].as_str() {
+                Some("completed") => return Ok(()),
+                Some("failed" | "cancelled") => bail!("QEMU: {state}"),
+                _ => std::thread::sleep(LOOK),
+            }
+        }
     }
 
     /// The screen as a picture (PNG from QEMU 7.1).
@@ -151,6 +214,12 @@ impl Drop for Vm {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// A path as one word of a shell.
+fn quoted(file: &Path) -> Result<String> {
+    let text = file.to_str().context("the path is not text")?;
+    Ok(format!("'{}'", text.replace('\'', r"'\''")))
 }
 
 /// Lets the child have `descriptors`, and ends it when the thread that starts it ends.
@@ -177,10 +246,11 @@ fn inherit(command: &mut Command, descriptors: Vec<RawFd>) {
 
 /// A copy of the variable store that a new UEFI machine starts with, unless the machine has one already.
 pub fn flash_for(spec: &VmSpec, dir: &Path) -> Result<Option<Flash>> {
-    let Some(files) = tools::find_firmware(spec.firmware)? else {
+    let files = tools::find_firmware(spec.firmware)?;
+    let (Some(files), Some(name)) = (files, spec.variables_file()) else {
         return Ok(None);
     };
-    let variables: PathBuf = dir.join(format!("{}.{}.vars", spec.name, spec.firmware));
+    let variables: PathBuf = dir.join(name);
     if !variables.exists() {
         // Read and write, not copy: the original may be read-only.
         let fresh = fs::read(files.variables)

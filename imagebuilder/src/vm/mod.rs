@@ -14,6 +14,8 @@ pub mod lab;
 mod machine;
 mod qemu;
 mod qmp;
+mod snapshot;
+mod stick;
 mod tools;
 pub mod wire;
 
@@ -25,5 +27,6 @@ pub use follow::{Line, changes};
 pub use http::get;
 pub use machine::{Vm, flash_for};
 pub use qemu::{
-    Accel, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, NicModel, VmSpec,
+    Accel, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, MACHINES, NicModel, VmSpec,
 };
+pub use stick::Stick;

@@ -7,10 +7,13 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
 use super::wire::{Mac, format_mac};
 
 /// How a machine starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[value(rename_all = "lowercase")]
 pub enum Firmware {
     #[default]
@@ -63,7 +66,7 @@ impl Accel {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskBus {
     /// A stick: USB mass storage on xHCI, removable.
     Usb,
@@ -72,27 +75,27 @@ pub enum DiskBus {
     Nvme,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskFormat {
     Qcow2,
     Raw,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
     pub file: PathBuf,
     pub format: DiskFormat,
     pub bus: DiskBus,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NicModel {
     Virtio,
     E1000e,
 }
 
 /// What the firmware tries first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BootFirst {
     Disk,
     /// The network, by the firmware's own means: the card's iPXE ROM under BIOS, OVMF's PXE under UEFI.
@@ -100,14 +103,14 @@ pub enum BootFirst {
 }
 
 /// Kernel and initramfs that QEMU loads itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectKernel {
     pub kernel: PathBuf,
     pub initrd: Option<PathBuf>,
     pub command_line: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmSpec {
     pub name: String,
     pub firmware: Firmware,
@@ -118,6 +121,13 @@ pub struct VmSpec {
     pub disk: Option<Disk>,
     pub boot: BootFirst,
     pub direct: Option<DirectKernel>,
+}
+
+impl VmSpec {
+    /// Name of the file with its UEFI variables.
+    pub fn variables_file(&self) -> Option<String> {
+        (self.firmware != Firmware::Bios).then(|| format!("{}.{}.vars", self.name, self.firmware))
+    }
 }
 
 /// UEFI code (read only) and this machine's own variables.
@@ -135,6 +145,15 @@ pub struct Sockets {
     pub wire: RawFd,
 }
 
+/// What a machine does first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// Its firmware starts; the clock on its board says this.
+    PowerOn(OffsetDateTime),
+    /// It waits for the state of a machine like it that was stopped.
+    Wait,
+}
+
 /// An emulator looks for the translation of the next code in a table of 64 MiB and more, at random: on small pages a quarter
 /// of all its time went into that, on huge ones a sixth.
 pub const fn environment(accel: Accel) -> Option<(&'static str, &'static str)> {
@@ -150,6 +169,7 @@ pub fn command_line(
     accel: Accel,
     flash: Option<&Flash>,
     sockets: Sockets,
+    begin: Begin,
 ) -> Vec<String> {
     let mut line = Line::default();
     line.flag("-nodefaults");
@@ -179,7 +199,14 @@ pub fn command_line(
     line.option("-smp", spec.cpus.to_string());
     line.option("-m", spec.memory_mib.to_string());
     line.option("-uuid", machine_uuid(spec.mac));
-    line.option("-rtc", "base=utc");
+    // The board's clock stops with the machine: whoever goes on from a snapshot agrees with the others on the time.
+    match begin {
+        Begin::PowerOn(time) => line.option("-rtc", format!("base={},clock=vm", date(time))),
+        Begin::Wait => {
+            line.option("-rtc", "clock=vm");
+            line.option("-incoming", "defer");
+        }
+    }
     line.option("-display", "none");
     line.option("-vga", "std");
     line.option(
@@ -211,12 +238,18 @@ pub fn command_line(
     line.0
 }
 
+/// As QEMU reads it, in UTC.
+fn date(time: OffsetDateTime) -> String {
+    let (date, hour, minute, second) = (time.date(), time.hour(), time.minute(), time.second());
+    format!("{date}T{hour:02}:{minute:02}:{second:02}")
+}
+
+/// How the UUIDs of all machines here begin: who sees one knows that nobody's data are on it.
+pub const MACHINES: &str = "5f1a57e0-0000-4000-8000-";
+
 /// The same machine has the same UUID at every start.
 fn machine_uuid(mac: Mac) -> String {
-    format!(
-        "5f1a57e0-0000-4000-8000-{}",
-        format_mac(mac).replace(':', "")
-    )
+    format!("{MACHINES}{}", format_mac(mac).replace(':', ""))
 }
 
 /// A path inside a QEMU option: a comma would end the value.
@@ -339,7 +372,8 @@ mod tests {
     }
 
     fn line(spec: &VmSpec, accel: Accel, flash: Option<&Flash>) -> String {
-        command_line(spec, accel, flash, SOCKETS).join(" ")
+        let begin = Begin::PowerOn(OffsetDateTime::UNIX_EPOCH);
+        command_line(spec, accel, flash, SOCKETS, begin).join(" ")
     }
 
     #[test]
@@ -384,6 +418,18 @@ mod tests {
             line.contains("driver=cfi.pflash01,property=secure,value=on"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn the_boards_clock_says_what_the_other_machines_say_and_stops_with_its_machine() {
+        let line = line(&server(Firmware::Bios), Accel::Tcg, None);
+        assert!(
+            line.contains("-rtc base=1970-01-01T00:00:00,clock=vm "),
+            "{line}"
+        );
+        let server = server(Firmware::Bios);
+        let waits = command_line(&server, Accel::Tcg, None, SOCKETS, Begin::Wait).join(" ");
+        assert!(waits.contains("-rtc clock=vm -incoming defer "), "{waits}");
     }
 
     #[test]

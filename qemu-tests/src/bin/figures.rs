@@ -23,7 +23,8 @@ fn run() -> Result<()> {
         [] | [_] => {
             let part = arguments.first().map_or("", String::as_str);
             let rows = ALL
-                .into_iter()
+                .iter()
+                .copied()
                 .filter(|figure| figure.id.starts_with(part))
                 .map(|figure| Ok((figure, figure.load()?)))
                 .collect::<Result<Vec<_>>>()?;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use firstlight_api::status::HostState;
 use imagebuilder::disk::gpt;
 use imagebuilder::vm::Firmware;
-use imagebuilder::vm::lab::{BoxSpec, ServerSpec};
+use imagebuilder::vm::lab::ServerSpec;
 use imagebuilder::vm::wire::format_mac;
 use qemu_tests::scene::{Scene, host_in};
 use qemu_tests::store;
@@ -26,10 +26,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     let mac = format_mac(server.mac());
     let disk = make_disk(scene)?;
 
-    scene.switch_box_on(BoxSpec::default())?;
-    scene.wait_status("the box is ready", Duration::from_mins(4), |status| {
-        status.ready.then_some(())
-    })?;
+    scene.ready_box()?;
     store::push(scene, &disk, &["--name", NAME, "--version", VERSION])?;
     scene.tell("the disk is in the store");
     let ssh = scene.box_ssh();

@@ -1,0 +1,93 @@
+//! Every figure, in the order of the table.
+
+use super::{Figure, Limit, Unit};
+
+macro_rules! value {
+    (none) => {
+        None
+    };
+    (most $limit:literal) => {
+        Some(Limit::Most($limit))
+    };
+    (least $limit:literal) => {
+        Some(Limit::Least($limit))
+    };
+    ($value:literal) => {
+        Some($value)
+    };
+}
+
+/// `NAME: id, title, unit, baseline, limit;`
+macro_rules! figures {
+    ($($(#[$doc:meta])* $name:ident: $id:literal, $title:literal, $unit:ident, $baseline:tt, $limit:tt $($bound:literal)?;)*) => {
+        $(
+            $(#[$doc])*
+            pub const $name: Figure = Figure {
+                id: $id,
+                title: $title,
+                unit: Unit::$unit,
+                baseline: value!($baseline),
+                limit: value!($limit $($bound)?),
+            };
+        )*
+        pub const ALL: &[Figure] = &[$($name),*];
+    };
+}
+
+figures! {
+    BUILD_COLD: "build-cold", "build, cold", Seconds, none, most 2400.0;
+    BUILD_UNCHANGED: "build-unchanged", "build, nothing changed", Seconds, none, most 20.0;
+    BUILD_AGENT: "build-agent", "build, agent changed", Seconds, none, most 90.0;
+    IMAGE_SIZE: "image-size", "image size", Megabytes, 5600.0, most 1500.0;
+    BOX_PAGE: "box-page", "box: power-on to page", Seconds, 62.0, most 70.0;
+    BOX_DHCP: "box-dhcp", "box: power-on to first DHCP answer", Seconds, none, most 90.0;
+    BOX_NODE: "box-node", "box: power-on to node Ready", Seconds, 141.0, most 200.0;
+    BOX_IRONIC: "box-ironic", "box: power-on to Ironic ready", Seconds, none, most 300.0;
+    BOX_MEMORY: "box-memory", "box: memory in use when ready", Megabytes, 1600.0, most 2000.0;
+    NETBOOT_SIZE: "netboot-size", "kernel + ramdisk", Megabytes, 83.0, most 40.0;
+    RAMDISK_LOOKUP: "ramdisk-lookup", "ramdisk: direct boot to its first report", Seconds, 44.0, most 15.0;
+    SMALLEST_MEMORY: "smallest-memory", "smallest memory that installs (MiB)", Megabytes, 1024.0, most 512.0;
+    SERVER_SSH: "server-ssh", "server: power-on to installed OS on SSH", Seconds, 547.0, most 250.0;
+    CLUSTER_READY: "cluster-ready", "two blank servers: power-on to both nodes Ready", Seconds, none, most 1200.0;
+    CLUSTER_STAGED: "cluster-staged", "  of it until both have their system on disk", Seconds, none, none;
+    CLUSTER_DATA: "cluster-data", "  of it until the first has its bootstrap data", Seconds, none, none;
+    CLUSTER_CONTROL_PLANE: "cluster-control-plane", "  of it until the control plane is Ready", Seconds, none, none;
+    /// No longer than what the first worker took, together with its control plane.
+    CLUSTER_SECOND_WORKER: "cluster-second-worker", "third blank server: power-on to node Ready", Seconds, none, most 1200.0;
+    CLUSTER_RACK_ONE: "cluster-rack-one", "one simulated server: first DHCP to bootstrap data", Seconds, none, none;
+    CLUSTER_RACK_TEN: "cluster-rack-ten", "ten of them at once: to the tenth's", Seconds, none, none;
+    /// On a cable of 1 Gb/s.
+    CLUSTER_RACK_RATIO: "cluster-rack-ratio", "  ten in the time of one", Times, none, most 1.5;
+    CLUSTER_RACK_BYTES: "cluster-rack-bytes", "  sent to each server", Megabytes, none, none;
+    CLUSTER_RACK_BOX_BYTES: "cluster-rack-box-bytes", "  of it by the box", Megabytes, none, none;
+    CLUSTER_BOX_MEMORY: "cluster-box-memory", "box: memory in use with a cluster", Megabytes, none, most 3000.0;
+    CLUSTER_AGENT_MEMORY: "cluster-agent-memory", "agent: memory in use with a cluster", Megabytes, none, most 64.0;
+    PAYLOAD_UPLOAD: "payload-upload", "2 GiB to the store, verified and on the disk", Seconds, none, none;
+    PAYLOAD_NGINX: "payload-nginx", "2 GiB to nginx with WebDAV", Seconds, none, none;
+    /// 0.7 times its speed.
+    PAYLOAD_UPLOAD_RATIO: "payload-upload-ratio", "  the store's time in nginx's", Times, none, most 1.43;
+    PAYLOAD_MEMORY: "payload-memory", "agent: most memory during the upload", Megabytes, none, most 64.0;
+    PAYLOAD_APT_INDEX: "payload-apt-index", "apt repository of 500 packages: index", Seconds, none, most 5.0;
+    PAYLOAD_SOFTWARE_3: "payload-software-3", "Software on 3 servers that share this machine", Seconds, none, none;
+    PAYLOAD_SOFTWARE_50: "payload-software-50", "Software on 50 of them", Seconds, none, none;
+    PAYLOAD_SOFTWARE_RATIO: "payload-software-ratio", "  50 in the time of 3", Times, none, most 3.0;
+    PAYLOAD_SOFTWARE_3_OWN: "payload-software-3-own", "Software on 3 servers with 20 s of their own", Seconds, none, none;
+    PAYLOAD_SOFTWARE_50_OWN: "payload-software-50-own", "Software on 50 of them", Seconds, none, none;
+    PAYLOAD_SOFTWARE_RATIO_OWN: "payload-software-ratio-own", "  50 in the time of 3", Times, none, most 3.0;
+    PAYLOAD_ADDONS: "payload-addons", "stick: grows by its addons", Megabytes, none, most 150.0;
+    BASE_STORIES: "base-stories", "stories that scripts/test had time for", Count, 2.0, least 8.0;
+    BASE_STORIES_TIME: "base-stories-time", "  in", Seconds, 1680.0, most 3600.0;
+    /// Where the image was built in the same run.
+    BASE_COLD: "base-cold", "scripts/test from nothing", Seconds, 5280.0, most 4200.0;
+    BASE_QUICK: "base-quick", "scripts/test --quick, warm", Seconds, none, most 300.0;
+    /// Baseline: an image in 25 s and a boot of at least 75 s.
+    BASE_EDIT: "base-edit", "edit in the agent to an answer of a running box", Seconds, 100.0, most 20.0;
+    BASE_EDIT_COMPILED: "base-edit-compiled", "  of it until it is compiled", Seconds, none, none;
+    BASE_SNAPSHOT_SAVED: "base-snapshot-saved", "a box that is ready: stopped and kept", Seconds, none, none;
+    BASE_SNAPSHOT_ANSWER: "base-snapshot-answer", "the same box: its page answers again after", Seconds, 75.0, most 20.0;
+    BASE_CIRCLES: "base-circles", "import circles in agent/src", Count, 8.0, most 0.0;
+    BASE_LARGEST: "base-largest", "largest file (lines without its tests)", Count, 688.0, most 400.0;
+    BASE_LINES: "base-lines", "hand-written Rust without tests (lines)", Count, 54_679.0, most 54_679.0;
+    BASE_SCHEDULES: "base-schedules", "seeded schedules with kills and faults", Count, 11.0, least 500.0;
+    BASE_DECODERS: "base-decoders", "property blocks and fuzz targets (40 decoders)", Count, 23.0, least 40.0;
+}
