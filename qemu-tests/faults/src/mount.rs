@@ -1,0 +1,90 @@
+//! A disk where any program sees it: the edge to FUSE. The kernel keeps no names and no attributes, and bytes only as long as a
+//! file is open, so that each fault is met.
+//!
+//! Everybody may do everything there: permissions are kept, not checked.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::{Context, Result};
+use fuser::{BackgroundSession, Config, MountOption};
+
+use crate::{Disk, edge::Edge};
+
+pub type Shared = Arc<Mutex<Disk>>;
+
+pub fn lock(disk: &Shared) -> MutexGuard<'_, Disk> {
+    disk.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A disk at a directory, until it is dropped.
+#[derive(Debug)]
+pub struct Mount {
+    disk: Shared,
+    at: PathBuf,
+    session: Option<BackgroundSession>,
+}
+
+impl Mount {
+    /// Needs root and `/dev/fuse`, or `fusermount3` (package fuse3).
+    pub fn new(disk: Disk, at: &Path) -> Result<Self> {
+        let mut mount = Self {
+            disk: Arc::new(Mutex::new(disk)),
+            at: at.to_owned(),
+            session: None,
+        };
+        mount.attach()?;
+        Ok(mount)
+    }
+
+    fn attach(&mut self) -> Result<()> {
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName("faulty".to_owned()),
+            MountOption::NoAtime,
+        ];
+        let session =
+            fuser::spawn_mount(Edge(self.disk.clone()), &self.at, &config).with_context(|| {
+                format!(
+                    "mounting at {}; it needs root and /dev/fuse, or the package fuse3",
+                    self.at.display()
+                )
+            })?;
+        self.session = Some(session);
+        Ok(())
+    }
+
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// To set faults and to look; what is held must not touch the mount.
+    pub fn disk(&self) -> MutexGuard<'_, Disk> {
+        lock(&self.disk)
+    }
+
+    /// The machine starts again after its power went: see [`Disk::survive`]. No program may still be at work on the mount.
+    pub fn restart(&mut self, seed: u64) -> Result<()> {
+        self.disk().cut();
+        self.detach()
+            .context("unmounting; a program still uses it")?;
+        self.disk().survive(seed);
+        self.attach()
+    }
+
+    fn detach(&mut self) -> io::Result<()> {
+        match self.session.take() {
+            Some(session) => session.umount_and_join(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        drop(self.detach());
+    }
+}
