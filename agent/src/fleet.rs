@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use firstlight_api::report::{Directive, Progress, Report};
+use firstlight_api::{
+    report::{Directive, Progress, Report},
+    signed::PublicKey,
+};
 use firstlight_netboot::{BootTarget, ClientArch, MacAddr};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -27,16 +30,25 @@ pub enum Input {
     },
     /// The ramdisk's report; the answer goes back over HTTP.
     Report {
-        peer: IpAddr,
-        report: Report,
+        from: Speaker,
+        report: Box<Report>,
         answer: oneshot::Sender<Directive>,
     },
+    /// The answer says whether it was believed.
     Progress {
-        peer: IpAddr,
+        from: Speaker,
         progress: Progress,
+        answer: oneshot::Sender<bool>,
     },
     /// An installed system at the bootstrap endpoint.
     Bootstrap(Question),
+}
+
+/// Who signed a post, and where it came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speaker {
+    pub peer: IpAddr,
+    pub key: PublicKey,
 }
 
 /// A question with its way back.
@@ -108,6 +120,8 @@ impl View {
 /// The edges' end.
 #[derive(Clone, Debug)]
 pub struct Fleet {
+    /// Random, in hex: what was signed in another session means nothing.
+    session: Arc<str>,
     inputs: mpsc::Sender<Input>,
     view: watch::Receiver<Arc<View>>,
 }
@@ -129,6 +143,7 @@ pub fn channel() -> (Fleet, Controller) {
     let (view, reader) = watch::channel(Arc::new(View::default()));
     (
         Fleet {
+            session: format!("{:032x}", rand::random::<u128>()).into(),
             inputs: sender,
             view: reader,
         },
@@ -139,6 +154,10 @@ pub fn channel() -> (Fleet, Controller) {
 impl Fleet {
     pub fn boot_target(&self, mac: MacAddr) -> BootTarget {
         self.view.borrow().boot_target(mac)
+    }
+
+    pub fn session(&self) -> &str {
+        &self.session
     }
 
     /// Never waits.
@@ -162,11 +181,11 @@ impl Fleet {
         }
     }
 
-    pub async fn report(&self, peer: IpAddr, report: Report) -> Directive {
+    pub async fn report(&self, from: Speaker, report: Report) -> Directive {
         let (answer, answered) = oneshot::channel();
         self.tell(Input::Report {
-            peer,
-            report,
+            from,
+            report: Box::new(report),
             answer,
         });
         let busy = || Directive::Wait {
@@ -178,22 +197,35 @@ impl Fleet {
             Ok(Err(_)) | Err(_) => busy(),
         }
     }
+
+    /// True if it was believed.
+    pub async fn progress(&self, from: Speaker, progress: Progress) -> bool {
+        let (answer, answered) = oneshot::channel();
+        self.tell(Input::Progress {
+            from,
+            progress,
+            answer,
+        });
+        let answered = tokio::time::timeout(ANSWER_TIME, answered).await;
+        matches!(answered, Ok(Ok(true)))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use firstlight_api::report::LookupState;
+    use firstlight_api::report::{Fresh, Inventory, LookupState};
 
     fn report() -> Report {
         Report {
             boot_mac: "52:54:00:00:00:01".into(),
             boot_id: "1".into(),
             address: String::new(),
-            inventory: serde_json::Value::Null,
+            inventory: Inventory::default(),
             disks: vec![],
             lookup: LookupState::NotAsked,
+            fresh: Fresh::default(),
         }
     }
 
@@ -211,10 +243,13 @@ mod tests {
     #[tokio::test]
     async fn a_report_is_answered_by_the_controller_and_without_one_the_host_waits() {
         let (fleet, mut controller) = channel();
-        let peer = IpAddr::from([172, 22, 0, 100]);
+        let from = Speaker {
+            peer: IpAddr::from([172, 22, 0, 100]),
+            key: PublicKey::new([1; 32]),
+        };
         let asked = tokio::spawn({
             let fleet = fleet.clone();
-            async move { fleet.report(peer, report()).await }
+            async move { fleet.report(from, report()).await }
         });
         let Some(Input::Report { answer, .. }) = controller.inputs.recv().await else {
             panic!("a report")
@@ -223,7 +258,7 @@ mod tests {
         assert_eq!(asked.await.unwrap(), Directive::Lookup);
         drop(controller);
         assert!(matches!(
-            fleet.report(peer, report()).await,
+            fleet.report(from, report()).await,
             Directive::Wait { seconds: 5, .. }
         ));
     }

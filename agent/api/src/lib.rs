@@ -6,6 +6,7 @@
 pub mod addon;
 pub mod artifact;
 pub mod bmh;
+mod bounded;
 pub mod capi;
 pub mod capm3;
 pub mod names;
@@ -15,6 +16,7 @@ pub mod object;
 pub mod packages;
 pub mod report;
 pub mod repository;
+pub mod signed;
 pub mod site;
 pub mod software;
 pub mod status;

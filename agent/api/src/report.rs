@@ -1,15 +1,29 @@
 //! What the ramdisk tells the agent, and what it is told to do. Ironic's own protocol goes on beside this.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::bmh::HardwareDetails;
+use crate::bounded::{self, Excess};
 
 /// On a request for an image: the port at which the asking ramdisk passes it on. The box may answer with a redirect to
 /// another server that does.
 pub const RELAY_HEADER: &str = "firstlight-relay";
 
-/// `POST /api/v1/ramdisk/report`, sent at start and again (every few seconds) while the ramdisk waits for Ironic.
+pub const REPORT_PATH: &str = "/api/v1/ramdisk/report";
+pub const PROGRESS_PATH: &str = "/api/v1/ramdisk/progress";
+/// Bytes of a report. A server with 60 disks needs half of it.
+pub const LARGEST_REPORT: usize = 96 * 1024;
+pub const LARGEST_PROGRESS: usize = 4 * 1024;
+pub const MOST_DISKS: usize = 128;
+/// Kinds of signatures on one disk.
+const MOST_SIGNATURES: usize = 32;
+
+/// `POST /api/v1/ramdisk/report`, signed, sent at start and again (every few seconds) while the ramdisk waits for Ironic.
+/// The ramdisk sends its whole inventory; what [`Report::parse`] keeps of it has limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct Report<I = Inventory> {
     /// The NIC that it booted from, lower case with colons.
     pub boot_mac: String,
     /// Random, new at each boot of the ramdisk: tells a reboot from a repeated report.
@@ -17,10 +31,151 @@ pub struct Report {
     /// The address it has on the provisioning network.
     pub address: String,
     /// The same value that goes to Ironic's `continue_inspection` (`inventory`), in ironic-python-agent's field names.
-    pub inventory: serde_json::Value,
+    pub inventory: I,
     pub disks: Vec<DiskSignatures>,
     /// The last answer of Ironic's lookup.
     pub lookup: LookupState,
+    #[serde(flatten)]
+    pub fresh: Fresh,
+}
+
+/// What makes a post different from one that was overheard before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fresh {
+    /// As the box said in its last answer; empty at the first post.
+    #[serde(default)]
+    pub session: String,
+    /// Grows with each post of this kind.
+    #[serde(default)]
+    pub sequence: u64,
+}
+
+/// What is kept of an inventory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inventory {
+    pub hardware: HardwareDetails,
+    /// `uefi` or `bios`.
+    pub boot_mode: String,
+}
+
+/// Why the bytes of a post are no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error("not the JSON that is expected here: {0}")]
+    Json(String),
+    #[error(transparent)]
+    Excess(#[from] Excess),
+    #[error("{0} is not what it has to be")]
+    Field(&'static str),
+}
+
+impl Report {
+    /// Counts, lengths and numbers beyond their limits are refused, texts are cut and cleaned.
+    pub fn parse(body: &[u8]) -> Result<Self, ReportError> {
+        bounded::length("bytes in a report", body.len(), LARGEST_REPORT)?;
+        let report: Report<Value> = parse_json(body)?;
+        bounded::length("disks", report.disks.len(), MOST_DISKS)?;
+        let disks = report.disks.iter().map(DiskSignatures::bounded);
+        Ok(Self {
+            boot_mac: mac(&report.boot_mac)?,
+            boot_id: boot_id(report.boot_id)?,
+            address: address(report.address)?,
+            inventory: Inventory::from_json(&report.inventory)?,
+            disks: disks.collect::<Result<_, _>>()?,
+            lookup: report.lookup,
+            fresh: report.fresh.bounded()?,
+        })
+    }
+}
+
+impl Progress {
+    pub fn parse(body: &[u8]) -> Result<Self, ReportError> {
+        bounded::length("bytes in a progress", body.len(), LARGEST_PROGRESS)?;
+        let progress: Self = parse_json(body)?;
+        Ok(Self {
+            boot_mac: mac(&progress.boot_mac)?,
+            boot_id: boot_id(progress.boot_id)?,
+            phase: match progress.phase {
+                Phase::Retrying { reason } => Phase::Retrying {
+                    reason: bounded::text(&reason),
+                },
+                Phase::Failed { reason } => Phase::Failed {
+                    reason: bounded::text(&reason),
+                },
+                other => other,
+            },
+            fresh: progress.fresh.bounded()?,
+        })
+    }
+}
+
+impl Inventory {
+    pub fn from_json(inventory: &Value) -> Result<Self, Excess> {
+        Ok(Self {
+            hardware: HardwareDetails::from_inventory(inventory)?,
+            boot_mode: bounded::string(&inventory["boot"]["current_boot_mode"]),
+        })
+    }
+}
+
+impl DiskSignatures {
+    fn bounded(&self) -> Result<Self, ReportError> {
+        bounded::length(
+            "signatures on a disk",
+            self.signatures.len(),
+            MOST_SIGNATURES,
+        )?;
+        if i64::try_from(self.size_bytes).is_err() {
+            return Err(ReportError::Field("sizeBytes"));
+        }
+        Ok(Self {
+            name: bounded::text(&self.name),
+            signatures: self
+                .signatures
+                .iter()
+                .map(|kind| bounded::text(kind))
+                .collect(),
+            ..self.clone()
+        })
+    }
+}
+
+impl Fresh {
+    fn bounded(self) -> Result<Self, ReportError> {
+        let plain = self.session.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if self.session.len() > 64 || !plain {
+            return Err(ReportError::Field("session"));
+        }
+        Ok(self)
+    }
+}
+
+fn parse_json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ReportError> {
+    serde_json::from_slice(body).map_err(|error| ReportError::Json(error.to_string()))
+}
+
+fn mac(text: &str) -> Result<String, ReportError> {
+    let parsed: Result<crate::site::MacAddr, _> = text.parse();
+    parsed
+        .map(|mac| mac.to_string())
+        .map_err(|_| ReportError::Field("bootMac"))
+}
+
+fn boot_id(id: String) -> Result<String, ReportError> {
+    let plain = id
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if id.is_empty() || id.len() > 64 || !plain {
+        return Err(ReportError::Field("bootId"));
+    }
+    Ok(id)
+}
+
+fn address(text: String) -> Result<String, ReportError> {
+    match text.parse::<std::net::Ipv4Addr>() {
+        Ok(_) => Ok(text),
+        Err(_) => Err(ReportError::Field("address")),
+    }
 }
 
 /// What is on one disk, read without changing it.
@@ -45,10 +200,20 @@ pub enum LookupState {
     Registered,
 }
 
-/// The answer to a report.
+/// The answer to a report, and to progress.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// Random, new at each start of the agent: the posts after this one carry it.
+    pub session: String,
+    #[serde(flatten)]
+    pub directive: Directive,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "camelCase")]
 pub enum Directive {
+    /// The post was of another session and means nothing: send it again at once.
+    Again,
     /// Ask Ironic now (and keep asking), then report again.
     Lookup,
     /// Stay, report again after `seconds`; `reason` goes to the console.
@@ -64,6 +229,8 @@ pub struct Progress {
     pub boot_mac: String,
     pub boot_id: String,
     pub phase: Phase,
+    #[serde(flatten)]
+    pub fresh: Fresh,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,3 +253,6 @@ pub enum Phase {
         reason: String,
     },
 }
+
+#[cfg(test)]
+mod tests;

@@ -344,8 +344,31 @@ fn a_foreign_ca_is_never_spoken_to() {
     assert_eq!(ironic.node.lock().unwrap().requests, 0);
 }
 
+#[test]
+fn a_box_that_restarted_is_told_again_at_once_and_nothing_is_told_twice() {
+    let site = Site::start(None);
+    let reports = |site: &Site| site.the_box.reports.lock().unwrap().len();
+    site.wait("a report", |site| reports(site) > 0);
+    let key = *site.the_box.key.lock().unwrap();
+    *site.the_box.session.lock().unwrap() = "ab12".to_owned();
+    let before = reports(&site);
+    site.wait("a report in the new session", |site| reports(site) > before);
+    let last = site
+        .the_box
+        .reports
+        .lock()
+        .unwrap()
+        .last()
+        .cloned()
+        .unwrap();
+    assert_eq!(last.fresh.session, "ab12");
+    assert_eq!(*site.the_box.key.lock().unwrap(), key, "one key a boot");
+    let sequences = site.the_box.sequences.lock().unwrap();
+    assert!(sequences.is_sorted_by(|a, b| a < b), "{sequences:?}");
+}
+
 /// Lookup twice, then the disk.
-fn counting() -> impl Fn(&firstlight_api::report::Report) -> Directive + Send {
+fn counting() -> impl Fn(&firstlight_api::report::Report<Value>) -> Directive + Send {
     let count = std::sync::atomic::AtomicU32::new(0);
     move |_| match count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
         0 | 1 => Directive::Lookup,

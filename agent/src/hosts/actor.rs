@@ -1,7 +1,7 @@
 //! The owner of all hosts: events in, decisions out. It never waits for anybody; what takes time is a task that sends an
 //! event back.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use firstlight_api::{
     bmh::{BareMetalHost, INSTALL_ANNOTATION},
@@ -21,6 +21,7 @@ use super::{
     bootstrap::{self, Reading},
     delivery::{self, Confirmed},
     image::NodeImage,
+    known::{self, Heard, Newcomers},
     ledger::{Ledger, Ledgers},
     object,
     objects::{self, Desired},
@@ -29,24 +30,25 @@ use super::{
     poll::{self, IronicEnd, Look},
     record::{Record, Records, Site},
     store::HostStore,
+    who::{Claim, Patience, Refused},
     wish::Destiny,
 };
 use crate::{
     clock,
-    fleet::{self, Input, View},
+    fleet::{self, Input, Speaker, View},
     liveness,
     sources::Sources,
     ssh::{self, Keys, Towards},
+    status::refused,
     store::{ServedImage, Store as Artifacts},
 };
-
-/// A flood of invented MACs fills no memory.
-const MOST: usize = 1024;
 
 /// What the controller is told once.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub site: Arc<SiteConfig>,
+    /// Where ramdisks are.
+    pub network: RangeInclusive<Ipv4Addr>,
     pub image: Result<NodeImage, Problem>,
     /// What hosts are there for that nobody claimed.
     pub destiny: Destiny,
@@ -64,6 +66,7 @@ pub struct Pace {
     pub idle: Duration,
     /// After Ironic refused an action.
     pub refused: Duration,
+    pub patience: Patience,
 }
 
 impl Default for Pace {
@@ -72,6 +75,7 @@ impl Default for Pace {
             busy: Duration::from_secs(1),
             idle: Duration::from_secs(10),
             refused: Duration::from_secs(15),
+            patience: Patience::default(),
         }
     }
 }
@@ -112,6 +116,7 @@ enum Event {
 struct Actor {
     settings: Settings,
     records: Records,
+    newcomers: Newcomers,
     /// Of hosts that have not shown up since the start.
     remembered: BTreeMap<MacAddr, Ledger>,
     secrets: mpsc::Sender<Reading>,
@@ -163,6 +168,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
     let mut actor = Actor {
         settings,
         records: BTreeMap::new(),
+        newcomers: Newcomers::default(),
         remembered,
         secrets,
         ironic_known: false,
@@ -207,12 +213,24 @@ impl Actor {
                 let heard = arch.is_some() || self.settings.site.host(mac).is_some();
                 self.dhcp(mac, arch, address, heard);
             }
-            Input::Report { report, answer, .. } => {
-                let directive = self.report(report);
+            Input::Report {
+                from,
+                report,
+                answer,
+            } => {
+                let directive = self.report(from, *report);
                 // The ramdisk may have gone away meanwhile.
                 drop(answer.send(directive));
             }
-            Input::Progress { progress, .. } => self.progress(progress),
+            Input::Progress {
+                from,
+                progress,
+                answer,
+            } => {
+                let believed = self.progress(from, progress);
+                // The ramdisk may have gone away meanwhile.
+                let _ = answer.send(believed);
+            }
             Input::Bootstrap(question) => self.bootstrap(question),
         }
     }
@@ -229,67 +247,137 @@ impl Actor {
             return;
         }
         let ledgers = self.settings.ledgers.clone();
-        let Some(record) = self.record(mac) else {
+        let now = clock::uptime();
+        let Some(record) = self.stranger(mac, Heard::Dhcp, now) else {
             return;
         };
+        record.seen = now;
         if address.is_some() {
             record.address = address;
         }
         if arch.is_some() {
+            record.who.firmware_asked(now);
             record.ssh_answered = None;
             // Firmware asks: it was restarted, by whomever.
             record.restarted(&ledgers);
         }
     }
 
-    fn report(&mut self, report: Report) -> Directive {
-        let busy = |reason: &str| Directive::Wait {
-            seconds: 10,
-            reason: reason.to_owned(),
-        };
-        let Ok(mac) = report.boot_mac.parse::<MacAddr>() else {
-            return busy("the report has no MAC address");
-        };
-        let Some(record) = self.record(mac) else {
-            return busy("the box knows too many servers");
-        };
-        record.reported(report, clock::uptime());
-        self.replan(mac);
-        let plan = self
-            .records
-            .get(&mac)
-            .and_then(|record| record.plan.as_ref());
-        plan.map_or_else(
-            || busy("the box is thinking"),
-            |plan| plan.directive.clone(),
-        )
+    fn report(&mut self, from: Speaker, report: Report) -> Directive {
+        match self.believe(from, report) {
+            Err((why, reason)) => {
+                refused::count(why);
+                Directive::Wait {
+                    seconds: 5,
+                    reason: reason.to_owned(),
+                }
+            }
+            Ok(mac) => self.answer(mac),
+        }
     }
 
-    fn progress(&mut self, progress: Progress) {
-        let Ok(mac) = progress.boot_mac.parse::<MacAddr>() else {
-            return;
-        };
-        if let Some(record) = self.records.get_mut(&mac) {
-            record.progressed(progress, clock::uptime());
-            record.learn(&self.settings.ledgers);
-            self.replan(mac);
+    /// Takes a report if it can be true; otherwise a counter's name and a sentence.
+    fn believe(
+        &mut self,
+        from: Speaker,
+        report: Report,
+    ) -> Result<MacAddr, (&'static str, &'static str)> {
+        let (now, patience) = (clock::uptime(), self.settings.pace.patience);
+        let mac = report.boot_mac.parse::<MacAddr>();
+        let mac = mac.map_err(|_| ("report-mac", "the report has no MAC address"))?;
+        let address = report.address.parse::<Ipv4Addr>().ok();
+        let address = address
+            .filter(|address| from.peer == *address && self.settings.network.contains(address))
+            .ok_or((
+                "report-address",
+                "the box believes a report only from the address that it names, in the box's network",
+            ))?;
+        let taken = self.records.iter().any(|(other, record)| {
+            *other != mac
+                && record.who.address() == Some(address)
+                && record.who.speaks(now, patience)
+        });
+        if taken {
+            return Err((
+                "report-address-taken",
+                "another server reports from this address",
+            ));
         }
+        let claim = Claim {
+            key: from.key,
+            boot_id: &report.boot_id,
+            address,
+            sequence: report.fresh.sequence,
+        };
+        let record = self.stranger(mac, Heard::Report, now).ok_or((
+            "report-too-many",
+            "the box knows too many servers, or met too many within a minute",
+        ))?;
+        record
+            .who
+            .report(&claim, now, patience)
+            .map_err(refusal_of)?;
+        record.reported(report, now);
+        Ok(mac)
+    }
+
+    fn answer(&mut self, mac: MacAddr) -> Directive {
+        self.replan(mac);
+        let Some(record) = self.records.get_mut(&mac) else {
+            return Directive::Again;
+        };
+        let plan = record.plan.as_ref();
+        let directive = plan.map_or_else(
+            || Directive::Wait {
+                seconds: 10,
+                reason: "the box is thinking".to_owned(),
+            },
+            |plan| plan.directive.clone(),
+        );
+        if directive == Directive::BootDisk {
+            record.who.leaves();
+        }
+        directive
+    }
+
+    /// True if it was believed.
+    fn progress(&mut self, from: Speaker, progress: Progress) -> bool {
+        let mac = progress.boot_mac.parse::<MacAddr>().ok();
+        let Some((mac, record)) = mac.and_then(|mac| Some((mac, self.records.get_mut(&mac)?)))
+        else {
+            return false;
+        };
+        if let Err(why) = record.progressed(from.key, progress, clock::uptime()) {
+            refused::count(refusal_of(why).0);
+            return false;
+        }
+        record.learn(&self.settings.ledgers);
+        self.replan(mac);
+        true
+    }
+
+    /// The record of somebody who says that he is there, within the limits for such.
+    fn stranger(&mut self, mac: MacAddr, heard: Heard, now: Duration) -> Option<&mut Record> {
+        let known = self.records.contains_key(&mac)
+            || self.remembered.contains_key(&mac)
+            || self.settings.site.host(mac).is_some();
+        if !known && !self.newcomers.admit(&mut self.records, heard, now) {
+            return None;
+        }
+        Some(self.record(mac))
     }
 
     /// A host's record, made if it is new.
-    fn record(&mut self, mac: MacAddr) -> Option<&mut Record> {
-        if !self.records.contains_key(&mac) && self.records.len() >= MOST {
-            return None;
-        }
+    fn record(&mut self, mac: MacAddr) -> &mut Record {
         let site = &self.settings.site;
         let remembered = &mut self.remembered;
-        Some(self.records.entry(mac).or_insert_with(|| {
+        self.records.entry(mac).or_insert_with(|| {
             let mut record = Record::new(mac, site.host_name(mac).to_string(), clock::uptime());
             record.policy = site.install_policy(mac);
             record.ledger = remembered.remove(&mac).unwrap_or_default();
             record.address = site.host(mac).and_then(|host| host.address);
             record
-        }))
+        })
     }
 
     fn replan(&mut self, mac: MacAddr) {
@@ -456,9 +544,7 @@ impl Actor {
                 continue;
             };
             let site_policy = self.settings.site.install_policy(mac);
-            let Some(record) = self.record(mac) else {
-                continue;
-            };
+            let record = self.record(mac);
             let word = object.metadata.annotations.get(INSTALL_ANNOTATION);
             let word = word.and_then(|word| policy::parse(word));
             record.policy = word.unwrap_or(site_policy);
@@ -494,6 +580,9 @@ impl Actor {
     /// After every event: decide anew, begin what is due, publish.
     fn settle(&mut self) {
         let now = clock::uptime();
+        let site = Arc::clone(&self.settings.site);
+        let named = |mac| site.host(mac).is_some();
+        known::forget_silent(&mut self.records, named, now);
         let macs: Vec<MacAddr> = self.records.keys().copied().collect();
         for mac in macs {
             self.replan(mac);
@@ -642,6 +731,8 @@ impl Actor {
         let wanted: Vec<Desired> = self
             .records
             .values()
+            // Who has only asked for an address is nobody yet.
+            .filter(|record| !record.is_silent())
             .map(|record| object::desired(record, &now))
             .collect();
         self.wanted.send_if_modified(|old| {
@@ -662,6 +753,21 @@ fn publish<T: PartialEq>(to: &watch::Sender<T>, value: T) {
         }
         changed
     });
+}
+
+/// A counter's name and a sentence.
+fn refusal_of(why: Refused) -> (&'static str, &'static str) {
+    match why {
+        Refused::Old => ("report-old", "the box has heard this before"),
+        Refused::Taken => (
+            "report-taken",
+            "another machine speaks for this MAC address; it is believed until it has been silent for a while",
+        ),
+        Refused::Unbound => (
+            "report-unbound",
+            "the box has had no report of this machine",
+        ),
+    }
 }
 
 fn refusal(error: &firstlight_ironic::ClientError) -> Problem {

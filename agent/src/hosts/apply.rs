@@ -174,16 +174,15 @@ async fn unregister(client: &Client, node: &str) -> Result<(), ClientError> {
 
 async fn register(client: &Client, task: &Task, node: &str) -> Result<(), ClientError> {
     let inventory = task.report.as_ref().map(|report| &report.inventory);
-    let text = |pointer: &str| {
-        inventory
-            .and_then(|inventory| inventory.pointer(pointer)?.as_str())
-            .map(str::to_owned)
+    let or = |found: Option<&String>, other: &str| {
+        let found = found.filter(|text| !text.is_empty());
+        found.map_or_else(|| other.to_owned(), Clone::clone)
     };
     let new = NewNode {
         uuid: node.to_owned(),
         name: task.name.clone(),
-        cpu_arch: text("/cpu/architecture").unwrap_or_else(|| "x86_64".to_owned()),
-        boot_mode: text("/boot/current_boot_mode").unwrap_or_else(|| "uefi".to_owned()),
+        cpu_arch: or(inventory.map(|it| &it.hardware.cpu.arch), "x86_64"),
+        boot_mode: or(inventory.map(|it| &it.boot_mode), "uefi"),
         extra: vec![(EXTRA_MAC.to_owned(), task.mac.to_string())],
     };
     match client.create_node(&new).await {
@@ -192,45 +191,18 @@ async fn register(client: &Client, task: &Task, node: &str) -> Result<(), Client
         }
         created => drop(created?),
     }
-    for mac in macs(task, inventory) {
-        match client.create_port(node, &mac).await {
-            // It may be another node's: a NIC that moved, or a MAC that two servers share. The boot NIC must be ours.
-            Err(error) if error.is_conflict() => {
-                let ours = client
-                    .ports(node)
-                    .await?
-                    .iter()
-                    .any(|port| port.address == mac);
-                if !ours && mac == task.mac.to_string() {
-                    return Err(error);
-                }
+    // The boot NIC alone: what a report says of other NICs may be the NICs of other servers.
+    let mac = task.mac.to_string();
+    match client.create_port(node, &mac).await {
+        Err(error) if error.is_conflict() => {
+            let ports = client.ports(node).await?;
+            if !ports.iter().any(|port| port.address == mac) {
+                return Err(error);
             }
-            created => drop(created?),
         }
+        created => drop(created?),
     }
     client.provision(node, &ProvisionTarget::Manage).await
-}
-
-/// The boot NIC and all others.
-fn macs(task: &Task, inventory: Option<&serde_json::Value>) -> Vec<String> {
-    let interfaces = inventory
-        .and_then(|inventory| inventory["interfaces"].as_array())
-        .into_iter()
-        .flatten();
-    let others = interfaces.filter_map(|nic| {
-        nic["mac_address"]
-            .as_str()?
-            .to_lowercase()
-            .parse::<MacAddr>()
-            .ok()
-    });
-    let mut macs: Vec<String> = std::iter::once(task.mac)
-        .chain(others)
-        .map(|mac| mac.to_string())
-        .collect();
-    macs.sort();
-    macs.dedup();
-    macs
 }
 
 async fn deploy(

@@ -18,6 +18,7 @@ mod bootstrap;
 mod delivery;
 mod drive;
 mod image;
+mod known;
 mod kube_store;
 mod ledger;
 mod object;
@@ -29,6 +30,7 @@ mod record;
 mod store;
 #[cfg(test)]
 mod tests;
+mod who;
 mod wish;
 
 use std::{sync::Arc, time::Duration};
@@ -88,6 +90,7 @@ pub async fn run(
         let packages = Sources::new(&paths, site.provisioning.address.address());
         let settings = Settings {
             destiny: Destiny::of(&site),
+            network: site.provisioning.address.first_host()..=site.provisioning.address.last_host(),
             site,
             image: image::load(&paths.images()),
             ledgers,

@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use firstlight_api::{
     bmh::{
         BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, BootMode, Condition,
-        ConditionStatus, ErrorType, FINALIZER, HardwareDetails, Image, OperationHistory,
-        OperationMetric, OperationalStatus, ProvisionStatus, ProvisioningState,
+        ConditionStatus, ErrorType, FINALIZER, Image, OperationHistory, OperationMetric,
+        OperationalStatus, ProvisionStatus, ProvisioningState,
     },
     status::HostState,
 };
@@ -77,7 +77,7 @@ fn status(record: &Record, boot_mode: Option<BootMode>, now: &str) -> BareMetalH
     let hardware = record
         .report
         .as_ref()
-        .map(|(report, _)| HardwareDetails::from_inventory(&report.inventory));
+        .map(|(report, _)| report.inventory.hardware.clone());
     let mut new = BareMetalHostStatus {
         operational_status: operational(shown.state),
         error_type: failed.then(|| error_type(record)),
@@ -203,7 +203,7 @@ fn is_installed(state: HostState) -> bool {
 
 fn boot_mode(record: &Record) -> Option<BootMode> {
     let (report, _) = record.report.as_ref()?;
-    match report.inventory["boot"]["current_boot_mode"].as_str()? {
+    match report.inventory.boot_mode.as_str() {
         "uefi" => Some(BootMode::Uefi),
         "bios" => Some(BootMode::Legacy),
         _ => None,

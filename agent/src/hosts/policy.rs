@@ -1,7 +1,7 @@
 //! May this machine be written to? The first safety rule: never wipe by surprise.
 
 use firstlight_api::{
-    report::{DiskSignatures, Report},
+    report::{DiskSignatures, Inventory, Report},
     site::InstallPolicy,
     status::Problem,
 };
@@ -53,13 +53,11 @@ fn leave(why: &str, name: &str) -> Verdict {
 
 /// Tells whether the disks are still those that were judged: a retry may overwrite its own half-written image, and
 /// nothing that came in its place.
-pub fn fingerprint(disks: &[DiskSignatures], inventory: &serde_json::Value) -> String {
+pub fn fingerprint(disks: &[DiskSignatures], inventory: &Inventory) -> String {
     let serial = |name: &str| {
-        let disks = inventory["disks"].as_array().into_iter().flatten();
-        let serial = disks
-            .filter(|disk| disk["name"] == name)
-            .find_map(|disk| disk["serial"].as_str());
-        serial.unwrap_or_default().to_owned()
+        let disks = &inventory.hardware.storage;
+        let disk = disks.iter().find(|disk| disk.name == name);
+        disk.map_or("", |disk| &disk.serial_number)
     };
     let mut parts: Vec<String> = disks
         .iter()
@@ -73,7 +71,7 @@ pub fn fingerprint(disks: &[DiskSignatures], inventory: &serde_json::Value) -> S
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use firstlight_api::report::LookupState;
+    use firstlight_api::report::{Fresh, LookupState};
 
     fn report(disks: &[(&str, &[&str])]) -> Report {
         let disk = |(name, found): &(&str, &[&str])| DiskSignatures {
@@ -85,9 +83,10 @@ mod tests {
             boot_mac: "52:54:00:00:00:01".into(),
             boot_id: "1".into(),
             address: String::new(),
-            inventory: serde_json::Value::Null,
+            inventory: Inventory::default(),
             disks: disks.iter().map(disk).collect(),
             lookup: LookupState::NotAsked,
+            fresh: Fresh::default(),
         }
     }
 
@@ -136,8 +135,12 @@ mod tests {
 
     #[test]
     fn another_disk_is_another_fingerprint_and_new_signatures_are_not() {
-        let inventory =
-            |serial: &str| serde_json::json!({"disks": [{"name": "/dev/vda", "serial": serial}]});
+        let inventory = |serial: &str| {
+            Inventory::from_json(
+                &serde_json::json!({"disks": [{"name": "/dev/vda", "serial": serial}]}),
+            )
+            .unwrap()
+        };
         let of = |found: &[&str], serial: &str| {
             fingerprint(&report(&[("/dev/vda", found)]).disks, &inventory(serial))
         };

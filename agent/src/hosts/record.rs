@@ -9,7 +9,8 @@ use std::{
 
 use firstlight_api::{
     bmh::{BareMetalHost, Image},
-    report::{LookupState, Phase, Progress, Report},
+    report::{Inventory, LookupState, Phase, Progress, Report},
+    signed::PublicKey,
     site::{InstallPolicy, Standing},
     status::{HardwareSummary, HostEvent, HostState, HostStatus, Problem},
 };
@@ -20,6 +21,7 @@ use super::{
     image::NodeImage,
     ledger::{Deployment, Ledger, Ledgers},
     plan::{Action, Ironic, Knocks, Observed, Plan, Restart},
+    who::{Refused, Who},
     wish::{self, Data, Destiny, Source, Wanted},
 };
 use crate::{ssh::Towards, store::ServedImage};
@@ -35,6 +37,11 @@ type Seen<T> = (T, Duration);
 pub struct Record {
     pub mac: MacAddr,
     pub name: String,
+    /// When it was heard of last.
+    pub seen: Duration,
+    pub who: Who,
+    /// Two machines say that they are this host.
+    disputed: bool,
     pub policy: InstallPolicy,
     pub address: Option<Ipv4Addr>,
     pub report: Option<Seen<Report>>,
@@ -106,6 +113,9 @@ impl Record {
         Self {
             mac,
             name,
+            seen: now,
+            who: Who::default(),
+            disputed: false,
             policy: InstallPolicy::Never,
             address: None,
             report: None,
@@ -142,6 +152,13 @@ impl Record {
         }
     }
 
+    /// Nothing but DHCP knows it.
+    pub fn is_silent(&self) -> bool {
+        let known = self.report.is_some() || self.object.is_some() || self.node.is_some();
+        !known && self.ledger == Ledger::default()
+    }
+
+    /// A report that [`Who`] believes.
     pub fn reported(&mut self, mut report: Report, now: Duration) {
         let wiped = self
             .token_wiped
@@ -159,7 +176,7 @@ impl Record {
         if let Ok(address) = report.address.parse() {
             self.address = Some(address);
         }
-        self.left = false;
+        (self.left, self.seen) = (false, now);
         // Its firmware ran again: what answered before does not any more.
         self.ssh_answered = None;
         self.report = Some((report, now));
@@ -172,14 +189,23 @@ impl Record {
         Some(SocketAddr::new(report.address.parse().ok()?, port))
     }
 
-    pub fn progressed(&mut self, progress: Progress, now: Duration) {
+    pub fn progressed(
+        &mut self,
+        key: PublicKey,
+        progress: Progress,
+        now: Duration,
+    ) -> Result<(), Refused> {
+        let sequence = progress.fresh.sequence;
+        self.who.progress(key, &progress.boot_id, sequence, now)?;
         // It is a sign of life as good as a report.
-        if let Some((report, at)) = &mut self.report
-            && report.boot_id == progress.boot_id
-        {
+        if let Some((_, at)) = &mut self.report {
             *at = now;
         }
+        if progress.phase == Phase::Rebooting {
+            self.who.leaves();
+        }
         self.phase = Some((progress.boot_id, progress.phase));
+        Ok(())
     }
 
     /// A node as Ironic shows it now; `None` after it was removed.
@@ -214,7 +240,12 @@ impl Record {
             .as_ref()
             .filter(|_| installed)
             .map(installed_image);
-        let rebooting = matches!(self.phase, Some((_, Phase::Rebooting)));
+        // Only a deployment ends with a verified image on the disk.
+        let deploys = matches!(
+            state,
+            None | Some(ProvisionState::Deploying | ProvisionState::DeployWait)
+        );
+        let rebooting = deploys && matches!(self.phase, Some((_, Phase::Rebooting)));
         let free = state == Some(&ProvisionState::Available);
         let forgotten = self.node.is_none() && self.ledger.leaving;
         let asked: Option<Vec<String>> = self
@@ -303,6 +334,7 @@ impl Record {
 
     /// Decides anew and notes what changed.
     pub fn replan(&mut self, site: &Site, now: Duration) {
+        self.disputed = self.who.is_disputed(now);
         self.wanted = wish::wanted(&Source {
             object: self.object.as_ref(),
             ledger: &self.ledger,
@@ -490,6 +522,18 @@ impl Record {
         (self.acting, self.refused, self.not_before) = (false, problem, again);
     }
 
+    fn dispute(&self) -> Problem {
+        let mac = self.mac;
+        Problem {
+            what: format!(
+                "two machines say that they are {} ({mac}); the first is believed",
+                self.name
+            ),
+            next: "find the other one: it has a copied MAC address, or somebody plays this server"
+                .to_owned(),
+        }
+    }
+
     /// What is shown of it.
     pub fn status(&self) -> HostStatus {
         let plan = self.plan.as_ref();
@@ -504,8 +548,10 @@ impl Record {
             step: plan.map(|plan| plan.step.clone()).unwrap_or_default(),
             percent: plan.and_then(|plan| plan.percent),
             since: self.since.as_secs_f64(),
-            problem: plan
-                .and_then(|plan| plan.problem.clone())
+            problem: self
+                .disputed
+                .then(|| self.dispute())
+                .or_else(|| plan.and_then(|plan| plan.problem.clone()))
                 .or_else(|| {
                     self.hand_out_problem
                         .clone()
@@ -542,8 +588,8 @@ fn installed_image(node: &Node) -> Image {
     }
 }
 
-fn summary(inventory: &serde_json::Value) -> HardwareSummary {
-    let details = firstlight_api::bmh::HardwareDetails::from_inventory(inventory);
+fn summary(inventory: &Inventory) -> HardwareSummary {
+    let details = &inventory.hardware;
     let product = format!(
         "{} {}",
         details.system_vendor.manufacturer, details.system_vendor.product_name
@@ -556,10 +602,7 @@ fn summary(inventory: &serde_json::Value) -> HardwareSummary {
         cpus: u32::try_from(details.cpu.count).unwrap_or(u32::MAX),
         memory_mib: details.ram_mebibytes,
         disks: details.storage.iter().map(disk).collect(),
-        boot_mode: inventory["boot"]["current_boot_mode"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned(),
+        boot_mode: inventory.boot_mode.clone(),
     }
 }
 
@@ -606,13 +649,14 @@ mod tests {
             boot_mac: "52:54:00:00:00:01".into(),
             boot_id: "1".into(),
             address: String::new(),
-            inventory: serde_json::Value::Null,
+            inventory: Inventory::default(),
             disks: vec![firstlight_api::report::DiskSignatures {
                 name: "/dev/sda".into(),
                 size_bytes: 1 << 40,
                 signatures: vec![],
             }],
             lookup: LookupState::NotAsked,
+            fresh: firstlight_api::report::Fresh::default(),
         };
         newcomer.report = Some((report, now));
         // Ahead of its claim, and claimed meanwhile.

@@ -3,16 +3,21 @@
 
 mod life;
 mod live;
+mod who;
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use firstlight_api::{
     bmh::{BareMetalHost, INSTALL_ANNOTATION, OperationalStatus, ProvisioningState},
-    report::{Directive, DiskSignatures, LookupState, Phase, Progress, Report},
+    report::{Directive, DiskSignatures, Fresh, Inventory, LookupState, Phase, Progress, Report},
+    signed::PublicKey,
     site::SiteConfig,
     status::{HostState, HostStatus},
 };
@@ -21,7 +26,12 @@ use firstlight_ironic::{
     fake::{FakeIronic, LookupAnswer, Ramdisk},
 };
 use firstlight_netboot::{BootTarget, MacAddr};
-use tokio::{io::AsyncWriteExt, net::TcpListener, sync::watch, task::JoinHandle};
+use tokio::{
+    io::AsyncWriteExt,
+    net::TcpListener,
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
 
 use super::{
     actor::{self, Inputs, Pace, Settings},
@@ -30,15 +40,29 @@ use super::{
     ledger::Ledgers,
     poll::IronicEnd,
     store::{Amendment, HostStore, Secret},
+    who::Patience,
     wish::Destiny,
 };
 use crate::{
-    fleet::{self, Fleet, Input},
+    fleet::{self, Fleet, Input, Speaker},
     sources::Sources,
     ssh::Keys,
 };
 
 const MAC: &str = "52:54:00:00:00:01";
+
+/// Of a server with nothing in it.
+pub fn a_report() -> Report {
+    Report {
+        boot_mac: MAC.into(),
+        boot_id: "boot-1".into(),
+        address: "127.0.0.1".into(),
+        inventory: Inventory::default(),
+        disks: vec![],
+        lookup: LookupState::NotAsked,
+        fresh: Fresh::default(),
+    }
+}
 
 fn mac() -> MacAddr {
     MAC.parse().unwrap()
@@ -134,6 +158,7 @@ struct Site {
     store_end: watch::Sender<Option<MemoryStore>>,
     ssh_port: u16,
     destiny: Destiny,
+    patience: Patience,
     state: tempfile::TempDir,
     fleet: Fleet,
     hosts: watch::Receiver<Vec<HostStatus>>,
@@ -147,11 +172,25 @@ impl Site {
     }
 
     async fn destined(ssh_port: u16, destiny: Destiny) -> Self {
+        Self::with(ssh_port, destiny, IMPATIENT).await
+    }
+
+    /// A server that is silent for a while is still there.
+    async fn patient(ssh_port: u16) -> Self {
+        Self::with(ssh_port, Destiny::Plain, Patience::default()).await
+    }
+
+    async fn with(ssh_port: u16, destiny: Destiny, patience: Patience) -> Self {
         let ironic_end = watch::Sender::new(None);
         let store_end = watch::Sender::new(None);
         let state = tempfile::tempdir().unwrap();
-        let (fleet, hosts, task) =
-            controller(&ironic_end, &store_end, ssh_port, destiny, state.path());
+        let (fleet, hosts, task) = controller(
+            &ironic_end,
+            &store_end,
+            ssh_port,
+            (destiny, patience),
+            state.path(),
+        );
         let ironic = FakeIronic::start().await.unwrap();
         Self {
             ironic,
@@ -160,6 +199,7 @@ impl Site {
             store_end,
             ssh_port,
             destiny,
+            patience,
             state,
             fleet,
             hosts,
@@ -188,7 +228,7 @@ impl Site {
             &self.ironic_end,
             &self.store_end,
             self.ssh_port,
-            self.destiny,
+            (self.destiny, self.patience),
             self.state.path(),
         );
     }
@@ -213,6 +253,12 @@ impl Site {
     }
 }
 
+/// A server that is silent for a moment was switched off: stories need not wait for it.
+const IMPATIENT: Patience = Patience {
+    restarted: Duration::from_millis(50),
+    silent: Duration::from_millis(100),
+};
+
 type Running = (
     Fleet,
     watch::Receiver<Vec<HostStatus>>,
@@ -223,7 +269,7 @@ fn controller(
     ironic: &watch::Sender<Option<IronicEnd>>,
     store: &watch::Sender<Option<MemoryStore>>,
     ssh_port: u16,
-    destiny: Destiny,
+    (destiny, patience): (Destiny, Patience),
     state: &std::path::Path,
 ) -> Running {
     let (fleet, controller) = fleet::channel();
@@ -237,6 +283,7 @@ fn controller(
     let [base, uploads] = keys;
     let settings = Settings {
         site: Arc::new(SiteConfig::default()),
+        network: Ipv4Addr::LOCALHOST..=Ipv4Addr::new(127, 0, 0, 254),
         image: Ok(NodeImage {
             name: "node".into(),
             sha256: "ab".repeat(32),
@@ -255,6 +302,7 @@ fn controller(
             busy: Duration::from_millis(20),
             idle: Duration::from_millis(40),
             refused: Duration::from_millis(100),
+            patience,
         },
     };
     let inputs = Inputs {
@@ -274,6 +322,8 @@ struct Server {
     door: Option<std::net::TcpListener>,
     address: SocketAddr,
     boot_id: String,
+    key: u8,
+    sequence: AtomicU64,
     signatures: Vec<String>,
     lookup: LookupState,
     known: Option<LookupAnswer>,
@@ -290,6 +340,8 @@ impl Server {
             door: Some(door),
             address,
             boot_id: "boot-1".into(),
+            key: 1,
+            sequence: AtomicU64::new(1),
             signatures: vec![],
             lookup: LookupState::NotAsked,
             known: None,
@@ -300,7 +352,22 @@ impl Server {
     /// Power off and on: what the ramdisk knew is gone.
     fn power_cycle(&mut self) {
         self.boot_id.push('+');
+        self.key += 1;
         (self.lookup, self.known) = (LookupState::NotAsked, None);
+    }
+
+    fn speaker(&self) -> Speaker {
+        Speaker {
+            peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            key: PublicKey::new([self.key; 32]),
+        }
+    }
+
+    fn fresh(&self) -> Fresh {
+        Fresh {
+            session: String::new(),
+            sequence: self.sequence.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
     fn report(&self) -> Report {
@@ -313,9 +380,10 @@ impl Server {
             boot_mac: MAC.into(),
             boot_id: self.boot_id.clone(),
             address: "127.0.0.1".into(),
-            inventory: self.ramdisk.inventory(),
+            inventory: Inventory::from_json(&self.ramdisk.inventory()).unwrap(),
             disks: vec![disk],
             lookup: self.lookup,
+            fresh: self.fresh(),
         }
     }
 
@@ -324,10 +392,12 @@ impl Server {
             boot_mac: MAC.into(),
             boot_id: self.boot_id.clone(),
             phase,
+            fresh: self.fresh(),
         };
         site.fleet.tell(Input::Progress {
-            peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            from: self.speaker(),
             progress,
+            answer: oneshot::channel().0,
         });
     }
 
@@ -339,16 +409,13 @@ impl Server {
         {
             (self.known, self.lookup) = (None, LookupState::NotAsked);
         }
-        match fleet
-            .report(IpAddr::V4(Ipv4Addr::LOCALHOST), self.report())
-            .await
-        {
+        match fleet.report(self.speaker(), self.report()).await {
             Directive::BootDisk => true,
             Directive::Lookup if self.known.is_none() => {
                 self.register().await;
                 false
             }
-            Directive::Lookup | Directive::Wait { .. } => false,
+            Directive::Again | Directive::Lookup | Directive::Wait { .. } => false,
         }
     }
 

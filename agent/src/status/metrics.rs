@@ -72,6 +72,13 @@ pub fn render(status: &SiteStatus) -> String {
         &ends,
     );
     family("firstlight_hosts", "Servers by state.", &hosts(status));
+    let _ = writeln!(
+        text,
+        "# HELP firstlight_refused_total What was refused from outside.\n# TYPE firstlight_refused_total counter"
+    );
+    for (why, times) in super::refused::all() {
+        let _ = writeln!(text, "firstlight_refused_total{{why=\"{why}\"}} {times}");
+    }
     text
 }
 

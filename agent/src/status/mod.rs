@@ -9,6 +9,7 @@ pub mod banner;
 mod board;
 mod failing;
 pub mod metrics;
+pub mod refused;
 pub mod steps;
 
 use firstlight_api::{

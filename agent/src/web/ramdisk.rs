@@ -1,4 +1,4 @@
-//! What the ramdisk posts. It comes from the network, so it is small, whole and well-formed, or refused.
+//! What the ramdisk posts. It comes from the network, so it is small, whole, well-formed, of now and signed, or refused.
 
 use std::{
     net::IpAddr,
@@ -6,73 +6,151 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firstlight_api::report::{Progress, Report};
-use firstlight_netboot::MacAddr;
-use http::StatusCode;
+use bytes::Bytes;
+use firstlight_api::{
+    report::{
+        Directive, Fresh, LARGEST_PROGRESS, LARGEST_REPORT, PROGRESS_PATH, Progress, REPORT_PATH,
+        Reply, Report, ReportError,
+    },
+    signed,
+};
+use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Response, body::Incoming};
-use serde::de::DeserializeOwned;
 
 use super::{Body, Web, refusal, text};
-use crate::fleet::Input;
+use crate::{fleet::Speaker, status::refused};
 
-/// An inventory of a large server is some 100 kB.
-const LARGEST: usize = 1024 * 1024;
 const SLOWEST: Duration = Duration::from_secs(30);
+const UNSIGNED: &str = "this must be signed; a ramdisk of an older version is replaced by starting the server from the network";
+
+/// Why a post is not taken, as a response.
+type Refusal = Box<Response<Body>>;
 
 pub async fn report(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
-    let report: Report = match read(request).await {
-        Ok(report) => report,
-        Err(refused) => return *refused,
-    };
-    if report.boot_mac.parse::<MacAddr>().is_err() || report.disks.len() > 1024 {
-        return refusal(
-            StatusCode::BAD_REQUEST,
-            "bootMac is no MAC address, or there are more than 1024 disks",
-        );
+    match take(web, peer, request, &REPORT).await {
+        Ok((from, report)) => reply(web, web.fleet.report(from, report).await),
+        Err(refused) => *refused,
     }
-    let directive = web.fleet.report(peer, report).await;
-    let json = serde_json::to_string(&directive).expect("a directive is plain JSON");
-    text(StatusCode::OK, "application/json", json)
 }
 
 pub async fn progress(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
-    let progress: Progress = match read(request).await {
-        Ok(progress) => progress,
+    let (from, progress) = match take(web, peer, request, &PROGRESS).await {
+        Ok(taken) => taken,
         Err(refused) => return *refused,
     };
-    if progress.boot_mac.parse::<MacAddr>().is_err() {
-        return refusal(StatusCode::BAD_REQUEST, "bootMac is no MAC address");
+    let phase = progress.phase.clone();
+    if !web.fleet.progress(from, progress).await {
+        return refusal(
+            StatusCode::CONFLICT,
+            "the box does not believe this: report first",
+        );
     }
     web.relays
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .hear(Instant::now(), peer, &progress.phase);
-    web.fleet.tell(Input::Progress { peer, progress });
+        .hear(Instant::now(), peer, &phase);
     text(StatusCode::OK, "application/json", "{}")
 }
 
-async fn read<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Box<Response<Body>>> {
-    let refuse = |status, message: String| Err(Box::new(refusal(status, message)));
-    match tokio::time::timeout(
-        SLOWEST,
-        Limited::new(request.into_body(), LARGEST).collect(),
-    )
-    .await
-    {
+/// One kind of post.
+struct Kind<T> {
+    path: &'static str,
+    largest: usize,
+    parse: fn(&[u8]) -> Result<T, ReportError>,
+    fresh: fn(&T) -> &Fresh,
+}
+
+const REPORT: Kind<Report> = Kind {
+    path: REPORT_PATH,
+    largest: LARGEST_REPORT,
+    parse: Report::parse,
+    fresh: |report| &report.fresh,
+};
+const PROGRESS: Kind<Progress> = Kind {
+    path: PROGRESS_PATH,
+    largest: LARGEST_PROGRESS,
+    parse: Progress::parse,
+    fresh: |progress| &progress.fresh,
+};
+
+/// The cheap questions come first: a signature is checked only of what could be believed.
+async fn take<T>(
+    web: &Web,
+    peer: IpAddr,
+    request: Request<Incoming>,
+    kind: &Kind<T>,
+) -> Result<(Speaker, T), Refusal> {
+    let signature = Signature::of(request.headers())?;
+    let body = read(request, kind.largest).await?;
+    let post = (kind.parse)(&body).or_else(|error| {
+        refused::count("post-malformed");
+        refuse(StatusCode::BAD_REQUEST, &error.to_string())
+    })?;
+    if (kind.fresh)(&post).session != web.fleet.session() {
+        refused::count("post-of-another-session");
+        return Err(Box::new(reply(web, Directive::Again)));
+    }
+    if !signature.is_of(kind.path, &body) {
+        refused::count("post-signature");
+        return refuse(StatusCode::UNAUTHORIZED, "the signature does not fit");
+    }
+    let key = signature.key;
+    Ok((Speaker { peer, key }, post))
+}
+
+fn reply(web: &Web, directive: Directive) -> Response<Body> {
+    let reply = Reply {
+        session: web.fleet.session().to_owned(),
+        directive,
+    };
+    let json = serde_json::to_string(&reply).expect("a reply is plain JSON");
+    text(StatusCode::OK, "application/json", json)
+}
+
+fn refuse<T>(status: StatusCode, message: &str) -> Result<T, Refusal> {
+    Err(Box::new(refusal(status, message)))
+}
+
+struct Signature {
+    key: signed::PublicKey,
+    signature: [u8; 64],
+}
+
+impl Signature {
+    fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+        let text = |name: &str| headers.get(name)?.to_str().ok();
+        let key = text(signed::KEY_HEADER).and_then(signed::PublicKey::parse);
+        let signature = text(signed::SIGNATURE_HEADER).and_then(signed::parse_signature);
+        let (Some(key), Some(signature)) = (key, signature) else {
+            refused::count("post-unsigned");
+            return refuse(StatusCode::UNAUTHORIZED, UNSIGNED);
+        };
+        Ok(Self { key, signature })
+    }
+
+    fn is_of(&self, path: &str, body: &[u8]) -> bool {
+        let key =
+            ring::signature::UnparsedPublicKey::new(&ring::signature::ED25519, self.key.as_bytes());
+        key.verify(&signed::message(path, body), &self.signature)
+            .is_ok()
+    }
+}
+
+async fn read(request: Request<Incoming>, largest: usize) -> Result<Bytes, Refusal> {
+    let body = Limited::new(request.into_body(), largest).collect();
+    match tokio::time::timeout(SLOWEST, body).await {
         Err(_) => refuse(
             StatusCode::REQUEST_TIMEOUT,
-            "the body did not arrive within 30 s".to_owned(),
+            "the body did not arrive within 30 s",
         ),
-        Ok(Err(error)) => refuse(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body was not accepted: {error}"),
-        ),
-        Ok(Ok(body)) => serde_json::from_slice(&body.to_bytes()).or_else(|error| {
+        Ok(Err(error)) => {
+            refused::count("post-too-large");
             refuse(
-                StatusCode::BAD_REQUEST,
-                format!("not the JSON that is expected here: {error}"),
+                StatusCode::PAYLOAD_TOO_LARGE,
+                &format!("the body was not accepted: {error}"),
             )
-        }),
+        }
+        Ok(Ok(body)) => Ok(body.to_bytes()),
     }
 }

@@ -2,17 +2,23 @@
 
 use std::{fs, net::SocketAddr};
 
-use firstlight_api::{report::RELAY_HEADER, status::SiteStatus};
+use firstlight_api::{
+    report::{Directive, PROGRESS_PATH, RELAY_HEADER, REPORT_PATH, Reply},
+    signed::{KEY_HEADER, SIGNATURE_HEADER},
+    status::SiteStatus,
+};
 use firstlight_netboot::{BootSite, BootTarget, BoxHttp, CaFingerprint};
+use firstlight_ramdisk::ipa::key::Key;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
 use tokio::{net::TcpSocket, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    fleet::{self, Controller, Input, View},
+    fleet::{self, Controller, Fleet, Input, View},
     status::{self, StatusOwner, StepName, Update},
 };
 
@@ -20,6 +26,8 @@ use crate::{
 struct Fixture {
     address: SocketAddr,
     controller: Controller,
+    fleet: Fleet,
+    key: Key,
     status: status::StatusSender,
     boot: watch::Sender<Option<BootSite>>,
     image: Vec<u8>,
@@ -64,7 +72,7 @@ async fn serve() -> Fixture {
     let stop = CancellationToken::new();
     let store = Store::load(&paths.store()).unwrap();
     let (_, store) = watch::channel(Some(store));
-    let web = Web::new(reader, boot_reader, fleet, store, paths);
+    let web = Web::new(reader, boot_reader, fleet.clone(), store, paths);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let owner = tokio::spawn(status::own(owner, stop.clone()));
@@ -72,6 +80,8 @@ async fn serve() -> Fixture {
     Fixture {
         address,
         controller,
+        fleet,
+        key: Key::new().unwrap(),
         status,
         boot,
         image,
@@ -104,6 +114,22 @@ async fn body(response: Response<Incoming>) -> Bytes {
 }
 
 impl Fixture {
+    fn signed(&self, path: &str, post: Value) -> Request<Full<Bytes>> {
+        self.signed_in(self.fleet.session(), path, post)
+    }
+
+    fn signed_in(&self, session: &str, path: &str, mut post: Value) -> Request<Full<Bytes>> {
+        post["session"] = json!(session);
+        let body = serde_json::to_vec(&post).unwrap();
+        let (public, signature) = self.key.sign(path, &body);
+        Request::post(path)
+            .header("host", "box")
+            .header(KEY_HEADER, public)
+            .header(SIGNATURE_HEADER, signature)
+            .body(Full::from(body))
+            .unwrap()
+    }
+
     async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response<Incoming> {
         let mut request = Request::get(path).header("host", "box");
         for (name, value) in headers {
@@ -201,7 +227,7 @@ async fn ready_answers_with_what_is_missing_until_every_step_is_done() {
 
 #[tokio::test]
 async fn the_third_server_is_sent_to_the_second_and_who_cannot_relay_never_is() {
-    let box_ = serve().await;
+    let mut box_ = serve().await;
     let ask = async |number: u8, port: &str| {
         let request = Request::get("/images/node.raw.zst")
             .header("host", "box")
@@ -218,12 +244,16 @@ async fn the_third_server_is_sent_to_the_second_and_who_cannot_relay_never_is() 
     assert_eq!(ask(3, "no port").await, None);
     assert_eq!(ask(3, "4003").await.unwrap(), second);
     let done =
-        r#"{"bootMac": "52:54:00:00:00:03", "bootId": "x", "phase": {"phase": "configDrive"}}"#;
-    let done = Request::post("/api/v1/ramdisk/progress")
-        .header("host", "box")
-        .body(Full::from(done))
-        .unwrap();
-    assert_eq!(send_from(3, box_.address, done).await.status(), 200);
+        json!({"bootMac": "52:54:00:00:00:03", "bootId": "x", "phase": {"phase": "configDrive"}});
+    let done = box_.signed(PROGRESS_PATH, done);
+    let believing = async {
+        let Some(Input::Progress { answer, .. }) = box_.controller.inputs.recv().await else {
+            panic!("a progress")
+        };
+        answer.send(true).unwrap();
+    };
+    let (response, ()) = tokio::join!(send_from(3, box_.address, done), believing);
+    assert_eq!(response.status(), 200);
     assert_eq!(ask(4, "4004").await.unwrap(), second);
 }
 
@@ -393,60 +423,141 @@ async fn boot_scripts_follow_the_decision_of_the_controller() {
     }
 }
 
+fn report() -> Value {
+    json!({
+        "bootMac": "52:54:00:00:00:01", "bootId": "a", "address": "127.0.0.1", "inventory": {},
+        "disks": [], "lookup": "notAsked",
+    })
+}
+
+fn progress() -> Value {
+    let phase = json!({"phase": "writing", "bytes": 1, "total": 2});
+    json!({"bootMac": "52:54:00:00:00:01", "bootId": "a", "phase": phase})
+}
+
+async fn answer_of(box_: &Fixture, request: Request<Full<Bytes>>) -> (StatusCode, String) {
+    let response = send(box_.address, request).await;
+    let status = response.status();
+    let text = String::from_utf8(body(response).await.to_vec()).unwrap();
+    (status, text)
+}
+
 #[tokio::test]
-async fn a_report_is_answered_and_hostile_ones_are_refused() {
+async fn a_signed_report_of_this_session_is_answered() {
     let mut box_ = serve().await;
-    let path = "/api/v1/ramdisk/report";
-    let good = r#"{"bootMac":"52:54:00:00:00:01","bootId":"a","address":"","inventory":{},"disks":[],"lookup":"notAsked"}"#;
+    let request = box_.signed(REPORT_PATH, report());
+    let (address, key) = (box_.address, box_.key.public());
     let answering = async {
         let Some(Input::Report {
             report,
-            peer,
+            from,
             answer,
         }) = box_.controller.inputs.recv().await
         else {
             panic!("a report")
         };
-        assert_eq!(
-            (report.boot_id.as_str(), peer),
-            ("a", [127, 0, 0, 1].into())
-        );
-        answer
-            .send(firstlight_api::report::Directive::BootDisk)
-            .unwrap();
+        assert_eq!(report.boot_id, "a");
+        assert_eq!((from.peer, from.key), ([127, 0, 0, 1].into(), key));
+        answer.send(Directive::BootDisk).unwrap();
     };
-    let address = box_.address;
-    let asking = async {
-        let request = Request::post(path)
-            .header("host", "box")
-            .body(Full::new(Bytes::from(good)))
-            .unwrap();
-        String::from_utf8(body(send(address, request).await).await.to_vec()).unwrap()
-    };
-    let ((), answer) = tokio::join!(answering, asking);
-    assert_eq!(answer, r#"{"action":"bootDisk"}"#);
+    let (response, ()) = tokio::join!(send(address, request), answering);
+    let reply: Reply = serde_json::from_slice(&body(response).await).unwrap();
+    assert_eq!(reply.directive, Directive::BootDisk);
+    assert_eq!(reply.session, box_.fleet.session());
+}
 
-    for (bad, code) in [
-        (Bytes::from("{"), StatusCode::BAD_REQUEST),
-        (
-            Bytes::from(good.replace("52:54", "gg:54")),
-            StatusCode::BAD_REQUEST,
-        ),
-        (Bytes::from("[".repeat(100_000)), StatusCode::BAD_REQUEST),
-        (
-            Bytes::from(vec![b' '; 1024 * 1024 + 1]),
-            StatusCode::PAYLOAD_TOO_LARGE,
-        ),
-    ] {
-        assert_eq!(box_.post(path, bad).await.0, code);
+#[tokio::test]
+async fn what_was_overheard_yesterday_is_nothing_and_is_asked_for_again() {
+    let mut box_ = serve().await;
+    for (path, post) in [(REPORT_PATH, report()), (PROGRESS_PATH, progress())] {
+        for session in ["", "0123456789abcdef"] {
+            let (status, text) =
+                answer_of(&box_, box_.signed_in(session, path, post.clone())).await;
+            let reply: Reply = serde_json::from_str(&text).unwrap();
+            assert_eq!(
+                (status, reply.directive),
+                (StatusCode::OK, Directive::Again)
+            );
+            assert_eq!(reply.session, box_.fleet.session());
+        }
     }
-    let progress = r#"{"bootMac":"52:54:00:00:00:01","bootId":"a","phase":{"phase":"writing","bytes":1,"total":2}}"#;
+    assert!(box_.controller.inputs.try_recv().is_err(), "nobody is told");
+}
+
+#[tokio::test]
+async fn what_is_not_signed_by_its_sender_is_refused() {
+    let mut box_ = serve().await;
+    let session = box_.fleet.session().to_owned();
+    let body = |mut post: Value| {
+        post["session"] = json!(session);
+        serde_json::to_vec(&post).unwrap()
+    };
+    let plain = String::from_utf8(body(report())).unwrap();
     assert_eq!(
-        box_.post("/api/v1/ramdisk/progress", progress).await.0,
-        StatusCode::OK
+        box_.post(REPORT_PATH, plain).await.0,
+        StatusCode::UNAUTHORIZED
     );
-    assert!(matches!(
-        box_.controller.inputs.try_recv(),
-        Ok(Input::Progress { .. })
-    ));
+    // Signed: another body, another path, by another key.
+    let (key, other) = (&box_.key, Key::new().unwrap());
+    let stolen = key.sign(REPORT_PATH, &body(progress()));
+    let elsewhere = key.sign(PROGRESS_PATH, &body(report()));
+    let foreign = (
+        key.public().to_string(),
+        other.sign(REPORT_PATH, &body(report())).1,
+    );
+    for (public, signature) in [stolen, elsewhere, foreign] {
+        let request = Request::post(REPORT_PATH)
+            .header("host", "box")
+            .header(KEY_HEADER, public)
+            .header(SIGNATURE_HEADER, signature)
+            .body(Full::from(body(report())))
+            .unwrap();
+        assert_eq!(answer_of(&box_, request).await.0, StatusCode::UNAUTHORIZED);
+    }
+    assert!(box_.controller.inputs.try_recv().is_err(), "nobody is told");
+    let counted = box_.text("/metrics").await.1;
+    for why in ["post-unsigned", "post-signature"] {
+        assert!(counted.contains(&format!("firstlight_refused_total{{why=\"{why}\"}}")));
+    }
+}
+
+#[tokio::test]
+async fn hostile_reports_are_refused() {
+    let box_ = serve().await;
+    let mut wrong_mac = report();
+    wrong_mac["bootMac"] = json!("gg:54:00:00:00:01");
+    let mut many_disks = report();
+    many_disks["inventory"] = json!({"disks": vec![json!({}); 20_000]});
+    let json = |value: Value| serde_json::to_vec(&value).unwrap();
+    for (bad, code) in [
+        (b"{".to_vec(), StatusCode::BAD_REQUEST),
+        (json(wrong_mac), StatusCode::BAD_REQUEST),
+        (json(many_disks), StatusCode::BAD_REQUEST),
+        (vec![b'['; 90_000], StatusCode::BAD_REQUEST),
+        (vec![b' '; 96 * 1024 + 1], StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        let (public, signature) = box_.key.sign(REPORT_PATH, &bad);
+        let request = Request::post(REPORT_PATH)
+            .header("host", "box")
+            .header(KEY_HEADER, public)
+            .header(SIGNATURE_HEADER, signature)
+            .body(Full::from(bad))
+            .unwrap();
+        assert_eq!(answer_of(&box_, request).await.0, code);
+    }
+}
+
+#[tokio::test]
+async fn progress_that_nobody_believes_is_a_conflict() {
+    let mut box_ = serve().await;
+    let request = box_.signed(PROGRESS_PATH, progress());
+    let address = box_.address;
+    let doubting = async {
+        let Some(Input::Progress { answer, .. }) = box_.controller.inputs.recv().await else {
+            panic!("a progress")
+        };
+        answer.send(false).unwrap();
+    };
+    let (response, ()) = tokio::join!(send(address, request), doubting);
+    assert_eq!(response.status(), StatusCode::CONFLICT);
 }

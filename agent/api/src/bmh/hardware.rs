@@ -3,6 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::bounded::{Excess, list, number, string as text};
+
+/// Of one host. Each count is well above that of the largest servers.
+const MOST_NICS: usize = 64;
+const MOST_DISKS: usize = crate::report::MOST_DISKS;
+const MOST_FLAGS: usize = 512;
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HardwareDetails {
@@ -107,21 +114,13 @@ pub struct Cpu {
     pub count: u64,
 }
 
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
 impl HardwareDetails {
     /// Whatever the inventory does not say stays empty.
-    pub fn from_inventory(inventory: &Value) -> Self {
+    pub fn from_inventory(inventory: &Value) -> Result<Self, Excess> {
         let (vendor, cpu) = (&inventory["system_vendor"], &inventory["cpu"]);
         let bios = &vendor["firmware"];
         let pxe = inventory["boot"]["pxe_interface"].as_str();
-        Self {
+        Ok(Self {
             system_vendor: HardwareSystemVendor {
                 manufacturer: text(&vendor["manufacturer"]),
                 product_name: text(&vendor["product_name"]),
@@ -134,12 +133,12 @@ impl HardwareDetails {
                     version: text(&bios["version"]),
                 },
             },
-            ram_mebibytes: inventory["memory"]["physical_mb"].as_u64().unwrap_or(0),
-            nics: list(&inventory["interfaces"])
+            ram_mebibytes: number(&inventory["memory"]["physical_mb"]),
+            nics: list("interfaces", &inventory["interfaces"], MOST_NICS)?
                 .iter()
                 .map(|nic| Nic::from_inventory(nic, pxe))
                 .collect(),
-            storage: list(&inventory["disks"])
+            storage: list("disks", &inventory["disks"], MOST_DISKS)?
                 .iter()
                 .map(Storage::from_inventory)
                 .collect(),
@@ -147,11 +146,14 @@ impl HardwareDetails {
                 arch: text(&cpu["architecture"]),
                 model: text(&cpu["model_name"]),
                 clock_megahertz: megahertz(&cpu["frequency"]),
-                flags: list(&cpu["flags"]).iter().map(text).collect(),
-                count: cpu["count"].as_u64().unwrap_or(0),
+                flags: list("CPU flags", &cpu["flags"], MOST_FLAGS)?
+                    .iter()
+                    .map(text)
+                    .collect(),
+                count: number(&cpu["count"]),
             },
             hostname: text(&inventory["hostname"]),
-        }
+        })
     }
 }
 
@@ -160,6 +162,7 @@ fn megahertz(value: &Value) -> f64 {
     value
         .as_f64()
         .or_else(|| value.as_str()?.parse().ok())
+        .filter(|megahertz| megahertz.is_finite() && *megahertz >= 0.0)
         .unwrap_or(0.0)
 }
 
@@ -177,7 +180,7 @@ impl Nic {
             }),
             mac,
             ip: text(&nic["ipv4_address"]),
-            speed_gbps: nic["speed_mbps"].as_u64().unwrap_or(0) / 1000,
+            speed_gbps: number(&nic["speed_mbps"]) / 1000,
             pci_address: text(&nic["pci_address"]),
             ..Self::default()
         }
@@ -197,7 +200,7 @@ impl Storage {
             name,
             kind: kind.to_owned(),
             rotational,
-            size_bytes: disk["size"].as_u64().unwrap_or(0),
+            size_bytes: number(&disk["size"]),
             vendor: text(&disk["vendor"]),
             model: text(&disk["model"]),
             serial_number: text(&disk["serial"]),

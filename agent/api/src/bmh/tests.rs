@@ -91,7 +91,7 @@ fn an_inventory_becomes_hardware_details() {
         "system_vendor": {"manufacturer": "QEMU", "product_name": "PC", "serial_number": "1", "firmware": {"vendor": "EDK II", "version": "2", "build_date": "01/01/2025"}},
         "boot": {"current_boot_mode": "uefi", "pxe_interface": "01-52-54-00-00-00-01"},
     });
-    let details = HardwareDetails::from_inventory(&inventory);
+    let details = HardwareDetails::from_inventory(&inventory).unwrap();
     assert_eq!(
         details
             .nics
@@ -122,6 +122,6 @@ fn an_inventory_becomes_hardware_details() {
     assert_eq!(details.firmware.bios.vendor, "EDK II");
     assert_eq!(
         HardwareDetails::from_inventory(&Value::Null),
-        HardwareDetails::default()
+        Ok(HardwareDetails::default())
     );
 }

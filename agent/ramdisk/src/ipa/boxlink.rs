@@ -1,15 +1,22 @@
 //! The agent on the box: reports and directives, progress, and its CA.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use firstlight_api::report::{Directive, Phase, Progress, Report};
+use firstlight_api::report::{
+    Directive, Fresh, PROGRESS_PATH, Phase, Progress, REPORT_PATH, Reply, Report,
+};
+use firstlight_api::signed;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::date::parse_http_date;
+use super::key::Key;
 use super::tls::BoxClock;
 use crate::deploy::chain;
-use crate::deploy::http::{Client, Reply, Request};
+use crate::deploy::http::{self, Client, Request};
 
 const ANSWER_LIMIT: u64 = 1 << 20;
 /// Between two lines of progress.
@@ -21,37 +28,74 @@ pub struct BoxLink {
     /// `http://BOX`
     base: String,
     clock: Arc<BoxClock>,
+    key: Key,
+    /// As the box said last.
+    session: Arc<Mutex<String>>,
+    sequence: Arc<AtomicU64>,
 }
 
 impl BoxLink {
-    pub fn new(base: &str, clock: Arc<BoxClock>) -> Self {
+    pub fn new(base: &str, clock: Arc<BoxClock>, key: Key) -> Self {
         Self {
             client: Client::new(None, Duration::from_secs(10)),
             base: base.trim_end_matches('/').to_owned(),
             clock,
+            key,
+            session: Arc::default(),
+            sequence: Arc::new(AtomicU64::new(1)),
         }
     }
 
-    pub fn report(&self, report: &Report) -> Result<Directive, String> {
-        let bytes = serde_json::to_vec(report).map_err(|e| e.to_string())?;
-        let url = format!("{}/api/v1/ramdisk/report", self.base);
-        let body = self.send(&Request::post_json(&url, &bytes))?;
-        serde_json::from_slice(&body).map_err(|e| {
+    pub fn report(&self, report: Report<Value>) -> Result<Directive, String> {
+        let body = self.post(REPORT_PATH, report, |report| &mut report.fresh)?;
+        let reply = serde_json::from_slice::<Reply>(&body).map_err(|e| {
             format!(
                 "The box at {} answers a report with nonsense: {e}",
                 self.base
             )
-        })
+        })?;
+        Ok(reply.directive)
     }
 
     pub fn ca(&self) -> Result<Vec<u8>, String> {
         self.send(&Request::get(&format!("{}/boot/ca.pem", self.base)))
     }
 
-    fn progress(&self, progress: &Progress) -> Result<(), String> {
-        let bytes = serde_json::to_vec(progress).map_err(|e| e.to_string())?;
-        let url = format!("{}/api/v1/ramdisk/progress", self.base);
-        self.send(&Request::post_json(&url, &bytes)).map(|_| ())
+    fn progress(&self, progress: Progress) -> Result<(), String> {
+        self.post(PROGRESS_PATH, progress, |progress| &mut progress.fresh)
+            .map(|_| ())
+    }
+
+    /// Signed, in the box's session; once more where that has changed.
+    fn post<T: Serialize>(
+        &self,
+        path: &str,
+        mut post: T,
+        fresh: fn(&mut T) -> &mut Fresh,
+    ) -> Result<Vec<u8>, String> {
+        for _ in 0..2 {
+            *fresh(&mut post) = Fresh {
+                session: self.session().clone(),
+                sequence: self.sequence.fetch_add(1, Ordering::Relaxed),
+            };
+            let bytes = serde_json::to_vec(&post).map_err(|e| e.to_string())?;
+            let (public, signature) = self.key.sign(path, &bytes);
+            let url = format!("{}{path}", self.base);
+            let request = Request::post_json(&url, &bytes)
+                .header(signed::KEY_HEADER, &public)
+                .header(signed::SIGNATURE_HEADER, &signature);
+            let body = self.send(&request)?;
+            let reply = serde_json::from_slice::<Reply>(&body).ok();
+            let Some(reply) = reply.filter(|reply| reply.directive == Directive::Again) else {
+                return Ok(body);
+            };
+            *self.session() = reply.session;
+        }
+        Err(format!("The box at {} is restarting", self.base))
+    }
+
+    fn session(&self) -> MutexGuard<'_, String> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn send(&self, request: &Request) -> Result<Vec<u8>, String> {
@@ -72,7 +116,7 @@ impl BoxLink {
         Ok(body)
     }
 
-    fn learn_time(&self, reply: &Reply) {
+    fn learn_time(&self, reply: &http::Reply) {
         if let Some(seconds) = reply.header("date").and_then(parse_http_date) {
             self.clock.set(seconds);
         }
@@ -124,8 +168,9 @@ fn send_forever(shared: &(Mutex<Pending>, Condvar), link: &BoxLink, boot_mac: &s
             boot_mac: boot_mac.to_owned(),
             boot_id: boot_id.to_owned(),
             phase,
+            fresh: Fresh::default(),
         };
-        let result = link.progress(&progress);
+        let result = link.progress(progress.clone());
         let mut pending = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
         pending.sending = false;
         if let Err(reason) = result {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use firstlight_api::report::{LookupState, Phase, Report};
+use firstlight_api::report::{Fresh, LookupState, Phase, Report};
 use uuid::Uuid;
 
 use super::agent::{Agent, Config};
@@ -16,6 +16,7 @@ use super::event::{Action, Beaten, Departure, Event, Failure, Registration};
 use super::facts::Facts;
 use super::ironic::Ironic;
 use super::job::Job;
+use super::key::Key;
 use super::machine::Machine;
 use super::relay::Relay;
 use super::server::Server;
@@ -91,10 +92,15 @@ impl Edge {
         let server = Server::start(listener, identity.config, events.clone())?;
         let clock = Arc::new(BoxClock::default());
         let boot_id = Uuid::new_v4().to_string();
+        let key = Key::new()?;
+        if settings.box_url.is_some() {
+            let code = key.public().code();
+            tracing::info!("This machine's code is {code}; the box shows the same one.");
+        }
         let link = settings
             .box_url
             .as_deref()
-            .map(|url| BoxLink::new(url, Arc::clone(&clock)));
+            .map(|url| BoxLink::new(url, Arc::clone(&clock), key));
         let progress = link.clone().map(|link| {
             Arc::new(ProgressLine::start(
                 link,
@@ -264,13 +270,14 @@ impl Shared {
         let link = self.link.as_ref().ok_or("there is no box")?;
         let inventory = self.facts.inventory();
         let disks = self.facts.signatures(&inventory.disks);
-        link.report(&Report {
+        link.report(Report {
             boot_mac: self.settings.boot_mac.clone(),
             boot_id: self.boot_id.clone(),
             address: self.settings.address.to_string(),
             inventory: serde_json::to_value(&inventory).map_err(|e| e.to_string())?,
             disks,
             lookup,
+            fresh: Fresh::default(),
         })
     }
 

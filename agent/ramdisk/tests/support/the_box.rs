@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use firstlight_api::report::{Directive, Phase, Progress, Report};
+use firstlight_api::report::{Directive, Fresh, Phase, Progress, Reply, Report};
+use firstlight_api::signed;
+use serde_json::Value;
 
 use super::http::{Request, Response, serve};
 
 /// Answers a report.
-pub type Decide = std::boxed::Box<dyn Fn(&Report) -> Directive + Send>;
+pub type Decide = std::boxed::Box<dyn Fn(&Report<Value>) -> Directive + Send>;
 
 #[derive(Default)]
 pub struct Box {
@@ -16,7 +18,13 @@ pub struct Box {
     pub image: Mutex<Vec<u8>>,
     /// For the next connections to the image: bytes until it breaks; 0 answers nothing at all.
     pub cuts: Mutex<VecDeque<usize>>,
-    pub reports: Mutex<Vec<Report>>,
+    pub reports: Mutex<Vec<Report<Value>>>,
+    /// Of the running agent; empty as long as the test does not care.
+    pub session: Mutex<String>,
+    /// Sequences of what was taken.
+    pub sequences: Mutex<Vec<u64>>,
+    /// Who signed the last post.
+    pub key: Mutex<Option<signed::PublicKey>>,
     pub phases: Mutex<Vec<Phase>>,
     pub ranges: Mutex<Vec<String>>,
     /// What to answer to a report.
@@ -33,7 +41,10 @@ impl Box {
         match request.target.as_str() {
             "/boot/ca.pem" => Some(Response::new(200, self.ca_pem.clone())),
             "/api/v1/ramdisk/report" => {
-                let report: Report = serde_json::from_slice(&request.body).unwrap();
+                let report: Report<Value> = serde_json::from_slice(&request.body).unwrap();
+                if let Some(again) = self.check(request, &report.fresh) {
+                    return Some(again);
+                }
                 let directive = self
                     .decide
                     .lock()
@@ -41,18 +52,43 @@ impl Box {
                     .as_ref()
                     .map_or(Directive::Lookup, |decide| decide(&report));
                 self.reports.lock().unwrap().push(report);
-                Some(Response::json(
-                    200,
-                    &serde_json::to_value(directive).unwrap(),
-                ))
+                Some(self.reply(directive))
             }
             "/api/v1/ramdisk/progress" => {
                 let progress: Progress = serde_json::from_slice(&request.body).unwrap();
+                if let Some(again) = self.check(request, &progress.fresh) {
+                    return Some(again);
+                }
                 self.phases.lock().unwrap().push(progress.phase);
                 Some(Response::new(204, ""))
             }
             _ => self.image(request),
         }
+    }
+
+    fn reply(&self, directive: Directive) -> Response {
+        let reply = Reply {
+            session: self.session.lock().unwrap().clone(),
+            directive,
+        };
+        Response::json(200, &serde_json::to_value(reply).unwrap())
+    }
+
+    /// Every post is signed; one of another session is asked for again.
+    fn check(&self, request: &Request, fresh: &Fresh) -> Option<Response> {
+        let key = request.header(signed::KEY_HEADER).unwrap();
+        let key = signed::PublicKey::parse(key).unwrap();
+        let signature = request.header(signed::SIGNATURE_HEADER).unwrap();
+        let signature = signed::parse_signature(signature).unwrap();
+        ring::signature::UnparsedPublicKey::new(&ring::signature::ED25519, key.as_bytes())
+            .verify(&signed::message(&request.target, &request.body), &signature)
+            .expect("a signature of path and body");
+        if fresh.session != *self.session.lock().unwrap() {
+            return Some(self.reply(Directive::Again));
+        }
+        *self.key.lock().unwrap() = Some(key);
+        self.sequences.lock().unwrap().push(fresh.sequence);
+        None
     }
 
     fn image(&self, request: &Request) -> Option<Response> {

@@ -2,7 +2,7 @@
 
 use firstlight_api::{
     bmh::{AutomatedCleaningMode, Image, annotations::Detached},
-    report::DiskSignatures,
+    report::{DiskSignatures, Fresh, Inventory},
 };
 use serde_json::{Value, json};
 
@@ -35,13 +35,14 @@ fn world() -> World {
             boot_mac: "52:54:00:00:00:01".into(),
             boot_id: "boot-1".into(),
             address: "172.22.0.9".into(),
-            inventory: Value::Null,
+            inventory: Inventory::default(),
             disks: vec![DiskSignatures {
                 name: "/dev/vda".into(),
                 size_bytes: 8 << 30,
                 signatures: vec![],
             }],
             lookup: LookupState::Registered,
+            fresh: Fresh::default(),
         },
         reported: Some(NOW - 1),
         phase: None,

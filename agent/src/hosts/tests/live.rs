@@ -89,7 +89,13 @@ async fn a_live_ironic_is_led_to_a_deployment_and_out_of_a_lost_token() {
     let (ironic, store) = (watch::Sender::new(Some(end)), watch::Sender::new(None));
     let state = tempfile::tempdir().unwrap();
     let port = free_port().await;
-    let (fleet, hosts, task) = controller(&ironic, &store, port, Destiny::Plain, state.path());
+    let (fleet, hosts, task) = controller(
+        &ironic,
+        &store,
+        port,
+        (Destiny::Plain, IMPATIENT),
+        state.path(),
+    );
     let mut server = Server::new(client.clone());
     server.beats = false;
     until_attempt(&client, &fleet, &mut server, 1).await;

@@ -1,0 +1,137 @@
+//! Who is who: a ramdisk makes an Ed25519 key at its start and signs each post to the box with it, and the system that it
+//! installs signs with the same key. Here are the names, the bytes that are signed, and the code that a person compares.
+//! Making keys and signatures is the programs' part.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use sha2::{Digest as _, Sha256};
+
+/// Base64 of the public key, 32 bytes.
+pub const KEY_HEADER: &str = "firstlight-key";
+/// Base64 of the signature over [`message`], 64 bytes.
+pub const SIGNATURE_HEADER: &str = "firstlight-signature";
+
+/// So that a signature means nothing anywhere else.
+const CONTEXT: &[u8] = b"firstlight signed request 1\0";
+/// Crockford's alphabet: no letter looks like a digit.
+const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+const CODE_LENGTH: usize = 16;
+
+/// An Ed25519 public key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey([u8; 32]);
+
+impl PublicKey {
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        bytes(text).map(Self)
+    }
+
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// What a person compares: 80 bits of its SHA-256 as four groups of four, `7Q2M-XK4P-09AB-CDEF`.
+    pub fn code(&self) -> String {
+        let digest = Sha256::digest(self.0);
+        let bits = digest[..10]
+            .iter()
+            .fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
+        let mut code = String::with_capacity(CODE_LENGTH + 3);
+        for at in 0..CODE_LENGTH {
+            if at > 0 && at % 4 == 0 {
+                code.push('-');
+            }
+            let index = bits >> (5 * (CODE_LENGTH - 1 - at)) & 31;
+            code.push(char::from(ALPHABET[usize::try_from(index).unwrap_or(0)]));
+        }
+        code
+    }
+
+    /// Is this the code, as a person may have typed it?
+    pub fn has_code(&self, typed: &str) -> bool {
+        let plain = |text: &str| -> String {
+            let letters = text.chars().filter(|c| !matches!(c, '-' | ' '));
+            let clear = letters.map(|c| match c.to_ascii_uppercase() {
+                'O' => '0',
+                'I' | 'L' => '1',
+                c => c,
+            });
+            clear.take(CODE_LENGTH + 1).collect()
+        };
+        plain(typed) == plain(&self.code())
+    }
+}
+
+impl std::fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&STANDARD.encode(self.0))
+    }
+}
+
+impl std::fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+pub fn encode_signature(signature: &[u8]) -> String {
+    STANDARD.encode(signature)
+}
+
+pub fn parse_signature(text: &str) -> Option<[u8; 64]> {
+    bytes(text)
+}
+
+/// What is signed. `path` is the request's, without host and query.
+pub fn message(path: &str, body: &[u8]) -> Vec<u8> {
+    [CONTEXT, path.as_bytes(), b"\0", body].concat()
+}
+
+fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    // Four characters for three bytes, rounded up.
+    if text.len() != N.div_ceil(3) * 4 {
+        return None;
+    }
+    STANDARD.decode(text).ok()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_code_is_four_groups_of_four_and_is_recognised_however_it_is_typed() {
+        let key = PublicKey::new([7; 32]);
+        let code = key.code();
+        let groups: Vec<usize> = code.split('-').map(str::len).collect();
+        assert_eq!(groups, [4, 4, 4, 4], "{code}");
+        let sloppy = code.to_lowercase().replace('-', " ").replace('0', "o");
+        assert!(key.has_code(&code) && key.has_code(&sloppy), "{sloppy}");
+        let other = PublicKey::new([8; 32]);
+        assert!(!other.has_code(&code) && !key.has_code("") && !key.has_code(&code[..14]));
+    }
+
+    #[test]
+    fn a_signature_is_for_one_path_and_one_body() {
+        assert_ne!(message("/a", b"b"), message("/a\0", b"b"));
+        assert_ne!(message("/a", b"b"), message("/b", b"b"));
+        assert!(message("/a", b"b").starts_with(b"firstlight signed request"));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_header_holds_it_is_a_key_or_nothing(text in ".{0,100}", key in any::<[u8; 32]>()) {
+            if let Some(parsed) = PublicKey::parse(&text) {
+                prop_assert_eq!(parsed.to_string(), text);
+            }
+            let key = PublicKey::new(key);
+            prop_assert_eq!(PublicKey::parse(&key.to_string()), Some(key));
+        }
+    }
+}

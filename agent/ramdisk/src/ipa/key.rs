@@ -1,0 +1,82 @@
+//! The key of one boot: the ramdisk signs with it what it tells the box, and hands it on to the system that it installs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use firstlight_api::signed::{self, PublicKey};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+
+/// An Ed25519 key pair.
+#[derive(Clone)]
+pub struct Key {
+    seed: [u8; 32],
+    pair: Arc<Ed25519KeyPair>,
+}
+
+impl Key {
+    pub fn new() -> Result<Self> {
+        let mut seed = [0; 32];
+        SystemRandom::new()
+            .fill(&mut seed)
+            .map_err(|_| anyhow!("the kernel gives no random bytes"))?;
+        Self::from_seed(seed)
+    }
+
+    pub fn from_seed(seed: [u8; 32]) -> Result<Self> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&seed);
+        let pair = Arc::new(pair.map_err(|_| anyhow!("this is no key"))?);
+        Ok(Self { seed, pair })
+    }
+
+    /// From [`Key::private`].
+    pub fn parse(text: &str) -> Result<Self> {
+        let seed = STANDARD.decode(text).ok();
+        let seed = seed.and_then(|seed| seed.try_into().ok());
+        Self::from_seed(seed.ok_or_else(|| anyhow!("this is no key"))?)
+    }
+
+    /// The seed in base64, as long as the public key in base64.
+    pub fn private(&self) -> String {
+        STANDARD.encode(self.seed)
+    }
+
+    pub fn public(&self) -> PublicKey {
+        let public = self.pair.public_key().as_ref().try_into();
+        PublicKey::new(public.expect("an Ed25519 public key has 32 bytes"))
+    }
+
+    /// The values of the two headers.
+    pub fn sign(&self, path: &str, body: &[u8]) -> (String, String) {
+        let signature = self.pair.sign(&signed::message(path, body));
+        (
+            self.public().to_string(),
+            signed::encode_signature(signature.as_ref()),
+        )
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.public())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_private_key_is_as_long_as_its_public_one_and_makes_the_same_key_again() {
+        let key = Key::new().unwrap();
+        assert_eq!(key.private().len(), key.public().to_string().len());
+        let again = Key::parse(&key.private()).unwrap();
+        assert_eq!(again.public(), key.public());
+        assert!(Key::parse("").is_err() && Key::parse("AAAA").is_err());
+        assert!(!format!("{key:?}").contains(&key.private()));
+    }
+}
