@@ -26,7 +26,7 @@ use crate::{
     options::Place,
     paths::Paths,
     pki::{self, Pki},
-    registry_files, state,
+    registry_files, state, state_versions,
     status::{StatusSender, StepName},
     store::Store,
 };
@@ -77,6 +77,12 @@ pub async fn foundation(
     }
     state::wait_for_state(&paths, &status, &stop).await;
     if stop.is_cancelled() {
+        return Ok(());
+    }
+    if let Err(refused) = state_versions::check(&paths) {
+        status.failed(StepName::State, refused.what, refused.next);
+        // Neither Kubernetes nor anything that waits for keys begins.
+        stop.cancelled().await;
         return Ok(());
     }
     status.running(StepName::Pki);

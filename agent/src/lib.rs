@@ -12,6 +12,7 @@ pub mod clock;
 pub mod clusters;
 pub mod console;
 pub mod containers;
+mod damage;
 pub mod dhcp;
 mod files;
 pub mod fleet;
@@ -34,13 +35,16 @@ pub mod software;
 pub mod sources;
 pub mod ssh;
 pub mod state;
+mod state_versions;
 pub mod status;
 pub mod store;
 pub mod tftp;
+mod timekeeper;
+mod warnings;
 pub mod web;
 mod workload;
 
-use std::{future::Future, net::Ipv4Addr, time::Duration};
+use std::{future::Future, net::Ipv4Addr, path::Path, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use tokio::{
@@ -188,6 +192,23 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, place: Place) {
             status.clone(),
             stop,
         )
+    });
+    // A machine with a life of its own keeps its journal as it likes, and below another root it is not the box's.
+    if place == Place::Box && paths.root() == Path::new("/") {
+        tasks.spawn("warnings", |stop| {
+            warnings::run(paths.clone(), status.clone(), stop)
+        });
+    }
+    tasks.spawn("certificates", |stop| {
+        let (kubernetes, cluster_api) =
+            (facts.kubernetes.subscribe(), facts.cluster_api.subscribe());
+        clusters::certificates::run(kubernetes, cluster_api, status.clone(), stop)
+    });
+    tasks.spawn("timekeeper", |stop| {
+        timekeeper::run(paths.clone(), status.clone(), stop)
+    });
+    tasks.spawn("damage", |stop| {
+        damage::run(paths.clone(), status.clone(), stop)
     });
     tasks.spawn("console", |stop| {
         console::run(paths.clone(), web.status.clone(), stop)

@@ -49,6 +49,18 @@ impl Paths {
         apt_base = "usr/share/firstlight/apt/base";
         /// The `site.yaml` that was used last.
         last_site = LAST_SITE;
+        /// The time, for the next start.
+        kept_clock = "var/lib/firstlight/agent/clock";
+        /// By how much `firstlight-clock.service` set the clock forward.
+        clock_moved = "run/firstlight-clock/moved";
+        /// The newest versions that have data on the state partition.
+        state_versions = "var/lib/firstlight/agent/versions.json";
+        damaged_ironic = "var/lib/firstlight/ironic/ironic.sqlite.damaged";
+        damaged_layers = "run/firstlight-scrub/damaged";
+        /// The last warnings of the journal.
+        warnings = "var/lib/firstlight/agent/warnings.log";
+        boot_id = "proc/sys/kernel/random/boot_id";
+        restored_etcd = "var/lib/firstlight/etcd/restored";
         leases = "var/lib/firstlight/agent/leases.log";
         site_pki = "var/lib/firstlight/pki";
         site_ca = "var/lib/firstlight/pki/ca.crt";

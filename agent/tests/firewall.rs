@@ -120,3 +120,70 @@ fn only_pods_begin_a_connection_through_the_box() {
         assert!(!site.reaches(BEHIND), "the box is nobody's router");
     });
 }
+
+/// The box's address is on the wire; the office is on another NIC of the same machine.
+#[test]
+fn what_the_box_serves_is_for_the_provisioning_network_only() {
+    isolated(
+        "what_the_box_serves_is_for_the_provisioning_network_only",
+        || {
+            let (office, site) = (Namespace::new(), Namespace::new());
+            let rules = tempfile::NamedTempFile::new().unwrap();
+            let text = firstlight_agent::network::firewall::rules([172, 22, 0, 1].into(), "wire");
+            // Twice: it replaces itself.
+            std::fs::write(rules.path(), text.repeat(2)).unwrap();
+            let links = Command::new("sh")
+                .args(["-c", LINKS])
+                .env("POD_PID", office.0.id().to_string())
+                .env("SITE_PID", site.0.id().to_string())
+                .env("RULES", rules.path())
+                .status();
+            assert!(links.unwrap().success());
+            // As a second NIC, which is what the name makes it.
+            let rename = "ip link set cni0 down; ip link set cni0 name office; ip link set office up; \
+                ip address replace 100.64.2.1/24 dev office";
+            let renamed = Command::new("sh").args(["-c", rename]).status();
+            assert!(renamed.unwrap().success());
+            office.run(POD_LINKS);
+            site.run(SITE_LINKS);
+            let listen = |port: u16| {
+                Namespace(
+                    Command::new("busybox")
+                        .args([
+                            "nc",
+                            "-ll",
+                            "-p",
+                            &port.to_string(),
+                            "-e",
+                            "echo",
+                            "welcome",
+                        ])
+                        .spawn()
+                        .unwrap(),
+                )
+            };
+            let _listeners = [listen(6443), listen(5000)];
+            let reaches = |from: &Namespace, address: &str, port: u16| {
+                let script =
+                    format!("busybox nc -w 3 {address} {port} </dev/null | grep -q welcome");
+                from.command(&script).status().unwrap().success()
+            };
+            let start = Instant::now();
+            while !(reaches(&site, "172.22.0.1", 6443) && reaches(&site, "172.22.0.1", 5000)) {
+                assert!(
+                    start.elapsed() < Duration::from_mins(1),
+                    "the site is served"
+                );
+            }
+            assert!(!reaches(&office, "172.22.0.1", 6443), "by its address");
+            assert!(
+                !reaches(&office, "100.64.2.1", 5000),
+                "the registry listens everywhere"
+            );
+            assert!(
+                reaches(&office, "100.64.2.1", 6443),
+                "what is not the box's stays open"
+            );
+        },
+    );
+}

@@ -35,8 +35,23 @@ pub struct SiteStatus {
     /// What people have put on the box.
     #[serde(default)]
     pub artifacts: Vec<Artifact>,
+    /// When the first certificate of each cluster ends.
+    #[serde(default)]
+    pub certificates: Vec<CertificateEnd>,
+    /// The last warnings of the box's programs before it was started this time, oldest first.
+    #[serde(default)]
+    pub before_start: Vec<String>,
     /// What a person should look at that belongs to no step and no host, e.g. a bad `site.yaml`.
     pub problems: Vec<Problem>,
+}
+
+/// Of one cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateEnd {
+    pub cluster: String,
+    /// Seconds since 1970.
+    pub end: i64,
 }
 
 /// One `Addon`.

@@ -6,6 +6,7 @@
 //!
 //! Must not: write anything itself. It plans ([`plan`], pure); `machines` looks and writes, because both need one look at all.
 
+pub mod certificates;
 mod flannel;
 pub mod marker;
 mod node;

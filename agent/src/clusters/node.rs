@@ -76,6 +76,12 @@ pub fn endpoint_commands() -> Vec<String> {
     ]
 }
 
+/// Nearly as long as the authorities that Cluster API makes (3650 days), where it allows no more than 1095 itself. A server that
+/// joins has no such file, and what was noted in the cluster.
+pub fn long_certificates() -> String {
+    "sed -i 's/^certificateValidityPeriod: .*/certificateValidityPeriod: 86400h0m0s/' /run/kubeadm/kubeadm.yaml || true".to_owned()
+}
+
 /// All nodes begin as backup with one priority; a running API server lifts it. So the first node gets the address before its
 /// API server runs, and one that joins later does not take it away.
 fn keepalived(endpoint: Ipv4Addr) -> String {

@@ -213,6 +213,26 @@ fn advertised() -> Value {
     json!({"advertiseAddress": "{{ ds.meta_data.local_ipv4 }}", "bindPort": API_PORT})
 }
 
+/// The most that Cluster API allows.
+const CERTIFICATE_DAYS: u32 = 1095;
+/// Control planes are replaced when their certificates end within this time.
+const RENEW_DAYS: u32 = 90;
+
+/// Three are replaced one after the other in their places: no spare server is needed, for new certificates either. A lone one
+/// could only be replaced by a spare, so nothing begins that by itself (decision 0015): its certificates last
+/// (`node::long_certificates`).
+fn rollout(control_planes: ControlPlanes) -> Value {
+    let strategy =
+        |max_surge: u32| json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": max_surge}});
+    match control_planes {
+        ControlPlanes::One => json!({"strategy": strategy(1)}),
+        ControlPlanes::Three => json!({
+            "before": {"certificatesExpiryDays": RENEW_DAYS},
+            "strategy": strategy(0),
+        }),
+    }
+}
+
 fn kubeadm_control_plane(
     site: &SiteConfig,
     config: &ClusterConfig,
@@ -224,12 +244,10 @@ fn kubeadm_control_plane(
     let mut files = node::files(config);
     files.push(node::endpoint_file(config));
     files.extend(node::control_plane_files());
-    let commands = [node::commands(), node::endpoint_commands()].concat();
-    let max_surge = match config.control_planes {
-        ControlPlanes::One => 1,
-        // One after the other in its place: no spare server is needed.
-        ControlPlanes::Three => 0,
-    };
+    let mut commands = [node::commands(), node::endpoint_commands()].concat();
+    if config.control_planes == ControlPlanes::One {
+        commands.push(node::long_certificates());
+    }
     let leases = lease_times(config.control_planes);
     let controllers = [leases, &[NODE_GRACE]].concat();
     let api_server = [SLOW_ETCD, cache_arguments(config.control_planes)].concat();
@@ -240,10 +258,11 @@ fn kubeadm_control_plane(
             "infrastructureRef": reference(capm3::GROUP, "Metal3MachineTemplate", &name),
             "deletion": deletion(),
         }},
-        "rollout": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": max_surge}}},
+        "rollout": rollout(config.control_planes),
         "kubeadmConfigSpec": {
             "format": "cloud-config",
             "clusterConfiguration": {
+                "certificateValidityPeriodDays": CERTIFICATE_DAYS,
                 "imageRepository": names::kubernetes_images(),
                 // A starting API server makes a hundred connections to etcd and gives up when they take long: on a slow
                 // processor kubeadm's default, RSA, takes too long.

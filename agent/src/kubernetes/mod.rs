@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use firstlight_api::site::{ClusterChoice, SiteConfig};
 
 use crate::{
+    damage,
     ironic_files::IronicAccess,
     paths::Paths,
     pki::{NODE_NAME, Pki},
@@ -79,7 +80,6 @@ pub async fn run(
         let api = api_client(&paths).await?;
         let api_well = || probe::healthy(&api, "/readyz");
         apiserver.comes_up(api_well).await;
-        published.client.send_replace(Some(api.clone()));
 
         let [node, coredns, pod, registry, clusters] = [
             StepName::Node,
@@ -90,6 +90,10 @@ pub async fn run(
         ]
         .map(|step| part(step, "kubelet"));
         tokio::join!(
+            async {
+                wait_until_accepted(&paths, &status).await;
+                published.client.send_replace(Some(api.clone()));
+            },
             etcd.stays(etcd_well),
             apiserver.stays(api_well),
             node.comes_up_and_stays(|| is_node_ready(&api)),
@@ -129,6 +133,15 @@ pub async fn run(
         result = follow => result,
         () = stop.cancelled() => Ok(()),
     }
+}
+
+/// Objects of a restored etcd are shown to people first: whoever acts on them is not told of the API before.
+async fn wait_until_accepted(paths: &Paths, status: &StatusSender) {
+    while let Some(problem) = damage::restored_etcd(paths) {
+        status.problems("etcd", vec![problem]);
+        tokio::time::sleep(LOOK).await;
+    }
+    status.problems("etcd", Vec::new());
 }
 
 /// One part of the bring-up.

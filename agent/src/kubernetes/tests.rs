@@ -1,3 +1,4 @@
+#![allow(clippy::unwrap_used)]
 use std::cell::Cell;
 
 use firstlight_api::status::StepState;
@@ -56,4 +57,33 @@ async fn a_part_that_stops_answering_is_shown_as_failed_until_it_is_back() {
     assert_eq!(seen, ["waiting", "running", "failed", "done", "failed"]);
     stop.cancel();
     assert!(owner.await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_etcds_data_were_restored_nobody_acts_before_a_person_has_looked() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths::new(dir.path());
+    let note = paths.restored_etcd();
+    std::fs::create_dir_all(note.parent().unwrap()).unwrap();
+    std::fs::write(&note, "the copy of 2026-11-22 03:00\n").unwrap();
+    let (sender, mut shown, owner) = status::channel("1");
+    let stop = CancellationToken::new();
+    tokio::spawn(status::own(owner, stop.clone()));
+    let waiting = tokio::spawn(async move { wait_until_accepted(&paths, &sender).await });
+    let told = |status: &firstlight_api::status::SiteStatus| {
+        status
+            .problems
+            .iter()
+            .any(|problem| problem.what.contains("the copy of 2026-11-22 03:00 now"))
+    };
+    shown.wait_for(told).await.unwrap();
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert!(!waiting.is_finished());
+    std::fs::remove_file(&note).unwrap();
+    waiting.await.unwrap();
+    shown
+        .wait_for(|status| status.problems.is_empty())
+        .await
+        .unwrap();
+    stop.cancel();
 }

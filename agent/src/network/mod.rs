@@ -4,12 +4,16 @@
 //! Must not: serve anything. Others wait on the [`Segment`] that is published here.
 
 pub mod choose;
+pub mod firewall;
 mod link;
 
 use std::{fs, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use firstlight_api::site::{MacAddr, SiteConfig, Subnet};
+use firstlight_api::{
+    site::{MacAddr, SiteConfig, Subnet},
+    status::Problem,
+};
 use futures_util::StreamExt;
 use rtnetlink::{Handle, MulticastGroup, new_connection, new_multicast_connection};
 use tokio::{sync::watch, time::Instant};
@@ -226,6 +230,15 @@ impl Keeper {
             address,
         };
         if self.segment.borrow().as_ref() != Some(&now) {
+            let closed = firewall::apply(address.address(), &link.name).await;
+            let open = closed.err().map(|error| Problem {
+                what: format!(
+                    "what the box serves can be reached over its other NICs too: {error:#}"
+                ),
+                next: "the package nftables may be missing; the box tries again when it starts"
+                    .to_owned(),
+            });
+            self.status.problems("firewall", open.into_iter().collect());
             self.publish(&link.name, &mac.to_string(), &address.to_string());
             self.segment.send_replace(Some(now));
         }

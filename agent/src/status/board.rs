@@ -66,6 +66,8 @@ impl Board {
             Update::Addons(addons) => self.status.addons = addons,
             Update::Software(software) => self.status.software = software,
             Update::Artifacts(artifacts) => self.status.artifacts = artifacts,
+            Update::Certificates(ends) => self.status.certificates = ends,
+            Update::BeforeStart(lines) => self.status.before_start = lines,
             Update::Problems(source, problems) => {
                 self.problems.insert(source, problems);
             }

@@ -71,6 +71,22 @@ pub fn render(status: &SiteStatus) -> String {
         "Uptime at which a step was done.",
         &ends,
     );
+    let certificates: Vec<_> = status
+        .certificates
+        .iter()
+        .map(|end| {
+            let labels = format!("{{cluster=\"{}\"}}", escape(&end.cluster));
+            // Exact until the year 285 million.
+            #[expect(clippy::cast_precision_loss, reason = "a time in seconds")]
+            let seconds = end.end as f64;
+            (labels, seconds)
+        })
+        .collect();
+    family(
+        "firstlight_cluster_certificates_end_timestamp_seconds",
+        "When the first certificate of a cluster ends.",
+        &certificates,
+    );
     family("firstlight_hosts", "Servers by state.", &hosts(status));
     let _ = writeln!(
         text,
@@ -177,6 +193,10 @@ mod tests {
                 },
             }],
             hosts: vec![HostStatus::default()],
+            certificates: vec![firstlight_api::status::CertificateEnd {
+                cluster: "lab".into(),
+                end: 1_900_000_000,
+            }],
             ..SiteStatus::default()
         };
         let text = render(&status);
@@ -189,6 +209,9 @@ mod tests {
             text.contains("firstlight_hosts{state=\"discovered\"} 1\n"),
             "{text}"
         );
+        let end =
+            "firstlight_cluster_certificates_end_timestamp_seconds{cluster=\"lab\"} 1900000000\n";
+        assert!(text.contains(end), "{text}");
         assert!(
             text.lines()
                 .all(|line| line.starts_with('#') || line.starts_with("firstlight_")),

@@ -14,7 +14,10 @@ pub mod steps;
 
 use firstlight_api::{
     artifact::Artifact,
-    status::{AddonLine, ClusterStatus, DhcpMode, HostStatus, Problem, SiteStatus, SoftwareLine},
+    status::{
+        AddonLine, CertificateEnd, ClusterStatus, DhcpMode, HostStatus, Problem, SiteStatus,
+        SoftwareLine,
+    },
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -48,6 +51,10 @@ pub enum Update {
     Software(Vec<SoftwareLine>),
     /// Replaces the whole list.
     Artifacts(Vec<Artifact>),
+    /// Replaces the whole list.
+    Certificates(Vec<CertificateEnd>),
+    /// Known once, at the start.
+    BeforeStart(Vec<String>),
     /// Replaces what this source reported before.
     Problems(&'static str, Vec<Problem>),
 }

@@ -2,6 +2,7 @@
 //!
 //! Every text goes through [`Text`], because names and reasons come from machines on the network.
 
+mod before;
 mod clusters;
 mod software;
 mod store;
@@ -95,6 +96,7 @@ fn write_page(out: &mut String, status: &SiteStatus) -> fmt::Result {
     write_network(out, &status.network)?;
     write_steps(out, status)?;
     store::write(out, &status.artifacts)?;
+    before::write(out, &status.before_start)?;
     out.write_str("</div>\n<div>\n")?;
     clusters::write(out, &status.clusters, &status.addons)?;
     software::write(out, &status.software)?;

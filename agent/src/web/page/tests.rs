@@ -56,6 +56,8 @@ fn busy_site() -> SiteStatus {
             leases: 3,
         },
         hosts: busy_hosts(),
+        certificates: vec![],
+        before_start: vec!["2026-11-22T03:00:01+00:00 etcd[7]: slow <fdatasync>".into()],
         clusters: vec![busy_cluster()],
         addons: busy_addons(),
         software: busy_software(),

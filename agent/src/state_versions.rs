@@ -1,0 +1,126 @@
+//! The versions whose data are on the state partition. Ironic's schema and Kubernetes' data only go forward: an older stick
+//! does not touch what a newer one has written.
+
+use std::{collections::BTreeMap, fs};
+
+use anyhow::{Context, Result};
+use firstlight_api::status::Problem;
+
+use crate::{
+    files::{self, Access},
+    paths::Paths,
+};
+
+/// What has data on the partition, as `versions.json` calls it.
+const PROGRAMS: [&str; 4] = ["firstlight", "kubernetes", "etcd", "ironic"];
+
+type Versions = BTreeMap<&'static str, String>;
+
+/// Notes the stick's versions on the state partition, or says why this stick may not run on it.
+pub fn check(paths: &Paths) -> Result<(), Problem> {
+    let Ok(stick) = load(&paths.versions()) else {
+        // A developer's machine has none.
+        return Ok(());
+    };
+    // A damaged note is as none: it is made anew with what runs now.
+    let noted = load(&paths.state_versions()).unwrap_or_default();
+    if let Some(newer) = newer(&noted, &stick) {
+        return Err(Problem {
+            what: format!("this stick is older than the state partition: it brings {newer}. Nothing is started, so that nothing is damaged"),
+            next: "write the newer image to the stick again (`firstlight flash` keeps the state partition), and start the box again".to_owned(),
+        });
+    }
+    if noted != stick
+        && let Err(error) = note(paths, &stick)
+    {
+        tracing::warn!(
+            error = format!("{error:#}"),
+            "the stick's versions were not noted"
+        );
+    }
+    Ok(())
+}
+
+fn load(path: &std::path::Path) -> Result<Versions> {
+    let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let all: serde_json::Value =
+        serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))?;
+    let version = |name: &'static str| Some((name, all.get(name)?.as_str()?.to_owned()));
+    Ok(PROGRAMS.into_iter().filter_map(version).collect())
+}
+
+fn note(paths: &Paths, stick: &Versions) -> Result<()> {
+    let text = serde_json::to_vec_pretty(stick).context("encoding versions")?;
+    files::write(&paths.state_versions(), &text, Access::Group)
+}
+
+/// The first program of the stick that is older than what was noted.
+fn newer(noted: &Versions, stick: &Versions) -> Option<String> {
+    PROGRAMS.into_iter().find_map(|name| {
+        let (noted, ours) = (noted.get(name)?, stick.get(name)?);
+        let is_older = numbers(name, ours) < numbers(name, noted);
+        is_older.then(|| format!("{name} {ours}, and the data are of {noted}"))
+    })
+}
+
+/// Of which parts it matters: patch releases of Kubernetes and etcd understand each other.
+fn numbers(name: &str, version: &str) -> Vec<u64> {
+    let parts = if matches!(name, "kubernetes" | "etcd") {
+        2
+    } else {
+        3
+    };
+    version
+        .trim_start_matches('v')
+        .split(['.', '-', '+'])
+        .map_while(|part| part.parse().ok())
+        .take(parts)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn versions(kubernetes: &str, ironic: &str) -> String {
+        format!(
+            r#"{{"firstlight": "0.1.0", "kubernetes": "{kubernetes}", "etcd": "v3.6.8", "ironic": "{ironic}", "images": {{"a": "b"}}}}"#
+        )
+    }
+
+    #[test]
+    fn an_older_stick_is_refused_and_a_newer_one_is_noted() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::new(dir.path());
+        fs::create_dir_all(paths.share()).unwrap();
+        fs::create_dir_all(paths.agent_state()).unwrap();
+        assert_eq!(check(&paths), Ok(()), "a desk");
+        let stick = |kubernetes: &str, ironic: &str| {
+            fs::write(paths.versions(), versions(kubernetes, ironic)).unwrap();
+            check(&paths)
+        };
+        stick("v1.36.3", "39.0.0").unwrap();
+        stick("v1.36.1", "39.0.0").unwrap();
+        stick("v1.37.0", "39.0.0").unwrap();
+        let refused = stick("v1.36.3", "39.0.0").unwrap_err();
+        assert!(
+            refused
+                .what
+                .contains("kubernetes v1.36.3, and the data are of v1.37.0"),
+            "{refused:?}"
+        );
+        stick("v1.37.0", "38.1.0").unwrap_err();
+        stick("v1.37.0", "40.0.0").unwrap();
+        stick("v1.37.0", "39.0.0").unwrap_err();
+        fs::write(paths.state_versions(), "{").unwrap();
+        stick("v1.36.0", "39.0.0").unwrap();
+    }
+
+    #[test]
+    fn ten_comes_after_nine() {
+        assert!(numbers("ironic", "9.2.0") < numbers("ironic", "10.0.0"));
+        assert!(numbers("kubernetes", "v1.9.9") < numbers("kubernetes", "v1.10.0"));
+        assert_eq!(numbers("etcd", "v3.6.8-rc1"), [3, 6]);
+    }
+}
