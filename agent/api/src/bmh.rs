@@ -45,6 +45,10 @@ pub const FINALIZER: &str = "baremetalhost.metal3.io";
 
 /// A person's word on one host, stronger than `site.yaml`: `blank`, `wipe` or `never`.
 pub const INSTALL_ANNOTATION: &str = "firstlight.internal/install";
+/// The code that the server's screen shows: a person says that this machine is the one that they mean.
+pub const APPROVE_ANNOTATION: &str = "firstlight.internal/approve";
+/// Condition of a host: may it get the private keys of a cluster?
+pub const TRUSTED: &str = "Trusted";
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -30,6 +30,8 @@ pub struct SiteConfig {
     pub provisioning: ProvisioningConfig,
     /// What happens to a host that has no `install` of its own.
     pub install: InstallPolicy,
+    /// Who may become a host.
+    pub join: JoinPolicy,
     /// Keys of the person who runs the site: for `admin` on the box and on every installed host.
     pub ssh_keys: Vec<SshKey>,
     pub hosts: Vec<HostConfig>,
@@ -85,6 +87,18 @@ pub enum InstallPolicy {
     Never,
 }
 
+/// Which servers are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JoinPolicy {
+    /// Every server that boots from the network.
+    #[default]
+    Open,
+    /// Those whose code a person has compared.
+    Approve,
+    /// Those in `hosts`.
+    Named,
+}
+
 /// One entry of `hosts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
@@ -110,6 +124,7 @@ impl Default for SiteConfig {
             name: HostName::parse("firstlight").expect("`firstlight` is a host name"),
             provisioning,
             install: InstallPolicy::Blank,
+            join: JoinPolicy::Open,
             ssh_keys: Vec::new(),
             hosts: Vec::new(),
             cluster: cluster.map_or(ClusterChoice::None, ClusterChoice::Generated),

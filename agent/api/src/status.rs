@@ -155,6 +155,9 @@ pub struct HostStatus {
     pub mac: String,
     /// Address on the provisioning network, empty while unknown.
     pub address: String,
+    /// Of its key; its screen shows the same. Empty while unknown.
+    #[serde(default)]
+    pub code: String,
     pub state: HostState,
     /// What is happening now, as a sentence, e.g. `writing node.raw.zst, 41 %`.
     pub step: String,

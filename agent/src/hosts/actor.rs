@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, net::Ipv4Addr, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use firstlight_api::{
-    bmh::{BareMetalHost, INSTALL_ANNOTATION},
+    bmh::{APPROVE_ANNOTATION, BareMetalHost, INSTALL_ANNOTATION},
     report::{Directive, Progress, Report},
     site::{InstallPolicy, SiteConfig},
     status::{HostState, HostStatus, Problem},
@@ -309,6 +309,7 @@ impl Actor {
             address,
             sequence: report.fresh.sequence,
         };
+        let (raised, ledgers) = (self.is_raised(), self.settings.ledgers.clone());
         let record = self.stranger(mac, Heard::Report, now).ok_or((
             "report-too-many",
             "the box knows too many servers, or met too many within a minute",
@@ -317,8 +318,16 @@ impl Actor {
             .who
             .report(&claim, now, patience)
             .map_err(refusal_of)?;
+        record.met(raised, &ledgers);
         record.reported(report, now);
         Ok(mac)
+    }
+
+    /// A host has had its bootstrap data, as the first control plane of a cluster does before all others.
+    fn is_raised(&self) -> bool {
+        let known = self.records.values().map(|record| &record.ledger);
+        let mut ledgers = known.chain(self.remembered.values());
+        ledgers.any(|ledger| ledger.deployment.as_ref().is_some_and(|it| it.delivered))
     }
 
     fn answer(&mut self, mac: MacAddr) -> Directive {
@@ -374,6 +383,7 @@ impl Actor {
         self.records.entry(mac).or_insert_with(|| {
             let mut record = Record::new(mac, site.host_name(mac).to_string(), clock::uptime());
             record.policy = site.install_policy(mac);
+            record.named = site.host(mac).is_some();
             record.ledger = remembered.remove(&mac).unwrap_or_default();
             record.address = site.host(mac).and_then(|host| host.address);
             record
@@ -383,6 +393,7 @@ impl Actor {
     fn replan(&mut self, mac: MacAddr) {
         let site = Site {
             destiny: self.settings.destiny,
+            join: self.settings.site.join,
             image: self.settings.image.as_ref(),
             uploads: &self.uploads,
             box_http: self.ironic.as_ref().map_or("", |end| end.box_http.as_str()),
@@ -548,6 +559,8 @@ impl Actor {
             let word = object.metadata.annotations.get(INSTALL_ANNOTATION);
             let word = word.and_then(|word| policy::parse(word));
             record.policy = word.unwrap_or(site_policy);
+            let code = object.metadata.annotations.get(APPROVE_ANNOTATION);
+            record.approve(code.map(String::as_str), &ledgers);
             let taken_back = word.is_some_and(|word| word != InstallPolicy::Never)
                 || object.spec.image.is_some()
                 || object.spec.externally_provisioned;

@@ -36,6 +36,10 @@ pub struct Ledger {
     /// Failed ones since the last that ended well.
     pub inspections: u32,
     pub cleanings: u32,
+    /// It showed up after the first cluster was made.
+    pub newcomer: bool,
+    /// Public key, in base64, of the machine whose code a person has compared.
+    pub approved: Option<String>,
     /// What its disk holds, or is getting.
     pub deployment: Option<Deployment>,
     /// Annotations whose restart has happened.

@@ -13,6 +13,7 @@
 //! Ironic, with a restart of the controller after every step.
 
 mod actor;
+mod admission;
 mod apply;
 mod bootstrap;
 mod delivery;

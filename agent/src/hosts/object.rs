@@ -6,9 +6,9 @@ use firstlight_api::{
     bmh::{
         BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, BootMode, Condition,
         ConditionStatus, ErrorType, FINALIZER, Image, OperationHistory, OperationMetric,
-        OperationalStatus, ProvisionStatus, ProvisioningState,
+        OperationalStatus, ProvisionStatus, ProvisioningState, TRUSTED,
     },
-    status::HostState,
+    status::{HostState, HostStatus},
 };
 
 use super::{
@@ -81,7 +81,7 @@ fn status(record: &Record, boot_mode: Option<BootMode>, now: &str) -> BareMetalH
     let mut new = BareMetalHostStatus {
         operational_status: operational(shown.state),
         error_type: failed.then(|| error_type(record)),
-        conditions: conditions(shown.state, &shown.step, &error, &before.conditions, now),
+        conditions: conditions(record, &shown, &error, &before.conditions, now),
         error_message: error,
         error_count: error_count(record),
         powered_on: true,
@@ -144,12 +144,13 @@ fn provision_status(
 
 /// Metal3's conditions of a host, as far as they mean something here, each with the sentence of the page.
 fn conditions(
-    state: HostState,
-    step: &str,
+    record: &Record,
+    shown: &HostStatus,
     error: &str,
     before: &[Condition],
     now: &str,
 ) -> Vec<Condition> {
+    let (state, step) = (shown.state, shown.step.as_str());
     let free = matches!(state, HostState::Available | HostState::Staged) && error.is_empty();
     let (reason, installed) = match state {
         _ if is_installed(state) => ("Provisioned", true),
@@ -190,7 +191,24 @@ fn conditions(
             free,
             if free { "Available" } else { "NotAvailable" },
         ),
+        trusted(record, before, now),
     ]
+}
+
+/// Who gets the private keys of a cluster.
+fn trusted(record: &Record, before: &[Condition], now: &str) -> Condition {
+    let candidate = record.candidate();
+    let trust = candidate.trust();
+    let message = if trust.holds() {
+        String::new()
+    } else {
+        format!(
+            "it showed up after the first cluster was made and is no control plane until a person says so: {}",
+            candidate.how_to_approve()
+        )
+    };
+    let status = ConditionStatus::from(trust.holds());
+    Condition::new(TRUSTED, status, trust.reason(), &message, before, now)
 }
 
 fn host_status_differs(old: Option<&BareMetalHost>, new: &BareMetalHostStatus) -> bool {

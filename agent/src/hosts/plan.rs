@@ -75,6 +75,8 @@ pub struct Observed<'a> {
     pub image: Result<&'a NodeImage, &'a Problem>,
     /// The boot of the ramdisk at which we gave up; the next one is a person's word to try again.
     pub gave_up: Option<&'a str>,
+    /// Why it is not taken: what it has keeps, and nothing new is given to it.
+    pub barred: Option<&'a Problem>,
 }
 
 /// What came of telling its installed system over SSH to restart.

@@ -11,13 +11,14 @@ use firstlight_api::{
     bmh::{BareMetalHost, Image},
     report::{Inventory, LookupState, Phase, Progress, Report},
     signed::PublicKey,
-    site::{InstallPolicy, Standing},
+    site::{InstallPolicy, JoinPolicy, Standing},
     status::{HardwareSummary, HostEvent, HostState, HostStatus, Problem},
 };
 use firstlight_ironic::{Node, ProvisionState};
 use firstlight_netboot::{BootTarget, MacAddr};
 
 use super::{
+    admission::Candidate,
     image::NodeImage,
     ledger::{Deployment, Ledger, Ledgers},
     plan::{Action, Ironic, Knocks, Observed, Plan, Restart},
@@ -42,6 +43,12 @@ pub struct Record {
     pub who: Who,
     /// Two machines say that they are this host.
     disputed: bool,
+    /// It is in `hosts` of site.yaml.
+    pub named: bool,
+    /// A person wrote a code that is not its code.
+    wrong_code: bool,
+    /// Why it is not taken.
+    barred: Option<Problem>,
     pub policy: InstallPolicy,
     pub address: Option<Ipv4Addr>,
     pub report: Option<Seen<Report>>,
@@ -92,6 +99,7 @@ struct Knock {
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
     pub destiny: Destiny,
+    pub join: JoinPolicy,
     pub image: Result<&'a NodeImage, &'a Problem>,
     pub uploads: &'a [ServedImage],
     pub box_http: &'a str,
@@ -116,6 +124,9 @@ impl Record {
             seen: now,
             who: Who::default(),
             disputed: false,
+            named: false,
+            wrong_code: false,
+            barred: None,
             policy: InstallPolicy::Never,
             address: None,
             report: None,
@@ -335,6 +346,7 @@ impl Record {
     /// Decides anew and notes what changed.
     pub fn replan(&mut self, site: &Site, now: Duration) {
         self.disputed = self.who.is_disputed(now);
+        self.barred = self.candidate().barred(site.join);
         self.wanted = wish::wanted(&Source {
             object: self.object.as_ref(),
             ledger: &self.ledger,
@@ -417,6 +429,36 @@ impl Record {
                 .is_some_and(|at| now.saturating_sub(at) < SSH_GONE),
             image: site.image,
             gave_up: self.gave_up.as_deref(),
+            barred: self.barred.as_ref(),
+        }
+    }
+
+    pub fn candidate(&self) -> Candidate<'_> {
+        Candidate {
+            name: &self.name,
+            named: self.named,
+            ledger: &self.ledger,
+            key: self.who.key(),
+            wrong_code: self.wrong_code,
+        }
+    }
+
+    /// What a person wrote into the object's annotation.
+    pub fn approve(&mut self, code: Option<&str>, ledgers: &Ledgers) {
+        let key = self.who.key();
+        let fits = code.map(|code| key.is_some_and(|key| key.has_code(code)));
+        self.wrong_code = fits == Some(false) && key.is_some();
+        if fits == Some(true) {
+            let key = key.map(|key| key.to_string());
+            self.remember(ledgers, |ledger| ledger.approved = key);
+        }
+    }
+
+    /// It reported for the first time; `raised`: a cluster was there already.
+    pub fn met(&mut self, raised: bool, ledgers: &Ledgers) {
+        let new = self.object.is_none() && self.ledger == Ledger::default();
+        if new && raised {
+            self.remember(ledgers, |ledger| ledger.newcomer = true);
         }
     }
 
@@ -544,6 +586,7 @@ impl Record {
                 .address
                 .map(|address| address.to_string())
                 .unwrap_or_default(),
+            code: self.who.key().map(|key| key.code()).unwrap_or_default(),
             state: plan.map(|plan| plan.state).unwrap_or_default(),
             step: plan.map(|plan| plan.step.clone()).unwrap_or_default(),
             percent: plan.and_then(|plan| plan.percent),
@@ -624,6 +667,7 @@ mod tests {
             box_http: "http://box",
             ironic_known: true,
             standing,
+            join: JoinPolicy::Open,
         }
     }
 

@@ -174,6 +174,10 @@ impl Who {
         self.firmware = Some(now);
     }
 
+    pub fn key(&self) -> Option<PublicKey> {
+        self.bound.as_ref().map(|bound| bound.key)
+    }
+
     pub fn address(&self) -> Option<Ipv4Addr> {
         self.bound.as_ref().map(|bound| bound.address)
     }

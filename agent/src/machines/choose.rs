@@ -33,6 +33,8 @@ enum Unfit {
     Kept(String),
     LeftAlone,
     Failed,
+    /// No person has said that it is who it says.
+    Newcomer,
     NotReady,
 }
 
@@ -104,6 +106,9 @@ fn judge(world: &World, wish: &Wish, host: &Host, taken: &BTreeSet<Key>) -> Resu
             return Err(Unfit::OtherRole);
         }
     }
+    if wish.control_plane && !world.is_trusted(host) {
+        return Err(Unfit::Newcomer);
+    }
     if host.spec.consumer_ref.is_some()
         || taken.contains(&Key::of(meta))
         || host.spec.has_wish()
@@ -166,6 +171,11 @@ fn explain(wish: &Wish, unfit: &[(&Host, Unfit)]) -> String {
     say(
         of(|why| *why == Unfit::LeftAlone),
         "set aside or being deleted",
+    );
+    say(
+        of(|why| *why == Unfit::Newcomer),
+        "met after the first cluster was made and approved by nobody (read the code on its screen and run `kubectl \
+         annotate --overwrite bmh NAME firstlight.internal/approve=CODE`)",
     );
     say(of(|why| *why == Unfit::Failed), "failed");
     say(of(|why| *why == Unfit::NotReady), "not available yet");

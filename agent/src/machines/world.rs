@@ -72,6 +72,7 @@ pub struct ConsumerRef {
 pub struct HostStatus {
     pub error_message: String,
     pub provisioning: HostProvisioning,
+    pub conditions: Vec<bmh::Condition>,
     pub hardware: Option<HostHardware>,
 }
 
@@ -129,6 +130,14 @@ impl World {
             let mac = host.spec.boot_mac_address.parse();
             mac.map(|mac| self.site.role(mac)).unwrap_or_default()
         })
+    }
+
+    /// May it get the private keys of a cluster? The hosts controller says so, or a person who gave it this role.
+    pub fn is_trusted(&self, host: &Host) -> bool {
+        let conditions = &host.status.conditions;
+        let said = conditions.iter().find(|it| it.kind == bmh::TRUSTED);
+        said.is_some_and(|it| it.status == bmh::ConditionStatus::True)
+            || self.role(host) == HostRole::ControlPlane
     }
 
     /// Where the host is on the provisioning network: as `site.yaml` says, or as its ramdisk reported.

@@ -293,6 +293,13 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
             Text(&hardware.boot_mode)
         )?;
     }
+    if !host.code.is_empty() {
+        writeln!(
+            out,
+            "<p class=\"dim\">code <code>{}</code>, as on its screen</p>",
+            Text(&host.code)
+        )?;
+    }
     if !host.history.is_empty() {
         out.write_str("<div class=\"history dim\">")?;
         for event in &host.history {

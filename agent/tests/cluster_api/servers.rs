@@ -98,6 +98,10 @@ impl Servers {
             "poweredOn": true,
             "operationHistory": {},
             "provisioning": {"state": "available", "ID": name},
+            "conditions": [{
+                "type": "Trusted", "status": "True", "reason": "Approved", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
             "hardware": {
                 "hostname": name,
                 "ramMebibytes": 4096,

@@ -6,8 +6,8 @@ use std::{collections::HashMap, net::Ipv4Addr};
 
 use super::{
     AddressRange, ClusterChoice, HostConfig, HostName, HostRole, InstallPolicy, InterfaceChoice,
-    MacAddr, ProvisioningConfig, SiteConfig, SiteProblem, SiteProblems, SshKey, Subnet, ValueError,
-    schema,
+    JoinPolicy, MacAddr, ProvisioningConfig, SiteConfig, SiteProblem, SiteProblems, SshKey, Subnet,
+    ValueError, schema,
     yaml::{Key, Node, Place, Value, parse_yaml},
 };
 
@@ -68,6 +68,9 @@ impl Walk {
         }
         if let Some(install) = self.value(&fields, "install", parse_install) {
             site.install = install;
+        }
+        if let Some(join) = self.value(&fields, "join", parse_join) {
+            site.join = join;
         }
         for node in self.items(&fields, "sshKeys") {
             site.ssh_keys.extend(self.scalar(node, SshKey::parse));
@@ -359,6 +362,18 @@ fn parse_install(text: &str) -> Result<InstallPolicy, ValueError> {
         "never" => Ok(InstallPolicy::Never),
         _ => Err(ValueError(format!(
             "`{text}` is no install policy; use blank (only servers whose disks are all blank), wipe (whatever is on them) or never"
+        ))),
+    }
+}
+
+fn parse_join(text: &str) -> Result<JoinPolicy, ValueError> {
+    match text {
+        "open" => Ok(JoinPolicy::Open),
+        "approve" => Ok(JoinPolicy::Approve),
+        "named" => Ok(JoinPolicy::Named),
+        _ => Err(ValueError(format!(
+            "`{text}` is no rule for newcomers; use open (every server that boots from the network), approve (those whose \
+             code a person has compared) or named (those in `hosts`)"
         ))),
     }
 }

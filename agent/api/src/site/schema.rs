@@ -9,6 +9,7 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "name",
     "provisioning",
     "install",
+    "join",
     "sshKeys",
     "hosts",
     "cluster",
@@ -39,6 +40,7 @@ pub struct SiteSpec {
     name: Option<String>,
     provisioning: Option<ProvisioningSpec>,
     install: Option<InstallSpec>,
+    join: Option<JoinSpec>,
     /// SSH public keys for `admin` on the box and on every installed server.
     ssh_keys: Option<Vec<String>>,
     /// Servers that need a name, an address or a rule of their own. Others need no entry.
@@ -137,6 +139,17 @@ pub enum InstallSpec {
     Blank,
     Wipe,
     Never,
+}
+
+/// open: every server that boots from the network is taken. approve: those whose code a person has compared. named: those
+/// in `hosts`. Default: open.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+pub enum JoinSpec {
+    Open,
+    Approve,
+    Named,
 }
 
 /// One server.

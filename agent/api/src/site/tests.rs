@@ -47,7 +47,7 @@ fn an_empty_file_means_the_defaults() {
 fn a_full_file_is_read_whole() {
     let text = format!(
         "name: lab\r\nprovisioning:\r\n  interface: 52-54-00-AA-BB-CC\r\n  address: 10.0.0.1/16\r\n  \
-         range: 10.0.1.0 - 10.0.2.255\r\ninstall: never\r\nsshKeys: ['{KEY}']\r\nhosts:\r\n- mac: 52:54:00:12:34:56\r\n  \
+         range: 10.0.1.0 - 10.0.2.255\r\ninstall: never\r\njoin: approve\r\nsshKeys: ['{KEY}']\r\nhosts:\r\n- mac: 52:54:00:12:34:56\r\n  \
          name: n1\r\n  address: 10.0.0.21\r\n  install: wipe\r\n  role: control-plane\r\n- {{mac: 52:54:00:12:34:57}}\r\n\
          cluster: manual\r\n"
     );
@@ -68,6 +68,7 @@ fn a_full_file_is_read_whole() {
                 .unwrap(),
         },
         install: InstallPolicy::Never,
+        join: JoinPolicy::Approve,
         ssh_keys: vec![SshKey::parse(KEY).unwrap()],
         hosts: vec![
             HostConfig {
@@ -394,4 +395,18 @@ proptest::proptest! {
             proptest::prop_assert!(problems.iter().all(|problem| problem.line > 0 && problem.column > 0 && !problem.message.is_empty()));
         }
     }
+}
+
+#[test]
+fn who_may_join_is_one_of_three_words() {
+    for (word, join) in [
+        ("open", JoinPolicy::Open),
+        ("approve", JoinPolicy::Approve),
+        ("named", JoinPolicy::Named),
+    ] {
+        let site = parse_site(format!("join: {word}\n")).unwrap();
+        assert_eq!(site.join, join);
+    }
+    let problem = parse_site("join: aprove\n").unwrap_err().to_string();
+    assert!(problem.contains("approve (those whose code"), "{problem}");
 }

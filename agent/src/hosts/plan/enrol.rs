@@ -24,6 +24,9 @@ pub(super) fn unregistered(o: &Observed) -> Plan {
             "seen on the network; its ramdisk has not reported",
         );
     };
+    if let Some(problem) = o.barred {
+        return Plan::new(HostState::Discovered, "left alone").problem(problem.clone());
+    }
     if let (Err(problem), Ok(Wish::Idle)) = (o.image, &o.wanted.wish) {
         return Plan::new(HostState::Discovered, "cannot be installed").problem(problem.clone());
     }

@@ -36,6 +36,9 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
             ..plan
         };
     };
+    if let Some(problem) = o.barred {
+        return Plan::new(waits, "left alone").problem(problem.clone());
+    }
     let disks = policy::fingerprint(&report.disks, &report.inventory);
     // Disks that were judged before may hold our own half-written image; any others are judged now.
     if node.extra[EXTRA_DISKS] != disks.as_str()

@@ -24,6 +24,7 @@ struct World {
     ssh_answers: bool,
     image: Result<NodeImage, Problem>,
     gave_up: Option<String>,
+    barred: Option<Problem>,
 }
 
 const NOW: u64 = 1000;
@@ -69,6 +70,7 @@ fn world() -> World {
             ..NodeImage::default()
         }),
         gave_up: None,
+        barred: None,
     }
 }
 
@@ -154,6 +156,7 @@ impl World {
             ssh_answers: self.ssh_answers,
             image: self.image.as_ref(),
             gave_up: self.gave_up.as_deref(),
+            barred: self.barred.as_ref(),
         })
     }
 
@@ -793,4 +796,33 @@ fn a_restart_is_asked_for_over_ssh_and_a_wish_for_inspection_leads_back_to_it() 
     assert_eq!(again("available").outcome().1, Some(Action::Manage));
     assert_eq!(again("manageable").outcome().1, Some(Action::Inspect));
     assert_eq!(again("inspect wait").plan().forget, [annotations::INSPECT]);
+}
+
+#[test]
+fn who_is_not_taken_is_listed_with_the_reason_and_keeps_what_it_has() {
+    let barred = || World {
+        barred: Some(Problem {
+            what: "nobody named it".into(),
+            next: String::new(),
+        }),
+        ..world()
+    };
+    let plan = barred().plan();
+    assert_eq!((plan.state, plan.action), (HostState::Discovered, None));
+    assert_eq!(plan.problem.unwrap().what, "nobody named it");
+    for state in ["available", "deploy failed"] {
+        let plan = barred().node(state, json!({})).plan();
+        assert_eq!(plan.action, None, "{state}");
+    }
+    let installed = World {
+        ledger: Ledger {
+            deployment: on_disk(None, false),
+            ..Ledger::default()
+        },
+        ..barred()
+    };
+    assert_eq!(
+        installed.node("active", json!({})).plan().boot,
+        BootTarget::Disk
+    );
 }

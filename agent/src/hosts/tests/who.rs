@@ -1,6 +1,9 @@
 //! Lies: what somebody on the segment says in the name of a server that is there.
 
+use firstlight_api::site::JoinPolicy;
+
 use super::*;
+use crate::hosts::{admission::Trust, record::Record, who::Claim};
 
 /// Another machine that says it is the same server.
 fn liar(site: &Site, server: &Server) -> Server {
@@ -124,4 +127,59 @@ async fn a_server_that_only_asked_for_an_address_is_shown_and_is_no_object() {
     assert!(site.store.only().is_none());
     server.step(&site.fleet).await;
     wait_for_object(&site, |object| object.spec.boot_mac_address == MAC).await;
+}
+
+#[test]
+fn an_approval_is_of_one_machine_and_a_wrong_code_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledgers = Ledgers::new(dir.path());
+    ledgers.load().unwrap();
+    let barred = |record: &Record| record.candidate().barred(JoinPolicy::Approve);
+    let (first, second) = (PublicKey::new([1; 32]), PublicKey::new([2; 32]));
+    let mut record = Record::new(mac(), "n1".into(), Duration::ZERO);
+    let speak = |record: &mut Record, key, at| {
+        let claim = Claim {
+            key,
+            boot_id: "b",
+            address: Ipv4Addr::LOCALHOST,
+            sequence: 1,
+        };
+        record.who.report(&claim, at, Patience::default()).unwrap();
+    };
+    speak(&mut record, first, Duration::ZERO);
+    assert!(barred(&record).unwrap().what.contains("waits for a person"));
+    record.approve(Some(&second.code()), &ledgers);
+    assert!(
+        barred(&record)
+            .unwrap()
+            .what
+            .contains("not the code of this server")
+    );
+    record.approve(Some(&first.code().to_lowercase()), &ledgers);
+    assert_eq!(barred(&record), None);
+    // The annotation may go: the approval is written down.
+    record.approve(None, &ledgers);
+    assert_eq!(barred(&record), None);
+    assert_eq!(ledgers.load().unwrap()[&mac()], record.ledger);
+    // Another machine with the same MAC, or the same after a restart, is asked for again.
+    speak(&mut record, second, Duration::from_mins(10));
+    assert!(barred(&record).is_some());
+}
+
+#[test]
+fn who_shows_up_after_the_first_cluster_was_made_is_a_newcomer_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledgers = Ledgers::new(dir.path());
+    let met = |raised| {
+        let mut record = Record::new(mac(), "n1".into(), Duration::ZERO);
+        record.met(raised, &ledgers);
+        record
+    };
+    assert_eq!(met(false).candidate().trust(), Trust::KnownBefore);
+    assert_eq!(met(true).candidate().trust(), Trust::Newcomer);
+    assert!(ledgers.load().unwrap()[&mac()].newcomer);
+    let mut known = met(false);
+    known.ledger.has_object = true;
+    known.met(true, &ledgers);
+    assert_eq!(known.candidate().trust(), Trust::KnownBefore);
 }

@@ -13,11 +13,18 @@ fn host(name: &str, change: Value) -> (Key, Host) {
     let mut value = json!({
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"online": true, "bootMACAddress": "52:54:00:00:00:01"},
-        "status": {"provisioning": {"state": "available"}},
+        "status": {"provisioning": {"state": "available"}, "conditions": [trusted("True")]},
     });
     merge(&mut value, change);
     let host: Host = serde_json::from_value(value).unwrap();
     (Key::of(&host.metadata), host)
+}
+
+fn trusted(status: &str) -> Value {
+    json!({
+        "type": "Trusted", "status": status, "reason": "Any", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    })
 }
 
 fn merge(value: &mut Value, change: Value) {
@@ -241,4 +248,37 @@ fn two_machines_of_one_plan_get_two_hosts() {
         sentence,
         "no matching free host among 1: 1 in use; add a server, or free one"
     );
+}
+
+#[test]
+fn a_newcomer_becomes_a_worker_and_no_control_plane_without_a_persons_word() {
+    let newcomer = json!({"status": {"conditions": [trusted("False")]}});
+    let control_plane = Wish {
+        control_plane: true,
+        ..WISH
+    };
+    let site = world(vec![host("n1", newcomer.clone())]);
+    assert_eq!(chosen(&site, &WISH), Ok("n1".into()));
+    let sentence = chosen(&site, &control_plane).unwrap_err();
+    assert!(
+        sentence.contains("firstlight.internal/approve=CODE"),
+        "{sentence}"
+    );
+    let silent = world(vec![host("n1", json!({"status": {"conditions": []}}))]);
+    assert!(chosen(&silent, &control_plane).is_err());
+    // A person gave it the role.
+    let mut wanted = newcomer;
+    merge(
+        &mut wanted,
+        labels(json!({capm3::ROLE_LABEL: "control-plane"})),
+    );
+    let site = world(vec![host("n1", wanted)]);
+    assert_eq!(chosen(&site, &control_plane), Ok("n1".into()));
+    // The smallest name is no way in front of those who were there.
+    let attacker = json!({"status": {"conditions": [trusted("False")]}});
+    let site = world(vec![
+        host("host-000000000002", attacker),
+        host("n2", json!({})),
+    ]);
+    assert_eq!(chosen(&site, &control_plane), Ok("n2".into()));
 }

@@ -121,6 +121,10 @@ impl Sim {
             "spec": {"online": true, "bootMACAddress": mac, "disablePowerOff": false},
             "status": {
                 "provisioning": {"state": state},
+                "conditions": [{
+                    "type": "Trusted", "status": "True", "reason": "KnownBefore", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }],
                 "hardware": {"nics": [{"name": "eth0", "mac": mac, "ip": format!("172.22.0.10{number}"), "pxe": true}]},
             },
         });
