@@ -10,7 +10,10 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{store::Store, workload};
+use crate::{
+    store::{Reference, Store, Target, User},
+    workload,
+};
 
 const LOOK: Duration = Duration::from_secs(30);
 /// Pods in one answer: a large cluster fills no memory.
@@ -34,7 +37,10 @@ pub async fn run(
             let mut artifacts = store.list().into_iter();
             if artifacts.any(|artifact| artifact.spec.kind == Kind::Container) {
                 match images(&client).await {
-                    Ok(images) => store.pods_want(&images),
+                    Ok(images) => {
+                        let references = images.into_iter().filter_map(reference);
+                        store.note(User::Pods, references.collect());
+                    }
                     Err(error) => {
                         let error = format!("{error:#}");
                         tracing::debug!(error, "which images pods run is not known");
@@ -48,6 +54,29 @@ pub async fn run(
         result = work => result,
         () = stop.cancelled() => Ok(()),
     }
+}
+
+/// What a pod's image is in the box's store, by whatever name of the registry. By a digest any version may be meant.
+fn reference((by, image): (String, String)) -> Option<Reference> {
+    let (image, digest) = match image.split_once('@') {
+        Some((image, _)) => (image, true),
+        None => (&image[..], false),
+    };
+    let (_, path) = image.split_once('/')?;
+    let to = match path.split_once(':') {
+        Some((name, tag)) => Target::Version {
+            name: name.to_owned(),
+            version: tag.to_owned(),
+        },
+        None if digest => Target::Any {
+            name: path.to_owned(),
+        },
+        None => Target::Version {
+            name: path.to_owned(),
+            version: "latest".to_owned(),
+        },
+    };
+    Some(Reference { by, to })
 }
 
 /// Of each container of each pod of each cluster: the pod's name for people, and the image.
@@ -95,6 +124,52 @@ async fn images_of(
         match listed.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page.continue_token = Some(token),
             None => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_known_by_whatever_name_of_the_registry() {
+        let version = |name: &str, version: &str| {
+            let (name, version) = (name.to_owned(), version.to_owned());
+            Some(Target::Version { name, version })
+        };
+        let any = |name: &str| {
+            Some(Target::Any {
+                name: name.to_owned(),
+            })
+        };
+        for (image, target) in [
+            (
+                "registry.firstlight.internal/team/web:1",
+                version("team/web", "1"),
+            ),
+            ("172.22.0.1:5000/team/web:1", version("team/web", "1")),
+            ("172.22.0.1:5000/team/web@sha256:ab", any("team/web")),
+            (
+                "172.22.0.1:5000/team/web:1@sha256:ab",
+                version("team/web", "1"),
+            ),
+            (
+                "registry.firstlight.internal/team/web",
+                version("team/web", "latest"),
+            ),
+            ("web:1", None),
+            ("", None),
+        ] {
+            let found = reference(("pod".to_owned(), image.to_owned()));
+            assert_eq!(found.map(|found| found.to), target, "{image}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_name_of_an_image_breaks_it(image in ".{0,60}|[a-z/:@.]{0,60}") {
+            let _ = reference(("pod".to_owned(), image));
         }
     }
 }

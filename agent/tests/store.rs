@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use firstlight_agent::store::{Reference, Target, User};
 use firstlight_api::artifact::{ArtifactState, Kind};
 use firstlight_artifacts::hex;
 use serde_json::{Value, json};
@@ -20,6 +21,13 @@ use sha2::{Digest, Sha256};
 use site::{PATIENCE, Registry, Site, free_port, tar};
 
 const REGISTRY: &str = "FIRSTLIGHT_REGISTRY";
+
+fn host(name: &str, url: &str) -> Reference {
+    Reference {
+        by: format!("BareMetalHost {name}"),
+        to: Target::Disk(url.to_owned()),
+    }
+}
 
 /// As `docker save` wrote it for years.
 fn container() -> Vec<u8> {
@@ -115,7 +123,7 @@ async fn what_is_deleted_leaves_the_registry_and_the_disk_but_nothing_of_others(
         (site.settled(&id).await.state, id)
     };
     let delete = |id: &str| {
-        site.store.pods_want(&[]);
+        site.store.note(User::Pods, Vec::new());
         site.store.remove(id).unwrap();
     };
     let gone = async |path: &str| {
@@ -180,7 +188,7 @@ async fn a_disk_is_served_until_it_is_deleted_and_what_is_none_says_why() {
     );
     let served = site.dir.path().join("images/debian-13.2.raw.zst");
     assert_eq!(fs::read(&served).unwrap(), disk);
-    site.store.hosts_want(&[]);
+    site.store.note(User::Hosts, Vec::new());
     site.store.remove(&id).unwrap();
     let since = Instant::now();
     while served.exists() {
@@ -240,15 +248,15 @@ async fn a_disk_that_a_host_refers_to_stays() {
     assert!(refused().contains("nobody has looked yet"), "{}", refused());
     let named = format!("http://172.22.0.1{served}");
     for url in ["debian", "debian:13", &named] {
-        site.store.hosts_want(&[("n1".into(), url.into())]);
+        site.store.note(User::Hosts, vec![host("n1", url)]);
         assert_eq!(
             refused(),
             "it is used by BareMetalHost n1; change that first"
         );
         assert_eq!(site.store.get(&id).unwrap().used_by, ["BareMetalHost n1"]);
     }
-    let other = "http://172.22.0.1/images/node.raw.zst".to_owned();
+    let other = host("n1", "http://172.22.0.1/images/node.raw.zst");
     site.store
-        .hosts_want(&[("n1".into(), other), ("n2".into(), "debian:12".into())]);
+        .note(User::Hosts, vec![other, host("n2", "debian:12")]);
     site.store.remove(&id).unwrap();
 }

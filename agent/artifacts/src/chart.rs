@@ -100,4 +100,21 @@ mod tests {
         }
         assert!(read_chart(&b"no gzip"[..]).is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_break_it(bytes: Vec<u8>, at in 0..400_usize) {
+            let _ = read_chart(&*bytes);
+            let mut chart = packed(&[("web/Chart.yaml", "name: web\nversion: 1.2.3\n")]);
+            let at = at.min(chart.len());
+            let end = (at + bytes.len()).min(chart.len());
+            chart.splice(at..end, bytes);
+            let _ = read_chart(&*chart);
+        }
+
+        #[test]
+        fn no_metadata_breaks_it(text in ".{0,200}|[a-z:&*{}\\[\\] \n-]{0,200}") {
+            let _ = read_chart(&*packed(&[("web/Chart.yaml", &text)]));
+        }
+    }
 }

@@ -249,6 +249,29 @@ mod tests {
     }
 
     proptest::proptest! {
+        /// The damage is in what is packed, and the archive around it is whole.
+        #[test]
+        fn no_packed_control_part_breaks_it(how in 0..3_usize, bytes: Vec<u8>, at in 0..400_usize) {
+            let plain = tar(CONTROL);
+            let (ending, mut packed) = match how {
+                0 => {
+                    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                    gzip.write_all(&plain).unwrap();
+                    (".gz", gzip.finish().unwrap())
+                }
+                1 => {
+                    let mut xz = Vec::new();
+                    lzma_rs::xz_compress(&mut &*plain, &mut xz).unwrap();
+                    (".xz", xz)
+                }
+                _ => (".zst", zstd::encode_all(&*plain, 1).unwrap()),
+            };
+            let at = at.min(packed.len());
+            let end = (at + bytes.len()).min(packed.len());
+            packed.splice(at..end, bytes);
+            let _ = read_control(&*deb(ending, &packed));
+        }
+
         #[test]
         fn no_input_breaks_it(bytes: Vec<u8>, at in 0..400_usize) {
             let mut deb = deb("", &tar(CONTROL));

@@ -113,4 +113,11 @@ mod tests {
             assert_eq!(recognise(&mut Cursor::new(bytes)).ok(), format);
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_break_it(bytes in proptest::collection::vec(0..=255_u8, 0..1200)) {
+            let _ = recognise(&mut Cursor::new(bytes));
+        }
+    }
 }

@@ -12,6 +12,8 @@ const HEADER: usize = 112;
 /// 2 MiB, the largest that QEMU makes.
 const MOST_CLUSTER_BITS: u32 = 21;
 const LEAST_CLUSTER_BITS: u32 = 9;
+/// Of the raw disk, 2 TiB: even of nothing but holes, each byte is gone through.
+const LARGEST: u64 = 2 << 40;
 /// Enough for 2 EiB with the usual clusters would be more; 32 MiB of table is what QEMU allows.
 const LARGEST_L1: u64 = 32 << 20;
 const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
@@ -100,6 +102,11 @@ impl<F: Read + Seek> Disk<F> {
             return Err(Unfit::new("its clusters have an impossible size"));
         }
         let (size, entries) = (field(24, 8), field(36, 4));
+        if size > LARGEST {
+            return Err(Unfit::new(
+                "it is a disk of more than 2 TiB; make a smaller one with `qemu-img resize --shrink`, and it grows again where it is installed",
+            ));
+        }
         let wanted = size.div_ceil(1 << (2 * cluster_bits - 3));
         if wanted > entries || wanted * 8 > LARGEST_L1 {
             return Err(Unfit::new("its tables do not cover the disk"));
@@ -316,8 +323,44 @@ mod tests {
         assert!(Disk::open(Cursor::new(b"QFI\xfb")).is_err());
     }
 
+    #[test]
+    fn a_disk_that_would_take_days_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for (size, good) in [("2T", true), ("2049G", false), ("1000T", false)] {
+            let create = [
+                "create",
+                "-q",
+                "-f",
+                "qcow2",
+                "-o",
+                "cluster_size=2M",
+                "disk",
+                size,
+            ];
+            qemu_img(&create, dir.path());
+            let opened = Disk::open(File::open(dir.path().join("disk")).unwrap());
+            assert_eq!(opened.is_ok(), good, "{size}: {opened:?}");
+        }
+    }
+
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn no_damage_breaks_one_that_is_packed_with_zstd(at in 0..200_000_usize, bytes: [u8; 8]) {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join("raw"), &raw()[..300_000]).unwrap();
+            qemu_img(
+                &["convert", "-c", "-o", "compression_type=zstd", "-f", "raw", "-O", "qcow2", "raw", "disk"],
+                dir.path(),
+            );
+            let mut disk = fs::read(dir.path().join("disk")).unwrap();
+            let at = if at % 2 == 0 { at % 120 } else { at } % (disk.len() - 8);
+            disk[at..at + 8].copy_from_slice(&bytes);
+            if let Ok(disk) = Disk::open(Cursor::new(disk)) {
+                let _ = io::copy(&mut disk.take(4 << 20), &mut io::sink());
+            }
+        }
 
         #[test]
         fn no_damage_breaks_it(at in 0..200_000_usize, bytes: [u8; 8]) {

@@ -34,7 +34,7 @@ use crate::{
     clock,
     files::{self, Access},
     status::{StatusSender, Update},
-    store::Store as Artifacts,
+    store::{Store as Artifacts, User},
 };
 
 /// Between two looks without a change, while something is not ready and when all is.
@@ -133,7 +133,7 @@ impl Keeper {
     async fn look(&mut self) -> Result<bool> {
         let addons = self.store.addons().await?;
         if let Some(artifacts) = &*self.artifacts.borrow() {
-            artifacts.addons_want(&plan::charts(&addons));
+            artifacts.note(User::Addons, plan::charts(&addons));
         }
         let software = if addons.iter().any(plan::needs_software) {
             self.store.software().await?

@@ -7,6 +7,8 @@ use firstlight_api::{
     status::AddonLine,
 };
 
+use crate::store::{Reference, Target};
+
 const READY: &str = "Ready";
 
 pub use firstlight_api::addon::AddonState as Progress;
@@ -156,11 +158,14 @@ pub fn status(addon: &Addon, said: &Said, now: &str) -> AddonStatus {
     }
 }
 
-/// Who wants which chart of the box's store.
-pub fn charts(addons: &[Addon]) -> Vec<(String, Chart)> {
+/// Which charts of the box's store addons refer to.
+pub fn charts(addons: &[Addon]) -> Vec<Reference> {
     let wanted = addons.iter().filter_map(|addon| {
-        let chart = addon.spec.chart.clone()?;
-        Some((addon.metadata.name.clone(), chart))
+        let Chart { name, version, .. } = addon.spec.chart.clone()?;
+        Some(Reference {
+            by: format!("Addon {}", addon.metadata.name),
+            to: Target::Version { name, version },
+        })
     });
     wanted.collect()
 }

@@ -40,7 +40,7 @@ use crate::{
     sources::Sources,
     ssh::{self, Keys, Towards},
     status::refused,
-    store::{ServedImage, Store as Artifacts},
+    store::{Reference, ServedImage, Store as Artifacts, Target, User},
 };
 
 /// What the controller is told once.
@@ -540,7 +540,7 @@ impl Actor {
     fn objects(&mut self, objects: Vec<BareMetalHost>) {
         let ledgers = self.settings.ledgers.clone();
         if let Some(artifacts) = &*self.artifacts.borrow() {
-            artifacts.hosts_want(&wanted_images(&objects));
+            artifacts.note(User::Hosts, wanted_images(&objects));
         }
         for record in self.records.values_mut() {
             record.object = None;
@@ -790,11 +790,14 @@ fn refusal(error: &firstlight_ironic::ClientError) -> Problem {
     }
 }
 
-/// Who wants which image.
-fn wanted_images(objects: &[BareMetalHost]) -> Vec<(String, String)> {
+/// Which disks hosts refer to.
+fn wanted_images(objects: &[BareMetalHost]) -> Vec<Reference> {
     let wanted = objects.iter().filter_map(|object| {
         let image = object.spec.image.as_ref()?;
-        Some((object.metadata.name.clone(), image.url.clone()))
+        Some(Reference {
+            by: format!("BareMetalHost {}", object.metadata.name),
+            to: Target::Disk(image.url.clone()),
+        })
     });
     wanted.collect()
 }

@@ -49,7 +49,7 @@ use crate::{
     sources::Sources,
     ssh::{Keys, Node},
     status::{StatusSender, Update},
-    store::Store as Artifacts,
+    store::{Store as Artifacts, User},
 };
 
 /// Between two looks without a change.
@@ -165,7 +165,7 @@ impl<H: Hands> Keeper<H> {
     async fn look(&mut self) -> Result<()> {
         let objects = self.store.software().await?;
         if let Some(artifacts) = &*self.artifacts.borrow() {
-            artifacts.software_wants(&plan::packages(&objects));
+            artifacts.note(User::Software, plan::packages(&objects));
         }
         let mut lines = Vec::new();
         if !objects.is_empty() {

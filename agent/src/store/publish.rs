@@ -10,7 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firstlight_api::artifact::{ArtifactSpec, Kind};
+use firstlight_api::{
+    artifact::{ArtifactSpec, Kind},
+    names::REGISTRY,
+};
 use firstlight_artifacts::{
     Format, Unfit,
     chart::read_chart,
@@ -25,26 +28,28 @@ use sha2::{Digest, Sha256};
 
 use super::{
     apt::Repository,
+    identity::{OCI, SERVED, image_file, reference, tag},
     pushed::{Notes, Tagged},
     registry::{Blob, Push, Registry},
+    room::Room,
     shelf::Published,
 };
+use crate::keep::Kept;
 
-/// By which nodes and clusters know the box's registry.
-pub const REGISTRY: &str = "registry.firstlight.internal";
-/// Before the address of a chart, as Helm writes it.
-const OCI: &str = "oci://";
-const SERVED: &str = "/images/";
-const CHARTS: &str = "charts";
 const HELM_CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 const HELM_CHART: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// Written before somebody looks again how much room is left.
+const LOOK_AGAIN: u64 = 64 << 20;
 
-/// Why it is not there yet, or never will be.
+/// Why it is not there yet, or never will be; each with what a person can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// Tried again by itself.
-    Later(String),
+    /// Tried again by itself, after a pause that grows.
+    Later {
+        reason: String,
+        next: String,
+    },
     Never {
         reason: String,
         next: String,
@@ -52,8 +57,25 @@ pub enum Trouble {
 }
 
 impl Trouble {
+    pub fn later(reason: impl Into<String>) -> Self {
+        Self::Later {
+            reason: reason.into(),
+            next: "nothing: the box tries again".to_owned(),
+        }
+    }
+
+    pub fn no_room(what: &str, left: u64) -> Self {
+        Self::Later {
+            reason: format!(
+                "there is no room for {what}: {} MB are free for uploads",
+                left / 1_000_000
+            ),
+            next: "delete what is not used, or use a larger stick; the box tries again".to_owned(),
+        }
+    }
+
     pub fn unreadable(path: &Path, error: &io::Error) -> Self {
-        Self::Later(format!("opening {}: {error}", path.display()))
+        Self::later(format!("opening {}: {error}", path.display()))
     }
 
     pub fn refused(reason: &str) -> Self {
@@ -62,12 +84,23 @@ impl Trouble {
             next: "delete the artifact, mend what the reason names, and upload it again".to_owned(),
         }
     }
+
+    fn stopping(_: tokio::task::JoinError) -> Self {
+        Self::later("the box is stopping")
+    }
 }
 
 /// Of the box's own disk.
 impl From<anyhow::Error> for Trouble {
     fn from(error: anyhow::Error) -> Self {
-        Self::Later(format!("{error:#}"))
+        let reason = format!("{error:#}");
+        match error.downcast::<Kept>() {
+            Ok(kept) => Self::Later {
+                reason,
+                next: kept.next(),
+            },
+            Err(_) => Self::later(reason),
+        }
     }
 }
 
@@ -92,25 +125,14 @@ pub struct Places {
     pub apt: Repository,
     pub images: PathBuf,
     pub pushed: Notes,
-}
-
-impl Place {
-    fn at(reference: String, keep: bool) -> Self {
-        Self {
-            published: Published {
-                reference,
-                checksum: String::new(),
-            },
-            keep,
-        }
-    }
+    pub room: Room,
 }
 
 impl Places {
     /// Under a name that is nobody else's.
     async fn push(&self, push: &Push) -> Result<(), Trouble> {
         let ours = Tagged::of(push);
-        let known = self.pushed.load()?;
+        let known = self.pushed.load().await?;
         if !known.iter().any(|note| note.name() == ours.name()) {
             match self.registry.tagged(&push.repository, &push.tag).await? {
                 // Whoever brought it keeps it when this one is deleted.
@@ -128,42 +150,53 @@ impl Places {
                 None => {}
             }
         }
-        self.pushed.add(known, ours)?;
-        self.registry.push(push).await
+        self.pushed.add(ours).await?;
+        self.registry.push(push, &self.room).await
     }
 
     /// What was pushed and belongs to no artifact any more goes.
     pub async fn sweep_registry(&self, references: &BTreeSet<String>) -> Result<(), Trouble> {
-        let mut notes = self.pushed.load()?;
         let is_used = |note: &Tagged| {
             let address = format!("{REGISTRY}/{}", note.name());
             references
                 .iter()
                 .any(|reference| reference.trim_start_matches(OCI) == address)
         };
-        while let Some(at) = notes.iter().position(|note| !is_used(note)) {
-            self.registry.remove(&notes[at]).await?;
-            notes.remove(at);
-            self.pushed.write(&notes)?;
+        let notes = self.pushed.load().await?;
+        for note in notes.into_iter().filter(|note| !is_used(note)) {
+            self.registry.remove(&note).await?;
+            self.pushed.forget(note).await?;
         }
         Ok(())
     }
 
     /// What is served and belongs to no artifact any more goes.
-    pub fn sweep_images(&self, references: &BTreeSet<String>) -> io::Result<()> {
-        let files = match fs::read_dir(&self.images) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            files => files?,
-        };
-        for file in files {
-            let file = file?;
-            let reference = format!("{SERVED}{}", file.file_name().to_string_lossy());
-            if !references.contains(&reference) {
-                fs::remove_file(file.path())?;
-            }
-        }
-        Ok(())
+    pub async fn sweep_images(&self, references: BTreeSet<String>) -> Result<(), Trouble> {
+        let images = self.images.clone();
+        let swept = tokio::task::spawn_blocking(move || sweep(&images, &references)).await;
+        let waits = |error| Trouble::later(format!("removing disks that were deleted: {error}"));
+        swept.map_err(Trouble::stopping)?.map_err(waits)
     }
+}
+
+fn sweep(images: &Path, references: &BTreeSet<String>) -> io::Result<()> {
+    let files = match fs::read_dir(images) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        files => files?,
+    };
+    // With those that are being made.
+    let names = references.iter().filter_map(|one| one.strip_prefix(SERVED));
+    let kept: BTreeSet<PathBuf> = names
+        .map(|name| images.join(name))
+        .flat_map(|path| [aside(&path), path])
+        .collect();
+    for file in files {
+        let path = file?.path();
+        if !kept.contains(&path) {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
 }
 
 pub async fn publish(
@@ -173,45 +206,44 @@ pub async fn publish(
 ) -> Result<Place, Trouble> {
     let (owned, path) = (spec.clone(), content.to_owned());
     let planned = tokio::task::spawn_blocking(move || plan(&owned, &path)).await;
-    match planned.map_err(|_| Trouble::Later("the box is stopping".to_owned()))?? {
-        Plan::Push { scheme, push } => {
+    let place = |checksum, keep| Place {
+        published: Published {
+            reference: reference(spec),
+            checksum,
+        },
+        keep,
+    };
+    match planned.map_err(Trouble::stopping)?? {
+        Plan::Push(push) => {
             places.push(&push).await?;
-            let reference = format!("{scheme}{REGISTRY}/{}:{}", push.repository, push.tag);
-            Ok(Place::at(reference, false))
+            Ok(place(String::new(), false))
         }
         // The repository is made over all of them at once.
-        Plan::Index => Ok(Place::at(format!("{}={}", spec.name, spec.version), true)),
-        Plan::Serve { name, form } => {
-            let (served, source) = (places.images.join(&name), content.to_owned());
+        Plan::Index => Ok(place(String::new(), true)),
+        Plan::Serve(form) => {
+            let served = places.images.join(image_file(spec));
+            let (source, room) = (content.to_owned(), places.room.clone());
             let made =
-                tokio::task::spawn_blocking(move || serve_image(&source, &served, form)).await;
-            let made = made.map_err(|_| Trouble::Later("the box is stopping".to_owned()))??;
-            let published = Published {
-                reference: format!("{SERVED}{name}"),
-                checksum: made.unwrap_or_else(|| spec.sha256.clone()),
-            };
-            Ok(Place {
-                published,
-                keep: form == Form::Ready,
-            })
+                tokio::task::spawn_blocking(move || serve_image(&source, &served, form, &room));
+            let made = made.await.map_err(Trouble::stopping)??;
+            let checksum = made.unwrap_or_else(|| spec.sha256.clone());
+            Ok(place(checksum, form == Form::Ready))
         }
     }
 }
 
 enum Plan {
-    Push { scheme: &'static str, push: Push },
+    Push(Push),
     Index,
-    Serve { name: String, form: Form },
+    Serve(Form),
 }
 
 fn plan(spec: &ArtifactSpec, content: &Path) -> Result<Plan, Trouble> {
     match spec.kind {
-        Kind::Container => {
-            plan_container(spec, content).map(|push| Plan::Push { scheme: "", push })
-        }
-        Kind::Chart => plan_chart(spec, content).map(|push| Plan::Push { scheme: OCI, push }),
+        Kind::Container => plan_container(spec, content).map(Plan::Push),
+        Kind::Chart => plan_chart(spec, content).map(Plan::Push),
         Kind::Package => check_package(spec, content).map(|()| Plan::Index),
-        Kind::Image => plan_image(spec, content),
+        Kind::Image => plan_image(content),
     }
 }
 
@@ -223,23 +255,27 @@ enum Form {
     Qcow2,
 }
 
-fn plan_image(spec: &ArtifactSpec, content: &Path) -> Result<Plan, Trouble> {
+fn plan_image(content: &Path) -> Result<Plan, Trouble> {
     let form = match recognise(&mut open(content)?)? {
         Format::Zstd => Form::Ready,
         Format::Raw => Form::Raw,
         Format::Qcow2 => Form::Qcow2,
-        Format::Deb | Format::Tar | Format::Gzip => return Err(Trouble::refused("it is no disk")),
+        Format::Deb | Format::Tar | Format::Gzip => {
+            return Err(Trouble::refused("it is not a disk"));
+        }
     };
-    Ok(Plan::Serve {
-        name: image_file(spec),
-        form,
-    })
+    Ok(Plan::Serve(form))
 }
 
 /// It gets its name when it is whole; the digest of what was made of it.
-fn serve_image(content: &Path, served: &Path, form: Form) -> Result<Option<String>, Trouble> {
-    let waits = |error: io::Error| Trouble::Later(format!("making {}: {error}", served.display()));
-    let aside = served.with_extension("new");
+fn serve_image(
+    content: &Path,
+    served: &Path,
+    form: Form,
+    room: &Room,
+) -> Result<Option<String>, Trouble> {
+    let waits = |error: io::Error| Trouble::later(format!("making {}: {error}", served.display()));
+    let aside = aside(served);
     fs::create_dir_all(served.parent().unwrap_or(served)).map_err(waits)?;
     // Of a conversion that was cut.
     if aside.exists() {
@@ -247,8 +283,8 @@ fn serve_image(content: &Path, served: &Path, form: Form) -> Result<Option<Strin
     }
     let made = match form {
         Form::Ready => fs::hard_link(content, &aside).map(|()| None),
-        Form::Raw => compress(open(content)?, &aside).map(Some),
-        Form::Qcow2 => compress(Disk::open(open(content)?)?, &aside).map(Some),
+        Form::Raw => compress(open(content)?, &aside, room).map(Some),
+        Form::Qcow2 => compress(Disk::open(open(content)?)?, &aside, room).map(Some),
     };
     match made.and_then(|digest| fs::rename(&aside, served).map(|()| digest)) {
         Ok(digest) => Ok(digest),
@@ -259,37 +295,54 @@ fn serve_image(content: &Path, served: &Path, form: Form) -> Result<Option<Strin
                 io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
                     Trouble::refused(&format!("the disk is damaged: {error}"))
                 }
-                io::ErrorKind::StorageFull => Trouble::Never {
-                    reason: "there is no room for the disk in the form that servers are given".to_owned(),
-                    next: "delete what is not used, then delete this one and push it again; or use a larger stick".to_owned(),
-                },
+                io::ErrorKind::StorageFull => Trouble::no_room(
+                    "the disk in the form that servers are given",
+                    room.left().unwrap_or(0),
+                ),
                 _ => waits(error),
             })
         }
     }
 }
 
-fn compress(mut disk: impl Read, to: &Path) -> io::Result<String> {
+/// Under this name it is made.
+fn aside(served: &Path) -> PathBuf {
+    served.with_extension("new")
+}
+
+fn compress(mut disk: impl Read, to: &Path, room: &Room) -> io::Result<String> {
     let file = Hashed {
         file: File::create(to)?,
         digest: Sha256::new(),
+        room,
+        unseen: LOOK_AGAIN,
     };
     let mut packed = zstd::Encoder::new(file, zstd::DEFAULT_COMPRESSION_LEVEL)?;
     packed.include_checksum(true)?;
     io::copy(&mut disk, &mut packed)?;
-    let Hashed { file, digest } = packed.finish()?;
+    let Hashed { file, digest, .. } = packed.finish()?;
     file.sync_all()?;
     Ok(hex(&digest.finalize()))
 }
 
-/// A file with the digest of what was written.
-struct Hashed {
+/// A file with the digest of what was written, which ends where the reserve begins.
+struct Hashed<'a> {
     file: File,
     digest: Sha256,
+    room: &'a Room,
+    /// Bytes since somebody looked how much room is left.
+    unseen: u64,
 }
 
-impl Write for Hashed {
+impl Write for Hashed<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.unseen += bytes.len() as u64;
+        if self.unseen >= LOOK_AGAIN {
+            self.unseen = 0;
+            if self.room.left()? < LOOK_AGAIN {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+        }
         let written = self.file.write(bytes)?;
         self.digest.update(&bytes[..written]);
         Ok(written)
@@ -298,14 +351,6 @@ impl Write for Hashed {
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
-}
-
-fn image_file(spec: &ArtifactSpec) -> String {
-    format!(
-        "{}-{}.raw.zst",
-        spec.name,
-        spec.version.replace([':', '~', '+'], "_")
-    )
 }
 
 fn check_package(spec: &ArtifactSpec, content: &Path) -> Result<(), Trouble> {
@@ -327,9 +372,10 @@ fn open(content: &Path) -> Result<File, Trouble> {
 fn plan_container(spec: &ArtifactSpec, content: &Path) -> Result<Push, Trouble> {
     let pushed = read_container(&mut open(content)?)?;
     let part = |blob: container::Blob| Blob::part(content.to_owned(), blob.digest, blob.range);
+    let (repository, tag) = tag(spec);
     Ok(Push {
-        repository: spec.name.clone(),
-        tag: spec.version.clone(),
+        repository,
+        tag,
         blobs: pushed.blobs.into_iter().map(part).collect(),
         manifests: pushed.manifests,
     })
@@ -358,10 +404,10 @@ fn plan_chart(spec: &ArtifactSpec, content: &Path) -> Result<Push, Trouble> {
         "layers": [describe(&layer, HELM_CHART)],
     });
     let manifest = manifest.to_string().into_bytes();
+    let (repository, tag) = tag(spec);
     Ok(Push {
-        repository: format!("{CHARTS}/{}", chart.name),
-        // A tag cannot hold what semantic versions may; Helm asks for it spelled like this.
-        tag: chart.version.replace('+', "_"),
+        repository,
+        tag,
         blobs: vec![config, layer],
         manifests: vec![Manifest {
             digest: digest_of(&manifest),

@@ -5,22 +5,27 @@ use std::{
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use firstlight_artifacts::container::{Manifest, Range, digest_of};
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode, header, uri::PathAndQuery};
 use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{Request, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, de::DeserializeOwned};
 use tokio::net::TcpStream;
 
-use super::{publish::Trouble, pushed::Tagged};
+use super::{publish::Trouble, pushed::Tagged, room::Room};
 use crate::pieces::pieces;
 
 /// As much as registries take as a manifest.
 const LARGEST_ANSWER: usize = 4 << 20;
+/// For an answer; it may have to hash what it was sent.
+const TIME: Duration = Duration::from_mins(1);
+/// Bytes a second that it takes at least, on a worn stick.
+const LEAST_RATE: u64 = 512 * 1024;
 const DIGEST: &str = "docker-content-digest";
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
@@ -97,10 +102,10 @@ type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 impl Registry {
     /// May be repeated at any point: what is there already is not sent again.
-    pub async fn push(self, push: &Push) -> Result<(), Trouble> {
+    pub async fn push(self, push: &Push, room: &Room) -> Result<(), Trouble> {
         let base = format!("/v2/{}", push.repository);
         for blob in &push.blobs {
-            self.push_blob(&base, blob).await?;
+            self.push_blob(&base, blob, room).await?;
         }
         let last = push.manifests.len().saturating_sub(1);
         for (at, manifest) in push.manifests.iter().enumerate() {
@@ -182,13 +187,17 @@ impl Registry {
         answer.expect(StatusCode::ACCEPTED, "a deletion")
     }
 
-    async fn push_blob(self, base: &str, blob: &Blob) -> Result<(), Trouble> {
+    async fn push_blob(self, base: &str, blob: &Blob, room: &Room) -> Result<(), Trouble> {
         let place = format!("{base}/blobs/{}", blob.digest);
         let there = self
             .ask(Method::HEAD, &place, None, Content::empty())
             .await?;
         if there.status == StatusCode::OK {
             return Ok(());
+        }
+        let admitted = room.admit(blob.size);
+        if let Err(left) = admitted.map_err(|error| Trouble::later(error.to_string()))? {
+            return Err(Trouble::no_room("a layer in the registry", left));
         }
         let begun = self
             .ask(
@@ -207,6 +216,17 @@ impl Registry {
         let place = location.as_ref().and_then(http::Uri::path_and_query);
         let place =
             place.ok_or_else(|| Trouble::refused("the registry names no place for an upload"))?;
+        let sent = self.send_blob(place, blob).await;
+        if sent.is_err() {
+            // What the registry has of it would lie there until it purges by itself (`manifests/registry.yaml`). The error says
+            // more than one from here.
+            let cancelled = self.ask(Method::DELETE, place.as_str(), None, Content::empty());
+            drop(cancelled.await);
+        }
+        sent
+    }
+
+    async fn send_blob(self, place: &PathAndQuery, blob: &Blob) -> Result<(), Trouble> {
         let joint = if place.query().is_some() { '&' } else { '?' };
         let place = format!("{place}{joint}digest={}", blob.digest);
         let content = match &blob.source {
@@ -224,6 +244,7 @@ impl Registry {
         done.expect(StatusCode::CREATED, "a layer")
     }
 
+    /// A registry that does not answer is given up, one that takes bytes slowly later than one that has none to take.
     async fn ask(
         self,
         method: Method,
@@ -231,8 +252,21 @@ impl Registry {
         kind: Option<&str>,
         content: Content,
     ) -> Result<Answer, Trouble> {
+        let time = TIME + Duration::from_secs(content.size / LEAST_RATE);
+        let answer = self.ask_patiently(method, path, kind, content);
+        let answer = tokio::time::timeout(time, answer).await;
+        answer.map_err(|_| Trouble::later("the box's registry does not answer in time"))?
+    }
+
+    async fn ask_patiently(
+        self,
+        method: Method,
+        path: &str,
+        kind: Option<&str>,
+        content: Content,
+    ) -> Result<Answer, Trouble> {
         let away = |error: &dyn std::fmt::Display| {
-            Trouble::Later(format!("the box's registry does not answer: {error}"))
+            Trouble::later(format!("the box's registry does not answer: {error}"))
         };
         let stream = TcpStream::connect(self.0)
             .await
@@ -275,7 +309,7 @@ impl Answer {
         }
         self.expect(StatusCode::OK, "a question")?;
         serde_json::from_slice(&self.text)
-            .map_err(|error| Trouble::Later(format!("the registry's answer to {path}: {error}")))
+            .map_err(|error| Trouble::later(format!("the registry's answer to {path}: {error}")))
     }
 
     /// Of the manifest that was asked for.
@@ -295,7 +329,7 @@ impl Answer {
             said.trim()
         );
         Err(if self.status.is_server_error() {
-            Trouble::Later(sentence)
+            Trouble::later(sentence)
         } else {
             Trouble::refused(&sentence)
         })

@@ -1,5 +1,5 @@
 //! The store's folder: `ID/spec.json` and either `ID/partial`, whose length is how far the upload came, or `ID/content`. Once it
-//! is where it is used, `ID/published` says where, and the content may be gone.
+//! is where it is used, `ID/published` says where, and the content may be gone. `ID/removed` marks what is being deleted.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,13 +10,16 @@ use std::{
 
 use firstlight_api::artifact::ArtifactSpec;
 use nix::fcntl::{FallocateFlags, fallocate};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
+
+use crate::keep::{self, Reader};
 
 const SPEC: &str = "spec.json";
 const PARTIAL: &str = "partial";
 const CONTENT: &str = "content";
 const PUBLISHED: &str = "published";
+const REMOVED: &str = "removed";
 /// The disk is told to begin with so many bytes, so that the end of an upload has little left to wait for.
 const FLUSH: u64 = 32 << 20;
 const PIECE: usize = 1 << 20;
@@ -31,6 +34,25 @@ pub struct Found {
     pub id: String,
     pub spec: ArtifactSpec,
     pub progress: Progress,
+}
+
+/// What cannot be read, or was written by another version: nobody's until it can.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aside {
+    pub id: String,
+    pub why: String,
+    /// Where it is used, if that can be told.
+    pub published: Option<Published>,
+}
+
+impl Aside {
+    /// For a person.
+    pub fn next(&self, shelf: &Shelf) -> String {
+        format!(
+            "nothing of it was changed; check the state partition with fsck and start the box again, or give it up with `sudo rm -r {}`, start again, and upload it anew",
+            shelf.dir.join(&self.id).display()
+        )
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,38 +87,81 @@ impl Shelf {
         self.path(id, CONTENT)
     }
 
-    /// Everything that can be gone on with; a folder that a power cut left without description is removed.
-    pub fn scan(&self) -> io::Result<Vec<Found>> {
-        let mut all = Vec::new();
+    /// Everything that can be gone on with, and what cannot be read, which stays as it is. What a power cut left of an upload that
+    /// was being begun or deleted goes.
+    pub fn scan(&self) -> io::Result<(Vec<Found>, Vec<Aside>)> {
+        self.scan_with(&|path| fs::read(path))
+    }
+
+    fn scan_with(&self, reader: Reader) -> io::Result<(Vec<Found>, Vec<Aside>)> {
+        let (mut all, mut aside) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.dir)? {
             let entry = entry?;
             let Ok(id) = entry.file_name().into_string() else {
                 continue;
             };
-            let spec = fs::read(self.path(&id, SPEC)).ok();
-            let spec = spec.and_then(|text| serde_json::from_slice::<ArtifactSpec>(&text).ok());
-            let published = fs::read(self.path(&id, PUBLISHED)).ok();
-            let published = published.and_then(|text| serde_json::from_slice(&text).ok());
-            let partial = fs::metadata(self.path(&id, PARTIAL));
-            let progress = match (published, partial) {
-                (Some(published), _) => Some(Progress::Published(published)),
-                (_, Ok(partial)) => Some(Progress::Partial(partial.len())),
-                _ => self.content(&id).exists().then_some(Progress::Whole),
-            };
-            if let (Some(spec), Some(progress)) = (spec, progress) {
-                all.push(Found { id, spec, progress });
-            } else {
-                tracing::warn!(id, "a half-made upload was thrown away");
-                fs::remove_dir_all(entry.path())?;
+            if !entry.file_type()?.is_dir() {
+                continue;
+            }
+            match self.look(&id, reader) {
+                Ok(Some(found)) => all.push(found),
+                Ok(None) => {
+                    tracing::warn!(id, "a half-made upload was thrown away");
+                    fs::remove_dir_all(entry.path())?;
+                }
+                Err(why) => {
+                    tracing::warn!(
+                        id,
+                        error = why,
+                        "an upload cannot be read, and is left alone"
+                    );
+                    let published = keep::read(&self.path(&id, PUBLISHED), reader);
+                    let published = published.ok().flatten();
+                    let published = published.and_then(|text| serde_json::from_slice(&text).ok());
+                    aside.push(Aside { id, why, published });
+                }
             }
         }
-        Ok(all)
+        Ok((all, aside))
     }
 
-    /// Bytes that may still be written.
-    pub fn free(&self) -> io::Result<u64> {
-        let found = nix::sys::statvfs::statvfs(&self.dir)?;
-        Ok(found.blocks_available() * found.fragment_size())
+    /// `None`: there is nothing of worth.
+    fn look(&self, id: &str, reader: Reader) -> Result<Option<Found>, String> {
+        fn parse<T: DeserializeOwned>(name: &str, text: &[u8]) -> Result<T, String> {
+            serde_json::from_slice(text).map_err(|error| format!("{name} is damaged: {error}"))
+        }
+        let read = |name: &str| {
+            let read = keep::read(&self.path(id, name), reader);
+            read.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+        };
+        let exists = |name: &str| {
+            let found = fs::metadata(self.path(id, name));
+            match found {
+                Ok(found) => Ok(Some(found.len())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(format!("{name}: {error}")),
+            }
+        };
+        if exists(REMOVED)?.is_some() {
+            return Ok(None);
+        }
+        let (content, partial) = (exists(CONTENT)?, exists(PARTIAL)?);
+        let (spec, published) = (read(SPEC)?, read(PUBLISHED)?);
+        let Some(spec) = spec else {
+            return match (content, published) {
+                (None, None) => Ok(None),
+                _ => Err(format!("{SPEC} is gone")),
+            };
+        };
+        let spec = parse(SPEC, &spec)?;
+        let progress = match (published, partial, content) {
+            (Some(published), ..) => Progress::Published(parse(PUBLISHED, &published)?),
+            (None, Some(length), _) => Progress::Partial(length),
+            (None, None, Some(_)) => Progress::Whole,
+            (None, None, None) => return Ok(None),
+        };
+        let id = id.to_owned();
+        Ok(Some(Found { id, spec, progress }))
     }
 
     /// A place of the full size, empty; a disk that is too full says so now. The description comes last and makes it valid.
@@ -169,11 +234,12 @@ impl Shelf {
         sync_dir(&self.dir.join(id))
     }
 
-    /// The description goes first: what is left of a removal that was cut is thrown away at the next start.
+    /// The mark comes first: what is left of a removal that was cut is thrown away at the next start.
     pub fn remove(&self, id: &str) -> io::Result<()> {
-        fs::remove_file(self.path(id, SPEC))?;
-        sync_dir(&self.dir.join(id))?;
-        fs::remove_dir_all(self.dir.join(id))
+        let dir = self.dir.join(id);
+        File::create(self.path(id, REMOVED))?.sync_all()?;
+        sync_dir(&dir)?;
+        fs::remove_dir_all(dir)
     }
 }
 
@@ -219,5 +285,115 @@ impl Partial {
 
     pub fn sync(&mut self) -> io::Result<()> {
         self.file.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const ID: &str = "0123456789ab";
+
+    fn shelf(files: &[(&str, &[u8])]) -> (tempfile::TempDir, Shelf) {
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = Shelf::open(dir.path()).unwrap();
+        fs::create_dir(dir.path().join(ID)).unwrap();
+        for (name, content) in files {
+            fs::write(shelf.path(ID, name), content).unwrap();
+        }
+        (dir, shelf)
+    }
+
+    fn snapshot(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+        let files = fs::read_dir(dir.join(ID)).into_iter().flatten();
+        let files = files.map(|file| file.unwrap().path());
+        files
+            .map(|path| (path.clone(), fs::read(path).unwrap()))
+            .collect()
+    }
+
+    const SPEC_TEXT: &str = r#"{"kind":"image","name":"debian","version":"13","arch":"amd64","size":7,
+        "sha256":"abababababababababababababababababababababababababababababababab"}"#;
+    const PUBLISHED_TEXT: &str = r#"{"reference":"/images/debian-13.raw.zst","checksum":"ab"}"#;
+
+    #[test]
+    fn what_cannot_be_read_is_left_alone_with_what_was_made_of_it() {
+        let spec = SPEC_TEXT.as_bytes();
+        let published = PUBLISHED_TEXT.as_bytes();
+        let newer = SPEC_TEXT.replace("\"size\"", "\"colour\": \"red\", \"size\"");
+        for (files, told) in [
+            (&[(SPEC, &b"garbage"[..]), (PUBLISHED, published)][..], true),
+            (
+                &[(SPEC, b""), (PUBLISHED, published), (CONTENT, b"x")],
+                true,
+            ),
+            (&[(SPEC, newer.as_bytes()), (PUBLISHED, published)], true),
+            (&[(SPEC, spec), (PUBLISHED, b"{")], false),
+            (&[(CONTENT, b"all of it")], false),
+            (&[(PUBLISHED, published)], true),
+        ] {
+            let (dir, shelf) = shelf(files);
+            let before = snapshot(dir.path());
+            let (found, aside) = shelf.scan().unwrap();
+            assert!(found.is_empty(), "{files:?}");
+            let [aside] = &aside[..] else {
+                panic!("{files:?}")
+            };
+            assert_eq!(aside.published.is_some(), told, "{files:?}");
+            assert_eq!(snapshot(dir.path()), before);
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fails_costs_no_upload() {
+        let (dir, shelf) = shelf(&[
+            (SPEC, SPEC_TEXT.as_bytes()),
+            (PUBLISHED, PUBLISHED_TEXT.as_bytes()),
+        ]);
+        let before = snapshot(dir.path());
+        for kind in [io::ErrorKind::Other, io::ErrorKind::PermissionDenied] {
+            for name in [SPEC, PUBLISHED] {
+                let broken = shelf.path(ID, name);
+                let reader: Reader = &|path| {
+                    if path == broken {
+                        Err(kind.into())
+                    } else {
+                        fs::read(path)
+                    }
+                };
+                let (found, aside) = shelf.scan_with(reader).unwrap();
+                assert_eq!((found.len(), aside.len()), (0, 1), "{name} {kind}");
+            }
+        }
+        assert_eq!(snapshot(dir.path()), before);
+        assert_eq!(shelf.scan().unwrap().0.len(), 1);
+    }
+
+    #[test]
+    fn a_removal_that_was_cut_ends_at_the_next_start() {
+        let (dir, shelf) = shelf(&[
+            (REMOVED, b""),
+            (CONTENT, b"all"),
+            (SPEC, SPEC_TEXT.as_bytes()),
+        ]);
+        let (found, aside) = shelf.scan().unwrap();
+        assert_eq!((found.len(), aside.len()), (0, 0));
+        assert!(!dir.path().join(ID).exists());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_file_in_it_breaks_a_start(name in 0..4_usize, content: Vec<u8>, cut in 0..200_usize) {
+            let (_dir, shelf) = shelf(&[(SPEC, SPEC_TEXT.as_bytes()), (CONTENT, b"1234567")]);
+            fs::write(shelf.path(ID, [SPEC, PARTIAL, PUBLISHED, "other"][name]), &content).unwrap();
+            let (found, aside) = shelf.scan().unwrap();
+            proptest::prop_assert_eq!(found.len() + aside.len(), 1);
+            fs::write(shelf.path(ID, SPEC), &SPEC_TEXT.as_bytes()[..cut.min(SPEC_TEXT.len())]).unwrap();
+            let (found, aside) = shelf.scan().unwrap();
+            proptest::prop_assert_eq!(found.len() + aside.len(), 1);
+        }
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use firstlight_api::artifact::{Arch, Kind};
+use firstlight_api::artifact::{Arch, ArtifactSpec, ArtifactState, Kind};
 use proptest::prelude::*;
+use sha2::{Digest, Sha256};
 
 use super::*;
 
@@ -97,11 +98,12 @@ fn a_package_that_a_software_names_stays() {
     let refused = || store.remove(&id).unwrap_err().to_string();
     assert!(refused().contains("nobody has looked yet"), "{}", refused());
     let names = |version: &str| {
-        let package = PackageSpec {
+        let to = Target::Version {
             name: "hello".to_owned(),
             version: version.to_owned(),
         };
-        store.software_wants(&[("tools".to_owned(), package)]);
+        let by = "Software tools".to_owned();
+        store.note(User::Software, vec![Reference { by, to }]);
     };
     names("1");
     assert_eq!(refused(), "it is used by Software tools; change that first");
@@ -110,37 +112,150 @@ fn a_package_that_a_software_names_stays() {
 }
 
 #[test]
-fn an_image_that_a_pod_runs_stays_by_whatever_name() {
+fn of_many_users_some_are_named() {
     let (_dir, store) = store();
     let spec = ArtifactSpec {
         kind: Kind::Container,
         name: "team/web".into(),
         ..spec("hello", b"hello")
     };
-    let id = store.begin(spec).unwrap().id;
-    let mut writer = store.write(&id, 0).unwrap();
-    writer.write(b"hello").unwrap();
-    writer.finish().unwrap();
-    for (image, used) in [
-        ("registry.firstlight.internal/team/web:1", true),
-        ("172.22.0.1:5000/team/web:1", true),
-        ("172.22.0.1:5000/team/web@sha256:ab", true),
-        ("registry.firstlight.internal/team/web", false),
-        ("registry.firstlight.internal/team/web:2", false),
-        ("registry.firstlight.internal/team/web2:1", false),
-        ("web:1", false),
-    ] {
-        store.pods_want(&[("pod a/b".into(), image.into())]);
-        let users = store.get(&id).unwrap().used_by;
-        assert_eq!(!users.is_empty(), used, "{image}");
+    let id = upload(&store, spec, b"hello");
+    let pods = |names: &[&str], to: &Target| {
+        let reference = |by: &&str| Reference {
+            by: (*by).to_owned(),
+            to: to.clone(),
+        };
+        store.note(User::Pods, names.iter().map(reference).collect());
+    };
+    let name = "team/web".to_owned();
+    for (version, used) in [("1", true), ("2", false)] {
+        let (name, version) = (name.clone(), version.to_owned());
+        pods(&["a"], &Target::Version { name, version });
+        assert_eq!(!store.get(&id).unwrap().used_by.is_empty(), used);
     }
-    let image = "registry.firstlight.internal/team/web:1";
-    let pods = ["a", "b", "b", "c", "d", "e"].map(|pod| (pod.to_owned(), image.to_owned()));
-    store.pods_want(&pods);
+    let names = ["a", "b", "b", "c", "d", "e"];
+    pods(&names, &Target::Any { name });
     assert_eq!(store.get(&id).unwrap().used_by, ["a", "b", "c", "2 more"]);
     assert!(store.remove(&id).is_err());
-    store.pods_want(&[]);
+    pods(&[], &Target::Disk(String::new()));
     store.remove(&id).unwrap();
+}
+
+fn upload(store: &Store, spec: ArtifactSpec, content: &[u8]) -> String {
+    let id = store.begin(spec).unwrap().id;
+    let mut writer = store.write(&id, 0).unwrap();
+    writer.write(content).unwrap();
+    writer.finish().unwrap();
+    id
+}
+
+#[test]
+fn what_was_noted_before_an_upload_came_says_nothing_about_it() {
+    let (_dir, store) = store();
+    store.note(User::Software, Vec::new());
+    let id = upload(&store, spec("hello", b"hello"), b"hello");
+    let refused = store.remove(&id).unwrap_err().to_string();
+    assert!(refused.contains("nobody has looked yet"), "{refused}");
+    store.note(User::Software, Vec::new());
+    store.remove(&id).unwrap();
+}
+
+/// A partition of so many bytes, with what lies in `dir` on it.
+fn room(dir: &Path, size: u64, reserve: u64) -> Room {
+    fn used(dir: &Path) -> u64 {
+        let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let size = |file: std::fs::DirEntry| match file.metadata() {
+            Ok(found) if found.is_dir() => used(&file.path()),
+            Ok(found) => std::os::unix::fs::MetadataExt::blocks(&found) * 512,
+            Err(_) => 0,
+        };
+        files.map(size).sum()
+    }
+    let dir = dir.to_owned();
+    Room::new(reserve, move || Ok(size.saturating_sub(used(&dir))))
+}
+
+#[test]
+fn what_publishing_needs_is_counted_before_an_upload_is_accepted() {
+    const MB: u64 = 1_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::load_with(dir.path(), room(dir.path(), 10 * MB, MB)).unwrap();
+    let wanted = |kind, name: &str, size| ArtifactSpec {
+        kind,
+        size,
+        ..spec(name, name.as_bytes())
+    };
+    // Nine are left, and a container is in the registry a second time.
+    let refused = store
+        .begin(wanted(Kind::Container, "a", 5 * MB))
+        .unwrap_err();
+    assert!(
+        matches!(&refused, Refusal::TooLarge(why) if why.contains("5 MB to put it where it is used")),
+        "{refused}"
+    );
+    let id = store
+        .begin(wanted(Kind::Container, "b", 4 * MB))
+        .unwrap()
+        .id;
+    // Its copy is promised, also while nothing is written.
+    for kind in [Kind::Container, Kind::Image, Kind::Package] {
+        let refused = store.begin(wanted(kind, "c", 2 * MB));
+        assert!(matches!(refused, Err(Refusal::TooLarge(_))), "{kind}");
+    }
+    store.remove(&id).unwrap();
+    // A package lies there once.
+    store.begin(wanted(Kind::Package, "d", 8 * MB)).unwrap();
+}
+
+#[tokio::test]
+async fn a_disk_that_finds_no_room_waits_and_leaves_nothing() {
+    use std::io::Write as _;
+    const MB: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let images = dir.path().join("images");
+    let mut raw = vec![0; 100 << 20];
+    // What does not get smaller.
+    let mut state = 1_u64;
+    for byte in &mut raw {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        *byte = state.to_be_bytes()[0];
+    }
+    raw[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let content = dir.path().join("content");
+    std::fs::File::create(&content)
+        .unwrap()
+        .write_all(&raw)
+        .unwrap();
+    let spec = ArtifactSpec {
+        kind: Kind::Image,
+        size: raw.len() as u64,
+        ..spec("debian", b"")
+    };
+    let places = |room| publish::Places {
+        registry: registry::Registry(run::REGISTRY),
+        apt: apt::Repository {
+            dir: dir.path().join("apt"),
+            key: dir.path().join("key"),
+        },
+        images: images.clone(),
+        pushed: pushed::Notes::at(dir.path().join("pushed.json")),
+        room,
+    };
+    // Enough for the first part of it.
+    let short = places(room(&images, 110 * MB, 20 * MB));
+    let trouble = publish::publish(&short, &spec, &content).await.unwrap_err();
+    assert!(
+        matches!(&trouble, publish::Trouble::Later { reason, next }
+            if reason.contains("no room") && next.contains("delete what is not used")),
+        "{trouble:?}"
+    );
+    assert_eq!(std::fs::read_dir(&images).unwrap().count(), 0);
+    let enough = places(room(&images, 300 * MB, 20 * MB));
+    let place = publish::publish(&enough, &spec, &content).await.unwrap();
+    assert!(!place.keep);
+    assert_eq!(std::fs::read_dir(&images).unwrap().count(), 1);
 }
 
 #[test]
@@ -301,7 +416,7 @@ proptest! {
                 }
                 Event::Remove { which } => {
                     let (id, _) = begin(&store, which);
-                    store.software_wants(&[]);
+                    store.note(User::Software, Vec::new());
                     store.remove(&id).unwrap();
                 }
             }

@@ -170,4 +170,20 @@ mod tests {
             &other.clear_sign(text, MADE + 1).unwrap()
         ));
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_damaged_key_is_refused_or_signs(bytes: Vec<u8>, at in 0..600_usize) {
+            let whole = SigningKey::make(rand::thread_rng(), "box", MADE).unwrap().secret().unwrap();
+            let mut damaged = whole.into_bytes();
+            let at = at.min(damaged.len());
+            let end = (at + bytes.len()).min(damaged.len());
+            damaged.splice(at..end, bytes);
+            if let Ok(key) = SigningKey::parse(&String::from_utf8_lossy(&damaged)) {
+                let _ = key.clear_sign("text", MADE + 1);
+            }
+        }
+    }
 }

@@ -3,23 +3,31 @@
 use firstlight_api::{
     object::{Saying, merge_conditions},
     software::{
-        APPROVED, APPROVED_ANNOTATION, Gate, NodeState, NodeStatus, PACKAGES_READY, PackageSpec,
-        Software, SoftwareState, SoftwareStatus, Wish,
+        APPROVED, APPROVED_ANNOTATION, Gate, NodeState, NodeStatus, PACKAGES_READY, Software,
+        SoftwareState, SoftwareStatus, Wish,
     },
     status::SoftwareLine,
 };
 
 use super::{HOST_KEY_MISMATCH, LOST, NO_KEY, UNREACHABLE, failed, is_failed, is_in_line, most};
 
-/// Who wants which package to be there.
-pub fn packages(all: &[Software]) -> Vec<(String, PackageSpec)> {
+use crate::store::{Reference, Target};
+
+/// Which packages of the box's store are to be there.
+pub fn packages(all: &[Software]) -> Vec<Reference> {
     let wants = all
         .iter()
         .filter(|software| software.spec.state == Wish::Present);
     wants
         .flat_map(|software| {
             let packages = software.spec.packages.iter();
-            packages.map(|package| (software.metadata.name.clone(), package.clone()))
+            packages.map(|package| Reference {
+                by: format!("Software {}", software.metadata.name),
+                to: Target::Version {
+                    name: package.name.clone(),
+                    version: package.version.clone(),
+                },
+            })
         })
         .collect()
 }

@@ -316,7 +316,7 @@ async fn what_is_deleted_is_gone() {
     let unknown = box_.ask("DELETE", &format!("/{id}"), &[], "").await;
     assert_eq!(unknown.status, StatusCode::CONFLICT, "{}", unknown.text);
 
-    box_.store.software_wants(&[]);
+    box_.store.note(crate::store::User::Software, Vec::new());
     let deleted = box_.ask("DELETE", &format!("/{id}"), &[], "").await;
     assert_eq!(deleted.status, StatusCode::NO_CONTENT, "{}", deleted.text);
     assert_eq!(
