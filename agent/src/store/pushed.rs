@@ -136,8 +136,8 @@ mod tests {
         assert_eq!(notes.load().await.unwrap().len(), 20);
         notes.add(tagged("1", &["b", "a"])).await.unwrap();
         notes.forget(tagged("1", &["a"])).await.unwrap();
-        let noted = notes.load().await.unwrap();
-        assert!(noted.contains(&tagged("1", &["b", "a"])), "{noted:?}");
+        let all = notes.load().await.unwrap();
+        assert!(all.contains(&tagged("1", &["b", "a"])), "{all:?}");
     }
 
     proptest::proptest! {

@@ -47,10 +47,10 @@ pub struct Aside {
 
 impl Aside {
     /// For a person.
-    pub fn next(&self, shelf: &Shelf) -> String {
+    pub fn next(&self, on: &Shelf) -> String {
         format!(
             "nothing of it was changed; check the state partition with fsck and start the box again, or give it up with `sudo rm -r {}`, start again, and upload it anew",
-            shelf.dir.join(&self.id).display()
+            on.dir.join(&self.id).display()
         )
     }
 }
