@@ -18,6 +18,7 @@ mod files;
 pub mod fleet;
 pub mod hosts;
 pub mod ironic_files;
+pub mod journal;
 pub mod keep;
 pub mod kubernetes;
 pub mod liveness;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use firstlight_agent::options::Options;
+use firstlight_agent::{journal::Stderr, options::Options};
 use tracing_subscriber::EnvFilter;
 
 /// kube reports every refused connection as an error, also while the API server is not there yet.
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     // The journal adds the time; standard output is the console.
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(Stderr::open())
         .with_ansi(false)
         .without_time()
         .init();

@@ -124,6 +124,31 @@ fn a_site_whose_file_went_bad_goes_on_says_so_and_starts_anew_once_it_is_mended(
 }
 
 #[test]
+fn the_journal_is_told_which_lines_are_warnings() {
+    let mut desk = Desk::new();
+    fs::write(desk.site(), "name: [\n").unwrap();
+    let log = desk.dir.path().join("log");
+    let agent = Command::new(env!("CARGO_BIN_EXE_firstlight-agent"))
+        .arg("--root")
+        .arg(desk.dir.path())
+        .args(["--loopback", &desk.port.to_string()])
+        .env("JOURNAL_STREAM", "8:1")
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn();
+    desk.agent = Some(agent.unwrap());
+    desk.read_site();
+    desk.kill();
+    let log = fs::read_to_string(log).unwrap();
+    let about_site = |line: &&str| line.contains("site.yaml is not used");
+    assert!(
+        log.lines().find(about_site).unwrap().starts_with("<4>"),
+        "{log}"
+    );
+    assert!(log.lines().all(|line| line.starts_with('<')), "{log}");
+}
+
+#[test]
 fn without_an_earlier_file_a_bad_one_is_told_and_nothing_is_kept_of_it() {
     let mut desk = Desk::new();
     fs::write(desk.site(), [0; 512]).unwrap();
