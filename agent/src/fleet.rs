@@ -56,6 +56,8 @@ pub struct Question {
     /// The UUID of its Ironic node, which the host's address at the endpoint ends in.
     pub host: String,
     pub token: String,
+    /// Whose signature the question has.
+    pub key: Option<PublicKey>,
     pub ask: Ask,
     pub answer: oneshot::Sender<Answer>,
 }
@@ -167,11 +169,19 @@ impl Fleet {
         }
     }
 
-    pub async fn bootstrap(&self, host: String, token: String, ask: Ask) -> Answer {
+    /// `key` is whose signature the question has.
+    pub async fn bootstrap(
+        &self,
+        host: String,
+        token: String,
+        key: Option<PublicKey>,
+        ask: Ask,
+    ) -> Answer {
         let (answer, answered) = oneshot::channel();
         self.tell(Input::Bootstrap(Question {
             host,
             token,
+            key,
             ask,
             answer,
         }));

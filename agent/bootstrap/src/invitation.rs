@@ -14,6 +14,8 @@ pub struct Invitation {
     pub token: String,
     /// PEM of the box's CA.
     pub ca: String,
+    /// Private: the ramdisk that wrote this system signs with it, and so does the system. An older box gives none.
+    pub key: Option<String>,
 }
 
 /// The token stays out of the journal.
@@ -56,6 +58,7 @@ pub fn parse_invitation(
         host: parsed.host,
         token: text("token")?,
         ca: text("ca")?,
+        key: block.get("key").and_then(Value::as_str).map(str::to_owned),
         url,
     }))
 }
@@ -76,6 +79,7 @@ mod tests {
             block.as_object_mut().unwrap().remove(key);
             block
         };
+        let signing = json!({"url": url, "token": "t", "ca": "PEM", "key": "seed"});
         let plain = json!({"url": "http://172.22.0.1/", "token": "t", "ca": "PEM"});
         let cases = [
             (json!({"name": "n1"}), Ok(None)),
@@ -86,6 +90,17 @@ mod tests {
                     host: "172.22.0.1".to_owned(),
                     token: "t".to_owned(),
                     ca: "PEM".to_owned(),
+                    key: None,
+                })),
+            ),
+            (
+                json!({"firstlight": signing}),
+                Ok(Some(Invitation {
+                    url: url.to_owned(),
+                    host: "172.22.0.1".to_owned(),
+                    token: "t".to_owned(),
+                    ca: "PEM".to_owned(),
+                    key: Some("seed".to_owned()),
                 })),
             ),
             (

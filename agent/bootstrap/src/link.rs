@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use firstlight_ramdisk::deploy::http::{Client, HttpError, Request};
+use firstlight_api::signed;
+use firstlight_ramdisk::deploy::http::{Client, HttpError, Request, Url};
 use firstlight_ramdisk::ipa::date::parse_http_date;
+use firstlight_ramdisk::ipa::key::Key;
 use firstlight_ramdisk::ipa::tls::{BoxClock, trust_only};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -21,6 +23,9 @@ const LIMIT: u64 = 4 << 20;
 
 pub struct Link {
     invitation: Invitation,
+    key: Option<Key>,
+    /// Of the invitation's URL.
+    path: String,
     client: Client,
     clock: Arc<BoxClock>,
     told_time: Option<u64>,
@@ -32,8 +37,19 @@ impl Link {
             .context("the invitation's CA is not a certificate")?;
         let clock = Arc::new(BoxClock::default());
         let tls = trust_only(ca, Arc::clone(&clock))?;
+        let key = invitation.key.as_deref().map(Key::parse).transpose();
+        let key = key.context("the invitation's key")?;
+        if let Some(key) = &key {
+            let code = key.public().code();
+            tracing::info!("This machine's code is {code}; the box shows the same one.");
+        }
+        let path = Url::parse(&invitation.url)
+            .context("the invitation's address")?
+            .target;
         Ok(Self {
             invitation: invitation.clone(),
+            key,
+            path,
             client: Client::new(Some(tls), SILENCE),
             clock,
             told_time: None,
@@ -47,7 +63,7 @@ impl Link {
 
     pub fn ask(&mut self) -> Answer {
         let url = self.invitation.url.clone();
-        match self.send(Request::get(&url)) {
+        match self.send(Request::get(&url), b"") {
             Ok((status, body)) => parse_answer(status, &body),
             Err(why) => Answer::Unclear(why),
         }
@@ -57,15 +73,21 @@ impl Link {
     pub fn confirm(&mut self, digest: &str) -> Receipt {
         let url = self.invitation.url.clone();
         let body = serde_json::json!({ "received": digest }).to_string();
-        match self.send(Request::post_json(&url, body.as_bytes())) {
+        match self.send(Request::post_json(&url, body.as_bytes()), body.as_bytes()) {
             Ok((status, body)) => parse_receipt(status, &body),
             Err(why) => Receipt::Unclear(why),
         }
     }
 
-    fn send(&mut self, request: Request<'_>) -> Result<(u16, Vec<u8>), String> {
+    fn send(&mut self, request: Request<'_>, body: &[u8]) -> Result<(u16, Vec<u8>), String> {
         let token = format!("Bearer {}", self.invitation.token);
-        let request = request.header("authorization", token);
+        let mut request = request.header("authorization", token);
+        if let Some(key) = &self.key {
+            let (public, signature) = key.sign(&self.path, body);
+            request = request
+                .header(signed::KEY_HEADER, public)
+                .header(signed::SIGNATURE_HEADER, signature);
+        }
         let exchange = |client: &Client| -> Result<_, HttpError> {
             let mut reply = client.send(&request)?;
             let told = reply.header("date").and_then(parse_http_date);

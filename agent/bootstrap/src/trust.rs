@@ -55,6 +55,7 @@ mod tests {
             host: "172.22.0.1".to_owned(),
             token: "t".to_owned(),
             ca: "PEM".to_owned(),
+            key: None,
         };
         let hosts = "server = \"https://172.22.0.1:5000\"\ncapabilities = [\"pull\", \"resolve\"]\nca = \"/etc/firstlight/box-ca.crt\"\n";
         assert_eq!(

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use firstlight_api::report::{Directive, LookupState, Phase};
 use firstlight_ramdisk::deploy::gpt::Gpt;
 use firstlight_ramdisk::ipa::event::Departure;
+use firstlight_ramdisk::ipa::key::Key;
 use serde_json::{Value, json};
 use support::ironic::Ironic;
 use support::machine::{DISK, TestMachine};
@@ -133,6 +134,13 @@ impl Site {
     }
 
     /// The disk is the image with its table moved, the config drive at its end, and zeros between.
+    fn drive_on_disk(&self, length: usize) -> Vec<u8> {
+        let head = self.machine.read(0, 1 << 20);
+        let gpt = Gpt::parse(&head, 512).unwrap().unwrap();
+        self.machine
+            .read(gpt.partitions()[1].first_lba * 512, length)
+    }
+
     fn assert_installed(&self, image: &[u8], drive: &[u8]) {
         let head = self.machine.read(0, 1 << 20);
         let gpt = Gpt::parse(&head, 512).unwrap().unwrap();
@@ -261,11 +269,16 @@ fn a_corrupt_image_fails_and_the_same_ramdisk_installs_the_right_one() {
         "a new registration begins with no commands"
     );
     *site.the_box.image.lock().unwrap() = image.clone();
-    let drive = b"drive".to_vec();
+    // The box names the ramdisk's public key; the system on the disk gets the private one.
+    let public = site.the_box.key.lock().unwrap().unwrap();
+    let drive = format!("drive {public} end").into_bytes();
     let done = site.write_image(&site.step(&image, "node.raw", Some(&packed_drive(&drive))));
     assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
     assert_eq!(site.lock_down(), Departure::BootDisk);
-    site.assert_installed(&image, &drive);
+    let written = site.drive_on_disk(drive.len());
+    let private = std::str::from_utf8(&written[6..50]).unwrap();
+    assert_eq!(Key::parse(private).unwrap().public(), public);
+    site.assert_installed(&image, format!("drive {private} end").as_bytes());
 }
 
 #[test]

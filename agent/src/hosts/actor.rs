@@ -416,7 +416,7 @@ impl Actor {
         };
         let ledgers = &self.settings.ledgers;
         if let Some(record) = self.records.get_mut(&mac) {
-            delivery::heard(record, &question.token, ledgers, clock::uptime());
+            delivery::heard(record, &question, ledgers, clock::uptime());
         }
         self.replan(mac);
         let Some(record) = self.records.get(&mac) else {
@@ -675,6 +675,7 @@ impl Actor {
                     url: end.bootstrap.clone(),
                     ca: end.ca.clone(),
                     token,
+                    key: record.who.key(),
                 }),
                 packages: self.settings.packages.clone(),
                 secrets: self.secrets.clone(),

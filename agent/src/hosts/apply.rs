@@ -6,6 +6,7 @@ use firstlight_api::{
     bmh::{BareMetalHost, Image},
     report::Report,
     repository::METADATA_KEY,
+    signed::PublicKey,
     site::SshKey,
     status::Problem,
 };
@@ -74,6 +75,8 @@ pub struct Endpoint {
     /// PEM
     pub ca: String,
     pub token: String,
+    /// Of the ramdisk that writes the image.
+    pub key: Option<PublicKey>,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -312,6 +315,9 @@ fn endpoint_drive(site: ConfigDrive, node: &str, endpoint: &Endpoint) -> ConfigD
         "token": endpoint.token,
         "ca": endpoint.ca,
     });
+    if let Some(key) = endpoint.key {
+        meta_data["firstlight"]["key"] = json!(key.to_string());
+    }
     ConfigDrive {
         meta_data,
         user_data: String::new(),

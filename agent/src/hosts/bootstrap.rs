@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use firstlight_api::{
     bmh::{BareMetalHost, SecretReference},
+    signed::PublicKey,
     site::SshKey,
     status::Problem,
 };
@@ -72,8 +73,10 @@ pub fn next(deployment: &Deployment, plan: Option<&Plan>) -> Next {
 }
 
 /// Compared are digests, so that the time it takes says nothing about the token.
-pub fn fits(deployment: &Deployment, token: &str) -> bool {
+pub fn fits(deployment: &Deployment, token: &str, key: Option<PublicKey>) -> bool {
+    let signed = key.map(|key| key.to_string());
     deployment.token.as_deref() == Some(token_hash(token).as_str())
+        && (deployment.key.is_none() || deployment.key == signed)
 }
 
 pub fn token_hash(token: &str) -> String {

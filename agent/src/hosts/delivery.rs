@@ -49,10 +49,10 @@ pub struct Confirmed {
     answer: oneshot::Sender<Answer>,
 }
 
-/// Whoever has the token is the installed system: that it asks proves that the image is on the disk.
-pub fn heard(record: &mut Record, token: &str, ledgers: &Ledgers, now: Duration) {
+/// Whoever has the token, and the key of the ramdisk that wrote it to the disk, is the installed system: that it asks proves that the image is on the disk.
+pub fn heard(record: &mut Record, question: &Question, ledgers: &Ledgers, now: Duration) {
     let known = record.ledger.deployment.as_ref();
-    if !known.is_some_and(|deployment| bootstrap::fits(deployment, token)) {
+    if !known.is_some_and(|deployment| bootstrap::fits(deployment, &question.token, question.key)) {
         return;
     }
     record.polled = Some(now);
@@ -69,7 +69,7 @@ pub fn begin(record: &Record, question: Question, delivery: Delivery) -> Option<
         question.refuse(Answer::WrongToken);
         return None;
     };
-    if !bootstrap::fits(deployment, &question.token) {
+    if !bootstrap::fits(deployment, &question.token, question.key) {
         question.refuse(Answer::WrongToken);
         return None;
     }

@@ -53,6 +53,9 @@ pub struct Deployment {
     pub image: Image,
     /// SHA-256, in hex, of the token for the bootstrap endpoint. Without one everything was on the config drive.
     pub token: Option<String>,
+    /// Public key, in base64, of the ramdisk that was to write the image: its system signs with it. `None`: an older box
+    /// ordered it, and the token alone has to do.
+    pub key: Option<String>,
     /// The host has confirmed its bootstrap data: the token works no more.
     pub delivered: bool,
     /// Every byte is on the disk and was verified.

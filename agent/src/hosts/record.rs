@@ -257,6 +257,7 @@ impl Record {
             None | Some(ProvisionState::Deploying | ProvisionState::DeployWait)
         );
         let rebooting = deploys && matches!(self.phase, Some((_, Phase::Rebooting)));
+        let key = self.who.key().map(|key| key.to_string());
         let free = state == Some(&ProvisionState::Available);
         let forgotten = self.node.is_none() && self.ledger.leaving;
         let asked: Option<Vec<String>> = self
@@ -288,7 +289,10 @@ impl Record {
                 });
                 known.written = true;
             }
-            if let Some(known) = ledger.deployment.as_mut().filter(|_| rebooting) {
+            if let Some(known) = ledger.deployment.as_mut().filter(|_| rebooting)
+                // Of the ramdisk that got the order.
+                && (known.key.is_none() || known.key == key)
+            {
                 known.written = true;
             }
         });
@@ -320,6 +324,7 @@ impl Record {
     /// What must be on the disk before `action` begins. `token_hash` is of the token that a deployment gets.
     pub fn prepare(&mut self, action: &Action, ledgers: &Ledgers, token_hash: &str) -> bool {
         let gave_up = self.gave_up.is_some();
+        let key = self.who.key().map(|key| key.to_string());
         self.remember(ledgers, |ledger| match action {
             Action::Inspect => ledger.inspections += 1,
             Action::Manage if gave_up => (ledger.inspections, ledger.cleanings) = (0, 0),
@@ -336,6 +341,7 @@ impl Record {
                     shown: before.is_some_and(|before| before.shown),
                     image: install.image.clone(),
                     token,
+                    key,
                     ..Deployment::default()
                 });
             }

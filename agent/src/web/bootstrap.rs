@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use bytes::Bytes;
 use firstlight_api::status::Problem;
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -28,7 +29,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::{Body, refusal, text};
+use super::{Body, refusal, signature::Signature, text};
 use crate::{
     clock,
     fleet::{Answer, Ask, Fleet},
@@ -225,15 +226,22 @@ impl One {
             self.guesses.wrong(self.peer);
             return unauthorized();
         };
-        let ask = match *request.method() {
-            Method::GET => Ask::Fetch,
+        let signature = Signature::of(request.headers());
+        let path = request.uri().path().to_owned();
+        let (ask, body) = match *request.method() {
+            Method::GET => (Ask::Fetch, Bytes::new()),
             Method::POST => match receipt(request).await {
-                Ok(received) => Ask::Confirm { received },
+                Ok((received, body)) => (Ask::Confirm { received }, body),
                 Err(refused) => return *refused,
             },
             _ => return refusal(StatusCode::METHOD_NOT_ALLOWED, "GET or POST"),
         };
-        let answer = self.fleet.bootstrap(host, token, ask).await;
+        if signature.as_ref().is_some_and(|it| !it.is_of(&path, &body)) {
+            self.guesses.wrong(self.peer);
+            return unauthorized();
+        }
+        let key = signature.map(|signature| signature.key);
+        let answer = self.fleet.bootstrap(host, token, key, ask).await;
         if matches!(answer, Answer::Unknown | Answer::WrongToken) {
             self.guesses.wrong(self.peer);
         }
@@ -248,7 +256,8 @@ fn bearer(headers: &HeaderMap) -> Option<String> {
     plausible.then(|| token.to_owned())
 }
 
-async fn receipt(request: Request<Incoming>) -> Result<String, Box<Response<Body>>> {
+/// What is confirmed, and the bytes that say so.
+async fn receipt(request: Request<Incoming>) -> Result<(String, Bytes), Box<Response<Body>>> {
     let refuse = |status, message| Err(Box::new(refusal(status, message)));
     let body = Limited::new(request.into_body(), LARGEST).collect();
     let Ok(Ok(body)) = tokio::time::timeout(TIME, body).await else {
@@ -257,9 +266,11 @@ async fn receipt(request: Request<Incoming>) -> Result<String, Box<Response<Body
             "the body is too large or too slow",
         );
     };
-    match serde_json::from_slice::<Receipt>(&body.to_bytes()) {
-        Ok(receipt) => Ok(receipt.received),
-        Err(_) => refuse(
+    let body = body.to_bytes();
+    match serde_json::from_slice::<Receipt>(&body) {
+        // A SHA-256 in hex.
+        Ok(receipt) if receipt.received.len() <= 64 => Ok((receipt.received, body)),
+        Ok(_) | Err(_) => refuse(
             StatusCode::BAD_REQUEST,
             "not the JSON that is expected here",
         ),

@@ -15,6 +15,7 @@ mod range;
 mod relays;
 mod route;
 mod server;
+mod signature;
 #[cfg(test)]
 mod tests;
 

@@ -7,18 +7,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use firstlight_api::{
-    report::{
-        Directive, Fresh, LARGEST_PROGRESS, LARGEST_REPORT, PROGRESS_PATH, Progress, REPORT_PATH,
-        Reply, Report, ReportError,
-    },
-    signed,
+use firstlight_api::report::{
+    Directive, Fresh, LARGEST_PROGRESS, LARGEST_REPORT, PROGRESS_PATH, Progress, REPORT_PATH,
+    Reply, Report, ReportError,
 };
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Response, body::Incoming};
 
-use super::{Body, Web, refusal, text};
+use super::{Body, Web, refusal, signature::Signature, text};
 use crate::{fleet::Speaker, status::refused};
 
 const SLOWEST: Duration = Duration::from_secs(30);
@@ -81,7 +78,10 @@ async fn take<T>(
     request: Request<Incoming>,
     kind: &Kind<T>,
 ) -> Result<(Speaker, T), Refusal> {
-    let signature = Signature::of(request.headers())?;
+    let Some(signature) = Signature::of(request.headers()) else {
+        refused::count("post-unsigned");
+        return refuse(StatusCode::UNAUTHORIZED, UNSIGNED);
+    };
     let body = read(request, kind.largest).await?;
     let post = (kind.parse)(&body).or_else(|error| {
         refused::count("post-malformed");
@@ -110,31 +110,6 @@ fn reply(web: &Web, directive: Directive) -> Response<Body> {
 
 fn refuse<T>(status: StatusCode, message: &str) -> Result<T, Refusal> {
     Err(Box::new(refusal(status, message)))
-}
-
-struct Signature {
-    key: signed::PublicKey,
-    signature: [u8; 64],
-}
-
-impl Signature {
-    fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
-        let text = |name: &str| headers.get(name)?.to_str().ok();
-        let key = text(signed::KEY_HEADER).and_then(signed::PublicKey::parse);
-        let signature = text(signed::SIGNATURE_HEADER).and_then(signed::parse_signature);
-        let (Some(key), Some(signature)) = (key, signature) else {
-            refused::count("post-unsigned");
-            return refuse(StatusCode::UNAUTHORIZED, UNSIGNED);
-        };
-        Ok(Self { key, signature })
-    }
-
-    fn is_of(&self, path: &str, body: &[u8]) -> bool {
-        let key =
-            ring::signature::UnparsedPublicKey::new(&ring::signature::ED25519, self.key.as_bytes());
-        key.verify(&signed::message(path, body), &self.signature)
-            .is_ok()
-    }
 }
 
 async fn read(request: Request<Incoming>, largest: usize) -> Result<Bytes, Refusal> {

@@ -100,7 +100,7 @@ impl Edge {
         let link = settings
             .box_url
             .as_deref()
-            .map(|url| BoxLink::new(url, Arc::clone(&clock), key));
+            .map(|url| BoxLink::new(url, Arc::clone(&clock), key.clone()));
         let progress = link.clone().map(|link| {
             Arc::new(ProgressLine::start(
                 link,
@@ -122,6 +122,7 @@ impl Edge {
         let teller = progress.clone();
         let worker = Worker {
             machine,
+            key,
             facts: Arc::clone(&facts),
             patience: settings.patience,
             relay: settings.box_url.as_deref().map(offer).transpose()?,

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::facts::Facts;
 use super::job::{Erase, EraseScope, Job, Target, WriteImage};
+use super::key::Key;
 use super::machine::{Access, Machine};
 use super::relay::Relay;
 use crate::deploy::boot_entry::{self, Installed};
@@ -23,6 +24,7 @@ use crate::inventory::hints::root_disk;
 
 pub struct Worker {
     pub machine: Arc<dyn Machine>,
+    pub key: Key,
     pub facts: Arc<Facts>,
     pub patience: Patience,
     /// Beside a box, which tells other servers of it.
@@ -57,11 +59,19 @@ impl Worker {
         }
     }
 
+    /// With the private key in the place of the public one.
+    fn drive(&self, source: &str, client: &Client) -> Result<Vec<u8>> {
+        let mut drive = config_drive::load(source, client)?;
+        let public = self.key.public().to_string();
+        config_drive::hand_over(&mut drive, &public, &self.key.private());
+        Ok(drive)
+    }
+
     fn write_image(&self, job: &WriteImage, client: &Client, cancel: &Cancel) -> Result<Value> {
         let disk = self.choose(&job.target)?;
         // A config drive that cannot be had must not cost the disk's content.
         let drive = match &job.config_drive {
-            Some(source) => Some(config_drive::load(source, client)?),
+            Some(source) => Some(self.drive(source, client)?),
             None => None,
         };
         let device = self.open(&disk.name)?;

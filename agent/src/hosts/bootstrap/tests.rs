@@ -80,8 +80,22 @@ fn a_token_is_256_bits_and_only_its_digest_is_kept() {
         token: Some(token_hash(&one)),
         ..Deployment::default()
     };
-    assert!(fits(&deployment, &one) && !fits(&deployment, &two));
-    assert!(!fits(&Deployment::default(), ""));
+    assert!(fits(&deployment, &one, None) && !fits(&deployment, &two, None));
+    assert!(!fits(&Deployment::default(), "", None));
+}
+
+#[test]
+fn who_stole_a_token_has_nothing_without_the_key_of_the_ramdisk_that_got_the_order() {
+    let token = new_token().unwrap();
+    let (its, other) = (PublicKey::new([1; 32]), PublicKey::new([2; 32]));
+    let deployment = Deployment {
+        token: Some(token_hash(&token)),
+        key: Some(its.to_string()),
+        ..Deployment::default()
+    };
+    assert!(fits(&deployment, &token, Some(its)));
+    assert!(!fits(&deployment, &token, Some(other)));
+    assert!(!fits(&deployment, &token, None));
 }
 
 #[test]

@@ -95,6 +95,7 @@ fn on_disk(token: Option<&str>, delivered: bool) -> Option<Deployment> {
     Some(Deployment {
         image: image(),
         token: token.map(str::to_owned),
+        key: None,
         delivered,
         written: true,
         shown: true,

@@ -74,7 +74,8 @@ impl Machine {
         if self.data.is_some() {
             return;
         }
-        let ask = |ask| site.fleet.bootstrap(node(), token.to_owned(), ask);
+        let key = key_of(&drive);
+        let ask = |ask| site.fleet.bootstrap(node(), token.to_owned(), key, ask);
         match ask(Ask::Fetch).await {
             Answer::Bootstrap(data) => {
                 let received = firstlight_artifacts::hex(&Sha256::digest(&data.user_data));
@@ -227,9 +228,15 @@ async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its
     assert!(!stored.contains(&token), "only its digest is kept");
     let wrong = site
         .fleet
-        .bootstrap(node(), "0".repeat(64), Ask::Fetch)
+        .bootstrap(node(), "0".repeat(64), key_of(&drive), Ask::Fetch)
         .await;
     assert_eq!(wrong, Answer::WrongToken);
+    for thief in [None, Some(PublicKey::new([99; 32]))] {
+        let stolen = site
+            .fleet
+            .bootstrap(node(), token.clone(), thief, Ask::Fetch);
+        assert_eq!(stolen.await, Answer::WrongToken, "a token alone is nothing");
+    }
 
     claim(&site);
     let delivered = |site: &Site, machine: &Machine| {
@@ -245,7 +252,10 @@ async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its
         (1, 1),
         "no second write"
     );
-    let again = site.fleet.bootstrap(node(), token, Ask::Fetch).await;
+    let again = site
+        .fleet
+        .bootstrap(node(), token, key_of(&drive), Ask::Fetch)
+        .await;
     assert_eq!(again, Answer::Used, "the token works no more");
 }
 
@@ -445,4 +455,9 @@ async fn a_hundred_kills_of_the_controller_anywhere_end_in_the_same_state() {
         killed_life(seed, &mut kills).await;
         seed += 1;
     }
+}
+
+/// The installed system has the private half of it.
+fn key_of(drive: &serde_json::Value) -> Option<PublicKey> {
+    PublicKey::parse(drive["meta_data"]["firstlight"]["key"].as_str()?)
 }
