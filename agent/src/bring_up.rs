@@ -1,6 +1,6 @@
 //! The order in which the box comes up. Each task here waits for what it needs, says so, and publishes what it made.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
 use anyhow::Result;
 use firstlight_api::{
@@ -46,6 +46,8 @@ pub struct Facts {
     pub cluster_api: watch::Sender<bool>,
     pub stick: watch::Sender<Option<Arc<Stick>>>,
     pub store: watch::Sender<Option<Store>>,
+    /// Addresses that DHCP has leased.
+    pub leased: watch::Sender<Arc<BTreeSet<Ipv4Addr>>>,
 }
 
 impl Default for Facts {
@@ -60,6 +62,7 @@ impl Default for Facts {
             cluster_api: watch::Sender::new(false),
             stick: watch::Sender::new(None),
             store: watch::Sender::new(None),
+            leased: watch::Sender::default(),
         }
     }
 }
@@ -207,6 +210,7 @@ pub async fn dhcp(
         site,
         fleet,
         status,
+        leased: facts.leased.clone(),
     };
     dhcp::run(
         dhcp,

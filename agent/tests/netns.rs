@@ -365,6 +365,83 @@ fn an_installed_agent_leaves_a_nic_in_use_alone_and_takes_it_when_it_is_free() {
 }
 
 #[test]
+fn two_boxes_with_one_address_notice_each_other_and_the_newcomer_serves_nothing() {
+    isolated(
+        "two_boxes_with_one_address_notice_each_other_and_the_newcomer_serves_nothing",
+        || {
+            let (stick, server) = (Stick::new(), Server::connect());
+            let first = stick.start_agent();
+            wait_for_dhcp("DHCP of the first box", |mode| *mode == DhcpMode::Serving);
+
+            // A second stick in the server at the other end of the cable.
+            let copy = Stick::new();
+            copy.write(
+                "firstlight/site/site.yaml",
+                b"name: copy\nprovisioning: {interface: fl-host}\n",
+            );
+            server.run("ip", &["link", "set", "lo", "up"]);
+            server.run("ip", &["link", "add", "name", "box0", "type", "bridge"]);
+            let second = server
+                .command(env!("CARGO_BIN_EXE_firstlight-agent"))
+                .arg("--root")
+                .arg(copy.dir.path())
+                .stdout(Stdio::null())
+                .spawn();
+            let _second = Running(second.unwrap());
+            let status_there = || {
+                let output = server
+                    .command("curl")
+                    .args(["-sf", "http://127.0.0.1/api/v1/status"])
+                    .output()
+                    .unwrap();
+                serde_json::from_slice::<SiteStatus>(&output.stdout).ok()
+            };
+            let refusal = wait_for("the newcomer's refusal", || {
+                status_there()?
+                    .bring_up
+                    .iter()
+                    .find_map(|step| match &step.state {
+                        StepState::Failed { problem, .. } if step.name == "network" => {
+                            Some(problem.clone())
+                        }
+                        _ => None,
+                    })
+            });
+            assert!(
+                refusal.what.contains("has this box's address 172.22.0.1"),
+                "{refusal:?}"
+            );
+            assert!(refusal.next.contains("switch one of the two off"));
+            let there = server.run("ip", &["-4", "-o", "address", "show", "dev", "fl-host"]);
+            assert!(!there.contains("172.22.0.1"), "{there}");
+            assert_eq!(status_there().unwrap().network.dhcp, DhcpMode::Off);
+            // The first one goes on, and both say so when a machine takes the address all the same.
+            assert_eq!(status().unwrap().network.dhcp, DhcpMode::Serving);
+            server.run("ip", &["address", "add", "172.22.0.1/24", "dev", "fl-host"]);
+            server.run(
+                "busybox",
+                &["arping", "-U", "-c", "1", "-I", "fl-host", "172.22.0.1"],
+            );
+            let told = wait_for("the problem on the page of the first box", || {
+                status()?
+                    .problems
+                    .into_iter()
+                    .find(|problem| problem.what.contains("has this box's address"))
+            });
+            assert!(told.what.contains(MAC), "{told:?}");
+            server.run("ip", &["address", "del", "172.22.0.1/24", "dev", "fl-host"]);
+
+            // It goes, and the other takes its place.
+            drop(first);
+            run("ip", &["address", "flush", "dev", "fl-box"]);
+            wait_for("DHCP of the second box", || {
+                status_there().filter(|status| status.network.dhcp == DhcpMode::Serving)
+            });
+        },
+    );
+}
+
+#[test]
 fn beside_another_dhcp_server_the_box_leases_nothing() {
     isolated("beside_another_dhcp_server_the_box_leases_nothing", || {
         let (stick, server) = (Stick::new(), Server::connect());

@@ -3,6 +3,8 @@
 //!
 //! Times are seconds since the box's kernel started (`uptime`), because the wall clock may still be wrong.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -129,6 +131,9 @@ pub struct NetworkStatus {
     pub address: String,
     pub dhcp: DhcpMode,
     pub leases: usize,
+    /// Requests beyond the limits since the start, by protocol: `dhcp`, `tftp`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// What the agent's DHCP server does on the segment.

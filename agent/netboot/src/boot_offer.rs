@@ -4,8 +4,9 @@ use std::net::Ipv4Addr;
 
 use dhcproto::v4::{DhcpOption, Message, UnknownOption};
 
+use crate::boot_files::{BIOS_LOADER, SHIM};
 use crate::packet::Request;
-use crate::{BoxHttp, ClientArch, Mode};
+use crate::{BoxHttp, ClientArch};
 
 /// PXE option 43 with `PXE_DISCOVERY_CONTROL` (6) = 8: use the boot file of this very reply, no prompt, no discovery of
 /// boot servers (Intel PXE 2.1 table 2-3).
@@ -13,6 +14,15 @@ const USE_THIS_BOOT_FILE: [u8; 4] = [6, 1, 8, 255];
 
 /// iPXE's encapsulated `no-pxedhcp` (175.176): do not wait two seconds for a proxyDHCP server.
 const IPXE_NO_PROXY_DHCP: [u8; 3] = [176, 1, 1];
+
+/// Which server a reply comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The one of the lease.
+    Lease,
+    /// One that stands beside it.
+    Proxy,
+}
 
 /// The boot information in a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,15 +52,11 @@ impl BootOffer {
                 url: format!("{http}/boot/ipxe?mac={}", request.mac),
             },
             ClientArch::UefiX64Http => Self::Http {
-                url: format!("{http}/shimx64.efi"),
+                url: format!("{http}/{SHIM}"),
             },
             // A request does not say whether Secure Boot is on: UEFI always gets the signed chain.
-            ClientArch::UefiX64 => Self::Tftp {
-                file: "shimx64.efi",
-            },
-            _ => Self::Tftp {
-                file: "undionly.kpxe",
-            },
+            ClientArch::UefiX64 => Self::Tftp { file: SHIM },
+            _ => Self::Tftp { file: BIOS_LOADER },
         }
     }
 
@@ -65,7 +71,7 @@ impl BootOffer {
         message: &mut Message,
         request: &Request,
         server: Ipv4Addr,
-        mode: Mode,
+        side: Side,
     ) {
         let (file, in_header) = match self {
             Self::NotAsked | Self::Unsupported(_) => return,
@@ -83,7 +89,7 @@ impl BootOffer {
         if matches!(self, Self::Tftp { .. }) {
             options.insert(DhcpOption::TFTPServerName(server.to_string().into_bytes()));
         }
-        if let Some(class) = self.class(request, mode) {
+        if let Some(class) = self.class(request, side) {
             options.insert(DhcpOption::ClassIdentifier(class.to_vec()));
             if let Some(id) = &request.machine_id {
                 options.insert(DhcpOption::ClientMachineIdentifier(id.clone()));
@@ -92,7 +98,7 @@ impl BootOffer {
         if matches!(self, Self::Tftp { .. }) && is_bios(request) {
             options.insert(DhcpOption::VendorExtensions(USE_THIS_BOOT_FILE.to_vec()));
         }
-        if matches!(self, Self::Script { .. }) && mode == Mode::Serve {
+        if matches!(self, Self::Script { .. }) && side == Side::Lease {
             let value = IPXE_NO_PROXY_DHCP.to_vec();
             options.insert(DhcpOption::Unknown(UnknownOption::new(175.into(), value)));
         }
@@ -103,13 +109,13 @@ impl BootOffer {
     /// A proxy needs it to be heard at all. From the server of the lease, BIOS firmware takes it as "wait for no other offer";
     /// UEFI's (EDK II) takes it as "ask for the boot file at port 4011", unless there is an option 43, with which in turn it
     /// overlooks a proxy's offer: UEFI gets the plain offer from a server, and from a proxy the class alone.
-    fn class(&self, request: &Request, mode: Mode) -> Option<&'static [u8]> {
+    fn class(&self, request: &Request, side: Side) -> Option<&'static [u8]> {
         match self {
             Self::NotAsked | Self::Unsupported(_) => None,
             Self::Http { .. } => Some(b"HTTPClient"),
             Self::Tftp { .. } if is_bios(request) => Some(b"PXEClient"),
             Self::Tftp { .. } | Self::Script { .. } => {
-                (mode == Mode::Proxy).then_some(b"PXEClient")
+                (side == Side::Proxy).then_some(b"PXEClient")
             }
         }
     }

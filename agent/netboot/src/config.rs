@@ -6,15 +6,6 @@ use std::time::Duration;
 
 use crate::{AddressRange, BoxHttp, HostName, MacAddr, Subnet};
 
-/// What the server does on its segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Leases addresses and gives boot information.
-    Serve,
-    /// Somebody else leases addresses here: boot information only.
-    Proxy,
-}
-
 /// Whether the server refuses what it knows nothing of (RFC 2131 section 4.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authority {
@@ -47,7 +38,8 @@ pub struct DhcpSpec {
     /// The box's address on the provisioning network: server identifier, TFTP server, NTP server.
     pub server: Ipv4Addr,
     pub http: BoxHttp,
-    pub mode: Mode,
+    /// The box's own NIC on its segment: what it asks is not answered.
+    pub nic: Option<MacAddr>,
     pub authority: Authority,
     /// The first is the box's own segment, the others are reached through relay agents.
     pub subnets: Vec<SubnetSpec>,
@@ -78,7 +70,7 @@ impl DhcpSpec {
         Self {
             server,
             http: BoxHttp::new(server, http_port),
-            mode: Mode::Serve,
+            nic: None,
             authority: Authority::Authoritative,
             subnets: vec![SubnetSpec {
                 subnet,
@@ -155,12 +147,6 @@ impl DhcpConfig {
 
     pub fn spec(&self) -> &DhcpSpec {
         &self.0
-    }
-
-    #[must_use]
-    pub fn with_mode(mut self, mode: Mode) -> Self {
-        self.0.mode = mode;
-        self
     }
 
     /// The box's own segment.

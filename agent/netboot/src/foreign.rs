@@ -38,7 +38,6 @@ pub enum ProbeStep {
 #[derive(Clone, Debug)]
 pub struct ForeignProbe {
     mac: MacAddr,
-    own: Ipv4Addr,
     xids: [u32; 3],
     sent: usize,
     next: Duration,
@@ -46,11 +45,10 @@ pub struct ForeignProbe {
 }
 
 impl ForeignProbe {
-    /// `mac` and `own`: the box's NIC and address. `xids`: three random numbers.
-    pub fn new(mac: MacAddr, own: Ipv4Addr, xids: [u32; 3], now: Duration) -> Self {
+    /// `mac`: the box's NIC. `xids`: three random numbers.
+    pub fn new(mac: MacAddr, xids: [u32; 3], now: Duration) -> Self {
         Self {
             mac,
-            own,
             xids,
             sent: 0,
             next: now,
@@ -76,30 +74,41 @@ impl ForeignProbe {
         }
     }
 
-    /// Takes a datagram that came to port 68. Only answers to this probe count here.
+    /// Takes a datagram that came to port 68. Only answers to this probe count here, whatever server they name: the box does
+    /// not answer itself, so one in its own name is from another box.
     pub fn receive(&mut self, datagram: &[u8]) {
         let Ok(packet) = RawPacket::parse(datagram) else {
             return;
         };
         if packet.mac == self.mac && self.xids[..self.sent].contains(&packet.xid) {
-            self.found = self.found.or_else(|| observe_foreign(datagram, self.own));
+            let heard = observe_foreign(datagram);
+            self.found = self.found.or_else(|| heard.map(|heard| heard.found));
         }
     }
 }
 
-/// Whether a datagram seen on the segment shows another server at work: an OFFER with an address, or an ACK of a lease. A
-/// proxyDHCP server, which leases nothing, is none.
-pub fn observe_foreign(datagram: &[u8], own: Ipv4Addr) -> Option<ForeignServer> {
+/// An answer to a client that was seen on the segment, perhaps one of our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overheard {
+    pub client: MacAddr,
+    pub found: ForeignServer,
+}
+
+/// Whether a datagram shows a server at work: an OFFER with an address, or an ACK of a lease. A proxyDHCP server, which
+/// leases nothing, is none.
+pub fn observe_foreign(datagram: &[u8]) -> Option<Overheard> {
     let packet = RawPacket::parse(datagram).ok()?;
     let leases = matches!(packet.message_type, MessageType::Offer | MessageType::Ack);
     if packet.opcode != Opcode::BootReply || !leases || packet.yiaddr.is_unspecified() {
         return None;
     }
     let named = packet.address(54).ok().flatten();
-    let server = named.unwrap_or(packet.siaddr);
-    (server != own).then_some(ForeignServer {
-        server,
-        offered: packet.yiaddr,
+    Some(Overheard {
+        client: packet.mac,
+        found: ForeignServer {
+            server: named.unwrap_or(packet.siaddr),
+            offered: packet.yiaddr,
+        },
     })
 }
 

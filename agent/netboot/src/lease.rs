@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{MacAddr, Now};
 
-/// An address and until when it is promised. The binding stays after that, so that a host gets its old address again.
+/// An address and until when nobody else gets it, which is at least as long as it was promised: so most renewals change
+/// nothing. The binding stays after that, so that a host gets its old address again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     pub mac: MacAddr,
@@ -94,6 +95,14 @@ impl LeaseTable {
         self.quarantined
             .get(&address)
             .is_some_and(|until| now < *until)
+    }
+
+    /// How many addresses are in quarantine at `now`.
+    pub fn quarantines(&self, now: Now) -> usize {
+        self.quarantined
+            .values()
+            .filter(|until| now < **until)
+            .count()
     }
 
     /// All bindings by MAC, expired ones included.

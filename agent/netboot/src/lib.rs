@@ -10,6 +10,7 @@
 
 mod arch;
 mod boot_choice;
+pub mod boot_files;
 mod boot_offer;
 mod config;
 mod foreign;
@@ -17,6 +18,8 @@ mod grub;
 mod ipxe;
 mod lease;
 mod lease_log;
+mod limits;
+mod mode;
 mod packet;
 mod reply;
 mod server;
@@ -29,15 +32,17 @@ pub use boot_choice::{
     BootSite, BootTarget, CaFingerprint, KernelArg, KernelArgError, kernel_command_line,
 };
 pub use boot_offer::BootOffer;
-pub use config::{Authority, ConfigError, DhcpConfig, DhcpSpec, Mode, Reservation, SubnetSpec};
-pub use foreign::{ForeignProbe, ForeignServer, ProbeStep, observe_foreign};
+pub use config::{Authority, ConfigError, DhcpConfig, DhcpSpec, Reservation, SubnetSpec};
+pub use foreign::{ForeignProbe, ForeignServer, Overheard, ProbeStep, observe_foreign};
 pub use grub::{generic_grub_config, host_grub_config};
 pub use ipxe::ipxe_script;
 pub use lease::{Lease, LeaseChange, LeaseTable};
 pub use lease_log::{DecodedLog, LeaseLogError, compact, decode_log, encode_records};
+pub use limits::Limit;
+pub use mode::{Mode, ModeStep};
 pub use packet::{MessageType, PacketError, Request};
 pub use reply::{Destination, Reply};
-pub use server::{Decision, Event, Listener, ProbeResult, Reason, Server};
+pub use server::{Counters, Decision, Event, Listener, Origin, ProbeResult, Reason, Server};
 pub use types::{BoxHttp, Now};
 
 pub use firstlight_api::net::{AddressRange, HostName, MacAddr, Subnet};

@@ -1,12 +1,13 @@
-//! The DHCP server's decisions (RFC 2131 section 4.3): a datagram, the state and the time in, a [`Decision`] out.
+//! The DHCP server's decisions (RFC 2131 section 4.3): a request, the state and the time in, a [`Decision`] out.
 //!
-//! The caller's duties: write and fsync what a decision persists before sending its reply; answer a [`Decision::Probe`] with
-//! [`Server::probed`] and then hand the same datagram in again; now and then probe what [`Server::probe_ahead`] names, so
-//! that nobody has to wait for a probe.
+//! The caller's duties: write and fsync what a decision persists before sending its reply, or any later one; answer a
+//! [`Decision::Probe`] with [`Server::probed`] and then hand the same request in again; now and then probe what
+//! [`Server::probe_ahead`] names, so that nobody has to wait for a probe; ask the segment when a [`ModeStep`] says so.
 
 mod allocation;
 mod decision;
 mod proxy;
+mod segment;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -15,36 +16,62 @@ use std::time::Duration;
 use dhcproto::v4::{DhcpOption, Message, MessageType as WireType};
 
 use self::allocation::Allocation;
-pub use self::decision::{Decision, Event, Listener, ProbeResult, Reason};
-use crate::boot_offer::BootOffer;
+pub use self::decision::{Counters, Decision, Event, Listener, Origin, ProbeResult, Reason};
+use crate::boot_offer::{BootOffer, Side};
 use crate::config::{Authority, DhcpConfig, SubnetSpec};
+use crate::limits::{Limits, Standing};
+use crate::mode::ModeWatch;
 use crate::packet::{MessageType, Request};
 use crate::reply::{Reply, destination, message_for, nak};
-use crate::{LeaseChange, LeaseTable, MacAddr, Mode, Now};
+use crate::{LeaseChange, LeaseTable, Limit, MacAddr, Mode, Now, PacketError};
 
 /// How long an address is kept for a client that was offered it.
 const OFFER_HOLDS: Duration = Duration::from_mins(1);
 /// How long nobody gets an address that a client, or a probe, found in use.
 const QUARANTINE: Duration = Duration::from_hours(1);
+/// How many addresses one client may have in quarantine at once.
+const DECLINES: usize = 2;
+/// All clients together may put one part in so many of a range into quarantine.
+const QUARANTINED_PART: usize = 4;
 
 /// The server of one segment and the subnets that relay agents bring to it.
 #[derive(Clone, Debug)]
 pub struct Server {
     config: DhcpConfig,
+    mode: ModeWatch,
     leases: LeaseTable,
     /// What was offered and not yet requested: not worth writing to disk.
     offers: BTreeMap<Ipv4Addr, (MacAddr, Now)>,
     /// The last probe of an address, and when.
     probes: BTreeMap<Ipv4Addr, (ProbeResult, Now)>,
+    /// Who declined the addresses that are in quarantine, and until when they are.
+    declined: BTreeMap<Ipv4Addr, (MacAddr, Now)>,
+    limits: Limits,
+    counters: Counters,
+}
+
+/// A request with what is known of it before anything is decided.
+struct Case<'a> {
+    request: &'a Request,
+    source: Ipv4Addr,
+    standing: Standing,
+    boot: BootOffer,
+    subnet: SubnetSpec,
 }
 
 impl Server {
+    /// Nothing is answered until the segment was asked: see [`Self::ask`].
     pub fn new(config: DhcpConfig, leases: LeaseTable) -> Self {
+        let spread = config.spec().nic.map_or(0, |nic| nic.octets()[5]);
         Self {
             config,
+            mode: ModeWatch::new(spread),
             leases,
             offers: BTreeMap::new(),
             probes: BTreeMap::new(),
+            declined: BTreeMap::new(),
+            limits: Limits::new(),
+            counters: Counters::default(),
         }
     }
 
@@ -62,36 +89,65 @@ impl Server {
         &self.leases
     }
 
-    /// Decides about one datagram that came to `listener`.
-    pub fn handle(&mut self, datagram: &[u8], listener: Listener, now: Now) -> Decision {
-        let request = match Request::parse(datagram) {
-            Ok(request) => request,
-            Err(error) => return Decision::Ignore(Reason::Malformed(error)),
-        };
-        self.handle_request(&request, listener, now)
+    pub fn counters(&self) -> Counters {
+        self.counters
     }
 
-    /// The same for a message that is parsed already.
-    pub fn handle_request(&mut self, request: &Request, listener: Listener, now: Now) -> Decision {
-        if listener == Listener::Pxe {
-            return proxy::boot_server(&self.config, request);
+    /// Decides about one message.
+    pub fn handle_request(&mut self, request: &Request, origin: Origin, now: Now) -> Decision {
+        let decision = self
+            .decide(request, origin, now)
+            .unwrap_or_else(Decision::Ignore);
+        self.counters.count(&decision);
+        decision
+    }
+
+    fn decide(&mut self, request: &Request, origin: Origin, now: Now) -> Result<Decision, Reason> {
+        if self.config.spec().nic == Some(request.mac) {
+            return Err(Reason::OwnQuestion);
         }
-        if self.config.spec().mode == Mode::Proxy {
-            return proxy::offer(&self.config, request);
+        if self.mode() == Mode::Asking {
+            return Err(Reason::Asking);
         }
-        let subnet = match self.subnet_for(request) {
-            Ok(subnet) => subnet,
-            Err(reason) => return Decision::Ignore(reason),
+        let standing = self.standing(request);
+        self.limits
+            .message(request.mac, standing, now)
+            .map_err(Reason::Limited)?;
+        let boot = BootOffer::choose(request, self.config.spec().http);
+        if origin.listener == Listener::Pxe {
+            return proxy::boot_server(&self.config, request, boot);
+        }
+        if self.mode() != Mode::Serve && !self.is_about_its_lease(request, now) {
+            return proxy::offer(&self.config, request, boot);
+        }
+        let case = Case {
+            request,
+            source: origin.source,
+            standing,
+            boot,
+            subnet: self.subnet_for(request)?,
         };
         match request.message_type {
-            MessageType::Discover => self.discover(request, &subnet, now),
-            MessageType::Request => self.request(request, &subnet, now),
-            MessageType::Decline => self.decline(request, now),
-            MessageType::Release => self.release(request, now),
-            MessageType::Inform => self.inform(request, &subnet),
+            MessageType::Discover => self.discover(&case, now),
+            MessageType::Request => self.request(&case, now),
+            MessageType::Decline => self.decline(&case, now),
+            MessageType::Release => self.release(&case, now),
+            MessageType::Inform => self.inform(&case),
             MessageType::Offer | MessageType::Ack | MessageType::Nak => {
-                Decision::Ignore(Reason::Malformed(crate::PacketError::WrongDirection))
+                Err(Reason::Malformed(PacketError::WrongDirection))
             }
+        }
+    }
+
+    fn standing(&self, request: &Request) -> Standing {
+        let has_address = self.leases.of_mac(request.mac).is_some()
+            || self.config.spec().reservations.contains_key(&request.mac);
+        if has_address {
+            Standing::Known
+        } else if request.is_pxe() || request.is_http_boot() || request.is_ipxe() {
+            Standing::Boots
+        } else {
+            Standing::Stranger
         }
     }
 
@@ -113,46 +169,46 @@ impl Server {
         })
     }
 
-    fn discover(&mut self, request: &Request, subnet: &SubnetSpec, now: Now) -> Decision {
-        let address = match self.allocate(request.mac, request.requested, subnet, now) {
+    fn discover(&mut self, case: &Case, now: Now) -> Result<Decision, Reason> {
+        let request = case.request;
+        let address = match self.allocate(case, now) {
             Allocation::Address(address) => address,
-            Allocation::Probe(address) => return Decision::Probe { address },
+            Allocation::Probe(address) => return Ok(Decision::Probe { address }),
             Allocation::Exhausted => {
-                return Decision::Ignore(Reason::Exhausted {
-                    range: subnet.range,
-                });
+                let range = case.subnet.range;
+                return Err(Reason::Exhausted { range });
             }
         };
         let rapid =
             request.rapid_commit && self.config.spec().authority == Authority::Authoritative;
         if rapid {
-            let mut reply = self.acknowledge(request, subnet, address, now);
+            let mut reply = self.acknowledge(case, address, now)?;
             reply.message.opts_mut().insert(DhcpOption::RapidCommit);
-            return Decision::Reply(reply);
+            return Ok(Decision::Reply(reply));
         }
         self.offers
             .retain(|_, (mac, until)| *mac != request.mac && now < *until);
         self.offers
             .insert(address, (request.mac, now.plus(OFFER_HOLDS)));
-        Decision::Reply(self.lease_reply(request, subnet, WireType::Offer, address))
+        Ok(Decision::Reply(self.lease_reply(
+            case,
+            WireType::Offer,
+            address,
+        )))
     }
 
     /// RFC 2131 section 4.3.2, whose four cases differ in what the client fills in.
-    fn request(&mut self, request: &Request, subnet: &SubnetSpec, now: Now) -> Decision {
+    fn request(&mut self, case: &Case, now: Now) -> Result<Decision, Reason> {
+        let request = case.request;
         let server = self.config.spec().server;
         let selected = match request.server_id {
             Some(other) if other != server => {
                 self.offers.retain(|_, (mac, _)| *mac != request.mac);
-                return Decision::Ignore(Reason::ChoseOtherServer { server: other });
+                return Err(Reason::ChoseOtherServer { server: other });
             }
             selected => selected.is_some(),
         };
-        // RENEWING and REBINDING fill in ciaddr, SELECTING and INIT-REBOOT option 50.
-        let wanted = match (request.ciaddr.is_unspecified(), request.requested) {
-            (false, _) => request.ciaddr,
-            (true, Some(requested)) => requested,
-            (true, None) => return Decision::Ignore(Reason::NoAddressRequested),
-        };
+        let wanted = wanted(request).ok_or(Reason::NoAddressRequested)?;
         let has_lease = self
             .leases
             .of_mac(request.mac)
@@ -161,147 +217,154 @@ impl Server {
             .offers
             .get(&wanted)
             .is_some_and(|(mac, _)| *mac == request.mac);
-        if self.is_usable(wanted, request.mac, subnet, now)
-            && (has_lease || was_offered || self.is_never_leased(wanted))
-            && (has_lease || selected || self.config.spec().authority == Authority::Authoritative)
+        let authoritative = self.config.spec().authority == Authority::Authoritative;
+        if self.is_usable(wanted, request.mac, &case.subnet, now)
+            && (has_lease
+                || was_offered
+                || (self.is_never_leased(wanted) && self.is_room_for(case, now)))
+            && (has_lease || selected || authoritative)
         {
-            return Decision::Reply(self.acknowledge(request, subnet, wanted, now));
+            return self.acknowledge(case, wanted, now).map(Decision::Reply);
         }
-        if selected || self.config.spec().authority == Authority::Authoritative {
+        if selected || authoritative {
             let why = format!("{wanted} is not available to {}", request.mac);
-            return Decision::Reply(nak(request, server, &why));
+            return Ok(Decision::Reply(nak(request, server, &why)));
         }
-        Decision::Ignore(Reason::UnknownClient { wanted })
+        Err(Reason::UnknownClient { wanted })
     }
 
-    fn acknowledge(
-        &mut self,
-        request: &Request,
-        subnet: &SubnetSpec,
-        address: Ipv4Addr,
-        now: Now,
-    ) -> Reply {
-        let change = LeaseChange::Leased {
-            mac: request.mac,
-            address,
-            expires: now.plus(self.config.spec().lease_time),
-        };
-        self.leases.apply(&change);
-        self.offers.retain(|_, (mac, _)| *mac != request.mac);
-        let mut reply = self.lease_reply(request, subnet, WireType::Ack, address);
-        reply.message.set_ciaddr(request.ciaddr);
-        reply.persist.push(change);
-        reply
+    /// A promise that the lease file has already, because it has it for longer than the last one, is not written again.
+    fn acknowledge(&mut self, case: &Case, address: Ipv4Addr, now: Now) -> Result<Reply, Reason> {
+        let mac = case.request.mac;
+        let time = self.config.spec().lease_time;
+        let promised = now.plus(time);
+        let holds = self
+            .leases
+            .of_mac(mac)
+            .is_some_and(|lease| lease.address == address && promised <= lease.expires);
+        let mut persist = Vec::new();
+        if !holds {
+            self.limits
+                .change(case.standing, now)
+                .map_err(Reason::Limited)?;
+            let expires = promised.plus(time / 2);
+            persist.push(LeaseChange::Leased {
+                mac,
+                address,
+                expires,
+            });
+        }
+        for change in &persist {
+            self.leases.apply(change);
+        }
+        self.offers.retain(|_, (other, _)| *other != mac);
+        let mut reply = self.lease_reply(case, WireType::Ack, address);
+        reply.message.set_ciaddr(case.request.ciaddr);
+        reply.persist = persist;
+        Ok(reply)
     }
 
     /// The client found that somebody else uses the address (RFC 2131 section 4.3.3).
-    fn decline(&mut self, request: &Request, now: Now) -> Decision {
-        let Some(address) = request.requested else {
-            return Decision::Ignore(Reason::NoAddressRequested);
-        };
-        let its_own = self
+    fn decline(&mut self, case: &Case, now: Now) -> Result<Decision, Reason> {
+        let (mac, server) = (case.request.mac, case.request.server_id);
+        let address = case.request.requested.ok_or(Reason::NoAddressRequested)?;
+        let is_its_own = self
             .leases
-            .of_mac(request.mac)
+            .of_mac(mac)
             .is_some_and(|l| l.address == address)
             || self
                 .offers
                 .get(&address)
-                .is_some_and(|(mac, _)| *mac == request.mac);
-        if !its_own
-            || request
-                .server_id
-                .is_some_and(|id| id != self.config.spec().server)
-        {
-            return Decision::Ignore(Reason::NotItsLease { address });
+                .is_some_and(|(other, _)| *other == mac);
+        if !is_its_own || server.is_some_and(|id| id != self.config.spec().server) {
+            return Err(Reason::NotItsLease { address });
+        }
+        self.offers.remove(&address);
+        self.declined.retain(|_, (_, until)| now < *until);
+        let of_client = self.declined.values().filter(|(m, _)| *m == mac).count();
+        let most = usize::try_from(case.subnet.range.size())
+            .map_or(usize::MAX, |size| (size / QUARANTINED_PART).max(1));
+        if of_client >= DECLINES || self.leases.quarantines(now) >= most {
+            return Err(Reason::Limited(Limit::Declines));
         }
         let until = now.plus(QUARANTINE);
         let change = LeaseChange::Quarantined { address, until };
         self.leases.apply(&change);
-        self.offers.remove(&address);
-        Decision::Record {
+        self.declined.insert(address, (mac, until));
+        Ok(Decision::Record {
             persist: vec![change],
-            event: Event::Declined {
-                mac: request.mac,
-                address,
-            },
-        }
+            event: Event::Declined { mac, address },
+        })
     }
 
-    fn release(&mut self, request: &Request, now: Now) -> Decision {
-        let address = request.ciaddr;
-        if self
+    /// From the holder only. Not to hear it costs nothing but time, so it is heard rarely enough for the disk.
+    fn release(&mut self, case: &Case, now: Now) -> Result<Decision, Reason> {
+        let (mac, address) = (case.request.mac, case.request.ciaddr);
+        let holds = self
             .leases
-            .of_mac(request.mac)
-            .is_none_or(|l| l.address != address)
-        {
-            return Decision::Ignore(Reason::NotItsLease { address });
+            .of_mac(mac)
+            .is_some_and(|l| l.address == address);
+        if !holds || case.source != address {
+            return Err(Reason::NotItsLease { address });
         }
-        let change = LeaseChange::Released {
-            mac: request.mac,
-            at: now,
-        };
+        self.limits
+            .change(Standing::Stranger, now)
+            .map_err(Reason::Limited)?;
+        let change = LeaseChange::Released { mac, at: now };
         self.leases.apply(&change);
-        Decision::Record {
+        Ok(Decision::Record {
             persist: vec![change],
-            event: Event::Released {
-                mac: request.mac,
-                address,
-            },
-        }
+            event: Event::Released { mac, address },
+        })
     }
 
     /// Settings for a host that has its address already (RFC 2131 section 4.3.5): no lease times, no `yiaddr`.
-    fn inform(&self, request: &Request, subnet: &SubnetSpec) -> Decision {
-        let spec = self.config.spec();
-        if !subnet.subnet.has_host(request.ciaddr) {
-            return Decision::Ignore(Reason::NotItsLease {
+    fn inform(&self, case: &Case) -> Result<Decision, Reason> {
+        let (request, spec) = (case.request, self.config.spec());
+        if !case.subnet.subnet.has_host(request.ciaddr) {
+            return Err(Reason::NotItsLease {
                 address: request.ciaddr,
             });
         }
-        let boot = BootOffer::choose(request, spec.http);
         let mut message = message_for(request, WireType::Ack, spec.server);
         message.set_ciaddr(request.ciaddr);
-        self.write_settings(&mut message, request, subnet);
-        boot.write(&mut message, request, spec.server, spec.mode);
-        Decision::Reply(Reply {
+        self.write_settings(&mut message, case);
+        case.boot
+            .write(&mut message, request, spec.server, Side::Lease);
+        Ok(Decision::Reply(Reply {
             persist: Vec::new(),
             message,
             relay_info: request.relay_info.clone(),
             destination: destination(request, Ipv4Addr::UNSPECIFIED),
-            boot,
-        })
+            boot: case.boot.clone(),
+        }))
     }
 
-    fn lease_reply(
-        &self,
-        request: &Request,
-        subnet: &SubnetSpec,
-        kind: WireType,
-        address: Ipv4Addr,
-    ) -> Reply {
-        let spec = self.config.spec();
-        let boot = BootOffer::choose(request, spec.http);
+    fn lease_reply(&self, case: &Case, kind: WireType, address: Ipv4Addr) -> Reply {
+        let (request, spec) = (case.request, self.config.spec());
         let mut message = message_for(request, kind, spec.server);
         message.set_yiaddr(address).set_siaddr(spec.server);
-        self.write_settings(&mut message, request, subnet);
+        self.write_settings(&mut message, case);
         let seconds = u32::try_from(spec.lease_time.as_secs())
             .expect("at most 30 days, checked by DhcpConfig");
         let options = message.opts_mut();
         options.insert(DhcpOption::AddressLeaseTime(seconds));
         options.insert(DhcpOption::Renewal(seconds / 2));
         options.insert(DhcpOption::Rebinding(seconds / 8 * 7));
-        boot.write(&mut message, request, spec.server, spec.mode);
+        case.boot
+            .write(&mut message, request, spec.server, Side::Lease);
         Reply {
             persist: Vec::new(),
             message,
             relay_info: request.relay_info.clone(),
             destination: destination(request, address),
-            boot,
+            boot: case.boot.clone(),
         }
     }
 
-    fn write_settings(&self, message: &mut Message, request: &Request, subnet: &SubnetSpec) {
+    fn write_settings(&self, message: &mut Message, case: &Case) {
         let spec = self.config.spec();
+        let subnet = &case.subnet;
         let options = message.opts_mut();
         options.insert(DhcpOption::SubnetMask(subnet.subnet.netmask()));
         options.insert(DhcpOption::BroadcastAddr(subnet.subnet.broadcast()));
@@ -317,10 +380,19 @@ impl Server {
         if let Some(domain) = &spec.domain {
             options.insert(DhcpOption::DomainName(domain.clone()));
         }
-        let reservation = spec.reservations.get(&request.mac);
+        let reservation = spec.reservations.get(&case.request.mac);
         if let Some(name) = reservation.and_then(|r| r.host_name.as_ref()) {
             options.insert(DhcpOption::Hostname(name.as_str().to_owned()));
         }
+    }
+}
+
+/// RENEWING and REBINDING fill in ciaddr, SELECTING and INIT-REBOOT option 50.
+fn wanted(request: &Request) -> Option<Ipv4Addr> {
+    if request.ciaddr.is_unspecified() {
+        request.requested
+    } else {
+        Some(request.ciaddr)
     }
 }
 

@@ -8,8 +8,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::{
-    AddressRange, Authority, Decision, DhcpConfig, DhcpSpec, LeaseTable, Listener, MacAddr, Now,
-    Reply, Server,
+    AddressRange, Authority, Decision, DhcpConfig, DhcpSpec, ForeignServer, LeaseTable, Listener,
+    MacAddr, ModeStep, Now, Origin, Overheard, Reason, Reply, Request, Server,
 };
 
 /// 2026-11-21, an arbitrary moment.
@@ -39,6 +39,8 @@ pub struct Packet {
     pub broadcast: bool,
     pub ciaddr: Ipv4Addr,
     pub giaddr: Ipv4Addr,
+    /// Of the IP packet, if it is not ciaddr.
+    pub source: Option<Ipv4Addr>,
     pub options: Vec<(u8, Vec<u8>)>,
 }
 
@@ -49,6 +51,7 @@ impl Packet {
             broadcast: false,
             ciaddr: Ipv4Addr::UNSPECIFIED,
             giaddr: Ipv4Addr::UNSPECIFIED,
+            source: None,
             options: vec![(53, vec![message_type])],
         }
     }
@@ -69,6 +72,11 @@ impl Packet {
 
     pub fn through(mut self, relay: &str) -> Self {
         self.giaddr = ip(relay);
+        self
+    }
+
+    pub fn from(mut self, source: &str) -> Self {
+        self.source = Some(ip(source));
         self
     }
 
@@ -132,8 +140,29 @@ pub struct Answer {
     pub decision: Decision,
 }
 
+/// One datagram to a server, as the edge does it.
+pub fn handle(
+    server: &mut Server,
+    datagram: &[u8],
+    listener: Listener,
+    source: Ipv4Addr,
+    now: Now,
+) -> Decision {
+    match Request::parse(datagram) {
+        Ok(request) => server.handle_request(&request, Origin { listener, source }, now),
+        Err(error) => Decision::Ignore(Reason::Malformed(error)),
+    }
+}
+
 impl Timeline {
+    /// On a segment that was asked, and has no other server.
     pub fn new(spec: DhcpSpec) -> Self {
+        let mut line = Self::unasked(spec);
+        line.silence(0);
+        line
+    }
+
+    pub fn unasked(spec: DhcpSpec) -> Self {
         let config = DhcpConfig::new(spec).expect("settings of a test make sense");
         let table = LeaseTable::default();
         let disk = crate::compact(&table, Now::from_unix_seconds(START));
@@ -156,11 +185,42 @@ impl Timeline {
         }
     }
 
+    pub fn ask(&mut self, seconds: u64) -> Option<ModeStep> {
+        let now = self.at(seconds).now;
+        self.server.ask(now)
+    }
+
+    pub fn silence(&mut self, seconds: u64) -> Option<ModeStep> {
+        let now = self.at(seconds).now;
+        self.server.silence(now)
+    }
+
+    /// 172.22.0.254 answers the question.
+    pub fn foreign(&mut self, seconds: u64) -> Option<ModeStep> {
+        let now = self.at(seconds).now;
+        let found = ForeignServer {
+            server: ip("172.22.0.254"),
+            offered: ip("172.22.0.60"),
+        };
+        self.server.foreign_seen(found, now)
+    }
+
+    pub fn overheard(&mut self, heard: &Overheard, seconds: u64) -> Option<ModeStep> {
+        let now = self.at(seconds).now;
+        self.server.overheard(heard, now)
+    }
+
+    pub fn contested(&mut self, seconds: u64) -> Option<ModeStep> {
+        let now = self.at(seconds).now;
+        self.server.contested(now)
+    }
+
     /// A power cut: only what is on the disk is left.
     pub fn restart(&mut self) {
         let decoded = crate::decode_log(&self.disk).expect("the disk has a lease log");
         assert_eq!(decoded.valid_bytes, self.disk.len());
         self.server = Server::new(self.server.config().clone(), decoded.table);
+        self.silence(0);
     }
 }
 
@@ -170,10 +230,9 @@ impl Moment<'_> {
     }
 
     pub fn send(self, packet: &Packet) -> Answer {
-        let decision = self
-            .timeline
-            .server
-            .handle(&packet.encode(), Listener::Dhcp, self.now);
+        let source = packet.source.unwrap_or(packet.ciaddr);
+        let server = &mut self.timeline.server;
+        let decision = handle(server, &packet.encode(), Listener::Dhcp, source, self.now);
         let persist = match &decision {
             Decision::Reply(reply) => reply.persist.as_slice(),
             Decision::Record { persist, .. } => persist.as_slice(),

@@ -13,8 +13,8 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use firstlight_netboot::{
-    BootOffer, ClientArch, Decision, DhcpConfig, DhcpSpec, LeaseTable, Listener, Mode, Now, Reply,
-    Request, Server,
+    BootOffer, ClientArch, Decision, DhcpConfig, DhcpSpec, ForeignServer, LeaseTable, Listener,
+    Now, Origin, Reason, Reply, Request, Server,
 };
 use proptest::prelude::*;
 
@@ -38,15 +38,40 @@ fn fixture(name: &str) -> Vec<u8> {
 }
 
 /// A box at the address of the one that the captures were made with, so that the requests fit its offers.
-fn server(mode: Mode) -> Server {
+fn server(side: Side) -> Server {
     let mut spec = DhcpSpec::for_box("192.168.77.1/24".parse().unwrap(), 80);
-    spec.mode = mode;
     spec.subnets[0].range = firstlight_netboot::AddressRange::new(
         Ipv4Addr::new(192, 168, 77, 100),
         Ipv4Addr::new(192, 168, 77, 150),
     )
     .unwrap();
-    Server::new(DhcpConfig::new(spec).unwrap(), LeaseTable::default())
+    let mut server = Server::new(DhcpConfig::new(spec).unwrap(), LeaseTable::default());
+    match side {
+        Side::Lease => server.silence(now()),
+        Side::Proxy => server.foreign_seen(
+            ForeignServer {
+                server: Ipv4Addr::new(192, 168, 77, 2),
+                offered: Ipv4Addr::new(192, 168, 77, 50),
+            },
+            now(),
+        ),
+    };
+    server
+}
+
+/// What the box does on the segment.
+#[derive(Clone, Copy)]
+enum Side {
+    Lease,
+    Proxy,
+}
+
+fn handle(server: &mut Server, datagram: &[u8], listener: Listener) -> Decision {
+    let source = Ipv4Addr::UNSPECIFIED;
+    match Request::parse(datagram) {
+        Ok(request) => server.handle_request(&request, Origin { listener, source }, now()),
+        Err(error) => Decision::Ignore(Reason::Malformed(error)),
+    }
 }
 
 fn now() -> Now {
@@ -99,12 +124,12 @@ fn the_captures_say_what_they_come_from() {
 fn every_client_is_answered_exactly() {
     for name in NAMES {
         let mut text = String::new();
-        let mut server = server(Mode::Serve);
+        let mut server = server(Side::Lease);
         for (step, datagram) in [
             ("DISCOVER", fixture(&format!("{name}-discover"))),
             ("REQUEST", readdressed(fixture(&format!("{name}-request")))),
         ] {
-            let Decision::Reply(reply) = server.handle(&datagram, Listener::Dhcp, now()) else {
+            let Decision::Reply(reply) = handle(&mut server, &datagram, Listener::Dhcp) else {
                 panic!("{name}: no reply to {step}");
             };
             assert_eq!(reply.persist.len(), usize::from(step == "REQUEST"));
@@ -118,7 +143,7 @@ fn every_client_is_answered_exactly() {
 fn every_client_is_answered_exactly_beside_another_server() {
     for name in NAMES {
         let datagram = fixture(&format!("{name}-discover"));
-        let text = match server(Mode::Proxy).handle(&datagram, Listener::Dhcp, now()) {
+        let text = match handle(&mut server(Side::Proxy), &datagram, Listener::Dhcp) {
             Decision::Reply(reply) => format!("# answer to DISCOVER\n{}\n", describe(&reply)),
             other => format!("{other:?}\n"),
         };
@@ -134,8 +159,7 @@ fn a_machine_that_nothing_fits_gets_an_address_and_the_page_a_reason() {
         .position(|w| w == [93, 2, 0, 7])
         .unwrap();
     datagram[at + 3] = 11;
-    let Decision::Reply(reply) = server(Mode::Serve).handle(&datagram, Listener::Dhcp, now())
-    else {
+    let Decision::Reply(reply) = handle(&mut server(Side::Lease), &datagram, Listener::Dhcp) else {
         panic!("no reply");
     };
     assert_eq!(reply.boot, BootOffer::Unsupported(ClientArch::Arm64));
@@ -236,9 +260,9 @@ proptest! {
             datagram[at] = value;
         }
         datagram.truncate(240 + cut.index(datagram.len() - 239));
-        let mut server = server(if proxy { Mode::Proxy } else { Mode::Serve });
+        let mut server = server(if proxy { Side::Proxy } else { Side::Lease });
         for listener in [Listener::Dhcp, Listener::Pxe] {
-            if let Decision::Reply(reply) = server.handle(&datagram, listener, now()) {
+            if let Decision::Reply(reply) = handle(&mut server, &datagram, listener) {
                 prop_assert!(reply.encode().len() >= 300);
             }
         }

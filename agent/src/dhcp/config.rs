@@ -1,15 +1,16 @@
 //! `site.yaml` as the DHCP server's settings: pure.
 
 use firstlight_api::site::SiteConfig;
-use firstlight_netboot::{ConfigError, DhcpConfig, DhcpSpec, Mode, Reservation};
+use firstlight_netboot::{ConfigError, DhcpConfig, DhcpSpec, MacAddr, Reservation};
 
 use crate::HTTP_PORT;
 
 /// # Errors
 /// Those of [`DhcpConfig`]; `site.yaml` has been checked for the same, so they are defects of ours.
-pub fn dhcp_config(site: &SiteConfig, mode: Mode) -> Result<DhcpConfig, Vec<ConfigError>> {
+/// `nic`: the box's own on its segment.
+pub fn dhcp_config(site: &SiteConfig, nic: MacAddr) -> Result<DhcpConfig, Vec<ConfigError>> {
     let mut spec = DhcpSpec::for_box(site.provisioning.address, HTTP_PORT);
-    spec.mode = mode;
+    spec.nic = Some(nic);
     spec.subnets[0].range = site.provisioning.range;
     for host in &site.hosts {
         let Some(address) = host.address else {
@@ -29,13 +30,17 @@ mod tests {
 
     use super::*;
 
+    fn nic() -> MacAddr {
+        "52:54:00:00:00:01".parse().unwrap()
+    }
+
     #[test]
     fn the_site_decides_range_and_reservations() {
         let site = parse_site(
             "provisioning: {address: 10.9.0.1/16, range: 10.9.1.0-10.9.1.9}\nhosts:\n- {mac: '52:54:00:00:00:02', name: n2, address: 10.9.0.2}\n- {mac: '52:54:00:00:00:03'}\n",
         )
         .unwrap();
-        let config = dhcp_config(&site, Mode::Serve).unwrap();
+        let config = dhcp_config(&site, nic()).unwrap();
         let spec = config.spec();
         assert_eq!(spec.subnets[0].range.to_string(), "10.9.1.0-10.9.1.9");
         assert_eq!(spec.server.to_string(), "10.9.0.1");
@@ -64,7 +69,7 @@ mod tests {
                 "cluster: none\nprovisioning: {{address: {address}}}"
             ))
             .unwrap();
-            let config = dhcp_config(&site, Mode::Proxy).unwrap();
+            let config = dhcp_config(&site, nic()).unwrap();
             assert_eq!(config.spec().subnets[0].range, site.provisioning.range);
         }
     }

@@ -1,4 +1,4 @@
-//! The lease log on the state partition: what was acknowledged is on the disk.
+//! The lease log on the state partition: what was acknowledged is on the disk. [`spawn`] writes it on a thread of its own.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -9,11 +9,14 @@ use std::{
 use anyhow::{Context, Result};
 use firstlight_api::status::Problem;
 use firstlight_netboot::{LeaseChange, LeaseTable, Now, compact, decode_log, encode_records};
+use tokio::sync::mpsc;
 
 use crate::files::{self, Access};
 
 /// Appended lines before the file is written anew with one line a lease.
 const COMPACT_AFTER: usize = 4096;
+/// Jobs that may wait, and that are written at once.
+const TOGETHER: usize = 256;
 
 /// The open log.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub struct LeaseFile {
     path: PathBuf,
     file: File,
     appended: usize,
+    /// What the file says.
+    table: LeaseTable,
 }
 
 impl LeaseFile {
@@ -59,13 +64,14 @@ impl LeaseFile {
             path: path.to_owned(),
             file: File::open("/dev/null").context("opening /dev/null")?,
             appended: 0,
+            table: table.clone(),
         };
-        leases.rewrite(&table, now)?;
+        leases.rewrite(now)?;
         Ok((leases, table, problems))
     }
 
-    fn rewrite(&mut self, table: &LeaseTable, now: Now) -> Result<()> {
-        files::write(&self.path, &compact(table, now), Access::Group)?;
+    fn rewrite(&mut self, now: Now) -> Result<()> {
+        files::write(&self.path, &compact(&self.table, now), Access::Group)?;
         self.file = OpenOptions::new()
             .append(true)
             .open(&self.path)
@@ -74,13 +80,16 @@ impl LeaseFile {
         Ok(())
     }
 
-    /// Returns once the changes are on the disk; `table` has them already.
-    pub fn append(&mut self, changes: &[LeaseChange], table: &LeaseTable, now: Now) -> Result<()> {
+    /// Returns once the changes are on the disk.
+    pub fn append(&mut self, changes: &[LeaseChange], now: Now) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
         }
+        for change in changes {
+            self.table.apply(change);
+        }
         if self.appended > COMPACT_AFTER {
-            return self.rewrite(table, now);
+            return self.rewrite(now);
         }
         let written = self
             .file
@@ -88,12 +97,51 @@ impl LeaseFile {
             .and_then(|()| self.file.sync_data());
         if written.is_err() {
             // Half a line may be left, which would spoil the next one.
-            self.rewrite(table, now)
+            self.rewrite(now)
                 .with_context(|| format!("writing {}", self.path.display()))?;
         }
         self.appended += changes.len();
         Ok(())
     }
+}
+
+/// What is to be written before `then` may happen.
+#[derive(Debug)]
+pub struct Job<T> {
+    pub changes: Vec<LeaseChange>,
+    pub now: Now,
+    pub then: T,
+}
+
+/// Jobs in; each `then` comes out when all that came in before it is on the disk. Jobs that wait are written together. An
+/// error is the last thing that comes.
+pub fn spawn<T: Send + 'static>(
+    mut leases: LeaseFile,
+) -> (mpsc::Sender<Job<T>>, mpsc::UnboundedReceiver<Result<T>>) {
+    let (jobs, mut todo) = mpsc::channel::<Job<T>>(TOGETHER);
+    // As many as there are jobs: the reader must be able to wait for room for a job.
+    let (durable, done) = mpsc::unbounded_channel();
+    tokio::task::spawn_blocking(move || {
+        while let Some(first) = todo.blocking_recv() {
+            let (mut changes, now, mut then) = (first.changes, first.now, vec![first.then]);
+            while then.len() < TOGETHER
+                && let Ok(next) = todo.try_recv()
+            {
+                changes.extend(next.changes);
+                then.push(next.then);
+            }
+            if let Err(error) = leases.append(&changes, now) {
+                drop(durable.send(Err(error)));
+                return;
+            }
+            for then in then {
+                if durable.send(Ok(then)).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    (jobs, done)
 }
 
 #[cfg(test)]
@@ -116,10 +164,9 @@ mod tests {
     fn what_was_appended_is_read_again_also_after_a_torn_write() {
         let dir = tempfile::tempdir().unwrap();
         let (path, now) = (dir.path().join("leases.log"), Now::from_unix_seconds(1000));
-        let (mut file, mut table, _) = LeaseFile::open(&path, now).unwrap();
+        let (mut file, _, _) = LeaseFile::open(&path, now).unwrap();
         for last in [7, 8] {
-            table.apply(&lease(last));
-            file.append(&[lease(last)], &table, now).unwrap();
+            file.append(&[lease(last)], now).unwrap();
         }
         let mut bytes = fs::read(&path).unwrap();
         bytes.truncate(bytes.len() - 5);
@@ -146,5 +193,56 @@ mod tests {
             fs::read_to_string(dir.path().join("leases.log.unreadable")).unwrap(),
             "not a lease file"
         );
+    }
+
+    #[tokio::test]
+    async fn an_answer_comes_out_when_all_before_it_is_on_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, now) = (dir.path().join("leases.log"), Now::from_unix_seconds(1000));
+        let (file, _, _) = LeaseFile::open(&path, now).unwrap();
+        let (jobs, mut done) = spawn(file);
+        for last in 1..100 {
+            // Every third answer changes nothing, and waits for those before it all the same.
+            let changes = if last % 3 == 0 {
+                vec![]
+            } else {
+                vec![lease(last)]
+            };
+            let job = Job {
+                changes,
+                now,
+                then: last,
+            };
+            jobs.send(job).await.unwrap();
+        }
+        for last in 1..100 {
+            assert_eq!(done.recv().await.unwrap().unwrap(), last);
+            let on_disk = decode_log(&fs::read(&path).unwrap()).unwrap().table;
+            assert!(
+                (1..=last)
+                    .filter(|n| n % 3 != 0)
+                    .all(|n| { on_disk.of_address([172, 22, 0, n].into()).is_some() })
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_takes_nothing_lets_no_answer_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, now) = (dir.path().join("leases.log"), Now::from_unix_seconds(1000));
+        let (mut file, _, _) = LeaseFile::open(&path, now).unwrap();
+        file.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        drop(dir);
+        let (jobs, mut done) = spawn(file);
+        let changes = vec![lease(1)];
+        jobs.send(Job {
+            changes,
+            now,
+            then: (),
+        })
+        .await
+        .unwrap();
+        assert!(done.recv().await.unwrap().is_err());
+        assert!(done.recv().await.is_none());
     }
 }

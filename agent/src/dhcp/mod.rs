@@ -1,24 +1,25 @@
 //! The DHCP edge: sockets, clock, lease file and probes around `firstlight-netboot`, which decides.
 //!
-//! [`run`] holds the server for one segment at a time: read the leases, ask whether somebody else serves here, then answer.
+//! [`run`] holds the server for one segment at a time. `server` is the loop, `prober` asks for other DHCP servers,
+//! `lease_file` writes, `tell` says what people should know; each of what takes time is a task of its own.
 //! Must not: decide anything about DHCP. A new situation belongs into `firstlight-netboot` with a test there.
 
-mod arp;
 mod config;
 mod lease_file;
+mod prober;
 mod server;
 mod sockets;
+mod tell;
 
-use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use firstlight_api::{site::SiteConfig, status::DhcpMode};
-use firstlight_netboot::{BootSite, ForeignProbe, ForeignServer, ProbeStep};
-use tokio::{net::UdpSocket, sync::watch, time::Instant};
+use firstlight_netboot::BootSite;
+use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    clock,
     fleet::Fleet,
     network::Segment,
     paths::Paths,
@@ -34,6 +35,8 @@ pub struct Dhcp {
     pub site: Arc<SiteConfig>,
     pub fleet: Fleet,
     pub status: StatusSender,
+    /// Addresses that are leased now.
+    pub leased: watch::Sender<Arc<BTreeSet<Ipv4Addr>>>,
 }
 
 /// Serves the segment, whichever it is, until `stop`.
@@ -63,7 +66,7 @@ pub async fn run(
 async fn keep_serving(dhcp: &Dhcp, segment: &Segment, mut boot: watch::Receiver<Option<BootSite>>) {
     loop {
         dhcp.status.running(StepName::Dhcp);
-        let Err(error) = serve(dhcp, segment, &mut boot).await;
+        let Err(error) = server::serve(dhcp, segment, &mut boot).await;
         dhcp.status.failed(
             StepName::Dhcp,
             format!("DHCP on {} failed: {error:#}", segment.interface),
@@ -73,54 +76,10 @@ async fn keep_serving(dhcp: &Dhcp, segment: &Segment, mut boot: watch::Receiver<
     }
 }
 
-async fn serve(
-    dhcp: &Dhcp,
-    segment: &Segment,
-    boot: &mut watch::Receiver<Option<BootSite>>,
-) -> Result<std::convert::Infallible> {
-    let client = sockets::bind(&segment.interface, 68).context("opening UDP port 68")?;
-    dhcp.status.send(Update::Dhcp(DhcpMode::Probing));
-    let foreign = probe_foreign(&client, segment).await?;
-    // Asking takes seconds, so it comes first. Answers need the lease file, and boot scripts that can be made.
-    boot.wait_for(Option::is_some)
-        .await
-        .context("the agent is stopping")?;
-    server::serve(dhcp, segment, client, foreign).await
-}
+struct AbortOnDrop<T>(JoinHandle<T>);
 
-/// Asks the segment, as a client would, whether somebody leases addresses there.
-async fn probe_foreign(client: &UdpSocket, segment: &Segment) -> Result<Option<ForeignServer>> {
-    let mut random = [0; 12];
-    getrandom::fill(&mut random).context("drawing random numbers")?;
-    let xid = |at: usize| {
-        u32::from_be_bytes([random[at], random[at + 1], random[at + 2], random[at + 3]])
-    };
-    let mut probe = ForeignProbe::new(
-        segment.mac,
-        segment.address.address(),
-        [xid(0), xid(4), xid(8)],
-        clock::uptime(),
-    );
-    let mut buffer = vec![0; sockets::LARGEST];
-    loop {
-        match probe.step(clock::uptime()) {
-            ProbeStep::Clear => return Ok(None),
-            ProbeStep::Foreign(server) => return Ok(Some(server)),
-            ProbeStep::Send(datagram) => {
-                // A NIC that lost its carrier refuses; the next question may get through.
-                if let Err(error) = client.send_to(&datagram, (Ipv4Addr::BROADCAST, 67)).await {
-                    tracing::debug!(%error, "a probe for DHCP servers was not sent");
-                }
-            }
-            ProbeStep::WaitUntil(when) => {
-                let deadline = Instant::now() + when.saturating_sub(clock::uptime());
-                if let Ok(received) =
-                    tokio::time::timeout_at(deadline, client.recv_from(&mut buffer)).await
-                {
-                    let (length, _) = received.context("listening for DHCP servers")?;
-                    probe.receive(&buffer[..length]);
-                }
-            }
-        }
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }

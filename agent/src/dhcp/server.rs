@@ -4,103 +4,142 @@ use std::{
     collections::BTreeMap,
     convert::Infallible,
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow};
-use firstlight_api::status::{DhcpMode, Problem};
 use firstlight_netboot::{
-    Decision, Destination, ForeignServer, LeaseChange, Listener, Mode, Now, ProbeResult, Reason,
-    Reply, Request, Server, observe_foreign,
+    BootSite, Decision, Destination, Listener, MacAddr, ModeStep, Now, Origin, ProbeResult, Reason,
+    Reply, Request, Server,
 };
 use rtnetlink::{Handle, packet_route::neighbour::NeighbourState};
 use tokio::{
     net::UdpSocket,
-    sync::mpsc,
-    task::JoinHandle,
-    time::{Instant, MissedTickBehavior},
+    sync::{mpsc, watch},
+    time::MissedTickBehavior,
 };
 
-use super::{Dhcp, arp::Arp, config, lease_file::LeaseFile, probe_foreign, sockets};
+use super::{
+    AbortOnDrop, Dhcp, config,
+    lease_file::{self, Job, LeaseFile},
+    prober::{Heard, Prober},
+    sockets, tell,
+};
 use crate::{
     clock,
     fleet::Input,
     liveness,
-    network::Segment,
+    network::{Segment, arp::Arp},
     status::{StepName, Update},
 };
 
 /// How often addresses are probed before anybody wants them, and leases are counted.
 const TICK: Duration = Duration::from_secs(10);
-/// How often a box that gives boot information only asks whether the other server is gone.
-const ASK_AGAIN: Duration = Duration::from_mins(5);
 /// Datagrams that wait for a probe; their clients repeat themselves anyway.
 const WAITING: usize = 64;
+/// For the kernel to take a neighbour.
+const KERNEL_TIME: Duration = Duration::from_secs(1);
 
 /// Serves until something breaks.
 pub async fn serve(
     dhcp: &Dhcp,
     segment: &Segment,
-    client: UdpSocket,
-    foreign: Option<ForeignServer>,
+    boot: &mut watch::Receiver<Option<BootSite>>,
 ) -> Result<Infallible> {
-    let (leases, table, problems) = LeaseFile::open(&dhcp.paths.leases(), now())?;
+    let prober = Prober::spawn(segment)?;
+    dhcp.status
+        .send(Update::Dhcp(firstlight_api::status::DhcpMode::Probing));
+    // Asking takes seconds, so it comes first. Answers need the lease file, and boot scripts that can be made.
+    prober.ask();
+    boot.wait_for(Option::is_some)
+        .await
+        .context("the agent is stopping")?;
+    let clock = Clock::start();
+    let (leases, table, problems) = LeaseFile::open(&dhcp.paths.leases(), clock.now())?;
     dhcp.status.problems("leases", problems);
-    let config = dhcp_config(dhcp, foreign)?;
+    for of_an_earlier_one in ["dhcp-range", "own-address"] {
+        dhcp.status.problems(of_an_earlier_one, vec![]);
+    }
+    let config = config::dhcp_config(&dhcp.site, segment.mac).map_err(|errors| {
+        let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        anyhow!("{}", texts.join("; "))
+    })?;
+    let mut server = Server::new(config, table);
+    // This question is out already.
+    server.ask(clock.now());
     let (connection, netlink, _) =
         rtnetlink::new_connection().context("opening a netlink socket")?;
-    let (ask, found, prober) = spawn_prober(Arp::open(segment)?);
+    let (ask, found, address_task) = spawn_address_prober(open_arp(segment)?);
+    let (others, watch_task) = spawn_watch(open_arp(segment)?, segment.address.address());
+    let (jobs, durable) = lease_file::spawn(leases);
     let edge = Edge {
         dhcp: dhcp.clone(),
         segment: segment.clone(),
-        server: Server::new(config, table),
-        leases,
+        clock,
+        server,
         main: sockets::bind(&segment.interface, 67).context("opening UDP port 67")?,
         pxe: sockets::bind(&segment.interface, 4011).context("opening UDP port 4011")?,
-        client,
         netlink,
         ask,
         waiting: BTreeMap::new(),
-        _tasks: [AbortOnDrop(prober), AbortOnDrop(tokio::spawn(connection))],
+        jobs,
+        unwritten: 0,
+        told_exhausted: None,
+        _tasks: [
+            AbortOnDrop(address_task),
+            AbortOnDrop(watch_task),
+            AbortOnDrop(tokio::spawn(connection)),
+        ],
     };
-    edge.tell_mode(foreign);
-    edge.run(found).await
+    let sources = Sources {
+        prober,
+        found,
+        durable,
+        others,
+    };
+    edge.run(sources).await
 }
 
-fn dhcp_config(
-    dhcp: &Dhcp,
-    foreign: Option<ForeignServer>,
-) -> Result<firstlight_netboot::DhcpConfig> {
-    let mode = if foreign.is_some() {
-        Mode::Proxy
-    } else {
-        Mode::Serve
-    };
-    config::dhcp_config(&dhcp.site, mode).map_err(|errors| {
-        let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        anyhow!("{}", texts.join("; "))
-    })
+fn open_arp(segment: &Segment) -> Result<Arp> {
+    Arp::open(segment.index, segment.mac)
 }
 
-fn now() -> Now {
-    Now::from_unix_seconds(u64::try_from(clock::wall_seconds()).unwrap_or(0))
+/// One clock for leases and questions: it starts as the wall clock, which leases in the file are told by, and is not moved
+/// afterwards.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    at_boot: u64,
+}
+
+impl Clock {
+    fn start() -> Self {
+        let wall = u64::try_from(clock::wall_seconds()).unwrap_or(0);
+        Self {
+            at_boot: wall.saturating_sub(clock::uptime().as_secs()),
+        }
+    }
+
+    fn now(self) -> Now {
+        Now::from_unix_seconds(self.at_boot + clock::uptime().as_secs())
+    }
 }
 
 /// Probing takes half a second, so it has a task of its own: addresses go in, results come out.
-type Prober = (
+type AddressProber = (
     mpsc::Sender<Ipv4Addr>,
     mpsc::Receiver<(Ipv4Addr, ProbeResult)>,
-    JoinHandle<()>,
+    tokio::task::JoinHandle<()>,
 );
 
-fn spawn_prober(arp: Arp) -> Prober {
+fn spawn_address_prober(arp: Arp) -> AddressProber {
     let (ask, mut asked) = mpsc::channel(WAITING);
     let (answer, found) = mpsc::channel(WAITING);
     let task = tokio::spawn(async move {
         while let Some(address) = asked.recv().await {
-            let result = match arp.is_used(address).await {
-                Ok(true) => ProbeResult::InUse,
-                Ok(false) => ProbeResult::Free,
+            let result = match arp.claim(address).await {
+                Ok(Some(_)) => ProbeResult::InUse,
+                Ok(None) => ProbeResult::Free,
                 Err(error) => {
                     tracing::warn!(error = format!("{error:#}"), "probing addresses failed");
                     return;
@@ -114,12 +153,29 @@ fn spawn_prober(arp: Arp) -> Prober {
     (ask, found, task)
 }
 
-struct AbortOnDrop<T>(JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// Who else has the box's own address.
+fn spawn_watch(
+    arp: Arp,
+    own: Ipv4Addr,
+) -> (
+    watch::Receiver<Option<MacAddr>>,
+    tokio::task::JoinHandle<()>,
+) {
+    let (tell, others) = watch::channel(None);
+    let task = tokio::spawn(async move {
+        let Err(error) = arp
+            .watch(own, |other| {
+                tell.send_if_modified(|known| {
+                    std::mem::replace(known, other) != other || other.is_some()
+                });
+            })
+            .await;
+        tracing::warn!(
+            error = format!("{error:#}"),
+            "watching the own address failed"
+        );
+    });
+    (others, task)
 }
 
 /// A datagram with what is needed to answer it.
@@ -130,76 +186,148 @@ struct Received {
     from: SocketAddr,
 }
 
+/// A reply and the request that it is for.
+struct Answer {
+    reply: Reply,
+    received: Received,
+}
+
+/// What comes to the loop from its tasks.
+struct Sources {
+    prober: Prober,
+    found: mpsc::Receiver<(Ipv4Addr, ProbeResult)>,
+    durable: mpsc::UnboundedReceiver<Result<Option<Answer>>>,
+    others: watch::Receiver<Option<MacAddr>>,
+}
+
 struct Edge {
     dhcp: Dhcp,
     segment: Segment,
+    clock: Clock,
     server: Server,
-    leases: LeaseFile,
     main: UdpSocket,
     pxe: UdpSocket,
-    /// Port 68, to hear other servers.
-    client: UdpSocket,
     netlink: Handle,
     ask: mpsc::Sender<Ipv4Addr>,
     /// Datagrams by the address that is being probed for them.
     waiting: BTreeMap<Ipv4Addr, Vec<Received>>,
-    _tasks: [AbortOnDrop<()>; 2],
+    jobs: mpsc::Sender<Job<Option<Answer>>>,
+    /// Jobs that are not on the disk yet.
+    unwritten: usize,
+    /// The client that got no address, while that is on the page.
+    told_exhausted: Option<MacAddr>,
+    _tasks: [AbortOnDrop<()>; 3],
 }
 
 impl Edge {
-    async fn run(
-        mut self,
-        mut found: mpsc::Receiver<(Ipv4Addr, ProbeResult)>,
-    ) -> Result<Infallible> {
-        let [mut main, mut pxe, mut client] = [(); 3].map(|()| vec![0; sockets::LARGEST]);
+    async fn run(mut self, mut sources: Sources) -> Result<Infallible> {
+        let [mut main, mut pxe] = [(); 2].map(|()| vec![0; sockets::LARGEST]);
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut asked_again = Instant::now();
         let pulse = liveness::pulse("dhcp");
         loop {
             pulse.beat();
-            tokio::select! {
+            let step = tokio::select! {
                 received = self.main.recv_from(&mut main) => {
                     let (length, from) = received.context("receiving on UDP port 67")?;
                     self.datagram(&main[..length], Listener::Dhcp, from).await?;
+                    None
                 }
                 received = self.pxe.recv_from(&mut pxe) => {
                     let (length, from) = received.context("receiving on UDP port 4011")?;
                     self.datagram(&pxe[..length], Listener::Pxe, from).await?;
+                    None
                 }
-                received = self.client.recv_from(&mut client) => {
-                    let (length, _) = received.context("receiving on UDP port 68")?;
-                    self.overheard(&client[..length])?;
+                answer = sources.durable.recv() => {
+                    let answer = answer.context("writing the lease file ended")??;
+                    self.unwritten -= 1;
+                    if let Some(answer) = answer {
+                        self.send(&answer).await;
+                    }
+                    None
                 }
-                result = found.recv() => {
+                result = sources.found.recv() => {
                     let (address, result) = result.context("probing addresses ended")?;
-                    self.server.probed(address, result, now());
+                    self.server.probed(address, result, self.clock.now());
                     for received in self.waiting.remove(&address).unwrap_or_default() {
                         self.handle(received).await?;
                     }
+                    None
+                }
+                heard = sources.prober.heard() => self.heard(heard?),
+                changed = sources.others.changed() => {
+                    changed.context("watching the own address ended")?;
+                    let other = *sources.others.borrow_and_update();
+                    self.contested(other)
                 }
                 _ = tick.tick() => {
                     self.tick();
-                    if self.is_proxy() && asked_again.elapsed() > ASK_AGAIN {
-                        asked_again = Instant::now();
-                        let foreign = probe_foreign(&self.client, &self.segment).await?;
-                        self.set_mode(foreign)?;
-                    }
+                    self.server.ask(self.clock.now())
+                }
+            };
+            match step {
+                None => {}
+                Some(ModeStep::Ask) => sources.prober.ask(),
+                Some(ModeStep::Switch(_)) => {
+                    self.tick();
+                    self.tell_mode();
                 }
             }
         }
     }
 
-    fn tick(&mut self) {
-        let now = now();
+    fn heard(&mut self, heard: Heard) -> Option<ModeStep> {
+        let now = self.clock.now();
+        match heard {
+            Heard::Overheard(heard) => self.server.overheard(&heard, now),
+            Heard::Answer(Some(found)) => self.server.foreign_seen(found, now),
+            Heard::Answer(None) => self.server.silence(now),
+        }
+    }
+
+    /// Somebody else has the box's address, or nobody has any more.
+    fn contested(&mut self, other: Option<MacAddr>) -> Option<ModeStep> {
+        let own = self.segment.address.address();
+        let problem = other.map(|mac| tell::contested(own, mac));
         self.dhcp
             .status
-            .send(Update::Leases(self.server.leases().active(now)));
+            .problems("own-address", problem.into_iter().collect());
+        let mac = other?;
+        tracing::warn!(%mac, address = %own, "another machine has the box's address");
+        self.server.contested(self.clock.now())
+    }
+
+    fn tick(&mut self) {
+        let now = self.clock.now();
+        self.tell_leases();
+        self.dhcp.status.send(Update::Refused {
+            what: "dhcp",
+            count: self.server.counters().limited,
+        });
+        if self.told_exhausted.is_some() && self.server.has_room(now) {
+            self.told_exhausted = None;
+            self.dhcp.status.problems("dhcp-range", vec![]);
+        }
         for address in self.server.probe_ahead(now) {
             if self.ask.try_send(address).is_err() {
                 break;
             }
         }
+    }
+
+    fn tell_leases(&self) {
+        let now = self.clock.now();
+        let leases = self.server.leases();
+        let held = leases.iter().filter(|lease| now < lease.expires);
+        let held: std::collections::BTreeSet<_> = held.map(|lease| lease.address).collect();
+        self.dhcp.status.send(Update::Leases(held.len()));
+        self.dhcp.leased.send_if_modified(|leased| {
+            let changed = **leased != held;
+            if changed {
+                *leased = Arc::new(held);
+            }
+            changed
+        });
     }
 
     async fn datagram(
@@ -226,21 +354,29 @@ impl Edge {
 
     async fn handle(&mut self, received: Received) -> Result<()> {
         let (mac, arch) = (received.request.mac, received.request.arch);
-        match self
-            .server
-            .handle_request(&received.request, received.listener, now())
-        {
-            Decision::Reply(reply) => {
+        let source = match received.from {
+            SocketAddr::V4(from) => *from.ip(),
+            SocketAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+        };
+        let origin = Origin {
+            listener: received.listener,
+            source,
+        };
+        let now = self.clock.now();
+        match self.server.handle_request(&received.request, origin, now) {
+            Decision::Reply(mut reply) => {
                 tracing::debug!(%mac, destination = ?reply.destination, boot = ?reply.boot, "DHCP reply");
-                self.persist(&reply.persist)?;
-                if !reply.persist.is_empty() {
-                    self.tick();
+                let changes = std::mem::take(&mut reply.persist);
+                let answer = Answer { reply, received };
+                if changes.is_empty() && self.unwritten == 0 {
+                    self.send(&answer).await;
+                } else {
+                    self.write(changes, Some(answer)).await?;
                 }
-                self.send(&reply, &received).await;
             }
             Decision::Record { persist, event } => {
                 tracing::info!(%mac, reason = %event, "DHCP");
-                self.persist(&persist)?;
+                self.write(persist, None).await?;
             }
             Decision::Probe { address } => {
                 let waiting = self.waiting.entry(address).or_default();
@@ -251,35 +387,52 @@ impl Edge {
                 let _ = self.ask.try_send(address);
                 return Ok(());
             }
-            Decision::Ignore(reason) => self.ignored(mac, &reason),
+            Decision::Ignore(reason) => {
+                tracing::debug!(%mac, %reason, "a DHCP request was ignored");
+                match &reason {
+                    Reason::Limited(_) | Reason::OwnQuestion => return Ok(()),
+                    Reason::Exhausted { .. } => self.tell_exhausted(mac, &reason),
+                    _ => {}
+                }
+            }
         }
         let address = self.server.leases().of_mac(mac).map(|lease| lease.address);
         self.dhcp.fleet.tell(Input::Dhcp { mac, arch, address });
         Ok(())
     }
 
-    fn ignored(&self, mac: firstlight_netboot::MacAddr, reason: &Reason) {
-        tracing::debug!(%mac, %reason, "a DHCP request was ignored");
-        if let Reason::Exhausted { .. } = reason {
-            let next =
-                "set a larger `provisioning.range` in site.yaml and start the box again".to_owned();
-            self.dhcp.status.problems(
-                "dhcp-range",
-                vec![Problem {
-                    what: format!("{mac} got no address: {reason}"),
-                    next,
-                }],
-            );
+    fn tell_exhausted(&mut self, mac: MacAddr, reason: &Reason) {
+        if self.told_exhausted.is_none() {
+            self.told_exhausted = Some(mac);
+            self.dhcp
+                .status
+                .problems("dhcp-range", vec![tell::exhausted(mac, reason)]);
         }
     }
 
-    /// On the disk before the answer leaves. A disk that takes nothing ends this server: no promise without it.
-    fn persist(&mut self, changes: &[LeaseChange]) -> Result<()> {
-        tokio::task::block_in_place(|| self.leases.append(changes, self.server.leases(), now()))
+    /// On the disk before the answer leaves, and in the order of the decisions. A disk that takes nothing ends this server:
+    /// no promise without it.
+    async fn write(
+        &mut self,
+        changes: Vec<firstlight_netboot::LeaseChange>,
+        then: Option<Answer>,
+    ) -> Result<()> {
+        if !changes.is_empty() {
+            self.tell_leases();
+        }
+        self.unwritten += 1;
+        let now = self.clock.now();
+        let job = Job { changes, now, then };
+        // Waits only for room, with everybody, when the disk is far behind.
+        self.jobs
+            .send(job)
+            .await
+            .ok()
+            .context("writing the lease file ended")
     }
 
     /// An answer that does not get out is asked for again.
-    async fn send(&self, reply: &Reply, received: &Received) {
+    async fn send(&self, Answer { reply, received }: &Answer) {
         let socket = if received.listener == Listener::Pxe {
             &self.pxe
         } else {
@@ -316,51 +469,21 @@ impl Edge {
             .link_layer_address(&mac)
             .state(NeighbourState::Reachable)
             .replace();
-        entry
-            .execute()
+        tokio::time::timeout(KERNEL_TIME, entry.execute())
             .await
+            .context("the kernel is slow")?
             .with_context(|| format!("entering {address} as a neighbour"))
     }
 
-    fn is_proxy(&self) -> bool {
-        self.server.config().spec().mode == Mode::Proxy
-    }
-
-    /// Other servers' answers, as far as they are broadcast.
-    fn overheard(&mut self, datagram: &[u8]) -> Result<()> {
-        match observe_foreign(datagram, self.segment.address.address()) {
-            Some(foreign) if !self.is_proxy() => self.set_mode(Some(foreign)),
-            _ => Ok(()),
+    fn tell_mode(&self) {
+        let (status, mode) = (&self.dhcp.status, self.server.mode());
+        let (shown, problem) = tell::mode(mode, self.segment.address.address());
+        match &problem {
+            None => tracing::info!(interface = self.segment.interface, "serving DHCP"),
+            Some(problem) => tracing::warn!(reason = problem.what, "another DHCP server is here"),
         }
-    }
-
-    fn set_mode(&mut self, foreign: Option<ForeignServer>) -> Result<()> {
-        if foreign.is_some() != self.is_proxy() {
-            self.server.set_config(dhcp_config(&self.dhcp, foreign)?);
-            self.tell_mode(foreign);
-        }
-        Ok(())
-    }
-
-    fn tell_mode(&self, foreign: Option<ForeignServer>) {
-        let status = &self.dhcp.status;
         status.done(StepName::Dhcp);
-        let Some(ForeignServer { server, offered }) = foreign else {
-            tracing::info!(interface = self.segment.interface, "serving DHCP");
-            status.problems("dhcp", vec![]);
-            status.send(Update::Dhcp(DhcpMode::Serving));
-            return;
-        };
-        tracing::warn!(%server, %offered, "another DHCP server is here");
-        status.send(Update::Dhcp(DhcpMode::Proxy {
-            server: server.to_string(),
-        }));
-        let problem = Problem {
-            what: format!("{server} leases addresses on the provisioning network (it offered {offered}), so this box gives boot information only"),
-            next: "to let the box lease addresses, switch the other server off; the box notices within 5 minutes. \
-                   Otherwise make sure that its addresses are in the box's network"
-                .to_owned(),
-        };
-        status.problems("dhcp", vec![problem]);
+        status.problems("dhcp", problem.into_iter().collect());
+        status.send(Update::Dhcp(shown));
     }
 }

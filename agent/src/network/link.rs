@@ -85,9 +85,9 @@ pub async fn raise(handle: &Handle, index: u32) -> Result<()> {
         .with_context(|| format!("bringing up network device {index}"))
 }
 
-/// Gives the device the address. Other IPv4 addresses are left from an earlier configuration and are taken away, except on
-/// an installed machine, where they are somebody's.
-pub async fn set_address(handle: &Handle, index: u32, wanted: Subnet, place: Place) -> Result<()> {
+/// Makes the device ready for the address, and says whether it has it already. Other IPv4 addresses are left from an earlier configuration and are taken away,
+/// except on an installed machine, where they are somebody's.
+pub async fn make_room(handle: &Handle, index: u32, wanted: Subnet, place: Place) -> Result<bool> {
     let existing: Vec<_> = handle
         .address()
         .get()
@@ -131,13 +131,10 @@ pub async fn set_address(handle: &Handle, index: u32, wanted: Subnet, place: Pla
             None => {}
         }
     }
-    if !present {
-        add_address(handle, index, wanted.address(), wanted.prefix()).await?;
-    }
-    Ok(())
+    Ok(present)
 }
 
-async fn add_address(handle: &Handle, index: u32, address: Ipv4Addr, prefix: u8) -> Result<()> {
+pub async fn add_address(handle: &Handle, index: u32, address: Ipv4Addr, prefix: u8) -> Result<()> {
     let added = handle
         .address()
         .add(index, IpAddr::V4(address), prefix)

@@ -1,8 +1,9 @@
 //! The box's own addresses: `box0` for its Kubernetes, and the provisioning NIC.
 //!
-//! `choose` decides (pure), `link` talks to the kernel, [`run`] is the loop: observe, choose, apply, tell.
+//! `choose` decides (pure), `link` and `arp` talk to the kernel and the segment, [`run`] is the loop: observe, choose, apply, tell.
 //! Must not: serve anything. Others wait on the [`Segment`] that is published here.
 
+pub mod arp;
 pub mod choose;
 pub mod firewall;
 mod link;
@@ -25,6 +26,7 @@ use crate::{
     pki::NODE_ADDRESS,
     status::{StatusSender, StepName, Update},
 };
+use arp::{Arp, Claim};
 use choose::{Choice, Link, Patience};
 
 pub const BOX_INTERFACE: &str = "box0";
@@ -33,6 +35,9 @@ const SETTLE: Duration = Duration::from_secs(4);
 /// Looked at again after this time even if the kernel said nothing.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(2);
+/// How soon an address that another machine had is asked for again; boxes that were switched on together differ by up to as
+/// much again.
+const IN_USE: Duration = Duration::from_secs(8);
 
 /// The provisioning network as it is configured now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,8 +164,7 @@ impl Keeper {
     async fn turn(&mut self, handle: &Handle) -> Result<Duration> {
         let links = link::observe_links(handle, &self.paths.net_devices()).await?;
         if let Some(link) = self.current(&links) {
-            self.configure(handle, &link).await?;
-            return Ok(LOOK_AGAIN);
+            return self.configure(handle, &link).await;
         }
         let patience = match self.settling {
             Some(since) if since.elapsed() >= SETTLE => Patience::Exhausted,
@@ -174,9 +178,8 @@ impl Keeper {
         ) {
             Choice::Use(link) => {
                 self.settling = None;
-                tracing::info!(interface = link.name, "provisioning NIC chosen");
-                self.configure(handle, &link).await?;
-                Ok(LOOK_AGAIN)
+                tracing::debug!(interface = link.name, "provisioning NIC chosen");
+                self.configure(handle, &link).await
             }
             Choice::RaiseFirst(indexes) => {
                 for index in indexes {
@@ -214,15 +217,24 @@ impl Keeper {
         found.cloned()
     }
 
-    async fn configure(&self, handle: &Handle, link: &Link) -> Result<()> {
+    /// Gives the NIC the box's address, unless another machine has it; returns how long nothing need be done.
+    async fn configure(&self, handle: &Handle, link: &Link) -> Result<Duration> {
         let address = self.site.provisioning.address;
-        if !link.up {
-            link::raise(handle, link.index).await?;
-        }
-        link::set_address(handle, link.index, address, self.place).await?;
         let mac = link
             .mac
             .with_context(|| format!("{} has no MAC address", link.name))?;
+        if !link.up {
+            link::raise(handle, link.index).await?;
+        }
+        if !link::make_room(handle, link.index, address, self.place).await? {
+            let arp = Arp::open(link.index, mac)?;
+            if let Some(claim) = arp.claim(address.address()).await? {
+                self.in_use(address.address(), claim);
+                let spread = Duration::from_millis(u64::from(mac.octets()[5]) * 30);
+                return Ok(IN_USE + spread);
+            }
+            link::add_address(handle, link.index, address.address(), address.prefix()).await?;
+        }
         let now = Segment {
             index: link.index,
             interface: link.name.clone(),
@@ -248,7 +260,24 @@ impl Keeper {
             self.status
                 .waiting_for(StepName::Network, format!("no cable at {}", link.name));
         }
-        Ok(())
+        Ok(LOOK_AGAIN)
+    }
+
+    fn in_use(&self, address: Ipv4Addr, claim: Claim) {
+        self.segment.send_replace(None);
+        let what = match claim {
+            Claim::Has(mac) => format!(
+                "another machine ({mac}) has this box's address {address}, perhaps another box: this one serves nothing"
+            ),
+            Claim::Wants(mac) => format!(
+                "another machine ({mac}) is about to take this box's address {address}, perhaps another box: this one waits"
+            ),
+        };
+        self.status.failed(
+            StepName::Network,
+            what,
+            "switch one of the two off, or set another `provisioning.address` in the site.yaml of one; this box tries again every few seconds",
+        );
     }
 
     fn publish(&self, name: &str, mac: &str, address: &str) {

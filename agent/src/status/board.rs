@@ -61,6 +61,11 @@ impl Board {
             }
             Update::Dhcp(mode) => self.status.network.dhcp = mode,
             Update::Leases(leases) => self.status.network.leases = leases,
+            Update::Refused { what, count } => {
+                if count > 0 {
+                    self.status.network.refused.insert(what.to_owned(), count);
+                }
+            }
             Update::Hosts(hosts) => self.status.hosts = hosts,
             Update::Clusters(clusters) => self.status.clusters = clusters,
             Update::Addons(addons) => self.status.addons = addons,

@@ -36,6 +36,11 @@ pub fn render(status: &SiteStatus) -> String {
         "Leases held.",
         &[(String::new(), count(status.network.leases))],
     );
+    family(
+        "firstlight_refused_requests",
+        "Requests beyond the limits, since the start.",
+        &refused(status),
+    );
     let proxy = matches!(status.network.dhcp, DhcpMode::Proxy { .. });
     family(
         "firstlight_dhcp_proxy",
@@ -96,6 +101,16 @@ pub fn render(status: &SiteStatus) -> String {
         let _ = writeln!(text, "firstlight_refused_total{{why=\"{why}\"}} {times}");
     }
     text
+}
+
+fn refused(status: &SiteStatus) -> Vec<(String, f64)> {
+    let refused = status.network.refused.iter();
+    refused
+        .map(|(what, n)| {
+            let n = count(usize::try_from(*n).unwrap_or(usize::MAX));
+            (format!("{{protocol=\"{}\"}}", escape(what)), n)
+        })
+        .collect()
 }
 
 fn hosts(status: &SiteStatus) -> Vec<(String, f64)> {

@@ -41,6 +41,11 @@ pub enum Update {
     },
     Dhcp(DhcpMode),
     Leases(usize),
+    /// Requests of that protocol beyond its limits, since the start.
+    Refused {
+        what: &'static str,
+        count: u64,
+    },
     /// Replaces the whole list.
     Hosts(Vec<HostStatus>),
     /// Replaces the whole list.

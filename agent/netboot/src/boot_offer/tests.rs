@@ -1,13 +1,16 @@
 //! Which firmware is told what, by option numbers: 43, 60, 66, 67, 175.
 
+use crate::Decision;
+use crate::boot_offer::Side;
 use crate::testing::{Packet, Timeline, discover, dump_options, mac, small_site};
-use crate::{Decision, Mode};
 
 /// The boot options of the answer, without those that every lease has.
-fn boot_options(packet: &Packet, mode: Mode) -> String {
-    let mut spec = small_site();
-    spec.mode = mode;
-    let decision = Timeline::new(spec).at(0).send(packet).decision;
+fn boot_options(packet: &Packet, side: Side) -> String {
+    let mut line = Timeline::new(small_site());
+    if side == Side::Proxy {
+        line.foreign(0);
+    }
+    let decision = line.at(0).send(packet).decision;
     let Decision::Reply(reply) = decision else {
         return format!("{decision:?}");
     };
@@ -36,11 +39,11 @@ fn pxe(arch: u8) -> Packet {
 #[test]
 fn bios_firmware_is_told_to_wait_for_nobody_else() {
     let told = "file=undionly.kpxe 43=\\u{6}\\u{1}\\u{8}\\u{fffd} 60=PXEClient 66=172.22.0.1 67=undionly.kpxe";
-    assert_eq!(boot_options(&pxe(0), Mode::Serve), told);
-    assert_eq!(boot_options(&pxe(0), Mode::Proxy), told);
+    assert_eq!(boot_options(&pxe(0), Side::Lease), told);
+    assert_eq!(boot_options(&pxe(0), Side::Proxy), told);
     let old = discover(mac(1)).option(60, b"PXEClient");
     assert_eq!(
-        boot_options(&old, Mode::Serve),
+        boot_options(&old, Side::Lease),
         told,
         "without option 93 it is older than UEFI"
     );
@@ -50,9 +53,9 @@ fn bios_firmware_is_told_to_wait_for_nobody_else() {
 fn uefi_firmware_gets_a_plain_offer_and_from_a_proxy_the_class() {
     for arch in [7, 9] {
         let serve = "file=shimx64.efi 66=172.22.0.1 67=shimx64.efi";
-        assert_eq!(boot_options(&pxe(arch), Mode::Serve), serve);
+        assert_eq!(boot_options(&pxe(arch), Side::Lease), serve);
         let proxy = "file=shimx64.efi 60=PXEClient 66=172.22.0.1 67=shimx64.efi";
-        assert_eq!(boot_options(&pxe(arch), Mode::Proxy), proxy);
+        assert_eq!(boot_options(&pxe(arch), Side::Proxy), proxy);
     }
 }
 
@@ -61,11 +64,11 @@ fn ipxe_gets_its_script_and_no_reason_to_wait() {
     let ipxe = pxe(7).option(77, b"iPXE");
     let url = "http://172.22.0.1/boot/ipxe?mac=52:54:00:aa:00:01";
     assert_eq!(
-        boot_options(&ipxe, Mode::Serve),
+        boot_options(&ipxe, Side::Lease),
         format!("file={url} 67={url} 175=\\u{{fffd}}\\u{{1}}\\u{{1}}")
     );
     assert_eq!(
-        boot_options(&ipxe, Mode::Proxy),
+        boot_options(&ipxe, Side::Proxy),
         format!("file={url} 60=PXEClient 67={url}")
     );
 }
@@ -73,13 +76,13 @@ fn ipxe_gets_its_script_and_no_reason_to_wait() {
 #[test]
 fn machines_that_nothing_fits_get_no_boot_options() {
     for arch in [6, 11, 19, 27] {
-        assert_eq!(boot_options(&pxe(arch), Mode::Serve), "file=");
+        assert_eq!(boot_options(&pxe(arch), Side::Lease), "file=");
         assert_eq!(
-            boot_options(&pxe(arch), Mode::Proxy),
+            boot_options(&pxe(arch), Side::Proxy),
             "Ignore(NothingToBoot)"
         );
         assert_eq!(
-            boot_options(&pxe(arch).option(77, b"iPXE"), Mode::Serve),
+            boot_options(&pxe(arch).option(77, b"iPXE"), Side::Lease),
             "file="
         );
     }
@@ -87,7 +90,7 @@ fn machines_that_nothing_fits_get_no_boot_options() {
 
 #[test]
 fn who_does_not_boot_gets_no_boot_options() {
-    assert_eq!(boot_options(&discover(mac(1)), Mode::Serve), "file=");
+    assert_eq!(boot_options(&discover(mac(1)), Side::Lease), "file=");
     let linux = discover(mac(1)).option(60, b"Linux ipconfig");
-    assert_eq!(boot_options(&linux, Mode::Serve), "file=");
+    assert_eq!(boot_options(&linux, Side::Lease), "file=");
 }

@@ -1,5 +1,7 @@
 //! Finding other DHCP servers, on a virtual clock.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::testing::{dump_options, ip, mac};
 
@@ -10,7 +12,7 @@ fn seconds(n: u64) -> Duration {
 }
 
 fn probe() -> ForeignProbe {
-    ForeignProbe::new(mac(9), ip("172.22.0.1"), XIDS, seconds(0))
+    ForeignProbe::new(mac(9), XIDS, seconds(0))
 }
 
 /// A server's message to `to`.
@@ -70,7 +72,6 @@ fn what_is_no_answer_to_the_question_does_not_count() {
         answer(0x9999_9999, mac(9), 2, "10.0.0.50", "10.0.0.1"),
         answer(XIDS[0], mac(8), 2, "10.0.0.50", "10.0.0.1"),
         answer(XIDS[1], mac(9), 2, "10.0.0.50", "10.0.0.1"),
-        answer(XIDS[0], mac(9), 2, "172.22.0.50", "172.22.0.1"),
         answer(XIDS[0], mac(9), 2, "0.0.0.0", "10.0.0.1"),
         answer(XIDS[0], mac(9), 6, "10.0.0.50", "10.0.0.1"),
         b"garbage".to_vec(),
@@ -81,33 +82,58 @@ fn what_is_no_answer_to_the_question_does_not_count() {
 }
 
 #[test]
-fn a_server_that_appears_later_is_seen_by_what_it_tells_others() {
-    let own = ip("172.22.0.1");
-    let found = Some(ForeignServer {
-        server: ip("10.0.0.1"),
-        offered: ip("10.0.0.50"),
+fn answers_that_others_get_are_seen() {
+    let found = Some(Overheard {
+        client: mac(1),
+        found: ForeignServer {
+            server: ip("10.0.0.1"),
+            offered: ip("10.0.0.50"),
+        },
     });
     for kind in [2, 5] {
-        assert_eq!(
-            observe_foreign(&answer(7, mac(1), kind, "10.0.0.50", "10.0.0.1"), own),
-            found
-        );
+        let heard = observe_foreign(&answer(7, mac(1), kind, "10.0.0.50", "10.0.0.1"));
+        assert_eq!(heard, found);
     }
-    // The box itself, an answer to INFORM, a refusal, and clients.
-    assert_eq!(
-        observe_foreign(&answer(7, mac(1), 5, "172.22.0.50", "172.22.0.1"), own),
-        None
-    );
-    assert_eq!(
-        observe_foreign(&answer(7, mac(1), 5, "0.0.0.0", "10.0.0.1"), own),
-        None
-    );
-    assert_eq!(
-        observe_foreign(&answer(7, mac(1), 6, "0.0.0.0", "10.0.0.1"), own),
-        None
-    );
-    assert_eq!(
-        observe_foreign(&crate::testing::discover(mac(1)).encode(), own),
-        None
-    );
+    // An answer to INFORM, a refusal, and clients.
+    for datagram in [
+        answer(7, mac(1), 5, "0.0.0.0", "10.0.0.1"),
+        answer(7, mac(1), 6, "0.0.0.0", "10.0.0.1"),
+        crate::testing::discover(mac(1)).encode(),
+    ] {
+        assert_eq!(observe_foreign(&datagram), None);
+    }
+}
+
+#[test]
+fn an_offer_in_the_boxs_own_name_is_from_another_box() {
+    let mut probe = probe();
+    assert!(matches!(probe.step(seconds(0)), ProbeStep::Send(_)));
+    probe.receive(&answer(XIDS[0], mac(9), 2, "172.22.0.50", "172.22.0.1"));
+    assert!(matches!(probe.step(seconds(0)), ProbeStep::Foreign(_)));
+}
+
+proptest! {
+    #[test]
+    fn no_datagram_is_taken_for_a_server_that_leases_nothing(
+        datagram in proptest::collection::vec(any::<u8>(), 0..700),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+    ) {
+        let mut damaged = answer(XIDS[0], mac(9), 2, "10.0.0.50", "10.0.0.1");
+        for (at, value) in changes {
+            let at = at.index(damaged.len());
+            damaged[at] = value;
+        }
+        for datagram in [datagram, damaged] {
+            let mut probe = probe();
+            probe.step(seconds(0));
+            probe.receive(&datagram);
+            let heard = observe_foreign(&datagram);
+            if let Some(heard) = heard {
+                prop_assert!(!heard.found.offered.is_unspecified());
+            }
+            if let ProbeStep::Foreign(found) = probe.step(seconds(0)) {
+                prop_assert_eq!(Some(Overheard { client: mac(9), found }), heard);
+            }
+        }
+    }
 }

@@ -7,14 +7,17 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use super::{ProbeResult, QUARANTINE, Server};
+use super::{Case, ProbeResult, QUARANTINE, Server};
 use crate::config::SubnetSpec;
+use crate::limits::Standing;
 use crate::{Lease, MacAddr, Mode, Now};
 
 /// How long a probe's "nobody answered" is believed.
 const FREE_HOLDS: Duration = Duration::from_mins(5);
 /// How many addresses are kept probed for the next new clients.
 const AHEAD: usize = 4;
+/// One part in so many of a range is kept for servers that boot.
+const KEPT_PART: u32 = 4;
 
 pub(super) enum Allocation {
     Address(Ipv4Addr),
@@ -25,13 +28,8 @@ pub(super) enum Allocation {
 
 impl Server {
     /// Reserved address, last address, offered address, wished address, never leased address, longest unused address.
-    pub(super) fn allocate(
-        &self,
-        mac: MacAddr,
-        wish: Option<Ipv4Addr>,
-        subnet: &SubnetSpec,
-        now: Now,
-    ) -> Allocation {
+    pub(super) fn allocate(&self, case: &Case, now: Now) -> Allocation {
+        let (mac, subnet) = (case.request.mac, &case.subnet);
         let reserved = self.config.spec().reservations.get(&mac).map(|r| r.address);
         let leased = self.leases.of_mac(mac).map(|l| l.address);
         let offered = self
@@ -39,22 +37,38 @@ impl Server {
             .iter()
             .find(|(_, (m, until))| *m == mac && now < *until);
         let known = [reserved, leased, offered.map(|(address, _)| *address)];
-        let wished = wish.filter(|address| self.is_never_leased(*address));
-        if let Some(address) = known
-            .into_iter()
-            .chain([wished])
-            .flatten()
-            .find(|address| self.is_usable(*address, mac, subnet, now))
-        {
+        let usable = |address: &Ipv4Addr| self.is_usable(*address, mac, subnet, now);
+        if let Some(address) = known.into_iter().flatten().find(usable) {
             return Allocation::Address(address);
         }
-        match self.candidates(mac, subnet, now).next() {
+        if !self.is_room_for(case, now) {
+            return Allocation::Exhausted;
+        }
+        let wish = case.request.requested;
+        let wished = wish.filter(|address| self.is_never_leased(*address) && usable(address));
+        match wished.or_else(|| self.candidates(mac, subnet, now).next()) {
             None => Allocation::Exhausted,
             Some(address) if self.is_never_leased(address) || self.is_found_free(address, now) => {
                 Allocation::Address(address)
             }
             Some(address) => Allocation::Probe(address),
         }
+    }
+
+    /// Strangers leave a share of the range to servers that boot.
+    pub(super) fn is_room_for(&self, case: &Case, now: Now) -> bool {
+        case.standing != Standing::Stranger || self.has_room_in(&case.subnet, now)
+    }
+
+    /// Whether a stranger on the box's own segment would get an address.
+    pub fn has_room(&self, now: Now) -> bool {
+        self.has_room_in(self.config.local_subnet(), now)
+    }
+
+    fn has_room_in(&self, subnet: &SubnetSpec, now: Now) -> bool {
+        let kept = subnet.range.size() / KEPT_PART;
+        let kept = usize::try_from(kept).expect("at most a quarter of 65536");
+        self.candidates(nobody(), subnet, now).nth(kept).is_some()
     }
 
     /// The addresses that a client without one would get, best first.
@@ -135,14 +149,17 @@ impl Server {
 
     /// The next few addresses of the box's own segment that new clients would get and that were not probed lately.
     pub fn probe_ahead(&self, now: Now) -> Vec<Ipv4Addr> {
-        if self.config.spec().mode == Mode::Proxy {
+        if let Mode::Proxy(_) = self.mode() {
             return Vec::new();
         }
-        let nobody =
-            MacAddr::new([2, 0, 0, 0, 0, 0]).expect("a locally administered unicast address");
-        self.candidates(nobody, self.config.local_subnet(), now)
+        self.candidates(nobody(), self.config.local_subnet(), now)
             .take(AHEAD)
             .filter(|address| !self.is_found_free(*address, now))
             .collect()
     }
+}
+
+/// A client that has nothing.
+fn nobody() -> MacAddr {
+    MacAddr::new([2, 0, 0, 0, 0, 0]).expect("a locally administered unicast address")
 }

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
+use dhcproto::v4::MessageType as WireType;
+
 use crate::reply::Reply;
-use crate::{AddressRange, LeaseChange, MacAddr, PacketError};
+use crate::{AddressRange, LeaseChange, Limit, MacAddr, PacketError};
 
 /// The socket that a datagram came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +15,14 @@ pub enum Listener {
     Dhcp,
     /// UDP 4011, where PXE clients ask boot servers (Intel PXE 2.1 section 2.2.3).
     Pxe,
+}
+
+/// Where a datagram came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub listener: Listener,
+    /// Source address of the IP packet.
+    pub source: Ipv4Addr,
 }
 
 /// What to do about a datagram.
@@ -47,6 +57,30 @@ pub enum Event {
     },
 }
 
+/// What was not done, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages beyond a [`Limit`].
+    pub limited: u64,
+    /// Clients that got no address, because there is none.
+    pub exhausted: u64,
+    /// Clients that were told that their address is wrong.
+    pub refused: u64,
+}
+
+impl Counters {
+    pub(super) fn count(&mut self, decision: &Decision) {
+        match decision {
+            Decision::Ignore(Reason::Limited(_)) => self.limited += 1,
+            Decision::Ignore(Reason::Exhausted { .. }) => self.exhausted += 1,
+            Decision::Reply(reply) if reply.message_type() == Some(WireType::Nak) => {
+                self.refused += 1;
+            }
+            _ => {}
+        }
+    }
+}
+
 /// What a conflict probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeResult {
@@ -60,12 +94,17 @@ pub enum ProbeResult {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     Malformed(PacketError),
+    /// The segment was not asked yet whether somebody else leases addresses there.
+    Asking,
+    /// The box's own search for other servers.
+    OwnQuestion,
+    Limited(Limit),
     /// No subnet is configured for a relay agent's address.
     UnknownRelay {
         relay: Ipv4Addr,
         link: Ipv4Addr,
     },
-    /// All addresses are leased, offered, reserved or in quarantine.
+    /// All addresses are leased, offered, reserved, in quarantine, or kept for servers that boot.
     Exhausted {
         range: AddressRange,
     },
@@ -103,13 +142,21 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(error) => write!(f, "no usable DHCP request: {error}"),
+            Self::Asking => f.write_str("other DHCP servers are still being searched for"),
+            Self::OwnQuestion => f.write_str("the box searches for other servers"),
+            Self::Limited(Limit::Client) => f.write_str("this client sends too much"),
+            Self::Limited(Limit::Strangers) => f.write_str("unknown clients send too much"),
+            Self::Limited(Limit::Changes) => {
+                f.write_str("unknown clients want too many leases at once")
+            }
+            Self::Limited(Limit::Declines) => f.write_str("too many addresses were declined"),
             Self::UnknownRelay { relay, link } => write!(
                 f,
                 "the relay agent {relay} asks for an address of the network of {link}, which is not configured: add that network to site.yaml, or take the relay agent away"
             ),
             Self::Exhausted { range } => write!(
                 f,
-                "all addresses of the DHCP range {range} are taken: make the range larger in site.yaml"
+                "all addresses of the DHCP range {range} are taken, or kept for servers that boot: make the range larger in site.yaml"
             ),
             Self::ChoseOtherServer { server } => {
                 write!(

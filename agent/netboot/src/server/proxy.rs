@@ -5,42 +5,42 @@ use std::net::Ipv4Addr;
 use dhcproto::v4::MessageType as WireType;
 
 use super::{Decision, Reason};
-use crate::boot_offer::BootOffer;
-use crate::config::{DhcpConfig, Mode};
+use crate::boot_offer::{BootOffer, Side};
+use crate::config::DhcpConfig;
 use crate::packet::{MessageType, Request};
 use crate::reply::{Destination, Reply, destination, message_for};
 
 /// An offer without an address, to PXE and HTTP boot clients only.
-pub(super) fn offer(config: &DhcpConfig, request: &Request) -> Decision {
-    if request.message_type != MessageType::Discover {
-        return Decision::Ignore(Reason::ProxyOnly);
+pub(super) fn offer(
+    config: &DhcpConfig,
+    request: &Request,
+    boot: BootOffer,
+) -> Result<Decision, Reason> {
+    if request.message_type != MessageType::Discover || boot == BootOffer::NotAsked {
+        return Err(Reason::ProxyOnly);
     }
-    match BootOffer::choose(request, config.spec().http) {
-        BootOffer::NotAsked => Decision::Ignore(Reason::ProxyOnly),
-        boot if !boot.is_bootable() => Decision::Ignore(Reason::NothingToBoot),
-        boot => {
-            let destination = destination(request, Ipv4Addr::UNSPECIFIED);
-            Decision::Reply(reply(config, request, WireType::Offer, boot, destination))
-        }
+    if !boot.is_bootable() {
+        return Err(Reason::NothingToBoot);
     }
+    let to = destination(request, Ipv4Addr::UNSPECIFIED);
+    Ok(reply(config, request, WireType::Offer, boot, to))
 }
 
 /// The boot server on port 4011: the same information again, for clients that ask for it there.
-pub(super) fn boot_server(config: &DhcpConfig, request: &Request) -> Decision {
+pub(super) fn boot_server(
+    config: &DhcpConfig,
+    request: &Request,
+    boot: BootOffer,
+) -> Result<Decision, Reason> {
     let asks = matches!(
         request.message_type,
         MessageType::Request | MessageType::Inform
     );
-    match BootOffer::choose(request, config.spec().http) {
-        boot if asks && boot.is_bootable() => Decision::Reply(reply(
-            config,
-            request,
-            WireType::Ack,
-            boot,
-            Destination::Sender,
-        )),
-        _ => Decision::Ignore(Reason::NothingToBoot),
+    if !asks || !boot.is_bootable() {
+        return Err(Reason::NothingToBoot);
     }
+    let to = Destination::Sender;
+    Ok(reply(config, request, WireType::Ack, boot, to))
 }
 
 fn reply(
@@ -49,16 +49,16 @@ fn reply(
     kind: WireType,
     boot: BootOffer,
     destination: Destination,
-) -> Reply {
+) -> Decision {
     let server = config.spec().server;
     let mut message = message_for(request, kind, server);
     message.set_ciaddr(request.ciaddr);
-    boot.write(&mut message, request, server, Mode::Proxy);
-    Reply {
+    boot.write(&mut message, request, server, Side::Proxy);
+    Decision::Reply(Reply {
         persist: Vec::new(),
         message,
         relay_info: request.relay_info.clone(),
         destination,
         boot,
-    }
+    })
 }

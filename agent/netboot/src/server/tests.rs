@@ -21,7 +21,10 @@ fn a_new_client_is_offered_the_first_address_at_once_and_keeps_it() {
         .send(&reboot(mac(1), "172.22.0.100"))
         .expect("ACK 172.22.0.100");
     let lease = *line.server.leases().of_mac(mac(1)).unwrap();
-    assert_eq!(lease.expires, Now::from_unix_seconds(START + 2000 + 3600));
+    assert_eq!(
+        lease.expires,
+        Now::from_unix_seconds(START + 2000 + 3600 + 1800)
+    );
 }
 
 #[test]
@@ -33,7 +36,7 @@ fn an_offer_promises_nothing_to_the_disk_and_an_ack_does() {
     let leased = LeaseChange::Leased {
         mac: mac(1),
         address: ip("172.22.0.100"),
-        expires: Now::from_unix_seconds(START + 1 + 3600),
+        expires: Now::from_unix_seconds(START + 1 + 3600 + 1800),
     };
     assert_eq!(ack.persist, [leased]);
 }
@@ -145,35 +148,35 @@ fn only_an_address_that_another_host_had_is_probed_before_it_is_offered() {
             .expect(&format!("ACK {address}"));
     }
     // Both leases ran out. The host that had an address gets it at once.
-    line.at(4000)
+    line.at(6000)
         .send(&discover(mac(1)))
         .expect("OFFER 172.22.0.100");
-    line.at(4000)
+    line.at(6000)
         .send(&select(mac(1), "172.22.0.100"))
         .expect("ACK 172.22.0.100");
     // A third one waits for a probe, which finds the old holder still there.
-    let probe = line.at(4000).send(&discover(mac(3))).decision;
+    let probe = line.at(6000).send(&discover(mac(3))).decision;
     let address = ip("172.22.0.101");
     assert_eq!(probe, Decision::Probe { address });
-    let now = line.at(4001).now();
+    let now = line.at(6001).now();
     line.server.probed(address, ProbeResult::InUse, now);
     let range = line.server.config().spec().subnets[0].range;
-    let refused = line.at(4001).send(&discover(mac(3))).decision;
+    let refused = line.at(6001).send(&discover(mac(3))).decision;
     assert_eq!(refused, Decision::Ignore(Reason::Exhausted { range }));
     // An hour later it is asked for again, and free.
     assert_eq!(
-        line.at(7602).send(&discover(mac(3))).decision,
+        line.at(9602).send(&discover(mac(3))).decision,
         Decision::Probe { address }
     );
-    let now = line.at(7603).now();
+    let now = line.at(9603).now();
     line.server.probed(address, ProbeResult::Free, now);
-    line.at(7603)
+    line.at(9603)
         .send(&discover(mac(3)))
         .expect("OFFER 172.22.0.101");
-    line.at(7603)
+    line.at(9603)
         .send(&select(mac(3), "172.22.0.101"))
         .expect("ACK 172.22.0.101");
-    line.at(7604)
+    line.at(9604)
         .send(&renew(mac(2), "172.22.0.101"))
         .expect("NAK");
 }
@@ -203,7 +206,7 @@ fn addresses_probed_ahead_of_time_are_offered_without_a_pause() {
         .send(&select(mac(1), "172.22.0.101"))
         .expect("ACK 172.22.0.101");
     // The lease runs out; what was probed long ago is asked for again, ahead of the next client.
-    let now = line.at(4000).now();
+    let now = line.at(6000).now();
     assert_eq!(
         line.server.probe_ahead(now),
         [ip("172.22.0.100"), ip("172.22.0.101")]
@@ -212,7 +215,7 @@ fn addresses_probed_ahead_of_time_are_offered_without_a_pause() {
         .probed(ip("172.22.0.100"), ProbeResult::InUse, now);
     line.server
         .probed(ip("172.22.0.101"), ProbeResult::Free, now);
-    line.at(4001)
+    line.at(6001)
         .send(&discover(mac(2)))
         .expect("OFFER 172.22.0.101");
 }
@@ -412,7 +415,7 @@ fn a_reservation_made_later_wins_when_its_address_is_free() {
     line.at(1800)
         .send(&renew(mac(1), "172.22.0.100"))
         .expect("NAK");
-    line.at(3601)
+    line.at(5401)
         .send(&discover(mac(2)))
         .expect("OFFER 172.22.0.100");
 }
@@ -555,9 +558,8 @@ fn inform_is_answered_with_settings_and_no_lease() {
 
 #[test]
 fn a_proxy_gives_boot_information_and_nothing_else() {
-    let mut spec = small_site();
-    spec.mode = Mode::Proxy;
-    let mut line = Timeline::new(spec);
+    let mut line = Timeline::new(small_site());
+    line.foreign(0);
     let pxe = |packet: Packet| {
         packet
             .option(60, b"PXEClient:Arch:00007:UNDI:003000")
@@ -582,7 +584,13 @@ fn a_proxy_gives_boot_information_and_nothing_else() {
     // The boot server's port: answered to where the question came from.
     let asked = pxe(Packet::new(mac(1), 3).ciaddr("172.22.0.9")).encode();
     let now = line.at(0).now();
-    let Decision::Reply(ack) = line.server.handle(&asked, Listener::Pxe, now) else {
+    let Decision::Reply(ack) = handle(
+        &mut line.server,
+        &asked,
+        Listener::Pxe,
+        ip("172.22.0.9"),
+        now,
+    ) else {
         panic!("no reply");
     };
     assert_eq!(ack.destination, Destination::Sender);
@@ -697,9 +705,9 @@ proptest! {
     fn no_datagram_brings_the_server_down(datagram in proptest::collection::vec(any::<u8>(), 0..700)) {
         let mut line = Timeline::new(small_site());
         let now = line.at(0).now();
-        line.server.handle(&datagram, Listener::Dhcp, now);
-        line.server.handle(&datagram, Listener::Pxe, now);
-        observe_foreign(&datagram, ip("172.22.0.1"));
+        for listener in [Listener::Dhcp, Listener::Pxe] {
+            handle(&mut line.server, &datagram, listener, ip("0.0.0.0"), now);
+        }
     }
 
     /// Past the fixed part, so that random options reach the code behind the decoder; every reply can be encoded.
@@ -716,12 +724,13 @@ proptest! {
         packet.options.extend(options);
         let mut datagram = packet.encode();
         datagram.extend(tail);
-        let mut spec = small_site();
-        spec.mode = if proxy { Mode::Proxy } else { Mode::Serve };
-        let mut line = Timeline::new(spec);
+        let mut line = Timeline::new(small_site());
+        if proxy {
+            line.foreign(0);
+        }
         let now = line.at(0).now();
         for listener in [Listener::Dhcp, Listener::Pxe] {
-            if let Decision::Reply(reply) = line.server.handle(&datagram, listener, now) {
+            if let Decision::Reply(reply) = handle(&mut line.server, &datagram, listener, ip("0.0.0.0"), now) {
                 let bytes = reply.encode();
                 prop_assert!(bytes.len() >= 300);
                 dump_options(&bytes);

@@ -54,6 +54,7 @@ fn busy_site() -> SiteStatus {
             address: "172.22.0.1/24".into(),
             dhcp: DhcpMode::Serving,
             leases: 3,
+            ..NetworkStatus::default()
         },
         hosts: busy_hosts(),
         certificates: vec![],

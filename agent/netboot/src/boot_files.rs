@@ -1,0 +1,20 @@
+//! The boot files of the stick, by the names that firmware and boot loaders ask for. A new loader is a line here.
+
+/// For BIOS firmware.
+pub const BIOS_LOADER: &str = "undionly.kpxe";
+/// iPXE for UEFI firmware, which GRUB hands over to.
+pub const UEFI_LOADER: &str = "snponly.efi";
+/// The first of the signed chain.
+pub const SHIM: &str = "shimx64.efi";
+/// What shim loads.
+pub const GRUB: &str = "grubx64.efi";
+pub const KERNEL: &str = "vmlinuz";
+pub const INITRD: &str = "initrd";
+
+/// What is served at the top, over HTTP and TFTP.
+pub const LOADERS: [&str; 4] = [BIOS_LOADER, UEFI_LOADER, SHIM, GRUB];
+
+/// Whether TFTP has a file of this name: the loaders, and kernel and initramfs for odd machines.
+pub fn is_boot_file(name: &str) -> bool {
+    LOADERS.contains(&name) || name == KERNEL || name == INITRD
+}

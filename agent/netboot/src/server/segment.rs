@@ -1,0 +1,96 @@
+//! What the server does on its segment: the questions to it, and what stays while another server leases there.
+
+use super::{Server, wanted};
+use crate::packet::{MessageType, Request};
+use crate::{ForeignServer, Mode, ModeStep, Now, Overheard};
+
+impl Server {
+    pub fn mode(&self) -> Mode {
+        self.mode.mode
+    }
+
+    /// Whether it is time to ask the segment for other servers.
+    pub fn ask(&mut self, now: Now) -> Option<ModeStep> {
+        self.mode.ask(now)
+    }
+
+    /// An answer to some client was heard. What this server promised itself is its own.
+    pub fn overheard(&mut self, heard: &Overheard, now: Now) -> Option<ModeStep> {
+        let Overheard { client, found } = *heard;
+        let is_known = match self.mode.mode {
+            Mode::Proxy(other) => other.server == found.server,
+            Mode::Asking | Mode::Serve => false,
+        };
+        let leased = self
+            .leases
+            .of_mac(client)
+            .is_some_and(|lease| lease.address == found.offered);
+        let offered = self
+            .offers
+            .get(&found.offered)
+            .is_some_and(|(mac, _)| *mac == client);
+        let is_own = found.server == self.config.spec().server && (leased || offered);
+        if is_known || is_own {
+            return None;
+        }
+        self.mode.suspect(now)
+    }
+
+    /// Another machine was seen to use the box's own address.
+    pub fn contested(&mut self, now: Now) -> Option<ModeStep> {
+        self.mode.suspect(now)
+    }
+
+    /// A question was answered by another server.
+    pub fn foreign_seen(&mut self, found: ForeignServer, now: Now) -> Option<ModeStep> {
+        self.answered(Some(found), now)
+    }
+
+    /// A question was answered by nobody.
+    pub fn silence(&mut self, now: Now) -> Option<ModeStep> {
+        self.answered(None, now)
+    }
+
+    fn answered(&mut self, found: Option<ForeignServer>, now: Now) -> Option<ModeStep> {
+        let step = self.mode.answered(found, now);
+        if step.is_some() {
+            self.offers.clear();
+        }
+        step
+    }
+
+    /// Whether the client asks for nothing but what it holds: that goes on beside another server, because hosts that run
+    /// must keep their addresses.
+    pub(super) fn is_about_its_lease(&self, request: &Request, now: Now) -> bool {
+        let Some(lease) = self
+            .leases
+            .of_mac(request.mac)
+            .filter(|lease| now < lease.expires)
+        else {
+            return false;
+        };
+        let ours = request
+            .server_id
+            .is_none_or(|id| id == self.config.spec().server);
+        let reserved = self.config.spec().reservations.get(&request.mac);
+        match request.message_type {
+            MessageType::Discover => {
+                reserved.is_none_or(|reserved| reserved.address == lease.address)
+                    && self
+                        .config
+                        .reserved_for(lease.address)
+                        .is_none_or(|mac| mac == request.mac)
+            }
+            MessageType::Request => ours && wanted(request) == Some(lease.address),
+            MessageType::Decline | MessageType::Release => ours,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Server {
+    pub(crate) fn limits(&self) -> &crate::limits::Limits {
+        &self.limits
+    }
+}

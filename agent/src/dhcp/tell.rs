@@ -1,0 +1,55 @@
+//! What people are told about DHCP: the mode, and what is wrong with a next action.
+
+use std::net::Ipv4Addr;
+
+use firstlight_api::status::{DhcpMode, Problem};
+use firstlight_netboot::{ForeignServer, MacAddr, Mode, Reason};
+
+/// The mode on the page, with the problem that it is, if it is one.
+pub fn mode(mode: Mode, own: Ipv4Addr) -> (DhcpMode, Option<Problem>) {
+    let ForeignServer { server, offered } = match mode {
+        Mode::Asking => return (DhcpMode::Probing, None),
+        Mode::Serve => return (DhcpMode::Serving, None),
+        Mode::Proxy(foreign) => foreign,
+    };
+    let problem = if server == own {
+        Problem {
+            what: format!(
+                "another box leases addresses on the provisioning network by this box's address {own} (it offered {offered}), so this box leases nothing new"
+            ),
+            next: "switch one of the two off, or set another `provisioning.address` in the site.yaml of one".to_owned(),
+        }
+    } else {
+        Problem {
+            what: format!(
+                "{server} leases addresses on the provisioning network (it offered {offered}), so this box gives boot information only; leases that it gave before go on"
+            ),
+            next: "to let the box lease addresses, switch the other server off; the box notices within 6 minutes. \
+                   Otherwise make sure that its addresses are in the box's network"
+                .to_owned(),
+        }
+    };
+    let server = server.to_string();
+    (DhcpMode::Proxy { server }, Some(problem))
+}
+
+/// Two machines with one address.
+pub fn contested(own: Ipv4Addr, by: MacAddr) -> Problem {
+    Problem {
+        what: format!(
+            "another machine ({by}) has this box's address {own}, perhaps another box: servers reach either of the two"
+        ),
+        next: "switch one of the two off, or set another `provisioning.address` in the site.yaml of one"
+            .to_owned(),
+    }
+}
+
+/// A client got no address.
+pub fn exhausted(mac: MacAddr, reason: &Reason) -> Problem {
+    Problem {
+        what: format!("{mac} got no address: {reason}"),
+        next: "set a larger `provisioning.range` in site.yaml and start the box again, or switch off what nobody needs: \
+               addresses are free again a few hours later"
+            .to_owned(),
+    }
+}
