@@ -37,6 +37,20 @@ pub fn switch_on(scene: &mut Scene<'_>, servers: &[ServerSpec]) -> Result<Instan
     Ok(power_on)
 }
 
+/// A control plane and a worker, both Ready.
+pub fn two_nodes(scene: &mut Scene<'_>) -> Result<()> {
+    let servers = [
+        node_server(1, Firmware::Uefi),
+        node_server(2, Firmware::Bios),
+    ];
+    scene.begin_from("two nodes are Ready", &servers, |scene| {
+        switch_on(scene, &servers)?;
+        nodes_ready(scene, 1, |_| ()).map(drop)
+    })?;
+    // Those that went on from a snapshot may look dead to each other for a moment.
+    nodes_ready(scene, 1, |_| ()).map(drop)
+}
+
 /// Waits until one control plane and so many workers are Ready, and no other is wanted; `look` sees what happens until then.
 pub fn nodes_ready(
     scene: &mut Scene<'_>,

@@ -4,17 +4,12 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use imagebuilder::vm::Firmware;
-use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
+use qemu_tests::cluster::{Cluster, node_server, nodes_ready, two_nodes};
 use qemu_tests::figures;
 use qemu_tests::scene::Scene;
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
-    let servers = [
-        node_server(1, Firmware::Uefi),
-        node_server(2, Firmware::Bios),
-    ];
-    switch_on(scene, &servers)?;
-    nodes_ready(scene, 1, |_| ())?;
+    two_nodes(scene)?;
 
     let cluster = Cluster::connect(scene)?;
     let before = cluster.boots()?;

@@ -25,7 +25,10 @@ pub enum Resumed {
 impl Lab {
     /// What is on the stick; unpacks its agent.
     pub fn load_stick(&self) -> Result<Stick> {
-        load_stick(&self.spec.image, &self.dir.path.join("agent-layer"))
+        let folder = self.dir.path.join("agent-layer");
+        // Of an earlier look.
+        drop(fs::remove_dir_all(&folder));
+        load_stick(&self.spec.image, &folder)
     }
 
     /// The key of the snapshot in which `machines` are in a certain `state`.
