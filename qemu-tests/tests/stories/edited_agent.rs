@@ -11,7 +11,7 @@ use qemu_tests::figures;
 use qemu_tests::scene::Scene;
 
 /// A person's file of the crate.
-const EDITED: &str = "agent/src/status/page.rs";
+const EDITED: &str = "agent/src/web/page.rs";
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     // So that what is measured is the edit.
