@@ -6,7 +6,7 @@ use std::process::Command;
 /// Asks nobody anything; what follows is up to the caller.
 pub fn ssh(identity: Option<&Path>) -> Command {
     let mut ssh = Command::new("ssh");
-    ssh.args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
+    ssh.args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=30"]);
     if let Some(identity) = identity {
         ssh.arg("-i").arg(identity);
     }
