@@ -96,7 +96,8 @@ impl LeaseFile {
             .write_all(&encode_records(changes))
             .and_then(|()| self.file.sync_data());
         if written.is_err() {
-            // Half a line may be left, which would spoil the next one.
+            // Half a line may be left, which would spoil the next one; if this fails too, the next append begins with it.
+            self.appended = usize::MAX;
             self.rewrite(now)
                 .with_context(|| format!("writing {}", self.path.display()))?;
         }

@@ -5,7 +5,7 @@
 //! Must not: decide anything about DHCP. A new situation belongs into `firstlight-netboot` with a test there.
 
 mod config;
-mod lease_file;
+pub mod lease_file;
 mod prober;
 mod server;
 mod sockets;

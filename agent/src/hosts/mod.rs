@@ -21,7 +21,7 @@ mod drive;
 mod image;
 mod known;
 mod kube_store;
-mod ledger;
+pub mod ledger;
 mod object;
 mod objects;
 mod plan;

@@ -7,12 +7,18 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
 use fuser::{BackgroundSession, Config, MountOption};
+use nix::errno::Errno;
 
 use crate::{Disk, edge::Edge};
+
+/// For programs that are about to let go.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub type Shared = Arc<Mutex<Disk>>;
 
@@ -76,9 +82,19 @@ impl Mount {
     }
 
     fn detach(&mut self) -> io::Result<()> {
-        match self.session.take() {
-            Some(session) => session.umount_and_join(),
-            None => Ok(()),
+        // A child that is being started has copies of open files until it runs its program.
+        let Some(session) = self.session.take() else {
+            return Ok(());
+        };
+        let since = Instant::now();
+        loop {
+            match nix::mount::umount(&self.at) {
+                Ok(()) => return session.join(),
+                Err(Errno::EBUSY) if since.elapsed() < PATIENCE => {}
+                // Not root: through fusermount3.
+                Err(_) => return session.umount_and_join(),
+            }
+            thread::sleep(Duration::from_millis(10));
         }
     }
 }
