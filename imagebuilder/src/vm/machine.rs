@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -183,6 +183,14 @@ impl Vm {
 
     /// Takes over the state of such a machine; it was started to [wait](Begin::Wait) for it, and is paused afterwards.
     pub fn load_state(&mut self, file: &Path) -> Result<()> {
+        // QEMU reads no further than the state's own end, and so hears of no wrong checksum behind it.
+        let whole = Command::new("zstd").args(["-q", "-t"]).arg(file).output()?;
+        ensure!(
+            whole.status.success(),
+            "{} is damaged: {}",
+            file.display(),
+            String::from_utf8_lossy(&whole.stderr).trim()
+        );
         let uri = format!("exec:zstd -q -d -c {}", quoted(file)?);
         self.monitor
             .execute("migrate-incoming", &json!({"uri": uri}))?;
