@@ -13,6 +13,7 @@ pub mod names;
 pub mod net;
 pub mod node_image;
 pub mod object;
+pub mod order;
 pub mod packages;
 pub mod report;
 pub mod repository;

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::bmh::HardwareDetails;
 use crate::bounded::{self, Excess};
+use crate::order::Mark;
 
 /// On a request for an image: the port at which the asking ramdisk passes it on. The box may answer with a redirect to
 /// another server that does.
@@ -130,6 +131,8 @@ impl DiskSignatures {
         }
         Ok(Self {
             name: bounded::text(&self.name),
+            serial: self.serial.as_deref().map(bounded::text),
+            wwn: self.wwn.as_deref().map(bounded::text),
             signatures: self
                 .signatures
                 .iter()
@@ -179,14 +182,22 @@ fn address(text: String) -> Result<String, ReportError> {
 }
 
 /// What is on one disk, read without changing it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskSignatures {
     /// `/dev/vda`
     pub name: String,
     pub size_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// All of it, not only the first 64 bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wwn: Option<String>,
     /// Kinds found, e.g. `gpt`, `dos`, `ext4`, `lvm2`; empty = blank.
     pub signatures: Vec<String>,
+    /// What our ramdisk left there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<Mark>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

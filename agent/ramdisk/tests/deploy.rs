@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
+use firstlight_api::order::{DeploymentId, DiskId, DiskOrder, DiskPolicy, EXTRA, Mark};
 use firstlight_api::report::{Directive, LookupState, Phase};
 use firstlight_ramdisk::deploy::gpt::Gpt;
 use firstlight_ramdisk::ipa::event::Departure;
@@ -17,6 +18,9 @@ use support::ironic::Ironic;
 use support::machine::{DISK, TestMachine};
 use support::the_box::{Box, Decide};
 use support::{MAC, MIB, Pki, sha256_hex};
+
+const DEPLOYMENT: DeploymentId = DeploymentId::new([7; 16]);
+const ANOTHER: DeploymentId = DeploymentId::new([8; 16]);
 
 struct Site {
     the_box: Arc<Box>,
@@ -42,6 +46,10 @@ fn image() -> Vec<u8> {
 impl Site {
     /// Starts everything; the box lets the ramdisk ask Ironic unless a test decides otherwise.
     fn start(decide: Option<Decide>) -> Self {
+        Self::on(TestMachine::new(MAC), decide)
+    }
+
+    fn on(machine: TestMachine, decide: Option<Decide>) -> Self {
         let pki = Pki::new();
         let the_box = Arc::new(Box {
             ca_pem: pki.ca_pem.clone(),
@@ -50,7 +58,7 @@ impl Site {
         *the_box.decide.lock().unwrap() = decide;
         let ironic = Arc::new(Ironic::default());
         let (box_port, ironic_port) = (the_box.start(), ironic.start(pki.server));
-        let machine = Arc::new(TestMachine::new(MAC));
+        let machine = Arc::new(machine);
         let settings = support::settings(box_port, ironic_port, pki.ca_sha256);
         let ended = support::start(settings, machine.clone());
         Self {
@@ -84,10 +92,31 @@ impl Site {
         });
     }
 
+    /// A box that believes the first report gives this order.
+    fn order(&self, deployment: DeploymentId, policy: DiskPolicy) -> Value {
+        let reports = self.the_box.reports.lock().unwrap();
+        let disks = reports[0].disks.iter().map(DiskId::from).collect();
+        let deployment = Some(deployment);
+        let order = DiskOrder {
+            deployment,
+            policy,
+            disks,
+        };
+        json!({EXTRA: order})
+    }
+
     fn step(&self, served: &[u8], name: &str, drive: Option<&str>) -> Value {
+        let order = self.order(DEPLOYMENT, DiskPolicy::Blank);
+        self.step_ordered(&order, served, name, drive)
+    }
+
+    fn step_ordered(&self, extra: &Value, served: &[u8], name: &str, drive: Option<&str>) -> Value {
         let url = format!("http://127.0.0.1:{}/images/{name}", self.box_port);
         json!({
-            "node": {"driver": "manual-management", "power_interface": "fake", "properties": {}, "instance_info": {}},
+            "node": {
+                "driver": "manual-management", "power_interface": "fake", "properties": {}, "instance_info": {},
+                "extra": extra,
+            },
             "ports": [],
             "step": {"interface": "deploy", "step": "write_image", "args": {"configdrive": drive, "image_info": {
                 "id": name, "urls": [url], "disk_format": "raw",
@@ -109,6 +138,30 @@ impl Site {
             site.ironic.commands().last().unwrap()["command_status"] != "RUNNING"
         });
         self.ironic.commands().pop().unwrap()
+    }
+
+    /// Why an image is not written.
+    fn refused(&self, step: &Value) -> String {
+        let failed = self.write_image(step);
+        assert_eq!(failed["command_status"], "FAILED", "{failed}");
+        failed["command_error"]["details"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    fn clean(&self, extra: &Value) -> Value {
+        let step = json!({
+            "node": {"extra": extra}, "ports": [],
+            "step": {"interface": "deploy", "step": "erase_devices_metadata"},
+        });
+        let (_, done) = self.ironic.command("clean.execute_clean_step", &step, true);
+        done
+    }
+
+    fn ready(&self) {
+        self.want();
+        self.wait_for_heartbeat();
     }
 
     fn command(&self, name: &str) -> Value {
@@ -238,9 +291,12 @@ fn a_corrupt_image_fails_and_the_same_ramdisk_installs_the_right_one() {
         details.contains("sha256") && details.contains(&sha256_hex(&image)),
         "{details}"
     );
-    assert!(
-        site.machine.read(0, 1 << 20).iter().all(|b| *b == 0),
-        "no partition table, so nothing can boot"
+    let head = site.machine.read(0, 1 << 20);
+    let mark = head.iter().position(|byte| *byte != 0);
+    assert_eq!(
+        mark,
+        Some(512 << 10),
+        "no partition table, so nothing can boot, and a mark that says whose image it was"
     );
 
     let logs = site.command("log.collect_system_logs");
@@ -307,33 +363,193 @@ fn a_ramdisk_whose_token_went_to_an_earlier_boot_says_so_until_it_gets_one() {
 #[test]
 fn cleaning_leaves_a_blank_disk_and_restarts_into_the_network() {
     let site = Site::start(None);
-    std::os::unix::fs::FileExt::write_all_at(
-        &std::fs::OpenOptions::new()
-            .write(true)
-            .open(site.machine.disk())
-            .unwrap(),
-        &image(),
-        0,
-    )
-    .unwrap();
-    site.want();
-    site.wait_for_heartbeat();
+    site.machine.overwrite("vda", 0, &image());
+    site.ready();
     let steps = site.command("clean.get_clean_steps");
     assert!(
         steps["command_result"]["clean_steps"]
             .to_string()
             .contains("erase_devices_metadata")
     );
-    let step = json!({"node": {}, "ports": [], "step": {"interface": "deploy", "step": "erase_devices_metadata"}});
-    let (_, done) = site.ironic.command("clean.execute_clean_step", &step, true);
+    let done = site.clean(&site.order(DEPLOYMENT, DiskPolicy::Wipe));
     assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
-    assert_eq!(done["command_result"]["clean_step"], step["step"]);
+    assert_eq!(
+        done["command_result"]["clean_step"]["step"],
+        "erase_devices_metadata"
+    );
     site.wait("a report of the blank disk", |site| {
         site.the_box.reports.lock().unwrap().last().unwrap().disks[0]
             .signatures
             .is_empty()
     });
     assert_eq!(site.lock_down(), Departure::Reboot);
+}
+
+/// Whatever the box was told, by whom and when: the ramdisk looks again.
+#[test]
+fn a_forged_or_stale_report_costs_no_byte_of_a_disk_with_data() {
+    let site = Site::start(None);
+    site.ready();
+    // The report said blank, and the box believed it.
+    assert!(
+        site.the_box.reports.lock().unwrap()[0].disks[0]
+            .signatures
+            .is_empty()
+    );
+    let image = image();
+    *site.the_box.image.lock().unwrap() = image.clone();
+    site.machine.overwrite("vda", 0, &image);
+    let before = site.machine.digest("vda");
+    let said = site.refused(&site.step(&image, "node.raw", None));
+    assert!(said.contains("/dev/vda is not blank (gpt found)"), "{said}");
+    let nothing_said = site.step_ordered(&json!({}), &image, "node.raw", None);
+    assert!(site.refused(&nothing_said).contains("nothing was written"));
+    assert_eq!(site.machine.digest("vda"), before);
+    // The next report does not wait for a minute to pass.
+    site.wait("a report of what is there", |site| {
+        site.the_box.reports.lock().unwrap().last().unwrap().disks[0].signatures == ["gpt"]
+    });
+}
+
+#[test]
+fn a_disk_that_was_swapped_or_added_after_the_judgement_is_not_written_even_where_wiping_is_allowed()
+ {
+    for (change, said) in [
+        (
+            (|machine| machine.swap_serial("file-2")) as fn(&TestMachine),
+            "with the serial number file-2 was not in the server",
+        ),
+        (
+            |machine| machine.add_disk("vdb"),
+            "with the serial number file-vdb was not in the server",
+        ),
+    ] {
+        let site = Site::start(None);
+        site.ready();
+        let image = image();
+        *site.the_box.image.lock().unwrap() = image.clone();
+        let order = site.order(DEPLOYMENT, DiskPolicy::Wipe);
+        change(&site.machine);
+        let before = site.machine.digest("vda");
+        let refused = site.refused(&site.step_ordered(&order, &image, "node.raw", None));
+        assert!(refused.contains(said), "{refused}");
+        assert_eq!(site.machine.digest("vda"), before);
+    }
+}
+
+#[test]
+fn a_person_who_says_wipe_gets_the_judged_disks_written() {
+    let machine = TestMachine::new(MAC);
+    machine.overwrite("vda", 0, b"XFSB");
+    let site = Site::on(machine, None);
+    site.ready();
+    let (image, drive) = (image(), b"drive");
+    *site.the_box.image.lock().unwrap() = image.clone();
+    let order = site.order(DEPLOYMENT, DiskPolicy::Wipe);
+    let done = site.write_image(&site.step_ordered(
+        &order,
+        &image,
+        "node.raw",
+        Some(&packed_drive(drive)),
+    ));
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    site.assert_installed(&image, drive);
+}
+
+#[test]
+fn after_a_power_cut_in_the_middle_the_same_deployment_goes_on_and_no_other() {
+    let first = Site::start(None);
+    first.ready();
+    let (image, drive) = (image(), b"drive");
+    *first.the_box.image.lock().unwrap() = image.clone();
+    // Some of it comes, and then nothing for a long time.
+    let mut cuts = vec![9_000_000];
+    cuts.extend(std::iter::repeat_n(0, 10_000));
+    *first.the_box.cuts.lock().unwrap() = cuts.into();
+    let step = first.step(&image, "node.raw", None);
+    first
+        .ironic
+        .command("deploy.execute_deploy_step", &step, false);
+    first.wait("the stop", |site| {
+        let phases = site.the_box.phases.lock().unwrap();
+        phases
+            .iter()
+            .any(|phase| matches!(phase, Phase::Retrying { .. }))
+    });
+    first.wait("bytes on the disk", |site| {
+        site.machine
+            .read(4 * MIB, 4096)
+            .iter()
+            .any(|byte| *byte != 0)
+    });
+    let second = Site::on(first.machine.after_a_power_cut(MAC), None);
+    second.ready();
+    let reported = second.the_box.reports.lock().unwrap()[0].disks[0].clone();
+    let deployment = DEPLOYMENT;
+    assert_eq!(reported.mark, Some(Mark::Unfinished { deployment }));
+
+    *second.the_box.image.lock().unwrap() = image.clone();
+    let foreign = second.order(ANOTHER, DiskPolicy::Blank);
+    let refused = second.refused(&second.step_ordered(&foreign, &image, "node.raw", None));
+    assert!(refused.contains("firstlight-unfinished found"), "{refused}");
+    let done = second.write_image(&second.step(&image, "node.raw", Some(&packed_drive(drive))));
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    second.assert_installed(&image, drive);
+}
+
+#[test]
+fn a_system_that_somebody_installed_by_hand_after_a_failed_deployment_stays() {
+    let site = Site::start(None);
+    site.ready();
+    let image = image();
+    let step = site.step(&image, "node.raw", None);
+    *site.the_box.image.lock().unwrap() = vec![1; 9 << 20];
+    assert!(site.refused(&step).contains("digest"));
+    // A table and a file system, as an installer makes them; the rest of our half-written image is still there.
+    site.machine.overwrite("vda", 0, &image[..40 * 512]);
+    site.machine.overwrite("vda", MIB, b"XFSB");
+    let before = site.machine.digest("vda");
+    *site.the_box.image.lock().unwrap() = image;
+    let said = site.refused(&step);
+    assert!(said.contains("gpt found"), "{said}");
+    let said = site.clean(&site.order(DEPLOYMENT, DiskPolicy::GiveBack));
+    assert!(
+        said.to_string().contains("this box did not install"),
+        "{said}"
+    );
+    assert_eq!(site.machine.digest("vda"), before);
+}
+
+#[test]
+fn a_server_that_is_given_back_loses_what_was_installed_and_nothing_else() {
+    let machine = TestMachine::new(MAC);
+    machine.add_disk("vdb");
+    let site = Site::on(machine, None);
+    site.ready();
+    let (image, drive) = (image(), b"drive");
+    *site.the_box.image.lock().unwrap() = image.clone();
+    let done = site.write_image(&site.step(&image, "node.raw", Some(&packed_drive(drive))));
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    site.machine.overwrite("vdb", 512, b"LABELONE");
+    let second = site.machine.digest("vdb");
+
+    let nothing_said = site.clean(&json!({}));
+    assert_eq!(nothing_said["command_status"], "FAILED", "{nothing_said}");
+    site.assert_installed(&image, drive);
+    let mut order = site.order(DEPLOYMENT, DiskPolicy::GiveBack);
+    order[EXTRA]["disks"].as_array_mut().unwrap().truncate(1);
+    let done = site.clean(&order);
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    assert_eq!(
+        done["command_result"]["clean_result"]["erased"],
+        json!(["/dev/vda"])
+    );
+    assert!(site.machine.read(0, 1 << 20).iter().all(|byte| *byte == 0));
+    assert_eq!(
+        site.machine.digest("vdb"),
+        second,
+        "nobody has ordered that"
+    );
 }
 
 #[test]

@@ -71,10 +71,10 @@ fn a_loop_device_is_written_zeroed_erased_and_read_again() {
         reader.write_at(0, b"x").is_err(),
         "a look must not be able to write"
     );
-    erase::metadata(&disk).unwrap();
+    erase::metadata(&disk, None).unwrap();
     assert!(signatures::find(&reader).unwrap().is_empty());
     disk.read_at(8 * MIB, &mut read).unwrap();
     assert_eq!(read[0], 0xA5, "data between the ends stays");
-    erase::express(&disk).unwrap();
+    erase::express(&disk, None).unwrap();
     assert!(disk.write_at(64 * MIB, b"x").is_err(), "a disk has an end");
 }

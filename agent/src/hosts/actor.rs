@@ -665,10 +665,7 @@ impl Actor {
                 report: record.report.as_ref().map(|(report, _)| report.clone()),
                 ramdisk: record.ramdisk_listens(),
                 object: record.object.clone(),
-                holds: record
-                    .ledger
-                    .written()
-                    .map(|deployment| deployment.image.clone()),
+                deployment: record.ledger.deployment.clone(),
                 ssh_keys: self.settings.site.ssh_keys.clone(),
                 keys: self.settings.keys.clone(),
                 endpoint: Some(Endpoint {

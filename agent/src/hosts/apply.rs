@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use firstlight_api::{
-    bmh::{BareMetalHost, Image},
+    bmh::BareMetalHost,
+    order::{self, DiskOrder},
     report::Report,
     repository::METADATA_KEY,
     signed::PublicKey,
@@ -27,7 +28,9 @@ use super::{
     bootstrap::{self, Reading, Secrets, Subject},
     drive::{DriveSpec, config_drive},
     image::instance_info,
-    plan::{Action, EXTRA_ATTEMPT, EXTRA_DISKS, EXTRA_MAC},
+    ledger::Deployment,
+    plan::{Action, EXTRA_ATTEMPT, EXTRA_MAC},
+    policy::Judgement,
     wish::{Data, Install},
 };
 use crate::{
@@ -58,8 +61,8 @@ pub struct Task {
     /// Where its ramdisk listens.
     pub ramdisk: Option<SocketAddr>,
     pub object: Option<BareMetalHost>,
-    /// What the disk holds already, for an adoption.
-    pub holds: Option<Image>,
+    /// What the disk holds already, or is to get.
+    pub deployment: Option<Deployment>,
     pub ssh_keys: Vec<SshKey>,
     pub keys: Keys,
     pub endpoint: Option<Endpoint>,
@@ -111,11 +114,11 @@ pub async fn apply(client: &Client, task: &Task) -> Result<(), ActionError> {
     let node = node_uuid(task.mac);
     if let Action::Deploy {
         attempt,
-        disks,
+        judgement,
         install,
     } = &task.action
     {
-        return deploy(client, task, &node, *attempt, disks, install).await;
+        return deploy(client, task, &node, *attempt, judgement, install).await;
     }
     Ok(simple(client, task, &node).await?)
 }
@@ -127,15 +130,20 @@ async fn simple(client: &Client, task: &Task, node: &str) -> Result<(), ClientEr
         Action::PowerOn => client.set_power(node, PowerTarget::On).await,
         Action::ForgetToken => client.set_power(node, PowerTarget::Reboot).await,
         Action::Inspect => go(ProvisionTarget::Inspect).await,
-        Action::Provide => go(ProvisionTarget::Provide).await,
+        Action::Provide { clean } => {
+            if !clean {
+                client.patch_node(node, &uncleaned()).await?;
+            }
+            go(ProvisionTarget::Provide).await
+        }
         Action::Manage => go(ProvisionTarget::Manage).await,
         Action::Abort => go(ProvisionTarget::Abort).await,
         Action::Release => go(ProvisionTarget::Deleted).await,
-        Action::Retract => tear_down(client, node, false).await,
-        Action::TearDown { clean } => tear_down(client, node, *clean).await,
+        Action::Retract => tear_down(client, node, None).await,
+        Action::TearDown { clean } => tear_down(client, node, clean.as_ref()).await,
         Action::Adopt => {
-            if let Some(image) = &task.holds {
-                let info = instance_info(image, None);
+            if let Some(held) = task.deployment.as_ref().filter(|it| it.written) {
+                let info = instance_info(&held.image, None);
                 client
                     .patch_node(node, &[NodePatch::InstanceInfo(info)])
                     .await?;
@@ -148,12 +156,28 @@ async fn simple(client: &Client, task: &Task, node: &str) -> Result<(), ClientEr
     }
 }
 
-async fn tear_down(client: &Client, node: &str, clean: bool) -> Result<(), ClientError> {
+/// Nothing is erased, and no ramdisk finds an order to do so.
+fn uncleaned() -> Vec<NodePatch> {
+    vec![
+        NodePatch::AutomatedClean(false),
+        NodePatch::Extra(order::EXTRA.to_owned(), json!("")),
+    ]
+}
+
+async fn tear_down(
+    client: &Client,
+    node: &str,
+    clean: Option<&DiskOrder>,
+) -> Result<(), ClientError> {
+    let mut patches = match clean {
+        None => uncleaned(),
+        Some(order) => vec![
+            NodePatch::AutomatedClean(true),
+            NodePatch::Extra(order::EXTRA.to_owned(), json!(order)),
+        ],
+    };
     // What comes after has all its attempts.
-    let patches = [
-        NodePatch::AutomatedClean(clean),
-        NodePatch::Extra(EXTRA_ATTEMPT.to_owned(), json!(0)),
-    ];
+    patches.push(NodePatch::Extra(EXTRA_ATTEMPT.to_owned(), json!(0)));
     client.patch_node(node, &patches).await?;
     client.provision(node, &ProvisionTarget::Deleted).await
 }
@@ -213,7 +237,7 @@ async fn deploy(
     task: &Task,
     node: &str,
     attempt: u64,
-    disks: &str,
+    judgement: &Judgement,
     install: &Install,
 ) -> Result<(), ActionError> {
     answers(task).await?;
@@ -221,11 +245,12 @@ async fn deploy(
     if let Some(repository) = task.packages.load().await.map_err(ActionError::Other)? {
         drive.meta_data[METADATA_KEY] = json!(repository);
     }
-    // The marks come first: an attempt that was begun counts, and its disks are ours, whatever happens next.
+    let deployment = task.deployment.as_ref().and_then(|it| it.id);
+    // The marks come first: an attempt that was begun counts, and the ramdisk writes nothing without its order.
     let patches = [
         NodePatch::InstanceInfo(instance_info(&install.image, install.hints.as_ref())),
         NodePatch::Extra(EXTRA_ATTEMPT.to_owned(), json!(attempt)),
-        NodePatch::Extra(EXTRA_DISKS.to_owned(), json!(disks)),
+        NodePatch::Extra(order::EXTRA.to_owned(), json!(judgement.order(deployment))),
         // A deployment that is given up goes straight back; who wants it cleaned says so when it is torn down.
         NodePatch::AutomatedClean(false),
     ];

@@ -11,10 +11,15 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use firstlight_api::bmh::Image;
+use firstlight_api::{
+    bmh::Image,
+    order::{DeploymentId, DiskId},
+};
 use firstlight_netboot::MacAddr;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
+use super::wish::{Data, Install};
 use crate::files::{self, Access};
 
 /// Of one host.
@@ -50,7 +55,11 @@ pub struct Ledger {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Deployment {
+    /// The same over all attempts. `None`: it was begun by a version that gave none.
+    pub id: Option<DeploymentId>,
     pub image: Image,
+    /// Disks with nothing worth keeping when it began: what is on them since came with it.
+    pub disks: Vec<DiskId>,
     /// SHA-256, in hex, of the token for the bootstrap endpoint. Without one everything was on the config drive.
     pub token: Option<String>,
     /// Public key, in base64, of the ramdisk that was to write the image: its system signs with it. `None`: an older box
@@ -65,13 +74,48 @@ pub struct Deployment {
 }
 
 impl Deployment {
+    /// The next attempt. `token_hash` is of the token that is made for it.
+    pub fn next(
+        before: Option<Self>,
+        install: &Install,
+        free: &[DiskId],
+        token_hash: &str,
+    ) -> Self {
+        let under_way = before.as_ref().filter(|before| !before.written);
+        Self {
+            id: under_way
+                .and_then(|before| before.id)
+                .or_else(|| Some(new_id(token_hash))),
+            image: install.image.clone(),
+            disks: free.to_vec(),
+            token: (install.data == Data::Endpoint).then(|| token_hash.to_owned()),
+            shown: before.is_some_and(|before| before.shown),
+            ..Self::default()
+        }
+    }
+
     /// Its system waits for bootstrap data.
     pub fn is_staged(&self) -> bool {
         self.token.is_some() && !self.delivered
     }
 }
 
+/// As random as the token, and tells nothing of it.
+fn new_id(token_hash: &str) -> DeploymentId {
+    let digest = Sha256::digest(format!("firstlight deployment {token_hash}"));
+    let bytes = digest[..16]
+        .try_into()
+        .expect("a SHA-256 digest has more than 16 bytes");
+    DeploymentId::new(bytes)
+}
+
 impl Ledger {
+    /// The deployment whose image is on its way, or got stuck there.
+    pub fn under_way(&self) -> Option<DeploymentId> {
+        let deployment = self.deployment.as_ref()?;
+        deployment.id.filter(|_| !deployment.written)
+    }
+
     /// Of a host whose file cannot be read.
     fn of_unknown() -> Self {
         Self {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use firstlight_api::{
     bmh::annotations::{self, Inspection},
+    order::DiskOrder,
     report::{Directive, LookupState, Phase, Report},
     site::InstallPolicy,
     status::{HostState, Problem},
@@ -26,6 +27,7 @@ use firstlight_netboot::BootTarget;
 use super::{
     image::NodeImage,
     ledger::Ledger,
+    policy::Judgement,
     wish::{Data, Install, Wanted, Wish, same_digest},
 };
 use crate::ssh::Towards;
@@ -40,7 +42,6 @@ const SILENT: Duration = Duration::from_secs(100);
 /// Marks in the node's `extra`: they outlive a restart.
 pub const EXTRA_MAC: &str = "firstlight_mac";
 pub const EXTRA_ATTEMPT: &str = "firstlight_attempt";
-pub const EXTRA_DISKS: &str = "firstlight_disks";
 
 /// What Ironic says of a host.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,20 +96,23 @@ pub enum Action {
     Register,
     PowerOn,
     Inspect,
-    Provide,
+    /// Cleaned again, if that was not finished, or as it is.
+    Provide {
+        clean: bool,
+    },
     /// Image and marks, then `active`.
     Deploy {
         attempt: u64,
-        disks: String,
+        judgement: Judgement,
         install: Box<Install>,
     },
     /// `active` for what is on the disk already, without a write.
     Adopt,
     /// Back towards `available`, without a touch of the disk, to be adopted.
     Retract,
-    /// Back to `available`, by way of cleaning or not.
+    /// Back to `available`, by way of a cleaning of these disks or none.
     TearDown {
-        clean: bool,
+        clean: Option<DiskOrder>,
     },
     /// The maintenance that Ironic itself set after a failed cleaning ends.
     ClearFault,

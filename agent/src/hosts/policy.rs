@@ -1,16 +1,38 @@
 //! May this machine be written to? The first safety rule: never wipe by surprise.
 
 use firstlight_api::{
-    report::{DiskSignatures, Inventory, Report},
+    order::{DeploymentId, DiskId, DiskOrder, DiskPolicy, Mark, is_free},
+    report::{DiskSignatures, Report},
     site::InstallPolicy,
     status::Problem,
 };
 
+use super::ledger::Deployment;
+
 /// What the rule says of a machine as it reported itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    Install,
+    Install(Judgement),
     LeaveAlone(Problem),
+}
+
+/// What the word to install rests on. The ramdisk gets it with the order, and looks whether it still holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    pub policy: DiskPolicy,
+    pub disks: Vec<DiskId>,
+    /// Those with nothing on them that is worth keeping: what is there later came with the deployment.
+    pub free: Vec<DiskId>,
+}
+
+impl Judgement {
+    pub fn order(&self, deployment: Option<DeploymentId>) -> DiskOrder {
+        DiskOrder {
+            deployment,
+            policy: self.policy,
+            disks: self.disks.clone(),
+        }
+    }
 }
 
 /// The word in the annotation of a `BareMetalHost`; another one means nothing.
@@ -23,17 +45,36 @@ pub fn parse(word: &str) -> Option<InstallPolicy> {
     }
 }
 
-/// `name` is the host's, for the sentence that says what to do.
-pub fn judge(policy: InstallPolicy, report: &Report, name: &str) -> Verdict {
+/// What `deployment`, which is under way, has written is no reason to stop. `name` is the host's, for the sentence that
+/// says what to do.
+pub fn judge(
+    policy: InstallPolicy,
+    report: &Report,
+    deployment: Option<DeploymentId>,
+    name: &str,
+) -> Verdict {
+    let is_free = |disk: &&DiskSignatures| is_free(disk, deployment);
+    let install = |policy| {
+        Verdict::Install(Judgement {
+            policy,
+            disks: report.disks.iter().map(DiskId::from).collect(),
+            free: report
+                .disks
+                .iter()
+                .filter(is_free)
+                .map(DiskId::from)
+                .collect(),
+        })
+    };
     match policy {
         InstallPolicy::Never => leave("the rule for this host is `install: never`", name),
         _ if report.disks.is_empty() => Verdict::LeaveAlone(Problem {
             what: "the ramdisk found no disk".to_owned(),
             next: "check that the server has a disk and that its controller is switched on in the firmware".to_owned(),
         }),
-        InstallPolicy::Wipe => Verdict::Install,
-        InstallPolicy::Blank => match report.disks.iter().find(|disk| !disk.signatures.is_empty()) {
-            None => Verdict::Install,
+        InstallPolicy::Wipe => install(DiskPolicy::Wipe),
+        InstallPolicy::Blank => match report.disks.iter().find(|disk| !is_free(disk)) {
+            None => install(DiskPolicy::Blank),
             Some(disk) => {
                 leave(&format!("its disk {} is not blank: {} found", disk.name, disk.signatures.join(", ")), name)
             }
@@ -51,33 +92,64 @@ fn leave(why: &str, name: &str) -> Verdict {
     })
 }
 
-/// Tells whether the disks are still those that were judged: a retry may overwrite its own half-written image, and
-/// nothing that came in its place.
-pub fn fingerprint(disks: &[DiskSignatures], inventory: &Inventory) -> String {
-    let serial = |name: &str| {
-        let disks = &inventory.hardware.storage;
-        let disk = disks.iter().find(|disk| disk.name == name);
-        disk.map_or("", |disk| &disk.serial_number)
+/// Which disks are erased when a server is given back: those that hold what `deployment` wrote, and those that were free
+/// when it began. Whoever has put another system on the server since is asked first.
+pub fn give_back(
+    policy: InstallPolicy,
+    report: &Report,
+    deployment: Option<&Deployment>,
+    name: &str,
+) -> Result<DiskOrder, Problem> {
+    let id = deployment.and_then(|deployment| deployment.id);
+    let was_free = |disk: &DiskId| deployment.is_some_and(|it| it.disks.contains(disk));
+    let is_ours = |disk: &DiskSignatures| disk.mark.map(Mark::deployment) == Some(id);
+    let order = |policy, disks| DiskOrder {
+        deployment: id,
+        policy,
+        disks,
     };
-    let mut parts: Vec<String> = disks
+    if policy == InstallPolicy::Wipe {
+        let all = report.disks.iter().map(DiskId::from).collect();
+        return Ok(order(DiskPolicy::Wipe, all));
+    }
+    let used = report.disks.iter().find(|disk| !disk.signatures.is_empty());
+    if let Some(disk) = used
+        && !report.disks.iter().any(is_ours)
+    {
+        return Err(Problem {
+            what: format!(
+                "its disk {} holds {}, and nothing on its disks is what this box has installed",
+                disk.name,
+                disk.signatures.join(", ")
+            ),
+            next: format!(
+                "if its data matters, set `automatedCleaningMode: disabled`; otherwise run `kubectl annotate bmh {name} \
+                 firstlight.internal/install=wipe`"
+            ),
+        });
+    }
+    let ours = report
+        .disks
         .iter()
-        .map(|disk| format!("{}:{}:{}", disk.name, disk.size_bytes, serial(&disk.name)))
-        .collect();
-    parts.sort();
-    parts.join(" ")
+        .filter(|disk| is_ours(disk) || was_free(&DiskId::from(*disk)));
+    Ok(order(
+        DiskPolicy::GiveBack,
+        ours.map(DiskId::from).collect(),
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use firstlight_api::report::{Fresh, LookupState};
+    use firstlight_api::report::{Fresh, Inventory, LookupState};
 
     fn report(disks: &[(&str, &[&str])]) -> Report {
         let disk = |(name, found): &(&str, &[&str])| DiskSignatures {
             name: (*name).to_owned(),
             size_bytes: 8 << 30,
             signatures: found.iter().map(|kind| (*kind).to_owned()).collect(),
+            ..DiskSignatures::default()
         };
         Report {
             boot_mac: "52:54:00:00:00:01".into(),
@@ -106,8 +178,12 @@ mod tests {
             (Never, data, false),
         ];
         for (policy, disks, install) in cases {
-            let verdict = judge(policy, &report(disks), "n1");
-            assert_eq!(verdict == Verdict::Install, install, "{policy:?} {disks:?}");
+            let verdict = judge(policy, &report(disks), None, "n1");
+            assert_eq!(
+                matches!(verdict, Verdict::Install(_)),
+                install,
+                "{policy:?} {disks:?}"
+            );
         }
     }
 
@@ -116,6 +192,7 @@ mod tests {
         let Verdict::LeaveAlone(problem) = judge(
             InstallPolicy::Blank,
             &report(&[("/dev/vdb", &["dos", "ntfs"])]),
+            None,
             "n1",
         ) else {
             panic!("a disk with data is left alone");
@@ -134,17 +211,61 @@ mod tests {
     }
 
     #[test]
-    fn another_disk_is_another_fingerprint_and_new_signatures_are_not() {
-        let inventory = |serial: &str| {
-            Inventory::from_json(
-                &serde_json::json!({"disks": [{"name": "/dev/vda", "serial": serial}]}),
-            )
-            .unwrap()
+    fn what_the_deployment_under_way_has_written_is_judged_as_blank() {
+        let (id, other) = (DeploymentId::new([7; 16]), DeploymentId::new([8; 16]));
+        let mut report = report(&[("/dev/vda", &["firstlight-unfinished"])]);
+        let deployment = id;
+        report.disks[0].mark = Some(Mark::Unfinished { deployment });
+        let installs = |deployment| {
+            let verdict = judge(InstallPolicy::Blank, &report, deployment, "n1");
+            matches!(verdict, Verdict::Install(_))
         };
-        let of = |found: &[&str], serial: &str| {
-            fingerprint(&report(&[("/dev/vda", found)]).disks, &inventory(serial))
-        };
-        assert_eq!(of(&[], "S1"), of(&["gpt"], "S1"));
-        assert_ne!(of(&[], "S1"), of(&[], "S2"));
+        assert!(installs(Some(id)));
+        assert!(!installs(Some(other)) && !installs(None));
+    }
+
+    fn held(id: Option<DeploymentId>, disks: Vec<DiskId>) -> Deployment {
+        Deployment {
+            id,
+            disks,
+            ..Deployment::default()
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_given_back_is_cleaned_of_what_came_with_its_system() {
+        let id = Some(DeploymentId::new([7; 16]));
+        let mut report = report(&[("a", &["gpt"]), ("b", &["LVM2_member"]), ("c", &["ntfs"])]);
+        for (index, disk) in report.disks.iter_mut().enumerate() {
+            disk.serial = Some(format!("S{index}"));
+        }
+        let ids: Vec<DiskId> = report.disks.iter().map(DiskId::from).collect();
+        let held = held(id, vec![ids[1].clone()]);
+        let back = |policy, report: &Report| give_back(policy, report, Some(&held), "n1");
+        let other = back(InstallPolicy::Blank, &report).unwrap_err();
+        assert!(other.what.contains("disk a holds gpt"), "{other:?}");
+        report.disks[0].mark = Some(Mark::Installed { deployment: id });
+        let order = back(InstallPolicy::Never, &report).unwrap();
+        assert_eq!(
+            (order.policy, order.deployment, &order.disks[..]),
+            (DiskPolicy::GiveBack, id, &ids[..2])
+        );
+        let order = back(InstallPolicy::Wipe, &report).unwrap();
+        assert_eq!((order.policy, order.disks), (DiskPolicy::Wipe, ids));
+    }
+
+    #[test]
+    fn a_system_of_an_earlier_version_is_known_by_its_config_drive_and_only_its_disk_is_cleaned() {
+        let mut report = report(&[("a", &["gpt"]), ("b", &["ext4"])]);
+        report.disks[0].size_bytes += 1;
+        let held = held(None, vec![]);
+        let back = |report: &Report| give_back(InstallPolicy::Blank, report, Some(&held), "n1");
+        assert!(back(&report).is_err());
+        report.disks[0].mark = Some(Mark::Installed { deployment: None });
+        let disks = vec![DiskId::from(&report.disks[0])];
+        assert_eq!(back(&report).unwrap().disks, disks);
+        let deployment = Some(DeploymentId::new([7; 16]));
+        report.disks[0].mark = Some(Mark::Installed { deployment });
+        assert!(back(&report).is_err(), "somebody else's");
     }
 }

@@ -23,7 +23,7 @@ use super::{
     ledger::{Deployment, Ledger, Ledgers},
     plan::{Action, Ironic, Knocks, Observed, Plan, Restart},
     who::{Refused, Who},
-    wish::{self, Data, Destiny, Source, Wanted},
+    wish::{self, Destiny, Source, Wanted},
 };
 use crate::{ssh::Towards, store::ServedImage};
 
@@ -328,21 +328,19 @@ impl Record {
         self.remember(ledgers, |ledger| match action {
             Action::Inspect => ledger.inspections += 1,
             Action::Manage if gave_up => (ledger.inspections, ledger.cleanings) = (0, 0),
-            Action::Provide if ledger.leaving => ledger.cleanings += 1,
+            Action::Provide { .. } if ledger.leaving => ledger.cleanings += 1,
             Action::TearDown { clean } => {
                 (ledger.released, ledger.leaving, ledger.deployment) = (true, true, None);
-                ledger.cleanings += u32::from(*clean);
+                ledger.cleanings += u32::from(clean.is_some());
             }
-            Action::Deploy { install, .. } => {
-                let token = (install.data == Data::Endpoint).then(|| token_hash.to_owned());
+            Action::Deploy {
+                install, judgement, ..
+            } => {
                 let before = ledger.deployment.take();
                 ledger.leaving = false;
                 ledger.deployment = Some(Deployment {
-                    shown: before.is_some_and(|before| before.shown),
-                    image: install.image.clone(),
-                    token,
                     key,
-                    ..Deployment::default()
+                    ..Deployment::next(before, install, &judgement.free, token_hash)
                 });
             }
             _ => {}
@@ -704,6 +702,7 @@ mod tests {
                 name: "/dev/sda".into(),
                 size_bytes: 1 << 40,
                 signatures: vec![],
+                ..firstlight_api::report::DiskSignatures::default()
             }],
             lookup: LookupState::NotAsked,
             fresh: firstlight_api::report::Fresh::default(),

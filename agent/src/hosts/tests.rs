@@ -16,6 +16,7 @@ use std::{
 
 use firstlight_api::{
     bmh::{BareMetalHost, INSTALL_ANNOTATION, OperationalStatus, ProvisioningState},
+    order::{DiskId, DiskOrder, DiskPolicy, Mark},
     report::{Directive, DiskSignatures, Fresh, Inventory, LookupState, Phase, Progress, Report},
     signed::PublicKey,
     site::SiteConfig,
@@ -325,6 +326,7 @@ struct Server {
     key: u8,
     sequence: AtomicU64,
     signatures: Vec<String>,
+    mark: Option<Mark>,
     lookup: LookupState,
     known: Option<LookupAnswer>,
     /// A live Ironic would call back, and nobody is there.
@@ -343,6 +345,7 @@ impl Server {
             key: 1,
             sequence: AtomicU64::new(1),
             signatures: vec![],
+            mark: None,
             lookup: LookupState::NotAsked,
             known: None,
             beats: true,
@@ -375,6 +378,8 @@ impl Server {
             name: "/dev/vda".into(),
             size_bytes: 8 << 30,
             signatures: self.signatures.clone(),
+            mark: self.mark,
+            ..DiskSignatures::default()
         };
         Report {
             boot_mac: MAC.into(),
@@ -492,6 +497,12 @@ async fn free_port() -> u16 {
         .local_addr()
         .unwrap()
         .port()
+}
+
+/// What the ramdisk is sent about the disks.
+async fn ordered(site: &Site) -> Option<DiskOrder> {
+    let known = site.ironic.client().node(&node()).await.unwrap();
+    DiskOrder::of_node(&serde_json::json!({"extra": known.extra})).unwrap()
 }
 
 /// The image is on the disk and the ramdisk is gone.
@@ -726,7 +737,10 @@ async fn a_power_cut_of_the_server_in_the_middle_starts_its_deployment_over() {
     server.step(&site.fleet).await;
     server.power_cycle();
     // Half an image is on the disk.
-    server.signatures = vec!["gpt".into()];
+    let first = ordered(&site).await.unwrap();
+    let deployment = first.deployment.unwrap();
+    server.signatures = vec!["firstlight-unfinished".into()];
+    server.mark = Some(Mark::Unfinished { deployment });
     let again = async {
         while site.ironic.deploys(&node()) < 2 {
             server.step(&site.fleet).await;
@@ -737,10 +751,44 @@ async fn a_power_cut_of_the_server_in_the_middle_starts_its_deployment_over() {
         .await
         .expect("the lost token is noticed and the deployment begun anew");
     server.until(&mut site, ProvisionState::DeployWait).await;
+    assert_eq!(ordered(&site).await, Some(first), "it is the same one");
     finish(&site, &server);
     site.wait_for("provisioned", |host| host.state == HostState::Provisioned)
         .await;
     assert_eq!(site.ironic.deploys(&node()), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_somebody_installs_by_hand_after_its_deployment_failed_is_left_alone() {
+    let mut site = Site::start(free_port().await).await;
+    site.ironic_comes_up();
+    let mut server = Server::new(site.ironic.client());
+    server.until(&mut site, ProvisionState::DeployWait).await;
+    let order = ordered(&site).await.unwrap();
+    assert_eq!(order.policy, DiskPolicy::Blank);
+    assert_eq!(order.disks, [DiskId::new(None, None, 8 << 30)]);
+    let ledger =
+        std::fs::read_to_string(site.state.path().join("hosts/52-54-00-00-00-01.json")).unwrap();
+    let id = order.deployment.unwrap().to_string();
+    assert!(ledger.contains(&id), "it is written down first: {ledger}");
+
+    site.ironic.fail_deploy(&node(), "the disk is broken");
+    server.power_cycle();
+    server.signatures = vec!["gpt".into(), "ntfs".into()];
+    let said = async {
+        loop {
+            server.step(&site.fleet).await;
+            let problem = site.host().and_then(|host| host.problem);
+            if problem.is_some_and(|problem| problem.what.contains("not blank: gpt, ntfs")) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), said)
+        .await
+        .expect("the page says why it is left alone");
+    assert_eq!(site.ironic.deploys(&node()), 1);
 }
 
 #[tokio::test]

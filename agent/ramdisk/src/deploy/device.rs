@@ -5,7 +5,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use nix::fcntl::{FallocateFlags, OFlag, fallocate};
+use nix::fcntl::{FallocateFlags, OFlag, PosixFadviseAdvice, fallocate, posix_fadvise};
 
 /// Must not: cache writes past [`BlockDevice::flush`].
 pub trait BlockDevice: Send + Sync {
@@ -132,7 +132,12 @@ impl KernelDisk {
 
     /// For looking only: every write fails.
     pub fn open_to_read(path: &Path) -> io::Result<Self> {
-        Self::of(path, File::open(path)?, None)
+        let file = File::open(path)?;
+        // What another host wrote to a disk of a SAN is not in this kernel's cache.
+        if let Err(error) = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED) {
+            tracing::debug!(disk = %path.display(), %error, "the disk is read through the cache");
+        }
+        Self::of(path, file, None)
     }
 
     fn of(path: &Path, mut file: File, direct: Option<File>) -> io::Result<Self> {

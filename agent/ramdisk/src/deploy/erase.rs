@@ -2,10 +2,11 @@
 
 use std::io;
 
+use firstlight_api::order::DeploymentId;
+
 use super::cancel::Cancel;
 use super::device::BlockDevice;
-use super::gpt::Gpt;
-use super::mbr::Mbr;
+use super::mark;
 use super::signatures;
 
 /// Zeroed at both ends of a disk and of each partition.
@@ -33,45 +34,59 @@ pub enum EraseError {
     Cancelled,
 }
 
-/// Removes partition tables and signatures, those inside the partitions too, and looks that none is left.
-pub fn metadata(device: &dyn BlockDevice) -> Result<(), EraseError> {
+/// Removes partition tables and signatures, those inside the partitions too, and looks that none is left. With
+/// `deployment` a disk that loses its power on the way is still known as one of ours.
+pub fn metadata(
+    device: &dyn BlockDevice,
+    deployment: Option<DeploymentId>,
+) -> Result<(), EraseError> {
     let size = device.size();
-    let mut ranges: Vec<(u64, u64)> = partitions(device)?
-        .into_iter()
-        // A damaged table may name anything.
-        .filter(|(start, end)| start < end && *end <= size)
-        .flat_map(|(start, end)| {
-            [
-                (start, (start + END).min(end)),
-                (end.saturating_sub(END).max(start), end),
-            ]
-        })
-        .collect();
-    ranges.extend(
-        BTRFS_COPIES
-            .iter()
-            .map(|at| (*at, at + 4096))
-            .filter(|(_, end)| *end <= size),
-    );
-    // Structures of virtual machine and RAID systems sit in the first and last MiB too; VMFS in the two after.
-    ranges.push((0, (4 * END).min(size)));
-    ranges.push((size.saturating_sub(2 * END), size));
-    for (start, end) in ranges {
-        zero(device, start, end)?;
+    let partitions = partitions(device)?;
+    // Structures of virtual machine and RAID systems sit in the first and last MiB; VMFS in the two after.
+    zero(device, 0, (4 * END).min(size))?;
+    zero(device, size.saturating_sub(2 * END), size)?;
+    if let Some(deployment) = deployment.filter(|_| size > END) {
+        written(device, mark::PLACE, mark::begin(device, deployment))?;
     }
     flush(device)?;
+    // What a damaged table names may be outside; the first MiB is done.
+    let inner = partitions
+        .into_iter()
+        .filter(|(_, end)| *end <= size)
+        .flat_map(|(start, end)| {
+            [
+                (start.max(END), (start + END).min(end)),
+                (end.saturating_sub(END).max(start).max(END), end),
+            ]
+        });
+    let copies = BTRFS_COPIES.iter().map(|at| (*at, at + 4096));
+    for (start, end) in inner.chain(copies.filter(|(_, end)| *end <= size)) {
+        if start < end {
+            zero(device, start, end)?;
+        }
+    }
+    flush(device)?;
+    if size > END {
+        written(device, mark::PLACE, mark::end(device))?;
+        flush(device)?;
+    }
+    look(device)?;
+    reread(device);
+    Ok(())
+}
+
+fn look(device: &dyn BlockDevice) -> Result<(), EraseError> {
     let left = signatures::find(device).map_err(|source| EraseError::Read {
         disk: device.name().to_owned(),
         source,
     })?;
-    if !left.is_empty() {
-        return Err(EraseError::Left {
-            disk: device.name().to_owned(),
-            left: left.join(", "),
-        });
+    if left.is_empty() {
+        return Ok(());
     }
-    reread(device);
-    Ok(())
+    Err(EraseError::Left {
+        disk: device.name().to_owned(),
+        left: left.join(", "),
+    })
 }
 
 /// Zeroes every byte. A flash disk is first told that nothing is needed, which also frees what it keeps in reserve.
@@ -98,11 +113,14 @@ pub fn everything(
 }
 
 /// Discards, and removes the signatures that a disk without discard still has.
-pub fn express(device: &dyn BlockDevice) -> Result<(), EraseError> {
+pub fn express(
+    device: &dyn BlockDevice,
+    deployment: Option<DeploymentId>,
+) -> Result<(), EraseError> {
     // The table must be read before it is gone.
-    metadata(device)?;
+    metadata(device, deployment)?;
     discard(device);
-    metadata(device)
+    metadata(device, deployment)
 }
 
 /// Most disks that are not flash refuse: they are zeroed like all others.
@@ -120,46 +138,25 @@ fn partitions(device: &dyn BlockDevice) -> Result<Vec<(u64, u64)>, EraseError> {
             disk: device.name().to_owned(),
             source,
         })?;
-    let sector = device.sector();
-    if let Ok(Some(gpt)) = Gpt::parse(&head, sector) {
-        let range = |first: u64, last: u64| {
-            (
-                first.saturating_mul(sector),
-                last.saturating_add(1).saturating_mul(sector),
-            )
-        };
-        return Ok(gpt
-            .partitions()
-            .iter()
-            .map(|p| range(p.first_lba, p.last_lba))
-            .collect());
-    }
-    let entries = Mbr::parse(&head).map(|mbr| mbr.entries).unwrap_or_default();
-    Ok(entries
-        .iter()
-        .map(|e| {
-            (
-                u64::from(e.first_lba) * sector,
-                (u64::from(e.first_lba) + u64::from(e.sectors)) * sector,
-            )
-        })
-        .collect())
+    Ok(mark::partitions(&head, device.sector()))
 }
 
 fn zero(device: &dyn BlockDevice, start: u64, end: u64) -> Result<(), EraseError> {
-    device
-        .zero(start, end - start)
-        .map_err(|source| EraseError::Write {
-            disk: device.name().to_owned(),
-            offset: start,
-            source,
-        })
+    written(device, start, device.zero(start, end - start))
 }
 
 fn flush(device: &dyn BlockDevice) -> Result<(), EraseError> {
-    device.flush().map_err(|source| EraseError::Write {
+    written(device, 0, device.flush())
+}
+
+fn written(
+    device: &dyn BlockDevice,
+    offset: u64,
+    result: io::Result<()>,
+) -> Result<(), EraseError> {
+    result.map_err(|source| EraseError::Write {
         disk: device.name().to_owned(),
-        offset: 0,
+        offset,
         source,
     })
 }

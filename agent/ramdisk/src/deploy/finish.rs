@@ -4,12 +4,14 @@
 
 use std::io;
 
+use firstlight_api::order::DeploymentId;
 use uuid::Uuid;
 
 use super::config_drive;
 use super::device::BlockDevice;
 use super::gpt::{ESP_TYPE, Gpt, GptError};
 use super::image::Held;
+use super::mark;
 use super::mbr::{self, Mbr, MbrError};
 
 #[derive(Debug, thiserror::Error)]
@@ -65,11 +67,13 @@ pub enum EspId {
     Mbr(u32),
 }
 
-/// Finishes a disk. `id` becomes the config drive partition's GUID.
+/// Finishes a disk; behind its config drive it says that it is of `deployment`. `id` becomes the config drive
+/// partition's GUID.
 pub fn finish(
     device: &dyn BlockDevice,
     mut held: Held,
     config_drive: Option<&[u8]>,
+    deployment: Option<DeploymentId>,
     id: Uuid,
 ) -> Result<(), FinishError> {
     let sector = device.sector();
@@ -103,6 +107,15 @@ pub fn finish(
     write(device, "the end of the image", tail_start, &tail)?;
     if let (Some(place), Some(bytes)) = (place, config_drive) {
         write_config_drive(device, place, bytes)?;
+        if let Some(deployment) = deployment.filter(|_| has_room(place, bytes)) {
+            mark::complete(device, place.start + place.length, deployment).map_err(|source| {
+                FinishError::Write {
+                    what: "the mark behind the config drive",
+                    disk: device.name().to_owned(),
+                    source,
+                }
+            })?;
+        }
     }
     flush(device)?;
     write(device, "the start of the image", 0, &held.head)?;
@@ -223,6 +236,11 @@ fn has_config_label(
     let fat32 = &boot[82..87] == b"FAT32" && is_label(&boot[71..82]);
     let fat16 = &boot[54..57] == b"FAT" && is_label(&boot[43..54]);
     Ok(iso || fat32 || fat16)
+}
+
+/// For the mark behind a config drive.
+fn has_room(place: Range, config_drive: &[u8]) -> bool {
+    config_drive.len() as u64 + mark::LENGTH as u64 <= place.length
 }
 
 fn write_config_drive(

@@ -13,6 +13,7 @@ pub mod finish;
 pub mod gpt;
 pub mod http;
 pub mod image;
+pub mod mark;
 pub mod mbr;
 pub mod signatures;
 #[cfg(test)]

@@ -6,14 +6,19 @@
 
 use std::io;
 
+use firstlight_api::order::{DeploymentId, Mark};
+
 use super::device::BlockDevice;
 use super::image::is_zero;
+use super::mark;
 
 const MIB: u64 = 1 << 20;
 /// Something is there that this table does not know.
 pub const UNKNOWN_DATA: &str = "unknown-data";
 /// The disk could not be read: nobody knows.
 pub const UNREADABLE: &str = "unreadable";
+/// A part of an image that this ramdisk, or one like it, was writing.
+pub const UNFINISHED: &str = "firstlight-unfinished";
 
 /// Where a magic number is.
 #[derive(Clone, Copy, Debug)]
@@ -179,35 +184,79 @@ const MAGICS: &[(&str, At, &[u8])] = &[
 const ZFS: [&[u8]; 2] = [b"\x0c\xb1\xba\0\0\0\0\0", b"\0\0\0\0\0\xba\xb1\x0c"];
 const ZFS_LABEL: u64 = 256 << 10;
 
-/// Kinds found, each once, in the table's order; empty = blank.
+/// What a look at a disk finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    /// Kinds, each once, in the table's order; empty = blank.
+    pub signatures: Vec<String>,
+    pub mark: Option<Mark>,
+}
+
+impl Content {
+    pub fn unreadable() -> Self {
+        Self {
+            signatures: vec![UNREADABLE.to_owned()],
+            mark: None,
+        }
+    }
+
+    fn unfinished(deployment: DeploymentId) -> Self {
+        Self {
+            signatures: vec![UNFINISHED.to_owned()],
+            mark: Some(Mark::Unfinished { deployment }),
+        }
+    }
+}
+
+/// Kinds found, as in [`Content::signatures`].
 pub fn find(device: &dyn BlockDevice) -> io::Result<Vec<String>> {
+    look(device).map(|content| content.signatures)
+}
+
+pub fn look(device: &dyn BlockDevice) -> io::Result<Content> {
     let ends = Ends::read(device)?;
-    let mut found: Vec<&str> = Vec::new();
+    if let Some(deployment) = mark::unfinished(&ends.head)
+        && ends.tail_is_of_an_image()
+    {
+        return Ok(Content::unfinished(deployment));
+    }
+    let signatures = kinds(&ends);
+    let has_table = signatures.iter().any(|kind| matches!(*kind, "gpt" | "dos"));
+    Ok(Content {
+        mark: has_table
+            .then(|| mark::installed(device, &ends.head))
+            .flatten(),
+        signatures: signatures.into_iter().map(str::to_owned).collect(),
+    })
+}
+
+fn kinds(ends: &Ends) -> Vec<&'static str> {
+    let mut found: Vec<&'static str> = Vec::new();
     for (kind, at, magic) in MAGICS {
         if !found.contains(kind) && places(*at, ends.size).any(|place| ends.has(place, magic)) {
             found.push(kind);
         }
     }
-    if !found.contains(&"zfs_member") && has_zfs(&ends) {
+    if !found.contains(&"zfs_member") && has_zfs(ends) {
         found.push("zfs_member");
     }
-    refine(&ends, &mut found);
+    refine(ends, &mut found);
     if found.is_empty() && !ends.is_blank() {
         found.push(UNKNOWN_DATA);
     }
-    Ok(found.into_iter().map(str::to_owned).collect())
+    found
 }
 
-/// Like [`find`], where a disk that cannot be read counts as one with data.
-pub fn find_or_suspect(device: &dyn BlockDevice) -> Vec<String> {
-    find(device).unwrap_or_else(|error| {
+/// Like [`look`], where a disk that cannot be read counts as one with data.
+pub fn look_or_suspect(device: &dyn BlockDevice) -> Content {
+    look(device).unwrap_or_else(|error| {
         tracing::warn!(disk = device.name(), %error, "the disk cannot be read and counts as not blank");
-        vec![UNREADABLE.to_owned()]
+        Content::unreadable()
     })
 }
 
 /// Names that need more than a magic number.
-fn refine(ends: &Ends, found: &mut Vec<&str>) {
+fn refine(ends: &Ends, found: &mut Vec<&'static str>) {
     // Boot sectors of FAT, NTFS, exFAT and BitLocker end in the two bytes of a DOS table.
     let has_boot_sector = ["vfat", "ntfs", "exfat", "BitLocker"]
         .iter()
@@ -320,6 +369,19 @@ impl Ends {
     fn read_u32(&self, place: u64) -> Option<u32> {
         let bytes = self.slice(place, 4)?;
         Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    }
+
+    /// Zeros, the backup of a partition table, or an image's last bytes; no RAID system's label.
+    fn tail_is_of_an_image(&self) -> bool {
+        let only_tail = Self {
+            size: self.size,
+            head: vec![0; self.head.len()],
+            tail: self.tail.clone(),
+            middle: Vec::new(),
+        };
+        kinds(&only_tail)
+            .iter()
+            .all(|kind| matches!(*kind, "gpt" | UNKNOWN_DATA))
     }
 
     fn is_blank(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Disks that an operating system can be installed on, from `/sys/block`.
 
+use firstlight_api::order::DiskId;
 use serde::Serialize;
 
 use super::sys::SysTree;
@@ -25,6 +26,13 @@ pub struct Disk {
     pub physical_sectors: Option<u64>,
     /// How it is attached: `sata`, `sas`, `nvme`, `usb`, `virtio`, `mmc`, `fc`.
     pub tran: Option<String>,
+}
+
+impl Disk {
+    pub fn id(&self) -> DiskId {
+        let wwn = self.wwn_with_extension.as_deref().or(self.wwn.as_deref());
+        DiskId::new(self.serial.as_deref(), wwn, self.size)
+    }
 }
 
 /// Kernel names that are never a server's disk: memory, optical, and disks made of other disks.

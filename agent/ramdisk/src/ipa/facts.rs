@@ -3,21 +3,37 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use firstlight_api::order::DiskId;
 use firstlight_api::report::DiskSignatures;
 use serde_json::{Value, json};
 
 use super::machine::{Access, Machine};
-use crate::deploy::signatures;
+use crate::deploy::signatures::{self, Content};
 use crate::inventory::disks::Disk;
 use crate::inventory::hints::root_disk;
 use crate::inventory::{self, Inventory, Link};
 
+/// A report may say what was read this long ago.
+const KEPT: Duration = Duration::from_mins(1);
+
 pub struct Facts {
     machine: Arc<dyn Machine>,
     link: Link,
-    /// By disk and size: a disk is read again only after [`Facts::forget_signatures`].
-    known: Mutex<BTreeMap<(String, u64), Vec<String>>>,
+    /// Of disks that are there, for reports alone: what is done to a disk is decided by [`Facts::judged`].
+    known: Mutex<BTreeMap<Key, (Instant, Content)>>,
+    kept: Duration,
+}
+
+/// The kernel's name, for disks that cannot be told apart otherwise.
+type Key = (DiskId, String);
+
+/// A disk, and what is on it in this moment.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    pub disk: Disk,
+    pub found: DiskSignatures,
 }
 
 impl Facts {
@@ -26,6 +42,7 @@ impl Facts {
             machine,
             link,
             known: Mutex::default(),
+            kept: KEPT,
         }
     }
 
@@ -33,32 +50,38 @@ impl Facts {
         inventory::collect(&self.machine.sys(), &self.link)
     }
 
-    /// Signatures of these disks; disks not seen before are read, all at the same time.
+    /// What is on these disks, for a report: read a minute ago at most.
     pub fn signatures(&self, disks: &[Disk]) -> Vec<DiskSignatures> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = |disk: &Disk| (disk.name.clone(), disk.size);
-        let fresh: Vec<&Disk> = disks
+        let keys: Vec<Key> = disks.iter().map(key).collect();
+        known.retain(|key, (at, _)| keys.contains(key) && at.elapsed() < self.kept);
+        let unknown: Vec<&Disk> = disks
             .iter()
-            .filter(|d| !known.contains_key(&key(d)))
+            .filter(|disk| !known.contains_key(&key(disk)))
             .collect();
-        thread::scope(|scope| {
-            let readers: Vec<_> = fresh
-                .iter()
-                .map(|disk| (key(disk), scope.spawn(|| self.read(disk))))
-                .collect();
-            for (key, reader) in readers {
-                let found = reader
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                known.insert(key, found);
-            }
-        });
-        let of = |disk: &Disk| DiskSignatures {
-            name: disk.name.clone(),
-            size_bytes: disk.size,
-            signatures: known.get(&key(disk)).cloned().unwrap_or_default(),
+        let now = Instant::now();
+        for (disk, content) in unknown.iter().zip(self.read_all(&unknown)) {
+            known.insert(key(disk), (now, content));
+        }
+        let of = |disk: &Disk| {
+            let content = known.get(&key(disk)).map(|(_, content)| content.clone());
+            said(disk, content.unwrap_or_else(Content::unreadable))
         };
         disks.iter().map(of).collect()
+    }
+
+    /// Every disk that is there now, and what is on it now.
+    pub fn judged(&self) -> Vec<Judged> {
+        let disks = self.inventory().disks;
+        let contents = self.read_all(&disks.iter().collect::<Vec<_>>());
+        disks
+            .into_iter()
+            .zip(contents)
+            .map(|(disk, content)| Judged {
+                found: said(&disk, content),
+                disk,
+            })
+            .collect()
     }
 
     pub fn forget_signatures(&self) {
@@ -80,13 +103,148 @@ impl Facts {
         })
     }
 
-    fn read(&self, disk: &Disk) -> Vec<String> {
+    /// All at the same time.
+    fn read_all(&self, disks: &[&Disk]) -> Vec<Content> {
+        thread::scope(|scope| {
+            let readers: Vec<_> = disks
+                .iter()
+                .map(|disk| scope.spawn(|| self.read(disk)))
+                .collect();
+            readers
+                .into_iter()
+                .map(|reader| {
+                    reader
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect()
+        })
+    }
+
+    fn read(&self, disk: &Disk) -> Content {
         match self.machine.open(&disk.name, Access::Read) {
-            Ok(device) => signatures::find_or_suspect(device.as_ref()),
+            Ok(device) => signatures::look_or_suspect(device.as_ref()),
             Err(error) => {
                 tracing::warn!(disk = disk.name, %error, "the disk cannot be opened and counts as not blank");
-                vec![signatures::UNREADABLE.to_owned()]
+                Content::unreadable()
             }
         }
+    }
+}
+
+fn key(disk: &Disk) -> Key {
+    (disk.id(), disk.name.clone())
+}
+
+fn said(disk: &Disk, content: Content) -> DiskSignatures {
+    let id = disk.id();
+    DiskSignatures {
+        name: disk.name.clone(),
+        size_bytes: id.size_bytes,
+        serial: id.serial,
+        wwn: id.wwn,
+        signatures: content.signatures,
+        mark: content.mark,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::io;
+    use std::net::Ipv4Addr;
+    use std::os::unix::fs::FileExt;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::deploy::device::{BlockDevice, FileDisk};
+    use crate::deploy::efi::vars::EfiVars;
+    use crate::inventory::sys::SysTree;
+
+    struct OneDisk {
+        dir: tempfile::TempDir,
+        opened: AtomicUsize,
+    }
+
+    impl OneDisk {
+        fn write(&self, bytes: &[u8]) {
+            let disk = fs::OpenOptions::new()
+                .write(true)
+                .open(self.dir.path().join("sda.img"));
+            disk.unwrap().write_all_at(bytes, 0).unwrap();
+        }
+
+        fn serial(&self, serial: &str) {
+            fs::write(self.dir.path().join("sys/block/sda/serial"), serial).unwrap();
+        }
+    }
+
+    impl Machine for OneDisk {
+        fn sys(&self) -> SysTree {
+            SysTree::new(self.dir.path())
+        }
+        fn open(&self, _: &str, _: Access) -> io::Result<Box<dyn BlockDevice>> {
+            self.opened.fetch_add(1, Ordering::Relaxed);
+            let disk = FileDisk::open(&self.dir.path().join("sda.img"), 512)?;
+            Ok(Box::new(disk))
+        }
+        fn efi_vars(&self) -> Option<EfiVars> {
+            None
+        }
+        fn log(&self) -> Vec<u8> {
+            Vec::new()
+        }
+        fn sync(&self) {}
+    }
+
+    fn facts(kept: Duration) -> (Arc<OneDisk>, Facts) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("sys/block/sda")).unwrap();
+        fs::write(dir.path().join("sys/block/sda/size"), "16384").unwrap();
+        let disk = fs::File::create(dir.path().join("sda.img")).unwrap();
+        disk.set_len(8 << 20).unwrap();
+        let machine = Arc::new(OneDisk {
+            dir,
+            opened: AtomicUsize::new(0),
+        });
+        let link = Link {
+            boot_mac: "52:54:00:12:34:56".into(),
+            address: Ipv4Addr::LOCALHOST,
+        };
+        let facts = Facts::new(machine.clone(), link);
+        (machine, Facts { kept, ..facts })
+    }
+
+    fn reported(facts: &Facts) -> Vec<String> {
+        let disks = facts.inventory().disks;
+        facts.signatures(&disks).remove(0).signatures
+    }
+
+    #[test]
+    fn a_report_may_be_a_minute_old_and_a_judgement_never() {
+        let (machine, facts) = facts(Duration::from_hours(1));
+        machine.serial("a");
+        assert!(reported(&facts).is_empty());
+        machine.write(b"XFSB");
+        assert!(reported(&facts).is_empty());
+        assert_eq!(machine.opened.load(Ordering::Relaxed), 1);
+        let judged = facts.judged().remove(0);
+        assert_eq!(judged.found.signatures, ["xfs"]);
+        assert_eq!(judged.found.serial.as_deref(), Some("a"));
+        let (machine, old) = self::facts(Duration::ZERO);
+        assert!(reported(&old).is_empty());
+        machine.write(b"XFSB");
+        assert_eq!(reported(&old), ["xfs"], "the minute is over");
+    }
+
+    #[test]
+    fn another_disk_of_the_same_size_in_the_same_place_is_read() {
+        let (machine, facts) = facts(Duration::from_hours(1));
+        machine.serial("a");
+        assert!(reported(&facts).is_empty());
+        machine.serial("b");
+        machine.write(b"XFSB");
+        assert_eq!(reported(&facts), ["xfs"]);
     }
 }

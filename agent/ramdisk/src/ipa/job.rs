@@ -3,6 +3,7 @@
 //!
 //! Must not: do anything. To add a command: an arm in [`plan`], and a variant of [`Job`] if it takes time.
 
+use firstlight_api::order::DiskOrder;
 use serde_json::{Value, json};
 
 use crate::deploy::image::{Digest, ImageRequest};
@@ -29,6 +30,7 @@ pub struct WriteImage {
     /// base64(gzip(ISO)) or a URL.
     pub config_drive: Option<String>,
     pub target: Target,
+    pub order: Option<DiskOrder>,
     /// Echoed in the result.
     pub step: Value,
 }
@@ -37,6 +39,7 @@ pub struct WriteImage {
 pub struct Erase {
     pub scope: EraseScope,
     pub target: Target,
+    pub order: Option<DiskOrder>,
     /// Echoed in the result.
     pub step: Value,
 }
@@ -149,6 +152,7 @@ fn deploy_step(params: &Value, md5_allowed: bool) -> Result<Plan, Refusal> {
         image,
         config_drive,
         target: target(params)?,
+        order: order(params)?,
         step: step.clone(),
     }))))
 }
@@ -169,6 +173,7 @@ fn clean_step(params: &Value) -> Result<Plan, Refusal> {
     Ok(Plan::Background(Job::Erase(Box::new(Erase {
         scope,
         target: target(params)?,
+        order: order(params)?,
         step: step.clone(),
     }))))
 }
@@ -197,6 +202,11 @@ fn target(params: &Value) -> Result<Target, Refusal> {
         .as_array()
         .map_or(Ok(Vec::new()), |list| list.iter().map(parse).collect())?;
     Ok(Target { hints, skip })
+}
+
+/// What the box has said about this machine's disks.
+fn order(params: &Value) -> Result<Option<DiskOrder>, Refusal> {
+    DiskOrder::of_node(&params["node"]).map_err(Refusal::Malformed)
 }
 
 fn image_request(info: &Value, md5_allowed: bool) -> Result<ImageRequest, String> {

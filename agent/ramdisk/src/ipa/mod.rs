@@ -11,6 +11,7 @@ pub mod event;
 pub mod facts;
 pub mod ironic;
 pub mod job;
+pub mod judge;
 pub mod key;
 pub mod machine;
 pub mod relay;

@@ -21,7 +21,7 @@ use super::machine::Machine;
 use super::relay::Relay;
 use super::server::Server;
 use super::tls::{self, BoxClock, Identity};
-use super::work::{Worker, sentence};
+use super::work::{Rule, Worker, sentence};
 use crate::deploy::cancel::Cancel;
 use crate::deploy::http::Client;
 use crate::deploy::image::{Offer, Patience};
@@ -121,6 +121,10 @@ impl Edge {
         ));
         let teller = progress.clone();
         let worker = Worker {
+            rule: match settings.box_url {
+                Some(_) => Rule::Box,
+                None => Rule::AnyIronic,
+            },
             machine,
             key,
             facts: Arc::clone(&facts),

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::facts::Facts;
 use super::job::{Erase, EraseScope, Job, Target, WriteImage};
+use super::judge;
 use super::key::Key;
 use super::machine::{Access, Machine};
 use super::relay::Relay;
@@ -22,7 +23,17 @@ use crate::deploy::{config_drive, erase, finish};
 use crate::inventory::disks::Disk;
 use crate::inventory::hints::root_disk;
 
+/// Whose word on the disks is needed before they are written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Ironic's alone, as with ironic-python-agent.
+    AnyIronic,
+    /// The order of the box that this ramdisk was started by, and what is on the disks then.
+    Box,
+}
+
 pub struct Worker {
+    pub rule: Rule,
     pub machine: Arc<dyn Machine>,
     pub key: Key,
     pub facts: Arc<Facts>,
@@ -68,12 +79,21 @@ impl Worker {
     }
 
     fn write_image(&self, job: &WriteImage, client: &Client, cancel: &Cancel) -> Result<Value> {
-        let disk = self.choose(&job.target)?;
         // A config drive that cannot be had must not cost the disk's content.
         let drive = match &job.config_drive {
             Some(source) => Some(self.drive(source, client)?),
             None => None,
         };
+        let disks = match self.rule {
+            Rule::AnyIronic => self.facts.inventory().disks,
+            Rule::Box => {
+                let judged = self.facts.judged();
+                judge::may_install(job.order.as_ref(), &judged)?;
+                judged.into_iter().map(|judged| judged.disk).collect()
+            }
+        };
+        let disk = choose(&job.target, disks)?;
+        let deployment = job.order.as_ref().and_then(|order| order.deployment);
         let device = self.open(&disk.name)?;
         tracing::info!(
             disk = disk.name,
@@ -89,6 +109,7 @@ impl Worker {
                 },
                 patience: self.patience,
                 cancel,
+                deployment,
                 share: self.relay.as_ref().map(|(_, relay)| relay.share.as_ref()),
                 progress: &|progress| self.progress(progress),
             },
@@ -100,7 +121,13 @@ impl Worker {
             "the image is complete and its digest is right"
         );
         (self.tell)(Phase::ConfigDrive);
-        finish::finish(device.as_ref(), held, drive.as_deref(), Uuid::new_v4())?;
+        finish::finish(
+            device.as_ref(),
+            held,
+            drive.as_deref(),
+            deployment,
+            Uuid::new_v4(),
+        )?;
         reread(device.as_ref(), cancel);
         *self
             .installed
@@ -149,19 +176,22 @@ impl Worker {
     }
 
     fn erase(&self, job: &Erase, cancel: &Cancel) -> Result<Value> {
-        let disks: Vec<Disk> = self
-            .facts
-            .inventory()
-            .disks
-            .into_iter()
-            .filter(|disk| !job.target.skip.iter().any(|hints| hints.matches(disk)))
-            .collect();
+        let mut disks: Vec<Disk> = match self.rule {
+            Rule::AnyIronic => self.facts.inventory().disks,
+            Rule::Box => judge::may_erase(job.order.as_ref(), self.facts.judged())?
+                .into_iter()
+                .map(|judged| judged.disk)
+                .collect(),
+        };
+        disks.retain(|disk| !job.target.skip.iter().any(|hints| hints.matches(disk)));
+        let deployment = job.order.as_ref().and_then(|order| order.deployment);
         for disk in &disks {
+            self.is_still(disk)?;
             let device = self.open(&disk.name)?;
             tracing::info!(disk = disk.name, scope = ?job.scope, "erasing");
             match job.scope {
-                EraseScope::Metadata => erase::metadata(device.as_ref())?,
-                EraseScope::Express => erase::express(device.as_ref())?,
+                EraseScope::Metadata => erase::metadata(device.as_ref(), deployment)?,
+                EraseScope::Express => erase::express(device.as_ref(), deployment)?,
                 EraseScope::Everything => {
                     let line = |done: u64, total: u64| {
                         tracing::info!(disk = disk.name, done, total, "erasing");
@@ -174,34 +204,16 @@ impl Worker {
         Ok(json!({"clean_result": {"erased": names}, "clean_step": job.step}))
     }
 
-    /// The root disk by the node's hints.
-    fn choose(&self, target: &Target) -> Result<Disk> {
-        let disks: Vec<Disk> = self
-            .facts
-            .inventory()
-            .disks
-            .into_iter()
-            .filter(|disk| !target.skip.iter().any(|hints| hints.matches(disk)))
-            .collect();
-        if let Some(disk) = root_disk(&disks, target.hints.as_ref()) {
-            return Ok(disk.clone());
-        }
-        let there: Vec<String> = disks
-            .iter()
-            .map(|d| format!("{} ({} GiB)", d.name, d.size >> 30))
-            .collect();
-        let there = if there.is_empty() {
-            "it has no disk at all".to_owned()
-        } else {
-            format!("it has {}", there.join(", "))
-        };
-        if target.hints.is_some() {
-            bail!(
-                "no disk of this machine matches the root_device hints ({there}); change the hints"
-            );
+    /// Erasing the disks before this one may have taken hours.
+    fn is_still(&self, disk: &Disk) -> Result<()> {
+        let now = self.facts.inventory().disks;
+        let same = |other: &Disk| other.name == disk.name && other.id() == disk.id();
+        if now.iter().any(same) {
+            return Ok(());
         }
         bail!(
-            "this machine has no disk of 4 GiB or more to install on ({there}); check its disks and controllers"
+            "{} was taken out or replaced while the disks before it were erased; the rest is not touched: clean again",
+            disk.name
         )
     }
 
@@ -228,6 +240,29 @@ impl Worker {
         let packed = archive.into_inner()?.finish()?;
         Ok(json!({"system_logs": base64::engine::general_purpose::STANDARD.encode(packed)}))
     }
+}
+
+/// The root disk by the node's hints.
+fn choose(target: &Target, mut disks: Vec<Disk>) -> Result<Disk> {
+    disks.retain(|disk| !target.skip.iter().any(|hints| hints.matches(disk)));
+    if let Some(disk) = root_disk(&disks, target.hints.as_ref()) {
+        return Ok(disk.clone());
+    }
+    let there: Vec<String> = disks
+        .iter()
+        .map(|d| format!("{} ({} GiB)", d.name, d.size >> 30))
+        .collect();
+    let there = if there.is_empty() {
+        "it has no disk at all".to_owned()
+    } else {
+        format!("it has {}", there.join(", "))
+    };
+    if target.hints.is_some() {
+        bail!("no disk of this machine matches the root_device hints ({there}); change the hints");
+    }
+    bail!(
+        "this machine has no disk of 4 GiB or more to install on ({there}); check its disks and controllers"
+    )
 }
 
 /// Something may still look at the disk (the kernel's own scan, a BMC's agent): a few tries, then the next boot reads it.

@@ -1,4 +1,5 @@
 //! A machine with one NIC and one disk, which is a sparse file.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::fs;
 use std::io;
@@ -9,6 +10,7 @@ use firstlight_ramdisk::deploy::device::{BlockDevice, FileDisk};
 use firstlight_ramdisk::deploy::efi::vars::EfiVars;
 use firstlight_ramdisk::inventory::sys::SysTree;
 use firstlight_ramdisk::ipa::machine::{Access, Machine};
+use sha2::{Digest, Sha256};
 
 pub const DISK: u64 = 5 << 30;
 
@@ -60,8 +62,60 @@ impl TestMachine {
         machine
     }
 
+    /// A second one beside `vda`.
+    pub fn add_disk(&self, name: &str) {
+        let block = self.dir.path().join("sys/block").join(name);
+        fs::create_dir_all(&block).unwrap();
+        fs::write(block.join("serial"), format!("file-{name}")).unwrap();
+        fs::File::create(self.image(name))
+            .unwrap()
+            .set_len(DISK)
+            .unwrap();
+        // Last: without a size it is no disk yet.
+        fs::write(block.join("size"), (DISK / 512).to_string()).unwrap();
+    }
+
+    /// Another disk of the same model in the place of `vda`.
+    pub fn swap_serial(&self, serial: &str) {
+        fs::write(self.dir.path().join("sys/block/vda/serial"), serial).unwrap();
+    }
+
+    /// What would be left on the disks if the power failed now, in a machine of its own.
+    pub fn after_a_power_cut(&self, mac: &str) -> Self {
+        let copy = Self::new(mac);
+        let copied = std::process::Command::new("cp")
+            .arg("--sparse=always")
+            .args([self.disk(), copy.disk()])
+            .status();
+        assert!(copied.unwrap().success());
+        copy
+    }
+
     pub fn disk(&self) -> PathBuf {
-        self.dir.path().join("vda.img")
+        self.image("vda")
+    }
+
+    fn image(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("{name}.img"))
+    }
+
+    /// As somebody else would, past the ramdisk.
+    pub fn overwrite(&self, name: &str, offset: u64, bytes: &[u8]) {
+        let disk = fs::OpenOptions::new().write(true).open(self.image(name));
+        disk.unwrap().write_all_at(bytes, offset).unwrap();
+    }
+
+    /// Changes with any byte at the disk's ends, and with any that is written between.
+    pub fn digest(&self, name: &str) -> String {
+        let file = fs::File::open(self.image(name)).unwrap();
+        let mut digest = Sha256::new();
+        for (offset, length) in [(0, 32 << 20), (DISK - (4 << 20), 4 << 20)] {
+            let mut bytes = vec![0; length];
+            file.read_exact_at(&mut bytes, offset).unwrap();
+            digest.update(bytes);
+        }
+        let blocks = std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
+        format!("{:x?} {blocks}", digest.finalize())
     }
 
     pub fn read(&self, offset: u64, length: usize) -> Vec<u8> {
@@ -80,8 +134,8 @@ impl Machine for TestMachine {
     }
 
     fn open(&self, name: &str, _: Access) -> io::Result<Box<dyn BlockDevice>> {
-        assert_eq!(name, "/dev/vda");
-        Ok(Box::new(FileDisk::open(&self.disk(), 512)?))
+        let name = name.strip_prefix("/dev/").unwrap();
+        Ok(Box::new(FileDisk::open(&self.image(name), 512)?))
     }
 
     fn efi_vars(&self) -> Option<EfiVars> {

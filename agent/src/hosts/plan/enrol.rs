@@ -30,11 +30,11 @@ pub(super) fn unregistered(o: &Observed) -> Plan {
     if let (Err(problem), Ok(Wish::Idle)) = (o.image, &o.wanted.wish) {
         return Plan::new(HostState::Discovered, "cannot be installed").problem(problem.clone());
     }
-    match policy::judge(o.policy, report, o.name) {
+    match policy::judge(o.policy, report, o.ledger.under_way(), o.name) {
         Verdict::LeaveAlone(problem) => {
             Plan::new(HostState::Discovered, "left alone").problem(problem)
         }
-        Verdict::Install => {
+        Verdict::Install(_) => {
             Plan::new(HostState::Registering, "registering with Ironic").act(Action::Register)
         }
     }
@@ -75,7 +75,9 @@ pub(super) fn manageable(o: &Observed, node: &Node) -> Plan {
     if node.power_state.as_deref() != Some("power on") {
         return plan("recording that it is switched on").act(Action::PowerOn);
     }
-    plan("making it available").lookup().act(Action::Provide)
+    plan("making it available").lookup().act(Action::Provide {
+        clean: o.ledger.leaving,
+    })
 }
 
 pub(super) fn inspect_failed(o: &Observed, node: &Node) -> Plan {

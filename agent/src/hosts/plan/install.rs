@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{
     super::policy::{self, Verdict},
-    Action, BootTarget, EXTRA_ATTEMPT, EXTRA_DISKS, HostState, Inspection, Install, LookupState,
-    MOST_ATTEMPTS, Node, Observed, Phase, Plan, Problem, ProvisionState, Wish, failed,
+    Action, BootTarget, EXTRA_ATTEMPT, HostState, Inspection, Install, LookupState, MOST_ATTEMPTS,
+    Node, Observed, Phase, Plan, Problem, ProvisionState, Wish, failed,
 };
 
 /// After the first, the second failed deployment.
@@ -39,13 +39,13 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
     if let Some(problem) = o.barred {
         return Plan::new(waits, "left alone").problem(problem.clone());
     }
-    let disks = policy::fingerprint(&report.disks, &report.inventory);
-    // Disks that were judged before may hold our own half-written image; any others are judged now.
-    if node.extra[EXTRA_DISKS] != disks.as_str()
-        && let Verdict::LeaveAlone(problem) = policy::judge(o.policy, report, o.name)
-    {
-        return Plan::new(waits, "left alone").problem(problem);
-    }
+    // Our own half-written image is no reason to stop, as long as its deployment is under way and nothing else is there.
+    let judgement = match policy::judge(o.policy, report, o.ledger.under_way(), o.name) {
+        Verdict::Install(judgement) => judgement,
+        Verdict::LeaveAlone(problem) => {
+            return Plan::new(waits, "left alone").problem(problem);
+        }
+    };
     let attempt = if o.tries_anew(report) {
         1
     } else {
@@ -60,7 +60,7 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
     )
     .act(Action::Deploy {
         attempt,
-        disks,
+        judgement,
         install: Box::new(install.clone()),
     })
 }

@@ -3,11 +3,8 @@
 use firstlight_api::bmh::{AutomatedCleaningMode, annotations::DetachedDelete};
 
 use super::{
-    super::{
-        policy::{self, Verdict},
-        wish::Wish,
-    },
-    Action, EXTRA_DISKS, HostState, Ironic, MOST_TRIES, Node, Observed, PAUSE, Plan, Problem,
+    super::{policy, wish::Wish},
+    Action, HostState, Ironic, MOST_TRIES, Node, Observed, PAUSE, Plan, Problem,
     ProvisionState as S, Restart, Towards, failed, installed, registered,
 };
 
@@ -15,15 +12,19 @@ use super::{
 pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
     let state = HostState::Deprovisioning;
     if let Some(report) = o.ramdisk() {
-        let clean = o.wanted.cleaning == AutomatedCleaningMode::Metadata;
-        let disks = policy::fingerprint(&report.disks, &report.inventory);
-        if clean
-            && node.extra[EXTRA_DISKS] != disks.as_str()
-            && let Verdict::LeaveAlone(problem) = policy::judge(o.policy, report, o.name)
-        {
-            return Plan::new(state, "its disks are not those that were installed")
-                .problem(problem);
-        }
+        let deployment = o.ledger.deployment.as_ref();
+        let clean = match o.wanted.cleaning {
+            AutomatedCleaningMode::Disabled => None,
+            AutomatedCleaningMode::Metadata => {
+                match policy::give_back(o.policy, report, deployment, o.name) {
+                    Ok(order) => Some(order),
+                    Err(problem) => {
+                        return Plan::new(state, "its disks are not as they were installed")
+                            .problem(problem);
+                    }
+                }
+            }
+        };
         return Plan::new(state, "its system is taken away").act(Action::TearDown { clean });
     }
     if node.provision_state != S::Active {

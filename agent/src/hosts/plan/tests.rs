@@ -2,6 +2,7 @@
 
 use firstlight_api::{
     bmh::{AutomatedCleaningMode, Image, annotations::Detached},
+    order::{DeploymentId, DiskId, DiskPolicy, Mark},
     report::{DiskSignatures, Fresh, Inventory},
 };
 use serde_json::{Value, json};
@@ -28,7 +29,7 @@ struct World {
 }
 
 const NOW: u64 = 1000;
-const DISKS: &str = "/dev/vda:8589934592:";
+const ID: DeploymentId = DeploymentId::new([7; 16]);
 
 fn world() -> World {
     World {
@@ -40,7 +41,7 @@ fn world() -> World {
             disks: vec![DiskSignatures {
                 name: "/dev/vda".into(),
                 size_bytes: 8 << 30,
-                signatures: vec![],
+                ..DiskSignatures::default()
             }],
             lookup: LookupState::Registered,
             fresh: Fresh::default(),
@@ -93,6 +94,8 @@ fn install(data: Data) -> Install {
 #[expect(clippy::unnecessary_wraps, reason = "compared with what a ledger has")]
 fn on_disk(token: Option<&str>, delivered: bool) -> Option<Deployment> {
     Some(Deployment {
+        id: Some(ID),
+        disks: vec![],
         image: image(),
         token: token.map(str::to_owned),
         key: None,
@@ -128,6 +131,22 @@ impl World {
 
     fn data(self) -> Self {
         self.with(|world| world.report.disks[0].signatures = vec!["gpt".into()])
+    }
+
+    /// Of our own image a half is there.
+    fn unfinished(self) -> Self {
+        self.with(|world| {
+            let deployment = ID;
+            world.report.disks[0].signatures = vec!["firstlight-unfinished".into()];
+            world.report.disks[0].mark = Some(Mark::Unfinished { deployment });
+        })
+    }
+
+    fn under_way(self) -> Self {
+        self.with(|world| {
+            world.ledger.deployment = on_disk(None, false);
+            world.ledger.deployment.as_mut().unwrap().written = false;
+        })
     }
 
     fn plan(&self) -> Plan {
@@ -171,13 +190,21 @@ impl World {
 fn first_deploy(attempt: u64) -> Option<Action> {
     Some(Action::Deploy {
         attempt,
-        disks: DISKS.into(),
+        judgement: Judgement {
+            policy: DiskPolicy::Blank,
+            disks: vec![the_disk()],
+            free: vec![the_disk()],
+        },
         install: Box::new(install(Data::Site)),
     })
 }
 
+fn the_disk() -> DiskId {
+    DiskId::new(None, None, 8 << 30)
+}
+
 fn judged() -> Value {
-    json!({EXTRA_DISKS: DISKS, EXTRA_ATTEMPT: 1})
+    json!({EXTRA_ATTEMPT: 1})
 }
 
 #[test]
@@ -290,7 +317,7 @@ fn each_state_of_ironic_has_its_next_action() {
         (
             world().node("manageable", json!({})).change_node(inspected),
             HostState::Inspecting,
-            Some(Action::Provide),
+            Some(Action::Provide { clean: false }),
         ),
         (
             world()
@@ -394,16 +421,74 @@ fn the_disks_are_judged_again_right_before_the_first_write() {
     let plan = world().node("available", json!({})).data().plan();
     assert_eq!((plan.state, plan.action), (HostState::Available, None));
     assert!(plan.problem.unwrap().what.contains("gpt"));
-    // Our own half-written image is no reason to stop, other disks with data are.
-    assert_eq!(
-        world().node("deploy failed", judged()).data().outcome().1,
-        first_deploy(2)
-    );
-    let swapped = world()
-        .node("deploy failed", judged())
-        .data()
-        .with(|world| world.report.disks[0].size_bytes += 1);
-    assert_eq!(swapped.outcome().1, None);
+    // Our own half-written image is no reason to stop, whatever else is there is.
+    let failed = || world().node("deploy failed", judged()).under_way();
+    assert_eq!(failed().unfinished().outcome().1, first_deploy(2));
+    let other = failed().data().plan();
+    assert_eq!((other.action, other.step.as_str()), (None, "left alone"));
+}
+
+/// Name, size and serial number of its disk are what they were: only what is on it tells.
+#[test]
+fn a_system_that_somebody_installed_by_hand_after_a_deployment_ended_is_left_alone() {
+    let started_again = |world: &mut World| world.gave_up = Some("boot-0".into());
+    let three = || json!({EXTRA_ATTEMPT: 3});
+    let given_up = || {
+        world()
+            .node("deploy failed", three())
+            .under_way()
+            .with(started_again)
+    };
+    let given_back = || world().node("available", json!({EXTRA_ATTEMPT: 0}));
+    let forgotten = || world().under_way();
+    for ended in [given_up(), given_back(), forgotten()] {
+        let by_hand = ended.data().plan();
+        assert_eq!(by_hand.action, None);
+        let problem = by_hand.problem.unwrap();
+        assert!(problem.what.contains("not blank: gpt found"), "{problem:?}");
+        assert!(problem.next.contains("install=wipe"), "{problem:?}");
+    }
+    // What is left of a deployment that is under way is ours; of one that was torn down it is not.
+    assert_eq!(given_up().unfinished().outcome().1, first_deploy(1));
+    assert_eq!(given_back().unfinished().outcome().1, None);
+    assert_eq!(forgotten().unfinished().outcome().1, Some(Action::Register));
+}
+
+#[test]
+fn a_deployment_that_an_earlier_version_began_goes_on_and_wipes_nothing() {
+    let earlier = |world: World| {
+        world.under_way().with(|world| {
+            world.ledger.deployment.as_mut().unwrap().id = None;
+        })
+    };
+    let failed = || earlier(world().node("deploy failed", judged()));
+    assert_eq!(failed().outcome().1, first_deploy(2));
+    assert_eq!(failed().data().outcome().1, None);
+    let running = || {
+        unwanted().with(|world| {
+            world.ledger.deployment.as_mut().unwrap().id = None;
+        })
+    };
+    assert!(running().outcome().1.is_none() && running().plan().problem.is_some());
+    let known = running().with(|world| {
+        world.report.disks[0].mark = Some(Mark::Installed { deployment: None });
+    });
+    assert_eq!(known.outcome().1, tear_down(None));
+    let wanted = running().with(|world| {
+        world.wanted.wish = Ok(Wish::Install(install(Data::Site)));
+    });
+    assert_eq!(wanted.outcome(), (HostState::Provisioned, None));
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "compared with what a plan has")]
+fn tear_down(deployment: Option<DeploymentId>) -> Option<Action> {
+    Some(Action::TearDown {
+        clean: Some(DiskOrder {
+            deployment,
+            policy: DiskPolicy::GiveBack,
+            disks: vec![the_disk()],
+        }),
+    })
 }
 
 #[test]
@@ -452,10 +537,7 @@ fn a_ramdisk_registers_before_the_deployment_begins() {
 fn a_failed_deployment_rests_is_tried_three_times_and_then_waits_for_a_person() {
     let failed = |attempt: u64| {
         world()
-            .node(
-                "deploy failed",
-                json!({EXTRA_DISKS: DISKS, EXTRA_ATTEMPT: attempt}),
-            )
+            .node("deploy failed", json!({EXTRA_ATTEMPT: attempt}))
             .change_node(|node| node.last_error = Some("disk is broken".into()))
     };
     let resting = failed(1).with(|world| world.node_since = NOW - 5).plan();
@@ -599,8 +681,11 @@ fn what_is_on_the_disk_and_verified_is_adopted_and_never_written_again() {
 
 fn unwanted() -> World {
     world().node("active", judged()).with(|world| {
+        let deployment = Some(ID);
         world.wanted.wish = Ok(Wish::Idle);
         world.ledger.deployment = on_disk(None, false);
+        world.report.disks[0].signatures = vec!["gpt".into()];
+        world.report.disks[0].mark = Some(Mark::Installed { deployment });
     })
 }
 
@@ -636,17 +721,12 @@ fn an_unwanted_system_is_asked_over_ssh_then_a_person_and_torn_down_once_in_the_
     }
     assert_eq!(
         unwanted().outcome(),
-        (
-            HostState::Deprovisioning,
-            Some(Action::TearDown { clean: true })
-        )
+        (HostState::Deprovisioning, tear_down(Some(ID)))
     );
     let kept = unwanted().with(|world| world.wanted.cleaning = AutomatedCleaningMode::Disabled);
-    assert_eq!(kept.outcome().1, Some(Action::TearDown { clean: false }));
-    // A disk that came later may hold somebody's data.
-    let other = unwanted()
-        .data()
-        .with(|world| world.report.disks[0].size_bytes += 1);
+    assert_eq!(kept.outcome().1, Some(Action::TearDown { clean: None }));
+    // What somebody else has put there is not ours to erase.
+    let other = unwanted().with(|world| world.report.disks[0].mark = None);
     assert!(other.plan().action.is_none() && other.plan().problem.is_some());
 }
 
@@ -696,10 +776,7 @@ fn a_staged_system_waits_is_given_its_data_and_is_called_back_by_the_endpoint() 
 #[test]
 fn a_deleted_host_leaves_clean_and_a_detached_or_uncleaned_one_as_it_is() {
     let gone = |world: World| world.with(|world| world.wanted.wish = Ok(Wish::Gone));
-    assert_eq!(
-        gone(unwanted()).outcome().1,
-        Some(Action::TearDown { clean: true })
-    );
+    assert_eq!(gone(unwanted()).outcome().1, tear_down(Some(ID)));
     for state in ["available", "manageable", "enroll"] {
         let free = gone(world().node(state, judged()));
         assert_eq!(

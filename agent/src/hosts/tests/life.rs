@@ -51,14 +51,26 @@ impl Machine {
             Some(ProvisionState::DeployWait) if here => {
                 self.writes += 1;
                 self.data = None;
+                let order = ordered(site).await.unwrap();
+                assert_eq!(order.policy, DiskPolicy::Blank);
+                let deployment = order.deployment;
                 self.server.signatures = vec!["gpt".into()];
+                self.server.mark = Some(Mark::Installed { deployment });
                 self.server.tell(site, Phase::Rebooting);
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 site.ironic.finish_deploy(&node());
                 self.switch_on(site);
             }
             Some(ProvisionState::CleanWait) if here => {
+                let order = ordered(site).await.unwrap();
+                let held = self.server.mark.and_then(Mark::deployment);
+                assert_eq!(
+                    (order.policy, order.deployment),
+                    (DiskPolicy::GiveBack, held)
+                );
+                assert_eq!(order.disks.len(), 1);
                 self.server.signatures.clear();
+                self.server.mark = None;
                 site.ironic.finish_clean(&node());
             }
             _ => {}

@@ -21,7 +21,7 @@ fn after_erasing_metadata_a_disk_counts_as_blank() {
         "iso9660",
     ] {
         let (_image, disk) = fixture(name);
-        metadata(&disk).unwrap();
+        metadata(&disk, None).unwrap();
         assert_eq!(
             signatures::find(&disk).unwrap(),
             Vec::<String>::new(),
@@ -44,7 +44,7 @@ fn file_systems_inside_partitions_go_too_and_other_data_stays() {
             (8 * MIB, b"content"),
         ],
     );
-    metadata(&disk).unwrap();
+    metadata(&disk, None).unwrap();
     assert_eq!(read(&disk, start, 4), [0; 4]);
     assert_eq!(read(&disk, end - 8192, 4), [0; 4]);
     assert_eq!(read(&disk, 8 * MIB, 7), b"content");
@@ -90,6 +90,69 @@ fn a_damaged_table_does_not_lead_astray() {
     let sum = crc32fast::hash(&head[512..604]);
     head[528..532].copy_from_slice(&sum.to_le_bytes());
     let (_image, disk) = disk_with(16 * MIB, &[(0, &head)]);
-    metadata(&disk).unwrap();
+    metadata(&disk, None).unwrap();
     assert_eq!(signatures::find(&disk).unwrap(), Vec::<String>::new());
+}
+
+/// Passes on what is durable: the writes before the flush at which the power failed.
+struct PowerCut {
+    disk: crate::deploy::device::FileDisk,
+    flushes: std::sync::atomic::AtomicUsize,
+}
+
+impl BlockDevice for PowerCut {
+    fn name(&self) -> &str {
+        self.disk.name()
+    }
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+    fn sector(&self) -> u64 {
+        self.disk.sector()
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.disk.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.disk.write_at(offset, data)
+    }
+    fn write_bulk(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.disk.write_bulk(offset, data)
+    }
+    fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.disk.zero(offset, length)
+    }
+    fn discard(&self) -> io::Result<()> {
+        self.disk.discard()
+    }
+    fn flush(&self) -> io::Result<()> {
+        use std::sync::atomic::Ordering;
+        let left = self.flushes.fetch_sub(1, Ordering::Relaxed);
+        if left == 0 {
+            return Err(io::Error::other("no power"));
+        }
+        Ok(())
+    }
+    fn reread_partitions(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_disk_whose_erasing_was_cut_short_is_still_ours_or_blank() {
+    use firstlight_api::order::Mark;
+    let deployment = DeploymentId::new([7; 16]);
+    for flushes in 0..3 {
+        let (_image, disk) = fixture("gpt");
+        let cut = PowerCut {
+            disk,
+            flushes: flushes.into(),
+        };
+        assert!(metadata(&cut, Some(deployment)).is_err());
+        let found = signatures::look(&cut.disk).unwrap();
+        let ours = found.mark == Some(Mark::Unfinished { deployment });
+        assert!(ours || found.signatures.is_empty(), "{flushes}: {found:?}");
+        metadata(&cut.disk, Some(deployment)).unwrap();
+        assert!(signatures::find(&cut.disk).unwrap().is_empty());
+    }
 }

@@ -33,6 +33,7 @@ fn a_gpt_disk_ends_with_its_backup_and_carries_the_config_drive_before_it() {
         &disk,
         held(head_of("gpt")),
         Some(&drive),
+        None,
         Uuid::from_u128(9),
     )
     .unwrap();
@@ -51,7 +52,7 @@ fn a_gpt_disk_ends_with_its_backup_and_carries_the_config_drive_before_it() {
 #[test]
 fn without_a_config_drive_no_partition_is_added() {
     let (_image, disk) = blank();
-    finish(&disk, held(head_of("gpt")), None, Uuid::from_u128(9)).unwrap();
+    finish(&disk, held(head_of("gpt")), None, None, Uuid::from_u128(9)).unwrap();
     assert_eq!(
         Gpt::parse(&read(&disk, 0, MIB), 512)
             .unwrap()
@@ -69,6 +70,7 @@ fn a_dos_table_gets_a_primary_partition() {
         &disk,
         held(head_of("dos")),
         Some(b"drive"),
+        None,
         Uuid::from_u128(9),
     )
     .unwrap();
@@ -87,6 +89,7 @@ fn a_config_partition_that_the_image_brings_is_used() {
         &disk,
         held(head_of("gpt")),
         Some(b"new drive"),
+        None,
         Uuid::from_u128(9),
     )
     .unwrap();
@@ -109,7 +112,7 @@ fn a_config_partition_that_the_image_brings_is_used() {
 fn an_image_without_partitions_never_gets_its_first_sector() {
     for head in [vec![0; 1 << 20], head_of("ext4"), head_of("vfat32")] {
         let (_image, disk) = blank();
-        let error = finish(&disk, held(head), Some(b"x"), Uuid::from_u128(9)).unwrap_err();
+        let error = finish(&disk, held(head), Some(b"x"), None, Uuid::from_u128(9)).unwrap_err();
         assert!(matches!(error, FinishError::NoTable), "{error}");
         assert!(read(&disk, 0, MIB).iter().all(|b| *b == 0));
     }
@@ -118,17 +121,61 @@ fn an_image_without_partitions_never_gets_its_first_sector() {
 #[test]
 fn an_image_for_other_sectors_is_named_as_such() {
     let (_image, disk) = disk_of_sectors(4096, SIZE, &[]);
-    let error = finish(&disk, held(head_of("gpt")), None, Uuid::from_u128(9)).unwrap_err();
+    let error = finish(&disk, held(head_of("gpt")), None, None, Uuid::from_u128(9)).unwrap_err();
     assert!(matches!(error, FinishError::SectorSize(_)), "{error}");
 }
 
 #[test]
 fn a_disk_without_room_for_the_drive_stays_unbootable() {
     let (_image, disk) = disk_with(40 * MIB, &[]);
-    let error = finish(&disk, held(head_of("gpt")), Some(b"x"), Uuid::from_u128(9)).unwrap_err();
+    let error = finish(
+        &disk,
+        held(head_of("gpt")),
+        Some(b"x"),
+        None,
+        Uuid::from_u128(9),
+    )
+    .unwrap_err();
     assert!(
         matches!(error, FinishError::Gpt(GptError::NoRoom { .. })),
         "{error}"
     );
     assert!(read(&disk, 0, MIB).iter().all(|b| *b == 0));
+}
+
+#[test]
+fn a_complete_disk_says_which_deployment_it_is_of_with_either_table() {
+    use crate::deploy::signatures;
+    use firstlight_api::order::Mark;
+    let deployment = Some(DeploymentId::new([7; 16]));
+    for table in ["gpt", "dos"] {
+        for (drive, found) in [
+            (
+                Some(b"drive".as_slice()),
+                Some(Mark::Installed { deployment }),
+            ),
+            (None, None),
+        ] {
+            let (_image, disk) = blank();
+            let held = held(head_of(table));
+            finish(&disk, held, drive, deployment, Uuid::from_u128(9)).unwrap();
+            let content = signatures::look(&disk).unwrap();
+            assert_eq!(
+                (content.mark, content.signatures),
+                (found, vec![table.to_owned()])
+            );
+        }
+    }
+}
+
+#[test]
+fn a_config_drive_that_fills_its_partition_leaves_no_mark_and_stays_whole() {
+    let (_image, disk) = blank();
+    let drive = vec![7; 64 << 20];
+    let deployment = Some(DeploymentId::new([7; 16]));
+    let held = held(head_of("gpt"));
+    finish(&disk, held, Some(&drive), deployment, Uuid::from_u128(9)).unwrap();
+    let gpt = Gpt::parse(&read(&disk, 0, MIB), 512).unwrap().unwrap();
+    let start = gpt.partitions()[1].first_lba * 512;
+    assert!(read(&disk, start, 64 * MIB) == drive);
 }

@@ -13,6 +13,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
+use firstlight_api::order::DeploymentId;
 use hyper::body::Bytes;
 
 use super::cancel::Cancel;
@@ -101,6 +102,8 @@ pub struct Context<'a> {
     pub fetch: &'a dyn Fetch,
     pub patience: Patience,
     pub cancel: &'a Cancel,
+    /// Whose image this is, for the disk to say so until it is complete.
+    pub deployment: Option<DeploymentId>,
     /// Where the image is kept for other servers.
     pub share: Option<&'a Share>,
     pub progress: &'a (dyn Fn(Progress) + Sync),
@@ -115,7 +118,7 @@ pub fn write_image(context: &Context, request: &ImageRequest) -> Result<Held, Im
     {
         return Err(ImageError::Format(format.to_owned()));
     }
-    writer::wipe_ends(context.device)?;
+    writer::begin(context.device, context.deployment)?;
     let mut relays = true;
     for _ in 0..=RESTARTS {
         match stream(context, request, relays) {

@@ -110,6 +110,7 @@ fn write(
         fetch,
         patience: QUICK,
         cancel: &Cancel::default(),
+        deployment: None,
         share: None,
         progress: &|progress| said.lock().unwrap().push(progress),
     };
@@ -203,6 +204,40 @@ fn a_wrong_digest_leaves_a_disk_that_cannot_boot() {
 }
 
 #[test]
+fn a_disk_says_whose_image_it_gets_before_its_first_byte_and_not_after_its_last() {
+    use crate::deploy::signatures::{self, UNFINISHED};
+    use firstlight_api::order::Mark;
+    let image = image(DISK, 2);
+    let deployment = DeploymentId::new([7; 16]);
+    let (_file, disk) = used_disk();
+    let marked = |disk: &FileDisk| {
+        let found = signatures::look(disk).unwrap();
+        assert_eq!(found.mark, Some(Mark::Unfinished { deployment }));
+        assert_eq!(found.signatures, [UNFINISHED]);
+    };
+    let first = Mutex::new(true);
+    let context = Context {
+        device: &disk,
+        fetch: &Flaky::new(&image, &[0]),
+        patience: QUICK,
+        cancel: &Cancel::default(),
+        deployment: Some(deployment),
+        share: None,
+        progress: &|progress| {
+            if matches!(progress, Progress::Retry { .. }) {
+                marked(&disk);
+                *first.lock().unwrap() = false;
+            }
+        },
+    };
+    let held = write_image(&context, &request(&image, "http://box/n")).unwrap();
+    assert!(!*first.lock().unwrap(), "it was looked at in the middle");
+    marked(&disk);
+    disk.write_at(0, &held.head).unwrap();
+    assert_ne!(signatures::find(&disk).unwrap(), [UNFINISHED]);
+}
+
+#[test]
 fn an_image_that_changes_on_the_server_starts_over() {
     let (old, new) = (image(6 * MIB, 3), image(7 * MIB, 4));
     let (_file, disk) = used_disk();
@@ -235,6 +270,7 @@ fn a_box_that_stays_away_is_given_up_in_the_end() {
             ..QUICK
         },
         cancel: &Cancel::default(),
+        deployment: None,
         share: None,
         progress: &|_| (),
     };
@@ -258,6 +294,7 @@ fn work_can_be_called_off() {
             ..QUICK
         },
         cancel: &cancel,
+        deployment: None,
         share: None,
         progress: &|progress| {
             if matches!(progress, Progress::Retry { .. }) {

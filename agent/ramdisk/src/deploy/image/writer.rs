@@ -3,7 +3,10 @@
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender};
 
+use firstlight_api::order::DeploymentId;
+
 use super::super::device::{Aligned, BlockDevice};
+use super::super::mark;
 use super::ImageError;
 
 /// Bytes in a block.
@@ -41,13 +44,17 @@ impl std::fmt::Debug for Held {
     }
 }
 
-/// Removes everything that a firmware or a kernel could take for a partition table.
-pub fn wipe_ends(device: &dyn BlockDevice) -> Result<(), ImageError> {
+/// Removes everything that a firmware or a kernel could take for a partition table, and leaves the mark of `deployment`,
+/// which the image's own first bytes replace in the end.
+pub fn begin(device: &dyn BlockDevice, deployment: Option<DeploymentId>) -> Result<(), ImageError> {
     let (head, tail) = ends(device)?;
     for (offset, length) in [(0, head), (device.size() - tail, tail)] {
         device
             .zero(offset, length)
             .map_err(|e| failed(device, offset, e))?;
+    }
+    if let Some(deployment) = deployment {
+        mark::begin(device, deployment).map_err(|e| failed(device, mark::PLACE, e))?;
     }
     device.flush().map_err(|e| failed(device, 0, e))
 }

@@ -104,7 +104,7 @@ fn a_disk_that_cannot_be_read_counts_as_one_with_data() {
     let disk = FileDisk::open(image.path(), 512).unwrap();
     // The disk lost its end after it was opened.
     image.as_file().set_len(4096).unwrap();
-    assert_eq!(find_or_suspect(&disk), [UNREADABLE]);
+    assert_eq!(look_or_suspect(&disk), Content::unreadable());
 }
 
 #[test]
@@ -113,4 +113,95 @@ fn looking_changes_nothing() {
     let before = std::fs::read(image.path()).unwrap();
     find(&disk).unwrap();
     assert!(before == std::fs::read(image.path()).unwrap());
+}
+
+const ID: DeploymentId = DeploymentId::new([7; 16]);
+
+fn marked(places: &[(u64, &[u8])]) -> (tempfile::NamedTempFile, FileDisk) {
+    let (image, disk) = disk_with(300 << 20, places);
+    mark::begin(&disk, ID).unwrap();
+    (image, disk)
+}
+
+#[test]
+fn our_half_written_image_is_a_kind_of_its_own_whatever_of_it_is_there() {
+    const SIZE: u64 = 300 << 20;
+    let (_gpt, source) = fixture("gpt");
+    let mut backup = vec![0; 512];
+    source.read_at(source.size() - 512, &mut backup).unwrap();
+    for places in [
+        &[][..],
+        &[(1 << 20, b"\x0d\xd0\x01\xc0".as_slice())],
+        &[((64 << 20) + 64, b"_BHRfS_M")],
+        &[(SIZE - 512, &backup)],
+        &[(SIZE - 70_000, b"the image's end")],
+    ] {
+        let (_image, disk) = marked(places);
+        assert_eq!(look(&disk).unwrap(), Content::unfinished(ID), "{places:?}");
+    }
+}
+
+#[test]
+fn a_mark_beside_anything_else_is_data_without_a_mark() {
+    const SIZE: u64 = 300 << 20;
+    for (offset, bytes, kind) in [
+        (510, b"\x55\xaa".as_slice(), "dos"),
+        (1024 + 56, b"\x53\xef", "ext2"),
+        (4096 + 24, b"anything", UNKNOWN_DATA),
+        (mark::PLACE + 512, b"x", UNKNOWN_DATA),
+        (SIZE - 512, b"\xde\x11\xde\x11", "ddf_raid_member"),
+        (SIZE - 8192, b"\xfc\x4e\x2b\xa9", "linux_raid_member"),
+    ] {
+        let (_image, disk) = marked(&[(offset, bytes)]);
+        let content = look(&disk).unwrap();
+        assert_eq!(
+            (content.mark, content.signatures),
+            (None, vec![kind.to_owned()])
+        );
+    }
+    let (_image, disk) = marked(&[]);
+    disk.write_at(mark::PLACE + 60, b"?").unwrap();
+    assert_eq!(
+        find(&disk).unwrap(),
+        [UNKNOWN_DATA],
+        "a damaged mark is none"
+    );
+}
+
+#[test]
+fn a_complete_image_says_who_wrote_it_until_the_disk_is_partitioned_anew() {
+    let (_image, disk) = fixture("gpt");
+    assert_eq!(look(&disk).unwrap().mark, None);
+    let mut head = vec![0; 1 << 20];
+    disk.read_at(0, &mut head).unwrap();
+    let (_, end) = mark::partitions(&head, 512)[0];
+    mark::complete(&disk, end, ID).unwrap();
+    let found = look(&disk).unwrap();
+    assert_eq!(found.signatures, ["gpt"]);
+    let deployment = Some(ID);
+    assert_eq!(found.mark, Some(Mark::Installed { deployment }));
+    disk.zero(512, 512).unwrap();
+    assert_eq!(look(&disk).unwrap().mark, None);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    /// Whatever a disk holds: no panic, and one byte at its ends is never blank.
+    #[test]
+    fn any_bytes_at_the_ends_of_a_disk_are_read(
+        head in proptest::collection::vec(proptest::prelude::any::<u8>(), 1..3000),
+        at in proptest::prop_oneof![0_u64..3000, (512_u64 << 10) - 600..(513 << 10)],
+        table in proptest::prelude::any::<bool>(),
+    ) {
+        let mut places = vec![(at, head.as_slice())];
+        if table {
+            places.push((510, b"\x55\xaa"));
+            places.push((512, b"EFI PART"));
+        }
+        let (_image, disk) = disk_with(8 << 20, &places);
+        let content = look(&disk).unwrap();
+        let blank = !table && head.iter().all(|byte| *byte == 0);
+        proptest::prop_assert_eq!(content.signatures.is_empty(), blank);
+    }
 }

@@ -1,0 +1,213 @@
+#![allow(clippy::unwrap_used)]
+
+use firstlight_api::order::{DeploymentId, Mark};
+use firstlight_api::report::DiskSignatures;
+
+use super::*;
+use crate::inventory::disks::Disk;
+
+const ID: DeploymentId = DeploymentId::new([7; 16]);
+const OTHER: DeploymentId = DeploymentId::new([8; 16]);
+
+fn disk(serial: &str, kinds: &[&str], mark: Option<Mark>) -> Judged {
+    let disk = Disk {
+        name: format!("/dev/{serial}"),
+        size: 8 << 30,
+        serial: Some(serial.to_owned()),
+        ..Disk::default()
+    };
+    Judged {
+        found: DiskSignatures {
+            name: disk.name.clone(),
+            size_bytes: disk.size,
+            signatures: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+            mark,
+            ..DiskSignatures::default()
+        },
+        disk,
+    }
+}
+
+fn blank(serial: &str) -> Judged {
+    disk(serial, &[], None)
+}
+
+fn unfinished(deployment: DeploymentId) -> Judged {
+    let mark = Some(Mark::Unfinished { deployment });
+    disk("a", &["firstlight-unfinished"], mark)
+}
+
+fn installed(deployment: Option<DeploymentId>) -> Judged {
+    disk("a", &["gpt"], Some(Mark::Installed { deployment }))
+}
+
+fn order(policy: DiskPolicy, disks: &[&str]) -> DiskOrder {
+    DiskOrder {
+        deployment: Some(ID),
+        policy,
+        disks: disks.iter().map(|serial| blank(serial).disk.id()).collect(),
+    }
+}
+
+fn data(name: &str, kinds: &str) -> Refusal {
+    let (name, kinds) = (name.to_owned(), kinds.to_owned());
+    Refusal::Data { name, kinds }
+}
+
+fn not_ours(name: &str, kinds: &str) -> Refusal {
+    let (name, kinds) = (name.to_owned(), kinds.to_owned());
+    Refusal::NotOurs { name, kinds }
+}
+
+#[test]
+fn an_image_is_written_over_nothing_our_own_half_or_what_a_person_gave_up() {
+    use DiskPolicy::{Blank, GiveBack, Wipe};
+    let used = |serial| disk(serial, &["gpt", "ntfs"], None);
+    let gone = |serial| Refusal::Gone(blank(serial).disk.id());
+    let new = |serial| Refusal::New(blank(serial).disk.id());
+    for (order, disks, verdict) in [
+        (
+            order(Blank, &["a", "b"]),
+            vec![blank("b"), blank("a")],
+            Ok(()),
+        ),
+        (order(Blank, &["a"]), vec![unfinished(ID)], Ok(())),
+        (order(Blank, &["a"]), vec![installed(Some(ID))], Ok(())),
+        (
+            order(Blank, &["a"]),
+            vec![used("a")],
+            Err(data("/dev/a", "gpt, ntfs")),
+        ),
+        // Whichever disk gets the image, all were promised to be blank.
+        (
+            order(Blank, &["a", "b"]),
+            vec![blank("a"), used("b")],
+            Err(data("/dev/b", "gpt, ntfs")),
+        ),
+        (
+            order(Blank, &["a"]),
+            vec![unfinished(OTHER)],
+            Err(data("/dev/a", "firstlight-unfinished")),
+        ),
+        (
+            order(Blank, &["a"]),
+            vec![installed(Some(OTHER))],
+            Err(data("/dev/a", "gpt")),
+        ),
+        (
+            order(Blank, &["a"]),
+            vec![installed(None)],
+            Err(data("/dev/a", "gpt")),
+        ),
+        (order(Wipe, &["a"]), vec![used("a")], Ok(())),
+        (order(Wipe, &["a"]), vec![used("b")], Err(new("b"))),
+        (
+            order(Wipe, &["a"]),
+            vec![used("a"), blank("b")],
+            Err(new("b")),
+        ),
+        (order(Wipe, &["a", "b"]), vec![used("a")], Err(gone("b"))),
+        (order(Blank, &["a"]), vec![blank("b")], Err(new("b"))),
+        (order(Blank, &["a", "b"]), vec![blank("a")], Err(gone("b"))),
+        (
+            order(GiveBack, &["a"]),
+            vec![blank("a")],
+            Err(Refusal::OtherOrder("giving this server back")),
+        ),
+    ] {
+        assert_eq!(
+            may_install(Some(&order), &disks),
+            verdict,
+            "{order:?} {disks:?}"
+        );
+    }
+    assert_eq!(may_install(None, &[blank("a")]), Err(Refusal::NoOrder));
+}
+
+#[test]
+fn what_is_erased_is_ours_and_what_shows_that_goes_last() {
+    use DiskPolicy::{Blank, GiveBack, Wipe};
+    let lvm = || disk("b", &["LVM2_member"], None);
+    let foreign = || disk("c", &["xfs"], None);
+    for (order, disks, erased) in [
+        (
+            order(GiveBack, &["a", "b"]),
+            vec![installed(Some(ID)), lvm(), foreign()],
+            Ok(vec!["/dev/b", "/dev/a"]),
+        ),
+        (
+            order(GiveBack, &["a", "b"]),
+            vec![unfinished(ID), blank("b")],
+            Ok(vec!["/dev/b", "/dev/a"]),
+        ),
+        (
+            order(GiveBack, &["a"]),
+            vec![blank("a"), foreign()],
+            Ok(vec!["/dev/a"]),
+        ),
+        // Somebody has put another system there since.
+        (
+            order(GiveBack, &["a"]),
+            vec![disk("a", &["gpt"], None)],
+            Err(not_ours("/dev/a", "gpt")),
+        ),
+        (
+            order(GiveBack, &["a", "b"]),
+            vec![blank("a"), lvm()],
+            Err(not_ours("/dev/b", "LVM2_member")),
+        ),
+        (
+            order(GiveBack, &["a"]),
+            vec![installed(None)],
+            Err(not_ours("/dev/a", "gpt")),
+        ),
+        (
+            order(GiveBack, &["b"]),
+            vec![installed(Some(ID))],
+            Err(Refusal::Gone(lvm().disk.id())),
+        ),
+        (order(Wipe, &["b"]), vec![lvm()], Ok(vec!["/dev/b"])),
+        (
+            order(Wipe, &["a"]),
+            vec![lvm()],
+            Err(Refusal::New(lvm().disk.id())),
+        ),
+        (
+            order(Blank, &["b"]),
+            vec![lvm()],
+            Err(data("/dev/b", "LVM2_member")),
+        ),
+        (order(Blank, &["b"]), vec![blank("b")], Ok(vec!["/dev/b"])),
+    ] {
+        let names = may_erase(Some(&order), disks.clone()).map(|disks| {
+            disks
+                .into_iter()
+                .map(|disk| disk.disk.name)
+                .collect::<Vec<_>>()
+        });
+        let erased = erased.map(|names| names.into_iter().map(str::to_owned).collect());
+        assert_eq!(names, erased, "{order:?} {disks:?}");
+    }
+    assert_eq!(may_erase(None, vec![]).unwrap_err(), Refusal::NoOrder);
+}
+
+#[test]
+fn a_system_that_is_older_than_the_orders_is_known_by_its_config_drive() {
+    let old = DiskOrder {
+        deployment: None,
+        ..order(DiskPolicy::GiveBack, &["a"])
+    };
+    assert!(may_erase(Some(&old), vec![installed(None)]).is_ok());
+    assert!(may_erase(Some(&old), vec![installed(Some(ID))]).is_err());
+    assert!(may_erase(Some(&old), vec![disk("a", &["gpt"], None)]).is_err());
+}
+
+#[test]
+fn a_refusal_says_what_was_found_and_what_to_do() {
+    let said = data("/dev/sda", "gpt, ntfs").to_string();
+    assert!(
+        said.contains("/dev/sda is not blank (gpt, ntfs found)"),
+        "{said}"
+    );
+    assert!(said.contains("firstlight.internal/install=wipe"), "{said}");
+}
