@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
 use anyhow::Result;
 use firstlight_api::{
+    names::HTTP_PORT,
     site::{ClusterChoice, SiteConfig, Standing},
     status::Problem,
 };
@@ -13,7 +14,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    HTTP_PORT, clock,
+    clock,
     clusters::{self, Stick},
     dhcp::{self, Dhcp},
     files,

@@ -15,9 +15,11 @@ use firstlight_api::{
     signed::PublicKey,
 };
 use firstlight_netboot::{BootTarget, ClientArch, MacAddr};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::hosts::BootstrapData;
+use crate::ssh::HostKey;
 
 /// Something that an edge heard about a host.
 #[derive(Debug)]
@@ -85,6 +87,29 @@ pub enum Ask {
     Confirm {
         received: String,
     },
+}
+
+/// The content of a config drive, by whichever way it goes.
+#[derive(Clone, PartialEq)]
+pub struct BootstrapData {
+    pub user_data: String,
+    pub meta_data: Value,
+    pub network_data: Value,
+    /// Of the host itself; only by TLS.
+    pub host_key: Option<HostKey>,
+}
+
+impl std::fmt::Debug for BootstrapData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BootstrapData").finish_non_exhaustive()
+    }
+}
+
+impl BootstrapData {
+    /// What the host sends back when it has it.
+    pub fn receipt(&self) -> String {
+        firstlight_artifacts::hex(&Sha256::digest(&self.user_data))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -7,6 +7,7 @@
 
 pub mod addons;
 pub mod bring_up;
+pub mod capi;
 mod child;
 pub mod clock;
 pub mod clusters;
@@ -22,7 +23,7 @@ pub mod journal;
 pub mod keep;
 pub mod kubernetes;
 pub mod liveness;
-pub mod machines;
+mod machines;
 pub mod network;
 pub mod notify;
 pub mod options;
@@ -30,6 +31,7 @@ mod packages;
 pub mod paths;
 mod pieces;
 pub mod pki;
+pub mod provider;
 pub mod registry_files;
 pub mod site_file;
 pub mod software;
@@ -48,6 +50,7 @@ mod workload;
 use std::{future::Future, net::Ipv4Addr, path::Path, time::Duration};
 
 use anyhow::{Context, Result, bail};
+use firstlight_api::names::HTTP_PORT;
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
@@ -59,9 +62,6 @@ use options::{Options, Place};
 use paths::Paths;
 use status::StatusSender;
 use web::Web;
-
-/// The page, the API and network boot.
-pub const HTTP_PORT: u16 = 80;
 
 /// Given to tasks to end by themselves.
 const STOP_TIME: Duration = Duration::from_secs(3);
@@ -257,13 +257,13 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, place: Place) {
     });
     tasks.spawn("machines", |stop| {
         let (_, status, facts) = copies();
-        let known = machines::Facts {
+        let known = provider::Facts {
             site: facts.site.subscribe(),
             kubernetes: facts.kubernetes.subscribe(),
             cluster_api: facts.cluster_api.subscribe(),
             stick: facts.stick.subscribe(),
         };
-        machines::run(known, status, stop)
+        provider::run(known, status, stop)
     });
     tasks.spawn("kubernetes", |stop| {
         let (paths, status, facts) = copies();

@@ -9,6 +9,11 @@ pub const REGISTRY_PUSH_PORT: u16 = 5001;
 /// Where clusters find the images of Kubernetes, with exactly the tags that kubeadm asks for: below [`REGISTRY`].
 pub const KUBERNETES_REPOSITORY: &str = "kubernetes";
 
+/// The page, the API and network boot.
+pub const HTTP_PORT: u16 = 80;
+/// Where installed systems ask for their bootstrap data, with TLS by the site's CA.
+pub const BOOTSTRAP_PORT: u16 = 8443;
+
 /// The `imageRepository` of clusters.
 pub fn kubernetes_images() -> String {
     format!("{REGISTRY}/{KUBERNETES_REPOSITORY}")

@@ -4,7 +4,8 @@
 use firstlight_api::{capi, site::ClusterConfig};
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, render::object, stick::Stick};
+use super::{object::object, stick::Stick};
+use crate::capi::NAMESPACE;
 
 /// On a `Cluster`: which pod network it gets.
 pub const LABEL: &str = "firstlight.internal/pod-network";

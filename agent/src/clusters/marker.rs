@@ -4,18 +4,14 @@
 use firstlight_api::site::ClusterConfig;
 use serde_json::{Value, json};
 
-use super::{NAMESPACE as HOSTS, replicas};
-use crate::machines::{Action, Steps, world::World};
+use super::replicas;
+use crate::capi::{Action, MARKER, NAMESPACE, SPARE, Steps, world::World};
 
-pub const NAMESPACE: &str = super::NAMESPACE;
-pub const NAME: &str = "firstlight-cluster";
 const CLUSTER: &str = "cluster";
 const STATE: &str = "state";
 const FIXED: &str = "addresses";
 /// Names of those that were made, so that one that a person deleted is not made again.
 const ADDONS: &str = "addons";
-/// Its own object: it changes while the other must not.
-pub const SPARE_NAME: &str = "firstlight-spare";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Marker {
@@ -64,7 +60,7 @@ fn marker(cluster: &str, fixed: &str, state: &str, addons: &[String]) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "metadata": {"name": MARKER, "namespace": NAMESPACE},
         "data": {CLUSTER: cluster, STATE: state, FIXED: fixed, ADDONS: addons.join(" ")},
     })
 }
@@ -74,12 +70,12 @@ pub fn keep_spare(world: &World) -> Option<Steps> {
     if world.control_planes.is_empty() {
         return None;
     }
-    let free = replicas::has_spare_for_control_plane(world, HOSTS);
+    let free = replicas::has_spare_for_control_plane(world, NAMESPACE);
     (world.spare != Some(free)).then(|| {
         vec![Action::Put(json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": SPARE_NAME, "namespace": NAMESPACE},
+            "metadata": {"name": SPARE, "namespace": NAMESPACE},
             "data": {"controlPlane": free.to_string()},
         }))]
     })

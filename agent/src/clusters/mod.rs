@@ -4,12 +4,13 @@
 //! roll-out, a deleted cluster is not made again ([`marker`]). Only replica counts are kept up, and of these a count that a
 //! person set stays until the wish itself changes ([`replicas`]).
 //!
-//! Must not: write anything itself. It plans ([`plan`], pure); `machines` looks and writes, because both need one look at all.
+//! Must not: write anything itself. It plans ([`plan`], pure); `provider` looks and writes, for `machines` too, because both need one look at all.
 
 pub mod certificates;
 mod flannel;
 pub mod marker;
 mod node;
+mod object;
 mod render;
 mod replicas;
 mod stick;
@@ -27,13 +28,10 @@ use serde_json::json;
 pub use render::render;
 pub use stick::{Stick, load_stick};
 
-use crate::machines::{
-    Action, Steps,
+use crate::capi::{
+    Action, MARKER, NAMESPACE, Steps,
     world::{Key, World},
 };
-
-/// Where generated objects and the hosts are.
-pub const NAMESPACE: &str = "default";
 
 /// What to write, and what a person should know.
 pub fn plan(world: &World, stick: Option<&Stick>) -> (Vec<Steps>, Vec<Problem>) {
@@ -65,8 +63,7 @@ pub fn plan(world: &World, stick: Option<&Stick>) -> (Vec<Steps>, Vec<Problem>) 
                     problems.push(Problem {
                         what: format!("the cluster {cluster} was deleted; it is not made again by itself"),
                         next: format!(
-                            "to make it again: `kubectl delete configmap {}` on the box; to leave the servers alone: `cluster: none` in site.yaml",
-                            marker::NAME
+                            "to make it again: `kubectl delete configmap {MARKER}` on the box; to leave the servers alone: `cluster: none` in site.yaml"
                         ),
                     });
                 }

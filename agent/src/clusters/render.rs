@@ -9,7 +9,8 @@ use firstlight_api::{
 use serde_json::{Value, json};
 
 use super::{
-    NAMESPACE, flannel, node,
+    flannel, node,
+    object::{control_plane_name, object, workers_name},
     replicas::{Counts, WRITTEN},
     stick::Stick,
 };
@@ -20,14 +21,6 @@ const API_PORT: u16 = 6443;
 const DRAIN_SECONDS: u32 = 1800;
 const VOLUME_SECONDS: u32 = 600;
 const NODE_DELETION_SECONDS: u32 = 60;
-
-pub fn control_plane_name(cluster: &str) -> String {
-    format!("{cluster}-control-plane")
-}
-
-pub fn workers_name(cluster: &str) -> String {
-    format!("{cluster}-workers")
-}
 
 /// All objects, in the order in which they are made: what is referred to comes first.
 pub fn render(
@@ -49,19 +42,6 @@ pub fn render(
     ];
     objects.extend(flannel::render(cluster, config, stick));
     objects
-}
-
-pub fn object(api_version: &str, kind: &str, cluster: &str, name: &str, spec: &Value) -> Value {
-    json!({
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {capi::CLUSTER_LABEL: cluster},
-        },
-        "spec": spec,
-    })
 }
 
 fn core(kind: &str, cluster: &str, name: &str, spec: &Value) -> Value {

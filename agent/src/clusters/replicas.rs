@@ -8,10 +8,10 @@ use firstlight_api::{
 };
 use serde_json::json;
 
-use super::{NAMESPACE, render};
-use crate::machines::{
-    Action, Kind, Steps, is_left_alone,
-    world::{Host, HostExt, Key, World, is_control_plane, owner_name},
+use super::object::{control_plane_name, workers_name};
+use crate::capi::{
+    Action, Kind, NAMESPACE, Steps,
+    world::{Host, HostExt, Key, World, is_control_plane, is_left_alone, owner_name},
 };
 
 /// The count that the agent wrote last: a `spec.replicas` that differs from it is a person's.
@@ -132,8 +132,8 @@ pub fn has_spare_for_control_plane(world: &World, namespace: &str) -> bool {
 /// Counts that changed, and the machines that go first when there are fewer.
 pub fn plan(world: &World, config: &ClusterConfig, cluster: &str) -> Vec<Steps> {
     let counts = wanted(world, config, cluster);
-    let control_plane = Key::new(NAMESPACE, &render::control_plane_name(cluster));
-    let workers = Key::new(NAMESPACE, &render::workers_name(cluster));
+    let control_plane = Key::new(NAMESPACE, &control_plane_name(cluster));
+    let workers = Key::new(NAMESPACE, &workers_name(cluster));
     let mut plan: Vec<Steps> = leaving(world, cluster).collect();
     plan.extend(
         world

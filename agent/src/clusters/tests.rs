@@ -4,7 +4,7 @@ use firstlight_api::site::{SiteConfig, parse_site};
 use serde_json::{Value, json};
 
 use super::{replicas::Counts, *};
-use crate::machines::Kind;
+use crate::capi::Kind;
 
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1pLbFSTpHvJ0hSWRnUGMvKxQ2g1YMxPvvqj5vJXc0f ann@desk";
@@ -146,7 +146,7 @@ fn world(site: SiteConfig, hosts: &[(&str, &str, &str, Option<&str>)]) -> World 
             .unwrap();
             world.machines.insert(Key::of(&owner.metadata), owner);
         }
-        let host: crate::machines::world::Host = serde_json::from_value(host).unwrap();
+        let host: crate::capi::world::Host = serde_json::from_value(host).unwrap();
         world.hosts.insert(Key::of(&host.metadata), host);
     }
     world

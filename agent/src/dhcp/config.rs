@@ -3,7 +3,7 @@
 use firstlight_api::site::SiteConfig;
 use firstlight_netboot::{ConfigError, DhcpConfig, DhcpSpec, MacAddr, Reservation};
 
-use crate::HTTP_PORT;
+use firstlight_api::names::HTTP_PORT;
 
 /// # Errors
 /// Those of [`DhcpConfig`]; `site.yaml` has been checked for the same, so they are defects of ours.

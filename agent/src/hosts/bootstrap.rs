@@ -23,33 +23,10 @@ use super::{
     plan::{Plan, Restart},
     store::{HostStore, Secret},
 };
-use crate::ssh::HostKey;
+use crate::{fleet::BootstrapData, ssh::HostKey};
 
 /// Between two questions of a system that waits.
 pub const PAUSE: u32 = 5;
-
-/// The content of a config drive, by whichever way it goes.
-#[derive(Clone, PartialEq)]
-pub struct BootstrapData {
-    pub user_data: String,
-    pub meta_data: Value,
-    pub network_data: Value,
-    /// Of the host itself; only by TLS.
-    pub host_key: Option<HostKey>,
-}
-
-impl std::fmt::Debug for BootstrapData {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BootstrapData").finish_non_exhaustive()
-    }
-}
-
-impl BootstrapData {
-    /// What the host sends back when it has it.
-    pub fn receipt(&self) -> String {
-        firstlight_artifacts::hex(&Sha256::digest(&self.user_data))
-    }
-}
 
 /// The next thing to tell a system that asked with the right token.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,12 +8,12 @@ use firstlight_netboot::MacAddr;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    bootstrap::{self, BootstrapData, Next, Reading, Secrets, Subject},
+    bootstrap::{self, Next, Reading, Secrets, Subject},
     ledger::Ledgers,
     record::Record,
 };
 use crate::{
-    fleet::{Answer, Ask, Question},
+    fleet::{Answer, Ask, BootstrapData, Question},
     ssh::Keys,
 };
 

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use firstlight_api::{
-    bmh::{Image, RootDeviceHints},
+    bmh::{ChecksumType, Image, RootDeviceHints},
     node_image,
     status::Problem,
 };
@@ -12,7 +12,30 @@ use serde_json::{Map, Value, json};
 
 pub use firstlight_api::node_image::NodeImage;
 
-use super::wish::algorithm;
+/// Two descriptions of the same bytes.
+pub fn same_digest(a: &Image, b: &Image) -> bool {
+    !a.checksum.is_empty() && a.checksum.eq_ignore_ascii_case(&b.checksum)
+}
+
+/// The name of the digest's algorithm for Ironic, if type and length agree.
+pub fn algorithm(image: &Image) -> Option<&'static str> {
+    if !image.checksum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let by_length = match image.checksum.len() {
+        32 => "md5",
+        64 => "sha256",
+        128 => "sha512",
+        _ => return None,
+    };
+    let fits = match image.checksum_type {
+        None | Some(ChecksumType::Auto) => true,
+        Some(ChecksumType::Md5) => by_length == "md5",
+        Some(ChecksumType::Sha256) => by_length == "sha256",
+        Some(ChecksumType::Sha512) => by_length == "sha512",
+    };
+    fits.then_some(by_length)
+}
 
 /// For Ironic. The ramdisk hashes the bytes as served, and unpacks by the name's ending.
 pub fn instance_info(image: &Image, hints: Option<&RootDeviceHints>) -> InstanceInfo {

@@ -37,7 +37,9 @@ mod wish;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use firstlight_api::{bmh::INSTALL_ANNOTATION, site::SiteConfig, status::Problem};
+use firstlight_api::{
+    bmh::INSTALL_ANNOTATION, names::BOOTSTRAP_PORT, site::SiteConfig, status::Problem,
+};
 use firstlight_ironic::{Client, ClientConfig, Credentials};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -56,7 +58,6 @@ use kube_store::KubeStore;
 use ledger::Ledgers;
 use poll::IronicEnd;
 
-pub use bootstrap::BootstrapData;
 pub use wish::Destiny;
 
 /// For one request to Ironic, which goes on with it when nobody waits any more. An emulated box takes a minute for some.
@@ -178,11 +179,7 @@ fn ironic_end(access: IronicAccess) -> Result<IronicEnd> {
     Ok(IronicEnd {
         client,
         box_http: format!("http://{}", access.address),
-        bootstrap: format!(
-            "https://{}:{}/bootstrap/v1",
-            access.address,
-            crate::web::BOOTSTRAP_PORT
-        ),
+        bootstrap: format!("https://{}:{}/bootstrap/v1", access.address, BOOTSTRAP_PORT),
         ca: access.ca,
     })
 }

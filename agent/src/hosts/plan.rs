@@ -25,10 +25,10 @@ use firstlight_ironic::{Node, ProvisionState};
 use firstlight_netboot::BootTarget;
 
 use super::{
-    image::NodeImage,
+    image::{NodeImage, same_digest},
     ledger::Ledger,
     policy::Judgement,
-    wish::{Data, Install, Wanted, Wish, same_digest},
+    wish::{Data, Install, Wanted, Wish},
 };
 use crate::ssh::Towards;
 

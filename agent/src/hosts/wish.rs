@@ -3,8 +3,7 @@
 
 use firstlight_api::{
     bmh::{
-        AutomatedCleaningMode, BareMetalHost, ChecksumType, Image, RootDeviceHints,
-        SecretReference,
+        AutomatedCleaningMode, BareMetalHost, Image, RootDeviceHints, SecretReference,
         annotations::{self, Detached, Inspection},
     },
     site::{ClusterChoice, SiteConfig, Standing},
@@ -13,7 +12,10 @@ use firstlight_api::{
 
 mod named;
 
-use super::{image::NodeImage, ledger::Ledger};
+use super::{
+    image::{NodeImage, algorithm, same_digest},
+    ledger::Ledger,
+};
 use crate::store::ServedImage;
 
 /// What a host that nobody claimed is there for.
@@ -226,11 +228,6 @@ fn has_data(object: &BareMetalHost) -> bool {
     named(&spec.user_data) || named(&spec.meta_data) || named(&spec.network_data)
 }
 
-/// Two descriptions of the same bytes.
-pub fn same_digest(a: &Image, b: &Image) -> bool {
-    !a.checksum.is_empty() && a.checksum.eq_ignore_ascii_case(&b.checksum)
-}
-
 /// What our ramdisk could not write or could not check.
 fn refuse(image: &Image) -> Result<(), Problem> {
     let refused = |what: String, next: &str| {
@@ -267,26 +264,6 @@ fn refuse(image: &Image) -> Result<(), Problem> {
         );
     }
     Ok(())
-}
-
-/// The name of the digest's algorithm for Ironic, if type and length agree.
-pub fn algorithm(image: &Image) -> Option<&'static str> {
-    if !image.checksum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let by_length = match image.checksum.len() {
-        32 => "md5",
-        64 => "sha256",
-        128 => "sha512",
-        _ => return None,
-    };
-    let fits = match image.checksum_type {
-        None | Some(ChecksumType::Auto) => true,
-        Some(ChecksumType::Md5) => by_length == "md5",
-        Some(ChecksumType::Sha256) => by_length == "sha256",
-        Some(ChecksumType::Sha512) => by_length == "sha512",
-    };
-    fits.then_some(by_length)
 }
 
 #[cfg(test)]

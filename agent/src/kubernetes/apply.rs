@@ -9,9 +9,10 @@ use kube::{
     discovery::{Scope, pinned_kind},
 };
 
-use super::cluster_api;
 use crate::paths::Paths;
 
+/// Applied once a site needs it.
+pub const CLUSTER_API: &str = "cluster-api.yaml";
 pub const MANAGER: &str = "firstlight";
 
 /// Applies every document of every `*.yaml` but Cluster API's, in the order of the file names. Doing it again changes nothing.
@@ -38,9 +39,7 @@ fn manifests(paths: &Paths) -> Result<Vec<PathBuf>> {
     files.retain(|path| {
         path.extension()
             .is_some_and(|extension| extension == "yaml")
-            && path
-                .file_name()
-                .is_some_and(|name| name != cluster_api::FILE)
+            && path.file_name().is_some_and(|name| name != CLUSTER_API)
     });
     files.sort();
     Ok(files)

@@ -16,14 +16,13 @@ use kube::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::apply::{self, MANAGER};
+use super::apply::{self, CLUSTER_API as FILE, MANAGER};
 use crate::{
     clock,
     paths::Paths,
     pki::{CertSpec, Pki},
 };
 
-pub const FILE: &str = "cluster-api.yaml";
 /// On the first namespace of the file: what was applied, whole. 17 definitions of 2.5 MB take a slow box a while.
 const APPLIED: &str = "firstlight.internal/applied";
 

@@ -8,7 +8,7 @@ use firstlight_api::{
     site::HostRole,
 };
 
-use super::world::{Host, HostExt, Key, World};
+use crate::capi::world::{Host, HostExt, Key, World, is_left_alone};
 
 /// What a machine asks of its host.
 #[derive(Clone, Debug)]
@@ -132,14 +132,6 @@ fn judge(world: &World, wish: &Wish, host: &Host, taken: &BTreeSet<Key>) -> Resu
         ProvisioningState::Available | ProvisioningState::Ready => Ok(()),
         _ => Err(Unfit::NotReady),
     }
-}
-
-/// Somebody said with an annotation that it is not to be used.
-pub fn is_left_alone(host: &Host) -> bool {
-    let says = |annotation: &str| host.metadata.annotations.contains_key(annotation);
-    says(capm3::HOST_PAUSED_ANNOTATION)
-        || says(capm3::HOST_DETACHED_ANNOTATION)
-        || capm3::UNHEALTHY_ANNOTATIONS.into_iter().any(says)
 }
 
 fn explain(wish: &Wish, unfit: &[(&Host, Unfit)]) -> String {

@@ -12,7 +12,7 @@ use firstlight_api::{
 };
 use serde_json::{Map, Value, json};
 
-use super::world::Host;
+use crate::capi::world::Host;
 
 /// Whose data it is.
 #[derive(Clone, Copy, Debug)]

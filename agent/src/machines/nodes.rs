@@ -13,11 +13,13 @@ use kube::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{
-    store::Store,
-    world::{Key, World},
+use crate::{
+    capi::{
+        Store,
+        world::{Key, World},
+    },
+    workload,
 };
-use crate::workload;
 
 /// Between two visits of one cluster.
 const PAUSE: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use firstlight_api::{
     status::{ClusterMachine, ClusterStatus},
 };
 
-use super::world::{Key, World, is_control_plane};
+use crate::capi::world::{Key, World, is_control_plane};
 
 pub fn clusters(world: &World) -> Vec<ClusterStatus> {
     world

@@ -43,8 +43,8 @@ use servers::Server;
 pub use store::Store;
 
 use crate::{
+    capi::{HOSTS, world::Key},
     clock,
-    machines::{HOSTS, world::Key},
     paths::Paths,
     sources::Sources,
     ssh::{Keys, Node},

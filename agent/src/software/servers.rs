@@ -11,7 +11,7 @@ use firstlight_api::{
 use firstlight_netboot::MacAddr;
 use sha2::{Digest, Sha256};
 
-use crate::machines::world::{Host, HostExt, World, is_control_plane};
+use crate::capi::world::{Host, HostExt, World, is_control_plane};
 
 /// A selected server that carries a system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::machines::world::Key;
+    use crate::capi::world::Key;
 
     fn host(name: &str, state: &str, consumer: &str) -> (Key, Host) {
         let host: Host = serde_json::from_value(json!({

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::machines::{
+use crate::capi::{
     HOSTS, MACHINES, METAL3_MACHINES, Resource,
     world::{Key, World},
 };

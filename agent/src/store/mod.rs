@@ -24,6 +24,7 @@ mod run;
 mod shelf;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod upload;
 mod usage;
 

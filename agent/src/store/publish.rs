@@ -15,7 +15,7 @@ use firstlight_api::{
     names::REGISTRY,
 };
 use firstlight_artifacts::{
-    Format, Unfit,
+    Format,
     chart::read_chart,
     container::{self, Manifest, Range, digest_of, read_container},
     deb::read_control,
@@ -33,82 +33,14 @@ use super::{
     registry::{Blob, Push, Registry},
     room::Room,
     shelf::Published,
+    trouble::Trouble,
 };
-use crate::keep::Kept;
 
 const HELM_CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 const HELM_CHART: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// Written before somebody looks again how much room is left.
 const LOOK_AGAIN: u64 = 64 << 20;
-
-/// Why it is not there yet, or never will be; each with what a person can do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// Tried again by itself, after a pause that grows.
-    Later {
-        reason: String,
-        next: String,
-    },
-    Never {
-        reason: String,
-        next: String,
-    },
-}
-
-impl Trouble {
-    pub fn later(reason: impl Into<String>) -> Self {
-        Self::Later {
-            reason: reason.into(),
-            next: "nothing: the box tries again".to_owned(),
-        }
-    }
-
-    pub fn no_room(what: &str, left: u64) -> Self {
-        Self::Later {
-            reason: format!(
-                "there is no room for {what}: {} MB are free for uploads",
-                left / 1_000_000
-            ),
-            next: "delete what is not used, or use a larger stick; the box tries again".to_owned(),
-        }
-    }
-
-    pub fn unreadable(path: &Path, error: &io::Error) -> Self {
-        Self::later(format!("opening {}: {error}", path.display()))
-    }
-
-    pub fn refused(reason: &str) -> Self {
-        Self::Never {
-            reason: reason.to_owned(),
-            next: "delete the artifact, mend what the reason names, and upload it again".to_owned(),
-        }
-    }
-
-    fn stopping(_: tokio::task::JoinError) -> Self {
-        Self::later("the box is stopping")
-    }
-}
-
-/// Of the box's own disk.
-impl From<anyhow::Error> for Trouble {
-    fn from(error: anyhow::Error) -> Self {
-        let reason = format!("{error:#}");
-        match error.downcast::<Kept>() {
-            Ok(kept) => Self::Later {
-                reason,
-                next: kept.next(),
-            },
-            Err(_) => Self::later(reason),
-        }
-    }
-}
-
-impl From<Unfit> for Trouble {
-    fn from(unfit: Unfit) -> Self {
-        Self::refused(&unfit.to_string())
-    }
-}
 
 /// Where it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +63,7 @@ pub struct Places {
 impl Places {
     /// Under a name that is nobody else's.
     async fn push(&self, push: &Push) -> Result<(), Trouble> {
-        let ours = Tagged::of(push);
+        let ours = push.tagged();
         let known = self.pushed.load().await?;
         if !known.iter().any(|note| note.name() == ours.name()) {
             match self.registry.tagged(&push.repository, &push.tag).await? {

@@ -10,7 +10,6 @@ use std::{
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::registry::Push;
 use crate::{
     files::{self, Access},
     keep,
@@ -25,15 +24,6 @@ pub struct Tagged {
 }
 
 impl Tagged {
-    pub fn of(push: &Push) -> Self {
-        let digests = push.manifests.iter().map(|it| it.digest.clone());
-        Self {
-            repository: push.repository.clone(),
-            tag: push.tag.clone(),
-            manifests: digests.collect(),
-        }
-    }
-
     pub fn name(&self) -> String {
         format!("{}:{}", self.repository, self.tag)
     }

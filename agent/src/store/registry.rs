@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use serde::{Deserialize, de::DeserializeOwned};
 use tokio::net::TcpStream;
 
-use super::{publish::Trouble, pushed::Tagged, room::Room};
+use super::{pushed::Tagged, room::Room, trouble::Trouble};
 use crate::pieces::pieces;
 
 /// As much as registries take as a manifest.
@@ -69,6 +69,18 @@ pub struct Push {
     pub tag: String,
     pub blobs: Vec<Blob>,
     pub manifests: Vec<Manifest>,
+}
+
+impl Push {
+    /// As it is noted.
+    pub fn tagged(&self) -> Tagged {
+        let digests = self.manifests.iter().map(|it| it.digest.clone());
+        Tagged {
+            repository: self.repository.clone(),
+            tag: self.tag.clone(),
+            manifests: digests.collect(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

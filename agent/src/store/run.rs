@@ -19,9 +19,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Store,
     apt::{self, Deb},
-    publish::{self, Place, Places, Trouble},
+    publish::{self, Place, Places},
     pushed::Notes,
     registry::Registry,
+    trouble::Trouble,
 };
 use crate::{
     clock,

@@ -247,7 +247,7 @@ async fn a_disk_that_finds_no_room_waits_and_leaves_nothing() {
     let short = places(room(&images, 110 * MB, 20 * MB));
     let trouble = publish::publish(&short, &spec, &content).await.unwrap_err();
     assert!(
-        matches!(&trouble, publish::Trouble::Later { reason, next }
+        matches!(&trouble, trouble::Trouble::Later { reason, next }
             if reason.contains("no room") && next.contains("delete what is not used")),
         "{trouble:?}"
     );

@@ -11,9 +11,10 @@ use super::{
     Refusal, Store, broken,
     catalogue::{Content, Entry, Open},
     identity::identify,
-    publish::{Place, Trouble},
+    publish::Place,
     room,
     shelf::Published,
+    trouble::Trouble,
     unknown,
 };
 

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use firstlight_api::status::Problem;
+use firstlight_api::{names::BOOTSTRAP_PORT, status::Problem};
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
@@ -38,7 +38,6 @@ use crate::{
     status::StatusSender,
 };
 
-pub const PORT: u16 = 8443;
 /// A confirmation is a hundred bytes.
 const LARGEST: usize = 4096;
 const TIME: Duration = Duration::from_secs(20);
@@ -101,13 +100,13 @@ async fn listen(
     status: &StatusSender,
 ) -> Result<()> {
     let listener = loop {
-        match TcpListener::bind((address, PORT)).await {
+        match TcpListener::bind((address, BOOTSTRAP_PORT)).await {
             Ok(listener) => break listener,
             Err(error) => status.problems(
                 "bootstrap",
                 vec![Problem {
                     what: format!(
-                        "the bootstrap endpoint cannot listen at {address}:{PORT}: {error}"
+                        "the bootstrap endpoint cannot listen at {address}:{BOOTSTRAP_PORT}: {error}"
                     ),
                     next: "another program may use this port; the box tries again every 2 s"
                         .to_owned(),

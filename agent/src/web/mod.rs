@@ -7,6 +7,7 @@
 
 mod artifacts;
 mod bootstrap;
+mod escapes;
 mod events;
 mod files;
 pub mod page;
@@ -32,7 +33,7 @@ use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::Response;
 use tokio::sync::{Semaphore, watch};
 
-pub use bootstrap::{PORT as BOOTSTRAP_PORT, serve as serve_bootstrap};
+pub use bootstrap::serve as serve_bootstrap;
 pub use server::{serve_address, serve_segment};
 
 use self::relays::Relays;

@@ -1,14 +1,13 @@
 //! A request to an answer.
 
-use std::{borrow::Cow, net::IpAddr, sync::PoisonError, time::Instant};
+use std::{net::IpAddr, sync::PoisonError, time::Instant};
 
 use firstlight_api::report::RELAY_HEADER;
 use firstlight_netboot::{MacAddr, ipxe_script};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::{Request, Response, body::Incoming};
-use percent_encoding::percent_decode_str;
 
-use super::{Body, Web, artifacts, events, files, page, ramdisk, refusal, text};
+use super::{Body, Web, artifacts, escapes::unescape, events, files, page, ramdisk, refusal, text};
 use crate::status::metrics;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -152,11 +151,6 @@ fn is_plain_version(name: &str) -> bool {
     is_plain(&name.replace(['~', '+'], "."))
 }
 
-/// `%2F` and the like; what is no escape stays.
-pub fn unescape(text: &str) -> Cow<'_, str> {
-    percent_decode_str(text).decode_utf8_lossy()
-}
-
 fn html(content: String) -> Response<Body> {
     let mut response = text(StatusCode::OK, HTML, content);
     // Nothing but what is in the page itself may run or be loaded.
@@ -251,19 +245,6 @@ mod tests {
             };
             let _ = ask(&value);
             proptest::prop_assert_eq!(ask(port.to_string().as_bytes()), (port > 0).then_some(port));
-        }
-    }
-
-    #[test]
-    fn escapes_are_undone_and_others_stay() {
-        for (text, plain) in [
-            ("a%2Fb", "a/b"),
-            ("a%2", "a%2"),
-            ("%", "%"),
-            ("%zz", "%zz"),
-            ("a+b", "a+b"),
-        ] {
-            assert_eq!(unescape(text), plain);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use firstlight_agent::machines::Resource;
+use firstlight_agent::capi::Resource;
 use kube::{
     Api, Client, Config,
     api::{

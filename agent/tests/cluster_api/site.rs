@@ -10,11 +10,11 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use firstlight_agent::{
+    capi::Store,
     clusters::Stick,
-    machines::{self, Store},
     paths::Paths,
     pki::{self, CertSpec, Pki},
-    status,
+    provider, status,
 };
 use firstlight_api::site::parse_site;
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ impl Site {
         let stick = watch::Sender::new(Some(Arc::new(stick()))).subscribe();
         let store = Store::new(objects.client.clone());
         tokio::spawn(controllers(kills, move || {
-            machines::reconcile(store.clone(), site.clone(), stick.clone(), sender.clone())
+            provider::reconcile(store.clone(), site.clone(), stick.clone(), sender.clone())
         }));
         let servers = Servers::start(objects.clone(), dir.path().join("servers"));
         let site = Self {

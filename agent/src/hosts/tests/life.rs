@@ -5,10 +5,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::*;
-use crate::{
-    fleet::{Answer, Ask},
-    hosts::BootstrapData,
-};
+use crate::fleet::{Answer, Ask, BootstrapData};
 
 /// A server with its own idea of what is on its disk; it does whatever it is told.
 struct Machine {

@@ -6,6 +6,7 @@ use firstlight_api::{
 };
 
 use super::Source;
+use crate::hosts::image::same_digest;
 
 /// The image with its address; an address stays as it is.
 pub fn resolve(source: &Source, image: &Image) -> Result<Image, Problem> {
@@ -35,7 +36,7 @@ pub fn resolve(source: &Source, image: &Image) -> Result<Image, Problem> {
 
 /// A digest that somebody wrote beside the name is that of the uploaded file or of the served one, or a mistake.
 fn agreeing(asked: &Image, found: Image) -> Result<Image, Problem> {
-    if asked.checksum.is_empty() || super::same_digest(asked, &found) {
+    if asked.checksum.is_empty() || same_digest(asked, &found) {
         return Ok(found);
     }
     Err(Problem {

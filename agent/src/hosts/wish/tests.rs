@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use firstlight_api::bmh::{BareMetalHostSpec, ObjectReference};
+use firstlight_api::bmh::{BareMetalHostSpec, ChecksumType, ObjectReference};
 
 use super::{super::ledger::Deployment, *};
 

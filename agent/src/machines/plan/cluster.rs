@@ -7,8 +7,10 @@ use firstlight_api::{
 };
 use serde_json::json;
 
-use super::{Action, Kind, Steps};
-use crate::machines::world::{Key, World, is_managed, is_paused};
+use crate::capi::{
+    Action, Kind, Steps,
+    world::{Key, World, is_managed, is_paused},
+};
 
 pub const READY: &str = "Ready";
 pub const PAUSED: &str = "Paused";

@@ -9,8 +9,10 @@ use firstlight_api::{
 };
 use serde_json::{Value, json};
 
-use super::{Action, Kind};
-use crate::machines::world::{Host, HostExt, Key};
+use crate::capi::{
+    Action, Kind,
+    world::{Host, HostExt, Key},
+};
 
 /// The three Secrets that a host is told of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,25 +7,27 @@ use firstlight_api::{
     capi::{self, Machine},
     capm3::{
         self, HOST_ANNOTATION, IndexEntry, Initialization, MACHINE_FINALIZER, MachineAddress,
-        Metal3Machine, Metal3MachineStatus, ObjectRef,
+        Metal3Machine, ObjectRef,
     },
-    object::{OwnerReference, Saying, merge_conditions},
+    object::{OwnerReference, Saying},
 };
 use serde_json::json;
 
 use super::{
-    Action, Kind, Steps,
     cluster::{PAUSED, READY},
+    draft::{ASSOCIATED, Draft},
     host::{self, Data},
     release,
+};
+use crate::capi::{
+    Action, Kind, Steps,
+    world::{Host, HostExt, Key, World, is_control_plane, is_managed, is_paused, owner_name},
 };
 use crate::machines::{
     choose::{Wish, choose},
     data::{self, Subject},
-    world::{Host, HostExt, Key, World, is_control_plane, is_managed, is_paused, owner_name},
 };
 
-pub const ASSOCIATED: &str = "AssociateBareMetalHost";
 const DATA_READY: &str = "Metal3DataReady";
 
 /// Numbers of machines, by template.
@@ -128,60 +130,6 @@ pub fn plan(
     match host {
         Some(host) => claimed(world, draft, machine, host, indexes),
         None => unclaimed(world, draft, machine, indexes, taken),
-    }
-}
-
-/// The new status of one machine, on its way.
-pub struct Draft<'a> {
-    pub object: &'a Metal3Machine,
-    pub status: Metal3MachineStatus,
-    said: BTreeMap<&'static str, Saying>,
-    now: &'a str,
-}
-
-impl<'a> Draft<'a> {
-    pub fn new(object: &'a Metal3Machine, now: &'a str) -> Self {
-        Self {
-            object,
-            status: object.status.clone(),
-            said: BTreeMap::new(),
-            now,
-        }
-    }
-
-    /// What is said later about the same condition replaces what was said before.
-    pub fn say<const N: usize>(&mut self, sayings: [Saying; N]) {
-        for saying in sayings {
-            self.said.insert(saying.kind, saying);
-        }
-    }
-
-    /// Not ready, and without a host.
-    pub fn waits(&mut self, reason: &'static str, message: &str) {
-        self.say([
-            Saying::no(ASSOCIATED, reason, message),
-            Saying::no(READY, reason, message),
-        ]);
-    }
-
-    pub fn write(mut self) -> Option<Action> {
-        let object = self.object;
-        let said: Vec<Saying> = self.said.into_values().collect();
-        let generation = object.metadata.generation;
-        self.status.conditions =
-            merge_conditions(&object.status.conditions, &said, generation, self.now);
-        self.status
-            .last_updated
-            .clone_from(&object.status.last_updated);
-        if self.status == object.status {
-            return None;
-        }
-        self.status.last_updated = Some(self.now.to_owned());
-        Some(Action::PatchStatus {
-            kind: Kind::Metal3Machine,
-            key: Key::of(&object.metadata),
-            patch: json!({"status": self.status}),
-        })
     }
 }
 

@@ -9,12 +9,14 @@ use firstlight_api::{
 use serde_json::json;
 
 use super::{
-    Action, Kind, Steps,
     cluster::READY,
+    draft::{ASSOCIATED, Draft},
     host,
-    machine::{ASSOCIATED, Draft},
 };
-use crate::machines::world::{Host, HostExt, Key, World, owner_name};
+use crate::capi::{
+    Action, Kind, Steps,
+    world::{Host, HostExt, Key, World, owner_name},
+};
 
 pub fn plan(world: &World, mut draft: Draft, host: Option<&Host>) -> Steps {
     let object = draft.object;

@@ -9,8 +9,7 @@ use tokio_rustls::TlsConnector;
 
 use super::*;
 use crate::{
-    fleet::{self, Controller, Input},
-    hosts::BootstrapData,
+    fleet::{self, BootstrapData, Controller, Input},
     paths::Paths,
     pki,
 };

@@ -4,8 +4,11 @@ use firstlight_api::{capi, object::Object};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::super::{Action, Kind, Steps, plan};
-use crate::machines::world::{Key, World};
+use super::super::plan;
+use crate::capi::{
+    Action, Kind, Steps,
+    world::{Key, World},
+};
 
 #[derive(Default)]
 pub struct Sim {

@@ -15,11 +15,15 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
-    plan::{Action, Kind},
+    action::{Action, Kind},
     world::{Key, World},
 };
-use crate::clusters::marker;
 
+/// Where generated objects and the hosts are.
+pub const NAMESPACE: &str = "default";
+/// The agent's own `ConfigMap` objects: what it made, and whether a spare host is free.
+pub const MARKER: &str = "firstlight-cluster";
+pub const SPARE: &str = "firstlight-spare";
 const MANAGER: &str = "firstlight-machines";
 /// Metadata and network data of machines, as CAPM3 types them.
 pub const DATA_SECRET_TYPE: &str = "infrastructure.cluster.x-k8s.io/secret";
@@ -151,7 +155,7 @@ impl Store {
 
     /// Everything, as new as its watches. Fails while one of the kinds is not served yet.
     pub async fn look(&self, site: Arc<firstlight_api::site::SiteConfig>) -> Result<World> {
-        let spare = self.config_map(marker::SPARE_NAME).await?;
+        let spare = self.config_map(SPARE).await?;
         let spare = spare.and_then(|spare| spare.get("controlPlane")?.parse().ok());
         Ok(World {
             site,
@@ -165,7 +169,7 @@ impl Store {
             control_planes: self.list(CONTROL_PLANES).await?,
             deployments: self.list(DEPLOYMENTS).await?,
             data: self.data().await?,
-            marker: self.config_map(marker::NAME).await?,
+            marker: self.config_map(MARKER).await?,
             spare,
         })
     }
@@ -234,8 +238,7 @@ impl Store {
     /// The content of a `ConfigMap` of the agent's own.
     async fn config_map(&self, name: &str) -> Result<Option<BTreeMap<String, String>>> {
         let path = format!(
-            "/api/v1/namespaces/{}/configmaps?fieldSelector=metadata.name%3D{name}",
-            marker::NAMESPACE,
+            "/api/v1/namespaces/{NAMESPACE}/configmaps?fieldSelector=metadata.name%3D{name}"
         );
         let list = self.current(&path).await?;
         let Some(found) = list["items"].get(0) else {

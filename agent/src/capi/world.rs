@@ -232,6 +232,14 @@ pub fn is_managed(meta: &Meta) -> bool {
     meta.annotations.contains_key(capi::MANAGED_BY) || meta.labels.contains_key(capi::MANAGED_BY)
 }
 
+/// Somebody said with an annotation that it is not to be used.
+pub fn is_left_alone(host: &Host) -> bool {
+    let says = |annotation: &str| host.metadata.annotations.contains_key(annotation);
+    says(capm3::HOST_PAUSED_ANNOTATION)
+        || says(capm3::HOST_DETACHED_ANNOTATION)
+        || capm3::UNHEALTHY_ANNOTATIONS.into_iter().any(says)
+}
+
 impl HostSpec {
     /// Told to carry a system.
     pub fn has_wish(&self) -> bool {

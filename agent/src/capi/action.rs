@@ -1,0 +1,50 @@
+//! Writes as values: what planning comes to, and what [`Store`](super::Store) carries out.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::world::Key;
+
+/// What is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Host,
+    Metal3Cluster,
+    Metal3Machine,
+    DataTemplate,
+    Machine,
+    ControlPlane,
+    Deployment,
+}
+
+/// One write. Those of one machine follow each other; the first that fails ends its list until the next look.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// A JSON merge patch. With a `version` it is refused if somebody wrote in between.
+    Patch {
+        kind: Kind,
+        key: Key,
+        version: Option<String>,
+        patch: Value,
+    },
+    PatchStatus {
+        kind: Kind,
+        key: Key,
+        patch: Value,
+    },
+    /// Metadata or network data; it goes away with the machine.
+    PutData {
+        key: Key,
+        owner: Box<firstlight_api::object::OwnerReference>,
+        cluster: String,
+        data: BTreeMap<String, String>,
+    },
+    /// An object that is there already stays as it is.
+    Create(Value),
+    /// As given, whoever wrote it before.
+    Put(Value),
+}
+
+/// The writes for one object, in order.
+pub type Steps = Vec<Action>;
