@@ -19,7 +19,6 @@ use firstlight_netboot::MacAddr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::wish::{Data, Install};
 use crate::files::{self, Access};
 
 /// Of one host.
@@ -74,21 +73,15 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// The next attempt. `token_hash` is of the token that is made for it.
-    pub fn next(
-        before: Option<Self>,
-        install: &Install,
-        free: &[DiskId],
-        token_hash: &str,
-    ) -> Self {
+    /// The next attempt. `token_hash` is of the token that is made for it, whether it is used or not.
+    pub fn next(before: Option<Self>, image: &Image, free: &[DiskId], token_hash: &str) -> Self {
         let under_way = before.as_ref().filter(|before| !before.written);
         Self {
             id: under_way
                 .and_then(|before| before.id)
                 .or_else(|| Some(new_id(token_hash))),
-            image: install.image.clone(),
+            image: image.clone(),
             disks: free.to_vec(),
-            token: (install.data == Data::Endpoint).then(|| token_hash.to_owned()),
             shown: before.is_some_and(|before| before.shown),
             ..Self::default()
         }

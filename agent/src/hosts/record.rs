@@ -23,7 +23,7 @@ use super::{
     ledger::{Deployment, Ledger, Ledgers},
     plan::{Action, Ironic, Knocks, Observed, Plan, Restart},
     who::{Refused, Who},
-    wish::{self, Destiny, Source, Wanted},
+    wish::{self, Data, Destiny, Source, Wanted},
 };
 use crate::{ssh::Towards, store::ServedImage};
 
@@ -340,7 +340,8 @@ impl Record {
                 ledger.leaving = false;
                 ledger.deployment = Some(Deployment {
                     key,
-                    ..Deployment::next(before, install, &judgement.free, token_hash)
+                    token: (install.data == Data::Endpoint).then(|| token_hash.to_owned()),
+                    ..Deployment::next(before, &install.image, &judgement.free, token_hash)
                 });
             }
             _ => {}
