@@ -1,4 +1,4 @@
-//! Where everything is on the box (ARCHITECTURE.md), below a root that tests and `--root` can move.
+//! Where everything is on the box (docs/reference.md), below a root that tests and `--root` can move.
 
 use std::path::{Path, PathBuf};
 

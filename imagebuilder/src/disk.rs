@@ -1,7 +1,7 @@
 //! What is on a disk image, byte by byte: partition table, FAT file systems, GRUB for BIOS, the slot table.
 //!
 //! Works on plain files; needs no root, no loop device and no mount. Must not: run programs.
-//! To add a partition to the stick: a line in [`gpt::plan_stick`], its type in [`gpt`], and a row in ARCHITECTURE.md.
+//! To add a partition to the stick: a line in [`gpt::plan_stick`], its type in [`gpt`], and a row in docs/reference.md.
 
 pub mod fat;
 pub mod gpt;

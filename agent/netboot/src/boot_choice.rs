@@ -92,7 +92,7 @@ pub struct BootSite {
     pub extra_args: Vec<KernelArg>,
 }
 
-/// The ramdisk's kernel command line, see ARCHITECTURE.md.
+/// The ramdisk's kernel command line, see docs/reference.md.
 ///
 /// `panic=` is there because neither GRUB nor iPXE can be trusted to stop when the initramfs is missing: the kernel panics
 /// then, and the host should try again.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use firstlight_api::names;
 use serde::{Deserialize, Serialize};
 
-/// Node address, API service address, and the name of the node: ARCHITECTURE.md, "Addresses of the box".
+/// Node address, API service address, and the name of the node: docs/reference.md, "Addresses of the box".
 pub const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 1);
 const API_SERVICE: Ipv4Addr = Ipv4Addr::new(100, 64, 1, 1);
 pub const NODE_NAME: &str = "box";

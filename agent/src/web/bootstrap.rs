@@ -1,4 +1,4 @@
-//! `https://BOX:8443/bootstrap/v1/HOST`: bootstrap data for installed systems, behind one-time tokens (ARCHITECTURE.md).
+//! `https://BOX:8443/bootstrap/v1/HOST`: bootstrap data for installed systems, behind one-time tokens (docs/reference.md).
 //!
 //! TLS by the site's CA. Must not: know what is in the data, or keep any of it. Who guesses tokens is made to wait.
 

@@ -1,4 +1,4 @@
-//! The HTTP server: page, API, network boot, images, the ramdisk's reports. The paths are listed in ARCHITECTURE.md.
+//! The HTTP server: page, API, network boot, images, the ramdisk's reports. The paths are listed in docs/reference.md.
 //!
 //! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick; `relays` sends servers
 //! to each other for images; `server` owns

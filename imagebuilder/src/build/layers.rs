@@ -14,7 +14,7 @@ use super::squashfs::{Owner, Packing};
 use super::tools::Tools;
 use super::{addons, debian, images, manifests, node, squashfs, versions, workload};
 
-/// Where containerd's store is in its layer (ARCHITECTURE.md).
+/// Where containerd's store is in its layer (docs/reference.md).
 const STORE: &str = "usr/lib/firstlight/images";
 
 impl Recipe<'_> {

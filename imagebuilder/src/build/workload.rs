@@ -17,7 +17,7 @@ use super::versions::WorkloadVersions;
 use crate::registry::layer::Entry;
 use crate::registry::store::{Image, Store};
 
-/// Where the registry's storage is in its layer (ARCHITECTURE.md).
+/// Where the registry's storage is in its layer (docs/reference.md).
 pub const STORAGE: &str = "usr/share/firstlight/registry";
 
 const KUBE_NAMES: [&str; 5] = [

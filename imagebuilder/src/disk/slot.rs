@@ -1,4 +1,4 @@
-//! The slot table: the first 4 KiB of a system partition, and the layers behind it (ARCHITECTURE.md, "The stick").
+//! The slot table: the first 4 KiB of a system partition, and the layers behind it (docs/reference.md, "The stick").
 
 use std::fmt::Write as _;
 

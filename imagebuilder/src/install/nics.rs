@@ -21,7 +21,7 @@ pub struct Nic {
     pub default_route: bool,
 }
 
-/// Node, services and pods of the box's Kubernetes (ARCHITECTURE.md, "Addresses of the box").
+/// Node, services and pods of the box's Kubernetes (docs/reference.md, "Addresses of the box").
 const INSIDE: (Ipv4Addr, u8) = (Ipv4Addr::new(100, 64, 0, 0), 22);
 
 pub fn check_nics(nics: &[Nic], wanted: &ProvisioningConfig) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! Ports that a box needs for itself (ARCHITECTURE.md, "Addresses of the box"), and who listens on a machine. Pure.
+//! Ports that a box needs for itself (docs/reference.md, "Addresses of the box"), and who listens on a machine. Pure.
 
 use super::finding::Finding;
 

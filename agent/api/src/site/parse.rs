@@ -429,7 +429,7 @@ fn parse_package(text: &str) -> Result<String, ValueError> {
     Ok(text.to_owned())
 }
 
-/// The box's Kubernetes has 100.64.0.0/22 for itself, see ARCHITECTURE.md.
+/// The box's Kubernetes has 100.64.0.0/22 for itself, see docs/reference.md.
 fn parse_box_address(text: &str) -> Result<Subnet, ValueError> {
     let net: Subnet = text.parse()?;
     let inner =

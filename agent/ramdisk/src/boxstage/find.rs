@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use super::gpt::{Entry, parse_entries, parse_header};
 
-/// Type GUID of the state partition, made at first boot (ARCHITECTURE.md, "The stick").
+/// Type GUID of the state partition, made at first boot (docs/reference.md, "The stick").
 const STATE_TYPE: &str = "5f1a57e0-0b0c-4a5e-8d1e-f1257116a7b0";
 /// How often a person hears what is being waited for.
 const REMINDER: Duration = Duration::from_secs(10);
