@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     capi::{self, Resource, Store},
     clock, clusters, machines,
-    status::{StatusSender, Update},
+    status::{Failing, StatusSender, Update},
 };
 
 /// Without a change.
@@ -74,8 +74,15 @@ pub async fn reconcile(
         watches.spawn(follow(store.clone(), resource, trigger.clone()));
     }
     let mut nodes = machines::Nodes::default();
+    let mut failing = Failing::new(
+        status.clone(),
+        "machines",
+        "clusters are not looked after: Cluster API's objects cannot be read",
+    );
     loop {
-        let rest = match store.look(site.clone()).await {
+        let look = store.look(site.clone()).await;
+        failing.went(&look, clock::uptime());
+        let rest = match look {
             Ok(world) => {
                 let now = clock::rfc3339();
                 let (generated, said) = clusters::plan(&world, stick.borrow().as_deref());
@@ -87,13 +94,7 @@ pub async fn reconcile(
                 nodes.label(&store, &world, Instant::now()).await;
                 if well { LOOK } else { AGAIN }
             }
-            Err(error) => {
-                tracing::debug!(
-                    error = format!("{error:#}"),
-                    "Cluster API's objects cannot be read yet"
-                );
-                AGAIN
-            }
+            Err(_) => AGAIN,
         };
         tokio::select! {
             Some(()) = changes.recv() => tokio::time::sleep(SETTLE).await,

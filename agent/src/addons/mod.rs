@@ -33,7 +33,7 @@ use store::{Store, Target};
 use crate::{
     clock,
     files::{self, Access},
-    status::{StatusSender, Update},
+    status::{Failing, StatusSender, Update},
     store::{Store as Artifacts, User},
 };
 
@@ -87,6 +87,7 @@ pub async fn reconcile(
     let (trigger, mut changes) = mpsc::channel(1);
     let store = Store::new(client);
     let watching = tokio::spawn(store.clone().follow(trigger));
+    let mut failing = Failing::new(status.clone(), "addons-loop", "addons are not looked after");
     let mut keeper = Keeper {
         helm: Helm::new(places.helm.clone()),
         places,
@@ -97,14 +98,9 @@ pub async fn reconcile(
         installed: BTreeMap::new(),
     };
     loop {
-        let rest = match keeper.look().await {
-            Ok(true) => IDLE,
-            Ok(false) => BUSY,
-            Err(error) => {
-                tracing::debug!(error = format!("{error:#}"), "addons cannot be read yet");
-                BUSY
-            }
-        };
+        let look = keeper.look().await;
+        failing.went(&look, clock::uptime());
+        let rest = if look.unwrap_or(false) { IDLE } else { BUSY };
         tokio::select! {
             news = changes.recv() => match news {
                 Some(()) => tokio::time::sleep(SETTLE).await,

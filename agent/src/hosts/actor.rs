@@ -40,6 +40,7 @@ use crate::{
     sources::Sources,
     ssh::{self, Keys, Towards},
     status::refused,
+    status::{Failing, StatusSender},
     store::{Reference, ServedImage, Store as Artifacts, Target, User},
 };
 
@@ -88,6 +89,7 @@ pub struct Inputs<S> {
     /// The artifacts of the box.
     pub artifacts: watch::Receiver<Option<Artifacts>>,
     pub hosts: watch::Sender<Vec<HostStatus>>,
+    pub status: StatusSender,
 }
 
 enum Event {
@@ -143,6 +145,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         store,
         artifacts,
         hosts,
+        status,
     } = inputs;
     let fleet::Controller {
         inputs: mut from_fleet,
@@ -160,6 +163,11 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         wanted.subscribe(),
         seen,
         settings.pace.idle,
+        Failing::new(
+            status,
+            "host-objects",
+            "servers are not written to Kubernetes",
+        ),
     ));
     background.spawn(poll::run(ironic.clone(), look.subscribe(), looks));
     let mut tick = tokio::time::interval(settings.pace.busy);

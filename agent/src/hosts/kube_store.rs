@@ -1,7 +1,7 @@
 //! `BareMetalHost` objects in Kubernetes, by server-side apply: fields that others wrote stay theirs.
 
 use anyhow::{Context, Result};
-use firstlight_api::bmh::{self, BareMetalHost, HardwareData};
+use firstlight_api::bmh::{self, BareMetalHost, BareMetalHostSpec, HardwareData, annotations};
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::{
     Api, Client,
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     object::NAMESPACE,
-    store::{Amendment, HostStore, Secret},
+    store::{Amendment, HostStore, Listed, Secret},
 };
 
 const MANAGER: &str = "firstlight-hosts";
@@ -38,6 +38,43 @@ impl KubeStore {
             client,
         }
     }
+}
+
+/// One object that cannot be read holds up no other, and is no host without an object either.
+fn read(objects: Vec<DynamicObject>) -> Listed {
+    let mut listed = Listed::default();
+    for object in objects {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let decoded = serde_json::to_value(&object).and_then(serde_json::from_value);
+        match decoded {
+            Ok(host) => listed.hosts.push(host),
+            Err(error) => {
+                listed
+                    .unreadable
+                    .push(format!("the BareMetalHost {name} cannot be read: {error}"));
+                listed.hosts.extend(held(&name, &object));
+            }
+        }
+    }
+    listed
+}
+
+/// What is left of an object that cannot be read: whose it is, and hands off.
+fn held(name: &str, object: &DynamicObject) -> Option<BareMetalHost> {
+    let mac = object.data.pointer("/spec/bootMACAddress")?.as_str()?;
+    let spec = BareMetalHostSpec {
+        boot_mac_address: mac.to_owned(),
+        ..BareMetalHostSpec::default()
+    };
+    let mut host = BareMetalHost::new(name, NAMESPACE, spec);
+    if let Some(annotations) = &object.metadata.annotations {
+        host.metadata.annotations.clone_from(annotations);
+    }
+    let why = "the box, which cannot read its object".to_owned();
+    host.metadata
+        .annotations
+        .insert(annotations::PAUSED.to_owned(), why);
+    Some(host)
 }
 
 /// A merge patch (RFC 7386); the version makes it fail if anybody was faster.
@@ -66,19 +103,13 @@ fn part(host: &BareMetalHost, key: &str, value: &Value) -> Value {
 }
 
 impl HostStore for KubeStore {
-    async fn list(&self) -> Result<Vec<BareMetalHost>> {
+    async fn list(&self) -> Result<Listed> {
         let list = self
             .api
             .list(&ListParams::default())
             .await
             .context("listing BareMetalHosts")?;
-        let read = |object: DynamicObject| {
-            let name = object.metadata.name.clone().unwrap_or_default();
-            let value = serde_json::to_value(object)?;
-            serde_json::from_value(value)
-                .with_context(|| format!("reading the BareMetalHost {name}"))
-        };
-        list.items.into_iter().map(read).collect()
+        Ok(read(list.items))
     }
 
     async fn create(&self, host: &BareMetalHost) -> Result<()> {
@@ -211,6 +242,34 @@ mod tests {
         host
     }
 
+    #[test]
+    fn an_object_that_cannot_be_read_is_told_and_its_host_is_let_be() {
+        let object = |name: &str, online: Value| {
+            let object = json!({
+                "apiVersion": bmh::API_VERSION,
+                "kind": bmh::KIND,
+                "metadata": {"name": name, "namespace": NAMESPACE},
+                "spec": {"bootMACAddress": "52:54:00:00:00:01", "online": online},
+            });
+            serde_json::from_value::<DynamicObject>(object).unwrap()
+        };
+        let listed = read(vec![
+            object("odd", json!("perhaps")),
+            object("good", json!(true)),
+        ]);
+        let paused: Vec<_> = listed
+            .hosts
+            .iter()
+            .map(|host| {
+                let by = annotations::paused_by(&host.metadata.annotations);
+                (host.metadata.name.as_str(), by.is_some())
+            })
+            .collect();
+        assert_eq!(paused, [("odd", true), ("good", false)]);
+        assert_eq!(listed.unreadable.len(), 1);
+        assert!(listed.unreadable[0].contains("odd"), "{listed:?}");
+    }
+
     #[tokio::test]
     #[ignore = "needs FIRSTLIGHT_KUBECONFIG: a live API server"]
     async fn a_live_api_server_keeps_every_field_that_we_write() {
@@ -221,7 +280,7 @@ mod tests {
         store.create(&host).await.unwrap();
         store.create(&host).await.unwrap();
         store.apply_status(&host).await.unwrap();
-        let found = store.list().await.unwrap();
+        let found = store.list().await.unwrap().hosts;
         let found = found
             .iter()
             .find(|found| found.metadata.name == NAME)

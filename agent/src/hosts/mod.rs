@@ -110,6 +110,7 @@ pub async fn run(
             store: store.subscribe(),
             artifacts: facts.artifacts.clone(),
             hosts,
+            status: status.clone(),
         };
         let show = async {
             while shown.changed().await.is_ok() {

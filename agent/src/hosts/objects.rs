@@ -1,14 +1,21 @@
 //! Keeps the `BareMetalHost` objects equal to what the controller wants, and tells it what people wrote into them.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
+use anyhow::anyhow;
 use firstlight_api::bmh::{BareMetalHost, FINALIZER, HardwareData, Image};
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::error::Elapsed,
+};
 
 use super::store::{Amendment, HostStore};
+use crate::{clock, status::Failing};
 
 /// Changes within this time become one write.
 const SETTLE: Duration = Duration::from_millis(500);
+/// For one object's requests. An emulated API server takes seconds for some.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// How one object shall be.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,12 +32,13 @@ pub struct Desired {
 }
 
 /// Runs for ever. Objects are looked at again after `look`; changes of ours are written at once. Without a store it
-/// waits; an error is tried again.
+/// waits; an error is tried again, and told if it stays.
 pub async fn run<S: HostStore>(
     mut store: watch::Receiver<Option<S>>,
     mut wanted: watch::Receiver<Arc<Vec<Desired>>>,
     seen: mpsc::Sender<Vec<BareMetalHost>>,
     look: Duration,
+    mut failing: Failing,
 ) -> anyhow::Result<()> {
     // What is wanted before the objects are known knows nothing of their history: first they are told, then written.
     let mut told = false;
@@ -40,18 +48,17 @@ pub async fn run<S: HostStore>(
         };
         let hosts = wanted.borrow_and_update().clone();
         let hosts = if told { hosts.as_slice() } else { &[] };
-        match sync(&api, hosts).await {
-            Ok(objects) => {
+        let round = match sync(&api, hosts).await {
+            Ok((objects, trouble)) => {
                 told = true;
                 if seen.send(objects).await.is_err() {
                     return Ok(());
                 }
+                one_error(trouble)
             }
-            Err(error) => tracing::debug!(
-                error = format!("{error:#}"),
-                "BareMetalHosts were not written; trying again"
-            ),
-        }
+            Err(error) => Err(error),
+        };
+        failing.went(&round, clock::uptime());
         tokio::select! {
             changed = wanted.changed() => { changed?; tokio::time::sleep(SETTLE.min(look)).await }
             () = tokio::time::sleep(look) => {}
@@ -59,42 +66,77 @@ pub async fn run<S: HostStore>(
     }
 }
 
-/// Writes what differs and returns the objects as they are then.
-async fn sync<S: HostStore>(api: &S, wanted: &[Desired]) -> anyhow::Result<Vec<BareMetalHost>> {
-    let objects = api.list().await?;
+/// The first of them, and how many there are.
+fn one_error(trouble: Vec<String>) -> anyhow::Result<()> {
+    let others = trouble.len().saturating_sub(1);
+    match trouble.into_iter().next() {
+        None => Ok(()),
+        Some(first) if others == 0 => Err(anyhow!(first)),
+        Some(first) => Err(anyhow!("{first} (and {others} more)")),
+    }
+}
+
+/// Writes what differs and returns the objects as they are then, with a sentence for each that could not be read or
+/// written: it holds up no other.
+async fn sync<S: HostStore>(
+    api: &S,
+    wanted: &[Desired],
+) -> anyhow::Result<(Vec<BareMetalHost>, Vec<String>)> {
+    let mut listed = within(api.list()).await?;
+    let mut trouble = std::mem::take(&mut listed.unreadable);
     let mut changed = false;
     for desired in wanted.iter().filter(|desired| !desired.paused) {
-        let host = &desired.host;
-        let Some(object) = objects.iter().find(|object| same_host(object, host)) else {
-            if !desired.release {
-                api.create(host).await?;
-                write_status(api, None, host).await?;
-                changed = true;
+        match within(write(api, &listed.hosts, desired)).await {
+            Ok(wrote) => changed |= wrote,
+            Err(error) => {
+                trouble.push(format!("{}: {error:#}", desired.host.metadata.name));
+                // Nobody answers: the others are asked for again in the next round, not one after the other in this.
+                if error.is::<Elapsed>() {
+                    break;
+                }
             }
-            continue;
-        };
-        // A person made the object and chose the name: the controller learns it from the list.
-        if object.metadata.name != host.metadata.name {
-            continue;
-        }
-        let amendment = amendment(object, desired);
-        if amendment != Amendment::default() {
-            api.amend(object, &amendment).await?;
-            changed = true;
-        }
-        if desired.release {
-            continue;
-        }
-        if object.status != host.status {
-            changed = true;
-            write_status(api, Some(object), host).await?;
         }
     }
     if changed {
-        api.list().await
-    } else {
-        Ok(objects)
+        listed.hosts = within(api.list()).await?.hosts;
     }
+    Ok((listed.hosts, trouble))
+}
+
+/// An API server that takes requests and does not answer must not end the loop.
+async fn within<T>(request: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::time::timeout(ANSWER, request).await?
+}
+
+/// Brings one object to what is wanted; true if it had to be changed.
+async fn write<S: HostStore>(
+    api: &S,
+    objects: &[BareMetalHost],
+    desired: &Desired,
+) -> anyhow::Result<bool> {
+    let host = &desired.host;
+    let Some(object) = objects.iter().find(|object| same_host(object, host)) else {
+        if desired.release {
+            return Ok(false);
+        }
+        api.create(host).await?;
+        write_status(api, None, host).await?;
+        return Ok(true);
+    };
+    // A person made the object and chose the name: the controller learns it from the list.
+    if object.metadata.name != host.metadata.name {
+        return Ok(false);
+    }
+    let amendment = amendment(object, desired);
+    let amends = amendment != Amendment::default();
+    if amends {
+        api.amend(object, &amendment).await?;
+    }
+    if desired.release || object.status == host.status {
+        return Ok(amends);
+    }
+    write_status(api, Some(object), host).await?;
+    Ok(true)
 }
 
 /// The status, and the hardware a second time as an object of its own, where Metal3 keeps it.
@@ -136,5 +178,75 @@ fn amendment(object: &BareMetalHost, desired: &Desired) -> Amendment {
             .filter(|name| object.metadata.annotations.contains_key(*name))
             .cloned()
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Mutex;
+
+    use firstlight_api::bmh::BareMetalHostSpec;
+
+    use super::{
+        super::store::{Listed, Secret},
+        *,
+    };
+
+    /// Refuses the status of one host, and cannot read another one's object.
+    #[derive(Clone, Default)]
+    struct Picky(Arc<Mutex<Vec<String>>>);
+
+    impl HostStore for Picky {
+        async fn list(&self) -> anyhow::Result<Listed> {
+            Ok(Listed {
+                hosts: Vec::new(),
+                unreadable: vec!["the BareMetalHost odd cannot be read: size".to_owned()],
+            })
+        }
+        async fn create(&self, _: &BareMetalHost) -> anyhow::Result<()> {
+            Ok(())
+        }
+        async fn amend(&self, _: &BareMetalHost, _: &Amendment) -> anyhow::Result<()> {
+            Ok(())
+        }
+        async fn apply_status(&self, host: &BareMetalHost) -> anyhow::Result<()> {
+            if host.metadata.name == "a" {
+                anyhow::bail!("too large");
+            }
+            self.0.lock().unwrap().push(host.metadata.name.clone());
+            Ok(())
+        }
+        async fn apply_hardware(&self, _: &HardwareData) -> anyhow::Result<()> {
+            Ok(())
+        }
+        async fn secret(&self, _: &str, _: &str) -> anyhow::Result<Option<Secret>> {
+            Ok(None)
+        }
+    }
+
+    #[tokio::test]
+    async fn an_object_that_is_refused_holds_up_no_other_and_is_told() {
+        let store = Picky::default();
+        let wanted: Vec<Desired> = ["a", "b", "c"]
+            .into_iter()
+            .map(|name| Desired {
+                host: BareMetalHost::new(name, "default", BareMetalHostSpec::default()),
+                image: None,
+                forget: Vec::new(),
+                release: false,
+                paused: false,
+            })
+            .collect();
+        let (_, trouble) = sync(&store, &wanted).await.unwrap();
+        assert_eq!(*store.0.lock().unwrap(), ["b", "c"]);
+        assert_eq!(
+            trouble,
+            ["the BareMetalHost odd cannot be read: size", "a: too large"]
+        );
+        assert_eq!(
+            one_error(trouble).unwrap_err().to_string(),
+            "the BareMetalHost odd cannot be read: size (and 1 more)"
+        );
     }
 }

@@ -14,12 +14,21 @@ pub struct Amendment {
     pub forget: Vec<String>,
 }
 
+/// What a list gave.
+#[derive(Clone, Debug, Default)]
+pub struct Listed {
+    /// Also those that cannot be read, as far as they can: paused, so that nothing happens to their servers.
+    pub hosts: Vec<BareMetalHost>,
+    /// A sentence for each object that cannot be read.
+    pub unreadable: Vec<String>,
+}
+
 /// The decoded `data` of a Secret.
 pub type Secret = BTreeMap<String, Vec<u8>>;
 
 /// Operations on the objects of one namespace. An error means: later.
 pub trait HostStore: Clone + Send + Sync + 'static {
-    fn list(&self) -> impl Future<Output = anyhow::Result<Vec<BareMetalHost>>> + Send;
+    fn list(&self) -> impl Future<Output = anyhow::Result<Listed>> + Send;
     /// Of an object that is there already nothing is changed.
     fn create(&self, host: &BareMetalHost) -> impl Future<Output = anyhow::Result<()>> + Send;
     /// Refused if `object` has changed since it was read.

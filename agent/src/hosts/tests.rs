@@ -40,7 +40,7 @@ use super::{
     image::NodeImage,
     ledger::Ledgers,
     poll::IronicEnd,
-    store::{Amendment, HostStore, Secret},
+    store::{Amendment, HostStore, Listed, Secret},
     who::Patience,
     wish::Destiny,
 };
@@ -102,8 +102,11 @@ impl MemoryStore {
 }
 
 impl HostStore for MemoryStore {
-    async fn list(&self) -> anyhow::Result<Vec<BareMetalHost>> {
-        Ok(self.0.lock().unwrap().clone())
+    async fn list(&self) -> anyhow::Result<Listed> {
+        Ok(Listed {
+            hosts: self.0.lock().unwrap().clone(),
+            unreadable: Vec::new(),
+        })
     }
 
     async fn create(&self, host: &BareMetalHost) -> anyhow::Result<()> {
@@ -312,6 +315,7 @@ fn controller(
         store: store.subscribe(),
         artifacts: watch::Sender::new(None).subscribe(),
         hosts,
+        status: crate::status::channel("tests").0,
     };
     (fleet, shown, tokio::spawn(actor::run(settings, inputs)))
 }

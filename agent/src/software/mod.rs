@@ -48,7 +48,7 @@ use crate::{
     paths::Paths,
     sources::Sources,
     ssh::{Keys, Node},
-    status::{StatusSender, Update},
+    status::{Failing, StatusSender, Update},
     store::{Store as Artifacts, User},
 };
 
@@ -111,6 +111,11 @@ pub async fn reconcile<H: Hands>(
         watches.spawn(store.clone().follow(resource, trigger.clone()));
     }
     let (tell, mut news) = mpsc::unbounded_channel();
+    let mut failing = Failing::new(
+        status.clone(),
+        "software-loop",
+        "software on servers is not looked after",
+    );
     let mut keeper = Keeper {
         hands,
         store,
@@ -124,12 +129,7 @@ pub async fn reconcile<H: Hands>(
         tried: BTreeMap::new(),
     };
     loop {
-        if let Err(error) = keeper.look().await {
-            tracing::debug!(
-                error = format!("{error:#}"),
-                "software cannot be looked at yet"
-            );
-        }
+        failing.went(&keeper.look().await, clock::uptime());
         tokio::select! {
             Some(told) = news.recv() => { keeper.hear(told); tokio::time::sleep(SETTLE).await }
             Some(()) = changes.recv() => tokio::time::sleep(SETTLE).await,
