@@ -68,6 +68,7 @@ pub fn settings(box_port: u16, ironic_port: u16, ca_sha256: [u8; 32]) -> Setting
             first_pause: Duration::from_millis(5),
             longest_pause: Duration::from_millis(20),
             in_all: Duration::from_mins(1),
+            relayed: Duration::from_mins(1),
         },
     }
 }

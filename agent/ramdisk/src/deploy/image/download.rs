@@ -7,7 +7,7 @@ use firstlight_api::report::RELAY_HEADER;
 use hyper::body::Bytes;
 
 use super::super::chain;
-use super::super::http::{Client, Request};
+use super::super::http::{Client, Reply, Request};
 use super::{Context, ImageError, ImageRequest, Progress};
 
 const CHUNK: usize = 256 << 10;
@@ -22,6 +22,8 @@ pub struct Patience {
     pub first_pause: Duration,
     pub longest_pause: Duration,
     pub in_all: Duration,
+    /// For all that another server passes on; the rest comes from the box.
+    pub relayed: Duration,
 }
 
 impl Default for Patience {
@@ -31,6 +33,7 @@ impl Default for Patience {
             first_pause: Duration::from_millis(500),
             longest_pause: Duration::from_secs(5),
             in_all: Duration::from_mins(30),
+            relayed: Duration::from_mins(10),
         }
     }
 }
@@ -39,6 +42,15 @@ impl Default for Patience {
 pub trait Fetch: Sync {
     /// Asks for the file from byte `from` on; with `validator` only if it is still the same file.
     fn open(&self, request: &Ask) -> Result<Opened, String>;
+    /// What the asked server itself says of the file, whoever passes it on.
+    fn describe(&self, request: &Ask) -> Result<Described, String>;
+}
+
+/// A file at its server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Described {
+    pub total: Option<u64>,
+    pub validator: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -103,12 +115,7 @@ impl Fetch for HttpFetch {
             (206, Some((from, total))) => (from, total),
             _ => (0, reply.body.length()),
         };
-        // A weak validator does not promise the same bytes.
-        let validator = reply
-            .header("etag")
-            .filter(|tag| !tag.starts_with("W/"))
-            .or_else(|| reply.header("last-modified"))
-            .map(str::to_owned);
+        let validator = validator(&reply);
         Ok(Opened {
             status: reply.status,
             from,
@@ -118,6 +125,33 @@ impl Fetch for HttpFetch {
             body: Box::new(reply.body),
         })
     }
+
+    fn describe(&self, ask: &Ask) -> Result<Described, String> {
+        let mut request = Request::get(ask.url);
+        request.method = "HEAD";
+        if let Some(value) = ask.authorization {
+            request = request.header("authorization", value);
+        }
+        let reply = self.client.send(&request).map_err(|e| chain(&e))?;
+        if reply.status != 200 {
+            return Err(format!("{} answered with status {}", ask.url, reply.status));
+        }
+        Ok(Described {
+            total: reply
+                .header("content-length")
+                .and_then(|length| length.trim().parse().ok()),
+            validator: validator(&reply),
+        })
+    }
+}
+
+/// A weak one does not promise the same bytes.
+fn validator(reply: &Reply) -> Option<String> {
+    reply
+        .header("etag")
+        .filter(|tag| !tag.starts_with("W/"))
+        .or_else(|| reply.header("last-modified"))
+        .map(str::to_owned)
 }
 
 /// `bytes 100-199/200` as (100, 200); `*` is an unknown length.
@@ -200,14 +234,15 @@ fn attempt(
     sink: &mut dyn FnMut(Bytes) -> bool,
 ) -> Result<Option<String>, Stop> {
     let url = &request.urls[file.url];
-    let opened = context.fetch.open(&Ask {
+    let validator = file.validator.clone();
+    let ask = Ask {
         url,
         authorization: request.authorization.as_deref(),
         from: file.received,
-        validator: file.validator.as_deref(),
+        validator: validator.as_deref(),
         relay: relays.allowed,
-    });
-    let mut opened = match opened {
+    };
+    let mut opened = match context.fetch.open(&ask) {
         Ok(opened) => opened,
         Err(reason) => {
             // It may be the other server that did not answer; the box has every byte.
@@ -235,6 +270,13 @@ fn attempt(
         }
         status => return Ok(Some(format!("{url} answered with status {status}"))),
     }
+    if let Some(relay) = &relay {
+        tracing::info!(%relay, "another server passes the image on");
+        relays.used = true;
+        if let Some(reason) = is_another(context, &ask, &opened, relay) {
+            return Ok(Some(reason));
+        }
+    }
     if file.received == 0 {
         (file.total, file.validator) = (opened.total, opened.validator.take());
         if let Some(share) = context.share {
@@ -243,11 +285,20 @@ fn attempt(
     } else if opened.from != file.received || opened.total != file.total || changed(file, &opened) {
         return Err(Stop::Changed);
     }
-    if let Some(relay) = &relay {
-        tracing::info!(%relay, "another server passes the image on");
-        relays.used = true;
-    }
     receive(context, file, relay.is_some(), &mut opened.body, sink)
+}
+
+/// Why not a byte is taken from another server: it must have what the box says that it has.
+fn is_another(context: &Context, ask: &Ask, opened: &Opened, relay: &str) -> Option<String> {
+    let offered = Described {
+        total: opened.total,
+        validator: opened.validator.clone(),
+    };
+    match context.fetch.describe(ask) {
+        Ok(known) if known == offered && known.total.is_some() && known.validator.is_some() => None,
+        Ok(_) => Some(format!("the server {relay} passes on another file")),
+        Err(reason) => Some(reason),
+    }
 }
 
 /// Slower than a tenth of the slowest link that servers have: it may have a dying disk.
@@ -282,6 +333,11 @@ fn receive(
                 }
                 if !sink(chunk) {
                     return Err(Stop::Closed);
+                }
+                if relayed && started.elapsed() > context.patience.relayed {
+                    return Ok(Some(
+                        "the server that passes the image on takes too long".to_owned(),
+                    ));
                 }
                 if relayed && is_slow(started.elapsed(), file.received - first) {
                     return Ok(Some(

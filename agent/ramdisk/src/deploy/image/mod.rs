@@ -23,7 +23,7 @@ use share::Share;
 use download::Relays;
 
 pub use digest::{Algorithm, Digest};
-pub use download::{Fetch, HttpFetch, Offer, Opened, Patience};
+pub use download::{Described, Fetch, HttpFetch, Offer, Opened, Patience};
 pub use writer::{Held, is_zero};
 
 /// What Ironic wants written.
@@ -198,6 +198,10 @@ fn stream(context: &Context, request: &ImageRequest, relays: bool) -> Result<Hel
                     Err(error) => error.at(context.device),
                     Ok(()) => ImageError::Cancelled,
                 }));
+            }
+            // Two servers that say different things are no change at the box.
+            Err(download::Stop::Changed) if relays.used => {
+                return Err(Ended::Misled(ImageError::Changes(request.urls.join(", "))));
             }
             Err(download::Stop::Changed) => return Err(Ended::Changed),
             Err(download::Stop::Failed(error)) => return Err(Ended::Failed(error)),

@@ -78,6 +78,18 @@ impl Fetch for Flaky {
             body,
         })
     }
+
+    fn describe(&self, _: &Ask) -> Result<Described, String> {
+        Ok(described(&self.files[0], 0))
+    }
+}
+
+/// What `file` is, as the server of it says.
+fn described(file: &[u8], version: usize) -> Described {
+    Described {
+        total: Some(file.len() as u64),
+        validator: Some(format!("\"v{version}\"")),
+    }
 }
 
 fn request(file: &[u8], url: &str) -> ImageRequest {
@@ -97,6 +109,7 @@ const QUICK: Patience = Patience {
     first_pause: Duration::from_micros(10),
     longest_pause: Duration::from_micros(20),
     in_all: Duration::from_secs(20),
+    relayed: Duration::from_secs(20),
 };
 
 fn write(
@@ -352,6 +365,124 @@ impl Fetch for Rack {
         opened.relay = Some("172.22.0.101:40000".into());
         Ok(opened)
     }
+
+    fn describe(&self, ask: &Ask) -> Result<Described, String> {
+        self.the_box.describe(ask)
+    }
+}
+
+/// A neighbour with its own idea of the file, or an endless one.
+struct Liar {
+    rack: Rack,
+    lie: fn(&mut Opened),
+}
+
+impl Fetch for Liar {
+    fn open(&self, ask: &Ask) -> Result<Opened, String> {
+        let mut opened = self.rack.open(ask)?;
+        if opened.relay.is_some() {
+            (self.lie)(&mut opened);
+        }
+        Ok(opened)
+    }
+
+    fn describe(&self, ask: &Ask) -> Result<Described, String> {
+        self.rack.describe(ask)
+    }
+}
+
+/// Noise without an end.
+struct Noise(u64);
+
+impl Read for Noise {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        std::thread::sleep(Duration::from_micros(100));
+        for byte in buffer.iter_mut() {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            *byte = self.0.to_be_bytes()[0];
+        }
+        Ok(buffer.len())
+    }
+}
+
+#[test]
+fn a_relay_that_says_something_else_than_the_box_costs_one_question_and_no_byte() {
+    let image = image(9 * MIB, 10);
+    for lie in [
+        (|opened| opened.validator = Some("\"x\"".into())) as fn(&mut Opened),
+        |opened| opened.validator = None,
+        |opened| opened.total = Some(1 << 40),
+        |opened| opened.total = None,
+    ] {
+        let (_file, disk) = used_disk();
+        let rack = Rack {
+            the_box: Flaky::new(&image, &[]),
+            neighbour: Flaky::new(&image, &[8]),
+        };
+        let liar = Liar { rack, lie };
+        let (held, said) = write(&disk, &liar, &request(&image, "http://box/n")).unwrap();
+        assert!(whole(&disk, &held, 9 * MIB) == image);
+        let other = |p: &Progress| matches!(p, Progress::Retry { reason } if reason.contains("another file"));
+        assert_eq!(said.iter().filter(|p| other(p)).count(), 1);
+        let count = |server: &Flaky| server.opened.load(Ordering::Relaxed);
+        assert_eq!(
+            (count(&liar.rack.neighbour), count(&liar.rack.the_box)),
+            (1, 1)
+        );
+    }
+}
+
+#[test]
+fn after_a_relay_with_other_bytes_the_box_alone_is_asked() {
+    let (image, other) = (image(9 * MIB, 10), image(9 * MIB, 11));
+    let (_file, disk) = used_disk();
+    let mut the_box = Flaky::new(&image, &[]);
+    // It was the first version that the box described; when the rest is asked for, it has the second.
+    the_box.files.push(image.clone());
+    the_box.change_at = Some(0);
+    let rack = Rack {
+        the_box,
+        neighbour: Flaky::new(&other, &[8]),
+    };
+    let (held, _) = write(&disk, &rack, &request(&image, "http://box/n")).unwrap();
+    assert!(whole(&disk, &held, 9 * MIB) == image);
+    let count = |server: &Flaky| server.opened.load(Ordering::Relaxed);
+    assert_eq!(count(&rack.neighbour), 1, "it is not asked a second time");
+}
+
+#[test]
+fn a_relay_that_never_ends_is_left_when_its_time_is_over() {
+    let image = image(9 * MIB, 10);
+    let (_file, disk) = disk_with(DISK, &[]);
+    let rack = Rack {
+        the_box: Flaky::new(&image, &[]),
+        neighbour: Flaky::new(&image, &[]),
+    };
+    let liar = Liar {
+        rack,
+        lie: |opened| opened.body = Box::new(Noise(1)),
+    };
+    let said = Mutex::new(Vec::new());
+    let context = Context {
+        device: &disk,
+        fetch: &liar,
+        patience: Patience {
+            relayed: Duration::from_millis(5),
+            ..QUICK
+        },
+        cancel: &Cancel::default(),
+        deployment: None,
+        share: None,
+        progress: &|progress| said.lock().unwrap().push(progress),
+    };
+    let held = write_image(&context, &request(&image, "http://box/n")).unwrap();
+    assert!(whole(&disk, &held, 9 * MIB) == image);
+    let long =
+        |p: &Progress| matches!(p, Progress::Retry { reason } if reason.contains("too long"));
+    assert!(said.into_inner().unwrap().iter().any(long));
 }
 
 #[test]
