@@ -53,6 +53,8 @@ pub enum Content {
 pub struct Open {
     pub partial: Partial,
     pub digest: Sha256,
+    /// So many of the bytes were read back from the disk.
+    pub found: u64,
 }
 
 impl Content {

@@ -301,6 +301,30 @@ fn a_wrong_digest_leaves_nothing() {
 }
 
 #[test]
+fn what_a_power_cut_spoiled_is_sent_again_and_the_upload_stays() {
+    let (dir, store) = store();
+    let id = store.begin(spec("hello", b"hello world")).unwrap().id;
+    let mut writer = store.write(&id, 0).unwrap();
+    writer.write(b"hello ").unwrap();
+    writer.finish().unwrap();
+    drop(store);
+    let partial = dir.path().join(&id).join("partial");
+    std::fs::write(&partial, b"he\0\0\0 ").unwrap();
+
+    let store = Store::load(dir.path()).unwrap();
+    let mut writer = store.write(&id, 6).unwrap();
+    writer.write(b"world").unwrap();
+    let anew = Refusal::Offset {
+        wanted: 0,
+        given: 11,
+    };
+    assert_eq!(writer.finish().unwrap_err(), anew);
+    let mut writer = store.write(&id, 0).unwrap();
+    writer.write(b"hello world").unwrap();
+    assert_eq!(writer.finish().unwrap().state, ArtifactState::Publishing);
+}
+
+#[test]
 fn too_many_bytes_are_refused_and_change_nothing() {
     let (_dir, store) = store();
     let id = store.begin(spec("hello", b"hello")).unwrap().id;

@@ -134,7 +134,11 @@ impl Store {
                 .shelf
                 .resume(id, at)
                 .map_err(|error| broken("opening the upload", &error))?;
-            writer.open = Some(Box::new(Open { partial, digest }));
+            writer.open = Some(Box::new(Open {
+                partial,
+                digest,
+                found: at,
+            }));
         }
         Ok(writer)
     }
@@ -268,6 +272,8 @@ impl Writer {
     pub fn finish(mut self) -> Result<Artifact, Refusal> {
         let mut open = self.open.take().expect("open until it is finished");
         if let Err(error) = open.partial.sync() {
+            // The kernel shows what it could not write, and forgets that it could not: nothing of it counts.
+            self.offset = 0;
             return Err(broken("writing", &error));
         }
         let (store, id) = (self.store.clone(), self.id.clone());
@@ -278,6 +284,11 @@ impl Writer {
         }
         let found = hex(&open.digest.finalize());
         let wanted = store.catalogue().get(&id)?.spec.sha256.clone();
+        if found != wanted && open.found > 0 {
+            // What a power cut left of it may not be what was sent.
+            let given = std::mem::take(&mut self.offset);
+            return Err(Refusal::Offset { wanted: 0, given });
+        }
         if found != wanted {
             let removed = store.0.shelf.remove(&id);
             store.catalogue().entries.remove(&id);
