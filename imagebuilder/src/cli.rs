@@ -9,7 +9,7 @@ use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
-    UsageError, agent, build, check, flash, inspect, install, kubeconfig, push, unpack, vm,
+    UsageError, agent, build, check, flash, hosts, inspect, install, kubeconfig, push, unpack, vm,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -22,6 +22,7 @@ const EXAMPLES: &str = "Examples:
   firstlight unpack firstlight.img folder     unpack the files of its system
   firstlight kubeconfig > lab.conf            access to the site's cluster, from the box over SSH
   firstlight push web.tar htop.deb            put an image and a package into the box's store
+  firstlight hosts list                       what the box knows of each server, and who waits for you
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or nothing that could work was asked for.";
 
@@ -55,6 +56,8 @@ enum Command {
     Kubeconfig(kubeconfig::KubeconfigArgs),
     /// Put packages, charts, container archives and disk images into the box's store
     Push(push::PushArgs),
+    /// List the servers that the box knows, and take those that wait for a person
+    Hosts(hosts::HostsArgs),
     /// Check a site.yaml and report every mistake with its line
     Check {
         /// The file to check
@@ -105,6 +108,7 @@ impl Cli {
             Command::Agent(args) => agent::run(&args),
             Command::Kubeconfig(args) => kubeconfig::fetch(&args),
             Command::Push(args) => push::push(&args),
+            Command::Hosts(args) => hosts::run(&args),
             Command::Check { file } => {
                 let site = check::check_file(&file)?;
                 let hosts = site.hosts.len();

@@ -1,10 +1,9 @@
 //! `firstlight push`: puts files into the box's store, from where the site uses them.
 //!
-//! [`describe`] finds out what a file is; [`door`] is the way to the box; this module sends, goes on after a broken connection,
+//! [`describe`] finds out what a file is; [`crate::door`] is the way to the box; this module sends, goes on after a broken connection,
 //! and waits until the box has put the file where it is used.
 
 mod describe;
-mod door;
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -18,8 +17,8 @@ use clap::Args;
 use firstlight_api::artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::door::{self, Answer, Door};
 use describe::Said;
-use door::{Answer, Door};
 
 const PATH: &str = "/api/v1/artifacts";
 /// Connections that break one after the other without a byte in between.

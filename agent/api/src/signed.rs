@@ -52,17 +52,22 @@ impl PublicKey {
 
     /// Is this the code, as a person may have typed it?
     pub fn has_code(&self, typed: &str) -> bool {
-        let plain = |text: &str| -> String {
-            let letters = text.chars().filter(|c| !matches!(c, '-' | ' '));
-            let clear = letters.map(|c| match c.to_ascii_uppercase() {
-                'O' => '0',
-                'I' | 'L' => '1',
-                c => c,
-            });
-            clear.take(CODE_LENGTH + 1).collect()
-        };
-        plain(typed) == plain(&self.code())
+        same_code(typed, &self.code())
     }
+}
+
+/// Is `typed` the code, as a person may have typed it?
+pub fn same_code(typed: &str, code: &str) -> bool {
+    let plain = |text: &str| -> String {
+        let letters = text.chars().filter(|c| !matches!(c, '-' | ' '));
+        let clear = letters.map(|c| match c.to_ascii_uppercase() {
+            'O' => '0',
+            'I' | 'L' => '1',
+            c => c,
+        });
+        clear.take(CODE_LENGTH + 1).collect()
+    };
+    plain(typed) == plain(code)
 }
 
 impl std::fmt::Display for PublicKey {

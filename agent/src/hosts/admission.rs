@@ -79,8 +79,9 @@ impl Candidate<'_> {
 
     pub fn how_to_approve(&self) -> String {
         format!(
-            "read the code on the server's own screen and run `kubectl annotate --overwrite bmh {} firstlight.internal/approve=CODE` with it",
-            self.name
+            "read the code on the server's own screen and run `firstlight hosts approve {name} --code CODE` with it, or on the box \
+             `kubectl annotate --overwrite bmh {name} firstlight.internal/approve=CODE`",
+            name = self.name
         )
     }
 
@@ -160,11 +161,12 @@ mod tests {
         };
         let problem = wrong.barred(JoinPolicy::Approve).unwrap();
         assert!(problem.what.contains("is not the code of this server"));
-        assert!(
-            problem
-                .next
-                .contains("kubectl annotate --overwrite bmh n1 firstlight.internal/approve=CODE")
-        );
+        for way in [
+            "firstlight hosts approve n1 --code CODE",
+            "kubectl annotate --overwrite bmh n1 firstlight.internal/approve=CODE",
+        ] {
+            assert!(problem.next.contains(way), "{}", problem.next);
+        }
     }
 
     #[test]

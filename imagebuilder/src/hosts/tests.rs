@@ -1,0 +1,182 @@
+#![allow(clippy::unwrap_used)]
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+
+use clap::Parser as _;
+use firstlight_api::status::Problem;
+
+use super::*;
+
+const CODE: &str = "7Q2M-XK4P-09AB-CDEF";
+
+fn host(name: &str, number: u8, code: &str) -> HostStatus {
+    HostStatus {
+        name: name.to_owned(),
+        mac: format!("52:54:00:00:00:{number:02x}"),
+        code: code.to_owned(),
+        ..HostStatus::default()
+    }
+}
+
+fn rack() -> Vec<HostStatus> {
+    vec![
+        host("rack1-a", 1, CODE),
+        host("rack1-b", 2, "0000-0000-0000-0000"),
+        host("quiet", 3, ""),
+    ]
+}
+
+fn said(server: &str, code: &str) -> ApproveArgs {
+    ApproveArgs {
+        server: server.to_owned(),
+        code: code.to_owned(),
+    }
+}
+
+fn refused(server: &str, code: &str) -> String {
+    compared(&rack(), &said(server, code))
+        .unwrap_err()
+        .downcast::<UsageError>()
+        .unwrap()
+        .0
+}
+
+#[test]
+fn a_server_is_approved_by_the_code_on_its_screen_however_both_are_typed() {
+    let rack = rack();
+    for (server, code) in [
+        ("rack1-a", CODE),
+        ("RACK1-A", "7q2mxk4po9abcdef"),
+        ("52:54:00:00:00:01", "7Q2M XK4P 09AB CDEF"),
+        ("52-54-00-00-00-01", CODE),
+    ] {
+        let meant = compared(&rack, &said(server, code)).unwrap();
+        assert_eq!(meant.name, "rack1-a", "{server} {code}");
+    }
+}
+
+#[test]
+fn a_wrong_code_no_code_and_a_name_that_is_none_are_refused_with_what_to_do() {
+    let wrong = refused("rack1-a", "7Q2M-XK4P-09AB-CDEE");
+    assert!(wrong.contains("another machine pretends"), "{wrong}");
+    assert!(!wrong.contains(CODE), "it would be copied: {wrong}");
+    for code in ["", "7Q2M-XK4P-09AB"] {
+        assert!(refused("rack1-a", code).contains("nothing was approved"));
+    }
+    assert!(refused("quiet", "").contains("Start it from the network"));
+    let several = refused("rack1", CODE);
+    assert!(
+        several.contains("rack1-a (52:54:00:00:00:01), rack1-b (52:54:00:00:00:02)"),
+        "{several}"
+    );
+    let nearest = refused("rakc1-b", CODE);
+    assert!(nearest.contains("nearest name is rack1-b"), "{nearest}");
+}
+
+#[test]
+fn what_goes_into_the_shell_of_the_box_is_a_name_and_a_code() {
+    assert_eq!(
+        annotation(&host("rack1-a", 1, CODE)).unwrap(),
+        "kubectl annotate --overwrite baremetalhosts.metal3.io rack1-a --namespace default \
+         firstlight.internal/approve=7Q2M-XK4P-09AB-CDEF"
+    );
+    assert!(annotation(&host("a; reboot", 1, CODE)).is_err());
+    assert!(annotation(&host("a", 1, "$(reboot)")).is_err());
+}
+
+/// Answers one request for the status.
+fn page(hosts: Vec<HostStatus>) -> (String, std::thread::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let status = SiteStatus {
+        hosts,
+        ..SiteStatus::default()
+    };
+    let body = serde_json::to_string(&status).unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            peer.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        write!(
+            peer,
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        String::from_utf8(head).unwrap()
+    });
+    (address, answering)
+}
+
+fn call(arguments: &[&str], hosts: Vec<HostStatus>) -> Result<String> {
+    let (address, answering) = page(hosts);
+    let arguments = [&["firstlight", "hosts"], arguments, &["--box", &address]].concat();
+    let said = crate::cli::Cli::try_parse_from(arguments).unwrap().run();
+    assert!(
+        answering
+            .join()
+            .unwrap()
+            .starts_with("GET /api/v1/status HTTP/1.1\r\n")
+    );
+    said
+}
+
+#[test]
+fn the_list_has_one_line_a_server() {
+    let mut waits = host("rack1-a", 1, CODE);
+    waits.problem = Some(Problem {
+        what: "it waits\nrack1-b  lies".to_owned(),
+        next: "compare".to_owned(),
+    });
+    let mut works = host("n2", 2, "");
+    (works.state, works.step) = (HostState::Provisioning, "writing, 41 %".to_owned());
+    assert_eq!(
+        call(&["list"], vec![waits, works]).unwrap(),
+        "NAME     MAC                STATE         CODE                 WHY\n\
+         rack1-a  52:54:00:00:00:01  discovered    7Q2M-XK4P-09AB-CDEF  it waits rack1-b  lies; compare\n\
+         n2       52:54:00:00:00:02  provisioning  -                    writing, 41 %\n"
+    );
+}
+
+#[test]
+fn an_open_port_is_no_way_to_approve() {
+    let refused = call(&["approve", "rack1-a", "--code", CODE], rack()).unwrap_err();
+    assert!(refused.is::<UsageError>());
+    assert!(refused.to_string().contains("needs a login"), "{refused}");
+}
+
+/// What an `ssh` with a destination would run, here, with a `kubectl` that keeps what it was told.
+fn way(dir: &std::path::Path, kubectl: &str) -> Command {
+    let file = dir.join("kubectl");
+    fs::write(&file, format!("#!/bin/sh\n{kubectl}\n")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut way = Command::new("sh");
+    let path = std::env::var("PATH").unwrap();
+    way.env("PATH", format!("{}:{path}", dir.display()))
+        .arg("-c");
+    way
+}
+
+#[test]
+fn the_box_writes_the_annotation_and_what_it_refuses_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = dir.path().join("kept");
+    let keep = format!("echo \"$@\" >{}", kept.display());
+    let mine = host("rack1-a", 1, CODE);
+    let told = annotate(way(dir.path(), &keep), &mine).unwrap();
+    assert!(told.contains("rack1-a (52:54:00:00:00:01) is approved"));
+    assert!(
+        fs::read_to_string(kept)
+            .unwrap()
+            .contains("firstlight.internal/approve=7Q2M-XK4P-09AB-CDEF")
+    );
+    let refuse = "echo not found >&2; exit 1";
+    let error = annotate(way(dir.path(), refuse), &mine).unwrap_err();
+    assert!(error.to_string().ends_with("rack1-a: not found"), "{error}");
+}
