@@ -3,29 +3,24 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/agent.rs"]
+mod agent;
+
 use std::{
     fs,
-    net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
+    process::{Command, Output, Stdio},
 };
 
+use agent::{Agent, wait_for};
+
 const CLI: &str = "FIRSTLIGHT_CLI";
-const PATIENCE: Duration = Duration::from_mins(2);
 
 /// An agent without a box: a page and a store.
 struct Desk {
     dir: tempfile::TempDir,
     cli: PathBuf,
-    port: u16,
-    agent: Option<Child>,
-}
-
-impl Drop for Desk {
-    fn drop(&mut self) {
-        self.kill();
-    }
+    agent: Agent,
 }
 
 impl Desk {
@@ -45,32 +40,13 @@ impl Desk {
             "cluster: none\n",
         )
         .unwrap();
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        Self {
-            port: free.local_addr().unwrap().port(),
-            dir,
-            cli,
-            agent: None,
-        }
+        let agent = Agent::new(&dir.path().join("box"));
+        Self { dir, cli, agent }
     }
 
     fn start(&mut self) {
-        let agent = Command::new(env!("CARGO_BIN_EXE_firstlight-agent"))
-            .arg("--root")
-            .arg(self.path("box"))
-            .args(["--loopback", &self.port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        self.agent = Some(agent.unwrap());
-    }
-
-    /// As a power cut ends it.
-    fn kill(&mut self) {
-        if let Some(mut agent) = self.agent.take() {
-            drop(agent.kill());
-            drop(agent.wait());
-        }
+        let mut command = self.agent.command();
+        self.agent.start(command.stderr(Stdio::null()));
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -80,7 +56,11 @@ impl Desk {
     fn push(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.cli);
         command
-            .args(["push", "--box", &format!("http://127.0.0.1:{}", self.port)])
+            .args([
+                "push",
+                "--box",
+                &format!("http://127.0.0.1:{}", self.agent.port),
+            ])
             .args(arguments)
             .current_dir(self.dir.path());
         command
@@ -95,14 +75,6 @@ impl Desk {
             .map(|file| file.len())
             .max()
             .unwrap_or(0)
-    }
-}
-
-fn wait_until(what: &str, holds: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !holds() {
-        assert!(since.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -172,8 +144,13 @@ fn an_upload_goes_on_after_the_box_lost_its_power() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    wait_until("the first bytes", || desk.partial() > 1 << 20);
-    desk.kill();
+    let partial = || format!("{} bytes", desk.partial());
+    wait_for(
+        "the first bytes",
+        || (desk.partial() > 1 << 20).then_some(()),
+        partial,
+    );
+    desk.agent.kill();
     let had = desk.partial();
     assert!(had < image.len() as u64, "it was too fast to be cut");
     desk.start();

@@ -1,23 +1,22 @@
 //! The agent's program and a `site.yaml` that goes bad: what a person sees on the page, start by start.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/agent.rs"]
+mod agent;
+
 use std::{
     fs,
     io::{Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, TcpStream},
     path::PathBuf,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
 };
 
+use agent::{Agent, wait_for};
 use firstlight_api::status::SiteStatus;
-
-const PATIENCE: Duration = Duration::from_mins(1);
 
 struct Desk {
     dir: tempfile::TempDir,
-    port: u16,
-    agent: Option<Child>,
+    agent: Agent,
 }
 
 impl Desk {
@@ -30,40 +29,21 @@ impl Desk {
         ] {
             fs::create_dir_all(dir.path().join(folder)).unwrap();
         }
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = free.local_addr().unwrap().port();
-        Self {
-            dir,
-            port,
-            agent: None,
-        }
+        let agent = Agent::new(dir.path());
+        Self { dir, agent }
     }
 
     fn site(&self) -> PathBuf {
         self.dir.path().join("firstlight/site/site.yaml")
     }
 
-    /// After a power cut, if it ran before.
     fn start(&mut self) {
-        self.kill();
-        let agent = Command::new(env!("CARGO_BIN_EXE_firstlight-agent"))
-            .arg("--root")
-            .arg(self.dir.path())
-            .args(["--loopback", &self.port.to_string()])
-            .stdout(Stdio::null())
-            .spawn();
-        self.agent = Some(agent.unwrap());
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut agent) = self.agent.take() {
-            drop(agent.kill());
-            drop(agent.wait());
-        }
+        let mut command = self.agent.command();
+        self.agent.start(&mut command);
     }
 
     fn status(&self) -> Option<SiteStatus> {
-        let mut page = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok()?;
+        let mut page = TcpStream::connect((Ipv4Addr::LOCALHOST, self.agent.port)).ok()?;
         page.write_all(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             .ok()?;
         let mut said = String::new();
@@ -71,27 +51,12 @@ impl Desk {
         serde_json::from_str(said.split_once("\r\n\r\n")?.1).ok()
     }
 
-    fn wait_for<T>(&mut self, what: &str, look: impl Fn(&mut Self) -> Option<T>) -> T {
-        let since = Instant::now();
-        loop {
-            if let Some(found) = look(self) {
-                return found;
-            }
-            assert!(since.elapsed() < PATIENCE, "not in time: {what}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn read_site(&mut self) -> SiteStatus {
-        self.wait_for("the site's name", |desk| {
-            desk.status().filter(|status| !status.site.is_empty())
-        })
-    }
-}
-
-impl Drop for Desk {
-    fn drop(&mut self) {
-        self.kill();
+    fn read_site(&self) -> SiteStatus {
+        wait_for(
+            "the site's name",
+            || self.status().filter(|status| !status.site.is_empty()),
+            || format!("{:?}", self.status()),
+        )
     }
 }
 
@@ -114,9 +79,7 @@ fn a_site_whose_file_went_bad_goes_on_says_so_and_starts_anew_once_it_is_mended(
     );
 
     fs::write(desk.site(), "name: lab-2\n").unwrap();
-    let ended = desk.wait_for("the agent's end", |desk| {
-        desk.agent.as_mut().unwrap().try_wait().unwrap()
-    });
+    let ended = wait_for("the agent's end", || desk.agent.ended(), String::new);
     assert!(!ended.success(), "systemd starts it anew");
     desk.start();
     let status = desk.read_site();
@@ -128,17 +91,13 @@ fn the_journal_is_told_which_lines_are_warnings() {
     let mut desk = Desk::new();
     fs::write(desk.site(), "name: [\n").unwrap();
     let log = desk.dir.path().join("log");
-    let agent = Command::new(env!("CARGO_BIN_EXE_firstlight-agent"))
-        .arg("--root")
-        .arg(desk.dir.path())
-        .args(["--loopback", &desk.port.to_string()])
+    let mut command = desk.agent.command();
+    command
         .env("JOURNAL_STREAM", "8:1")
-        .stdout(Stdio::null())
-        .stderr(fs::File::create(&log).unwrap())
-        .spawn();
-    desk.agent = Some(agent.unwrap());
+        .stderr(fs::File::create(&log).unwrap());
+    desk.agent.start(&mut command);
     desk.read_site();
-    desk.kill();
+    desk.agent.kill();
     let log = fs::read_to_string(log).unwrap();
     let about_site = |line: &&str| line.contains("site.yaml is not used");
     assert!(

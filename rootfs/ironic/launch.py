@@ -83,6 +83,11 @@ def prepare_database(database=DATABASE, template=TEMPLATE, config=CONFIG):
         subprocess.run([sys.executable, '-c', upgrade, '--config-file', config, 'upgrade'], check=True)
 
 
+def sync_wholly(connection, _record=None):
+    """A commit outlives a power cut: FULL, the default, leaves the removal of the journal to a directory that nobody syncs."""
+    connection.execute('PRAGMA synchronous = EXTRA').close()
+
+
 def main():
     # A start that hangs says where, in the pod's log, and is tried again.
     faulthandler.dump_traceback_later(LONGEST_START, exit=True)
@@ -100,6 +105,9 @@ def main():
     # Only now: the decorators of the conductor's periodic tasks read the configuration while they are imported.
     from ironic.conductor import rpc_service
     from oslo_config import cfg
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+    event.listen(Engine, 'connect', sync_wholly)
 
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

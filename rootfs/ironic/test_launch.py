@@ -41,6 +41,12 @@ class Database(unittest.TestCase):
     def damaged(self):
         return os.path.exists(self.path + '.damaged')
 
+    def test_each_commit_syncs_the_directory_too(self):
+        with sqlite3.connect(self.template) as database:
+            launch.sync_wholly(database)
+            self.assertEqual(database.execute('PRAGMA synchronous').fetchone(), (3,))
+        database.close()
+
     def test_a_missing_database_is_made_and_a_whole_one_is_kept(self):
         self.prepare()
         self.assertEqual(self.nodes(), 0)

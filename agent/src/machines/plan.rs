@@ -6,8 +6,10 @@
 mod cluster;
 mod draft;
 mod host;
+mod indexes;
 mod machine;
 mod release;
+mod secrets;
 #[cfg(test)]
 mod tests;
 
@@ -29,9 +31,9 @@ pub fn plan(world: &World, now: &str) -> Vec<Steps> {
     let mut machines: Vec<_> = world.metal3_machines.values().collect();
     // A control plane first: without it workers are of no use.
     machines.sort_by_key(|machine| !is_control_plane(&machine.metadata));
-    let indexes = machine::indexes(world);
+    let indexes = indexes::indexes(world);
     for (template, wanted) in &indexes {
-        all.extend(machine::write_indexes(world, template, wanted));
+        all.extend(indexes::write_indexes(world, template, wanted));
     }
     for machine in machines {
         all.push(machine::plan(world, machine, &indexes, &mut taken, now));

@@ -54,10 +54,9 @@ impl Keys {
                 _ => {}
             }
         }
-        if tokio::fs::metadata(dir.path().join("key.pub"))
-            .await
-            .is_err()
-        {
+        // Only where there is none: one that cannot be read now is the one that the host lets in.
+        let known = tokio::fs::try_exists(dir.path().join("key.pub"));
+        if !known.await.context("looking for the box's key")? {
             let (key, public) = make_pair(dir.path(), "firstlight-box").await?;
             write(&dir, &[("key", &key), ("key.pub", &public)])?;
         }
@@ -157,6 +156,22 @@ mod tests {
         assert!(!seen.exists());
         assert_ne!(keys.prepare(two, Pin::FirstSight).await.unwrap(), first);
         assert_eq!(keys.public(one).await, Some(first));
+    }
+
+    #[tokio::test]
+    async fn a_key_that_cannot_be_looked_up_is_not_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::new(dir.path(), 9);
+        let mac = MAC.parse().unwrap();
+        let first = keys.prepare(mac, Pin::FirstSight).await.unwrap();
+        let public = keys.of(mac).path().join("key.pub");
+        let aside = dir.path().join("aside");
+        std::fs::rename(&public, &aside).unwrap();
+        // A loop of links fails for root, too, and is not "not found".
+        std::os::unix::fs::symlink(&public, &public).unwrap();
+        assert!(keys.prepare(mac, Pin::FirstSight).await.is_err());
+        std::fs::rename(&aside, &public).unwrap();
+        assert_eq!(keys.prepare(mac, Pin::FirstSight).await.unwrap(), first);
     }
 
     #[tokio::test]

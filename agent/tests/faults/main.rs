@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::similar_names)]
 
+#[path = "../common/agent.rs"]
+mod agent;
 mod program;
 mod schedules;
 

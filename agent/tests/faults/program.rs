@@ -1,12 +1,6 @@
 //! The agent's own program with its state on the disk, looked at as a person does: by its page.
 
-use std::{
-    fs,
-    net::{Ipv4Addr, TcpListener},
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, process::Command, time::Duration};
 
 use faults::{Fault, Kind, Operation, Random, When};
 use firstlight_api::{
@@ -17,38 +11,28 @@ use firstlight_artifacts::hex;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::{SIZE, Site};
+use crate::{
+    SIZE, Site,
+    agent::{Agent, wait_for},
+};
 
-/// Busy machines are slow; every wait ends as soon as its condition holds.
-const PATIENCE: Duration = Duration::from_mins(2);
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 
 struct Box {
     site: Site,
-    port: u16,
-    agent: Option<Child>,
+    agent: Agent,
     library: std::path::PathBuf,
     /// A file that says how far the agent's clock is off.
     clock: Option<std::path::PathBuf>,
 }
 
-impl Drop for Box {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
 impl Box {
     fn new(size: u64) -> Self {
         let site = Site::new(size);
-        let library = faults::preload::library(site.dir.path()).unwrap();
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = free.local_addr().unwrap().port();
         Self {
+            library: faults::preload::library(site.dir.path()).unwrap(),
+            agent: Agent::new(&site.root()),
             site,
-            port,
-            agent: None,
-            library,
             clock: None,
         }
     }
@@ -59,8 +43,8 @@ impl Box {
             .create(true)
             .open(self.log())
             .unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_firstlight-agent"));
-        command.env("LD_PRELOAD", &self.library);
+        let mut command = self.agent.command();
+        command.env("LD_PRELOAD", &self.library).stderr(log);
         if let Some(clock) = &self.clock {
             command
                 .env(
@@ -71,22 +55,11 @@ impl Box {
                 .env("FAKETIME_NO_CACHE", "1")
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
-        let agent = command
-            .arg("--root")
-            .arg(self.site.root())
-            .args(["--loopback", &self.port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn();
-        self.agent = Some(agent.unwrap());
+        self.agent.start(&mut command);
     }
 
-    /// As a power cut ends it.
     fn kill(&mut self) {
-        if let Some(mut agent) = self.agent.take() {
-            drop(agent.kill());
-            drop(agent.wait());
-        }
+        self.agent.kill();
     }
 
     fn power_cut(&mut self, seed: u64) {
@@ -107,9 +80,7 @@ impl Box {
     }
 
     fn is_running(&mut self) -> bool {
-        self.agent
-            .as_mut()
-            .is_some_and(|agent| agent.try_wait().unwrap().is_none())
+        self.agent.ended().is_none()
     }
 
     /// What the answer is, and its status; `None` without one.
@@ -117,7 +88,7 @@ impl Box {
         let output = Command::new("curl")
             .args(["-s", "-m", "20", "-w", "%{stderr}%{http_code}"])
             .args(arguments)
-            .arg(format!("http://127.0.0.1:{}{path}", self.port))
+            .arg(format!("http://127.0.0.1:{}{path}", self.agent.port))
             .output()
             .unwrap();
         let code = String::from_utf8_lossy(&output.stderr).parse().ok()?;
@@ -138,17 +109,14 @@ impl Box {
     }
 
     fn wait<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
-        let since = Instant::now();
-        loop {
-            if let Some(found) = look(self) {
-                return found;
-            }
-            if since.elapsed() > PATIENCE {
+        wait_for(
+            what,
+            || look(self),
+            || {
                 let log = fs::read_to_string(self.log()).unwrap_or_default();
-                panic!("waited in vain for {what}: {:?}\n{log}", self.status());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+                format!("{:?}\n{log}", self.status())
+            },
+        )
     }
 
     fn wait_for_keys(&self) {

@@ -148,7 +148,7 @@ impl Recipe<'_> {
     /// Ironic and what it needs from the Python package index.
     pub fn ironic_wheels(&self) -> Result<Output> {
         let list = self.settings.rootfs("ironic").join("requirements.txt");
-        let key = Key::new("wheels", 1).path(&list)?;
+        let key = Key::new("wheels", 2).path(&list)?;
         self.steps.run("wheels", key, Reuse::Cached, |work| {
             ironic::install_wheels(work, &list)
         })

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::settings::{SOURCE_DATE_EPOCH, Settings};
-use super::{debian, debs};
+use super::{debian, debs, ironic};
 
 /// One component, by its package URL.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,12 +68,11 @@ fn collect(
             settings.rootfs("go").join(module).join("go.mod"),
         )?));
     }
-    let wheels = debian::load_list(&settings.rootfs("ironic").join("requirements.txt"))?;
+    let wheels = ironic::load_wheels(&settings.rootfs("ironic").join("requirements.txt"))?;
     all.extend(
         wheels
             .iter()
-            .filter_map(|line| line.split_once("=="))
-            .map(|(name, version)| component("pypi", name, version)),
+            .map(|wheel| component("pypi", &wheel.name, &wheel.version)),
     );
     Ok(all)
 }

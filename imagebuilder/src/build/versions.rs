@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::cache::Output;
-use super::debian;
 use super::programs::required_version;
 use super::settings::Settings;
+use super::{debian, ironic};
 
 const DOMAIN: &str = "firstlight.internal";
 /// kubeadm counts builds of etcd's image in its tag; there is one here.
@@ -100,11 +100,10 @@ fn cluster_api_version(settings: &Settings) -> Result<String> {
 
 fn ironic_version(settings: &Settings) -> Result<String> {
     let path = settings.rootfs("ironic").join("requirements.txt");
-    let packages = debian::load_list(&path)?;
-    let version = packages
-        .iter()
-        .find_map(|line| line.strip_prefix("ironic=="));
-    Ok(version
+    let ironic = ironic::load_wheels(&path)?
+        .into_iter()
+        .find(|wheel| wheel.name == "ironic");
+    Ok(ironic
         .with_context(|| format!("{} does not pin ironic", path.display()))?
-        .to_owned())
+        .version)
 }

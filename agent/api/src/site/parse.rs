@@ -1,14 +1,17 @@
 //! The tree of `site.yaml` to a [`SiteConfig`], collecting every problem on the way.
 
 mod cluster;
+mod value;
 
 use std::{collections::HashMap, net::Ipv4Addr};
 
 use super::{
-    AddressRange, ClusterChoice, HostConfig, HostName, HostRole, InstallPolicy, InterfaceChoice,
-    JoinPolicy, MacAddr, ProvisioningConfig, SiteConfig, SiteProblem, SiteProblems, SshKey, Subnet,
-    ValueError, schema,
+    AddressRange, ClusterChoice, HostConfig, HostName, HostRole, MacAddr, ProvisioningConfig,
+    SiteConfig, SiteProblem, SiteProblems, SshKey, ValueError, schema,
     yaml::{Key, Node, Place, Value, parse_yaml},
+};
+use value::{
+    parse_addon, parse_box_address, parse_install, parse_interface, parse_join, parse_package,
 };
 
 /// Parses and checks the content of `site.yaml`.
@@ -353,91 +356,4 @@ fn unknown_key(name: &str, known: &[&str], of: &str) -> String {
         Some((_, candidate)) => format!("unknown key `{name}`; did you mean `{candidate}`?"),
         None => format!("unknown key `{name}`; {of} knows {}", known.join(", ")),
     }
-}
-
-fn parse_install(text: &str) -> Result<InstallPolicy, ValueError> {
-    match text {
-        "blank" => Ok(InstallPolicy::Blank),
-        "wipe" => Ok(InstallPolicy::Wipe),
-        "never" => Ok(InstallPolicy::Never),
-        _ => Err(ValueError(format!(
-            "`{text}` is no install policy; use blank (only servers whose disks are all blank), wipe (whatever is on them) or never"
-        ))),
-    }
-}
-
-fn parse_join(text: &str) -> Result<JoinPolicy, ValueError> {
-    match text {
-        "open" => Ok(JoinPolicy::Open),
-        "approve" => Ok(JoinPolicy::Approve),
-        "named" => Ok(JoinPolicy::Named),
-        _ => Err(ValueError(format!(
-            "`{text}` is no rule for newcomers; use open (every server that boots from the network), approve (those whose \
-             code a person has compared) or named (those in `hosts`)"
-        ))),
-    }
-}
-
-fn parse_interface(text: &str) -> Result<InterfaceChoice, ValueError> {
-    if text == "auto" {
-        return Ok(InterfaceChoice::Auto);
-    }
-    if text.contains(':') || text.matches('-').count() == 5 {
-        return text.parse().map(InterfaceChoice::Mac);
-    }
-    // What the kernel allows (dev_valid_name in net/core/dev.c), and none that the box makes for itself.
-    let wrong = text.is_empty() || text.len() > 15 || matches!(text, "." | "..");
-    if wrong
-        || text.contains(|letter: char| {
-            letter == '/' || letter.is_whitespace() || !letter.is_ascii_graphic()
-        })
-    {
-        return Err(ValueError(format!(
-            "`{text}` cannot be an interface; use auto, a kernel name such as enp1s0, or a MAC address"
-        )));
-    }
-    if matches!(text, "lo" | "box0" | "cni0") {
-        return Err(ValueError(format!(
-            "`{text}` is internal to the box; use auto, or the NIC that the servers are connected to"
-        )));
-    }
-    Ok(InterfaceChoice::Name(text.to_owned()))
-}
-
-fn parse_addon(text: &str) -> Result<String, ValueError> {
-    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    if text.is_empty() || text.len() > 53 || !text.bytes().all(good) || text.starts_with('-') {
-        return Err(ValueError(format!(
-            "`{text}` is no addon; it is the name of a folder in /usr/share/firstlight/addons on the box, e.g. metrics-server"
-        )));
-    }
-    Ok(text.to_owned())
-}
-
-/// Debian's rule for names of packages (Debian Policy 5.6.7).
-fn parse_package(text: &str) -> Result<String, ValueError> {
-    let good =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte);
-    let begins =
-        text.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit());
-    // The signs at the end are orders to apt: to remove, to install.
-    if text.len() < 2 || !begins || !text.bytes().all(good) || text.ends_with('-') {
-        return Err(ValueError(format!(
-            "`{text}` is no name of a Debian package; it is written like htop, without a version"
-        )));
-    }
-    Ok(text.to_owned())
-}
-
-/// The box's Kubernetes has 100.64.0.0/22 for itself, see docs/reference.md.
-fn parse_box_address(text: &str) -> Result<Subnet, ValueError> {
-    let net: Subnet = text.parse()?;
-    let inner =
-        Subnet::new(Ipv4Addr::new(100, 64, 0, 1), 22).expect("100.64.0.1/22 is a host address");
-    if net.network() <= inner.broadcast() && inner.network() <= net.broadcast() {
-        return Err(ValueError(format!(
-            "{net} overlaps 100.64.0.0/22, which the box uses inside; use a private network such as 172.22.0.1/24"
-        )));
-    }
-    Ok(net)
 }

@@ -13,6 +13,9 @@ use crate::capi::{Action, Kind, world::Key};
 
 pub const ASSOCIATED: &str = "AssociateBareMetalHost";
 
+/// Reason and sentence of a condition that does not hold yet.
+pub type Waits = (&'static str, String);
+
 /// The new status of one machine, on its way.
 pub struct Draft<'a> {
     pub object: &'a Metal3Machine,

@@ -1,23 +1,24 @@
 //! `Metal3Machine`: from its owner's wish to a provisioned host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use firstlight_api::{
     bmh::ProvisioningState,
     capi::{self, Machine},
     capm3::{
-        self, HOST_ANNOTATION, IndexEntry, Initialization, MACHINE_FINALIZER, MachineAddress,
-        Metal3Machine, ObjectRef,
+        self, HOST_ANNOTATION, Initialization, MACHINE_FINALIZER, MachineAddress, Metal3Machine,
     },
-    object::{OwnerReference, Saying},
+    object::Saying,
 };
 use serde_json::json;
 
 use super::{
     cluster::{PAUSED, READY},
-    draft::{ASSOCIATED, Draft},
+    draft::{ASSOCIATED, Draft, Waits},
     host::{self, Data},
+    indexes::Indexes,
     release,
+    secrets::prepare,
 };
 use crate::capi::{
     Action, Kind, Steps,
@@ -25,63 +26,10 @@ use crate::capi::{
 };
 use crate::machines::{
     choose::{Wish, choose},
-    data::{self, Subject},
+    data,
 };
 
 const DATA_READY: &str = "Metal3DataReady";
-
-/// Numbers of machines, by template.
-pub type Indexes = BTreeMap<Key, Vec<IndexEntry>>;
-
-/// A machine keeps its number for life; a new one gets the lowest that is free.
-pub fn indexes(world: &World) -> Indexes {
-    let mut all = Indexes::new();
-    for (key, template) in &world.data_templates {
-        let users: BTreeSet<&str> = world
-            .metal3_machines
-            .values()
-            .filter(|machine| template_key(machine).as_ref() == Some(key))
-            .map(|machine| machine.metadata.name.as_str())
-            .collect();
-        let mut entries: Vec<IndexEntry> = template
-            .status
-            .indexes
-            .iter()
-            .filter(|entry| users.contains(entry.name.as_str()))
-            .cloned()
-            .collect();
-        for user in users {
-            if entries.iter().any(|entry| entry.name == user) {
-                continue;
-            }
-            let free =
-                (0..i32::MAX).find(|index| entries.iter().all(|entry| entry.index != *index));
-            entries.extend(free.map(|index| IndexEntry {
-                name: user.to_owned(),
-                index,
-            }));
-        }
-        entries.sort_by_key(|entry| entry.index);
-        all.insert(key.clone(), entries);
-    }
-    all
-}
-
-pub fn write_indexes(world: &World, key: &Key, wanted: &[IndexEntry]) -> Option<Steps> {
-    let template = world.data_templates.get(key)?;
-    (template.status.indexes != wanted).then(|| {
-        vec![Action::PatchStatus {
-            kind: Kind::DataTemplate,
-            key: key.clone(),
-            patch: json!({"status": {"indexes": wanted}}),
-        }]
-    })
-}
-
-fn template_key(machine: &Metal3Machine) -> Option<Key> {
-    let template = machine.spec.data_template.as_ref()?;
-    Some(Key::new(&machine.metadata.namespace, &template.name))
-}
 
 pub fn plan(
     world: &World,
@@ -164,8 +112,6 @@ fn unclaimed(
     steps
 }
 
-type Waits = (&'static str, String);
-
 fn find_host<'a>(
     world: &'a World,
     object: &Metal3Machine,
@@ -239,101 +185,6 @@ fn wrong_spec(object: &Metal3Machine) -> Option<String> {
         Some("spec.image.checksum is missing: no image is written without a digest".to_owned())
     } else {
         None
-    }
-}
-
-/// The Secrets that the host will be told of, and the writes that make them.
-fn prepare(
-    world: &World,
-    object: &Metal3Machine,
-    machine: &Machine,
-    host: &Host,
-    indexes: &Indexes,
-) -> Result<(Data, Steps), Waits> {
-    let meta = &object.metadata;
-    let local = |name: &str| ObjectRef {
-        name: name.to_owned(),
-        namespace: meta.namespace.clone(),
-    };
-    let address = world.address(host);
-    let subject = Subject {
-        host,
-        metal3_machine: object,
-        machine: Some(machine),
-        address: address.as_deref(),
-    };
-    let template = match template_key(object) {
-        None => None,
-        Some(key) => {
-            let waits = |message| ("WaitingForMetal3Data", message);
-            let template = world.data_templates.get(&key).ok_or_else(|| {
-                waits(format!("the Metal3DataTemplate {} is not there", key.name))
-            })?;
-            if let Some(refused) = data::refuse(template) {
-                return Err(("Metal3DataNotSupported", refused));
-            }
-            let entries = indexes.get(&key).into_iter().flatten();
-            let index = entries
-                .filter(|entry| entry.name == meta.name)
-                .map(|entry| entry.index)
-                .next();
-            Some((template, index.unwrap_or_default()))
-        }
-    };
-    let mut steps = Vec::new();
-    let mut put = |suffix: &str, key: &str, value: String| {
-        let name = format!("{}-{suffix}", meta.name);
-        let content = BTreeMap::from([(key.to_owned(), value)]);
-        let at = Key::new(&meta.namespace, &name);
-        if world.data.get(&at) != Some(&content) {
-            steps.push(Action::PutData {
-                key: at,
-                owner: Box::new(owner_of(object)),
-                cluster: machine.spec.cluster_name.clone(),
-                data: content,
-            });
-        }
-        local(&name)
-    };
-    let meta_data = object.spec.meta_data.clone().unwrap_or_else(|| {
-        let from =
-            template.and_then(|(template, index)| Some((template.spec.meta_data.as_ref()?, index)));
-        // JSON is YAML, and needs no thought about what a label may contain.
-        let text = json!(data::meta_data(&subject, from)).to_string();
-        put("metadata", "metaData", text)
-    });
-    let network = template.and_then(|(template, _)| template.spec.network_data.as_ref());
-    let network_data = match (&object.spec.network_data, network) {
-        (Some(given), _) => Some(local(&given.name)),
-        (None, None) => None,
-        (None, Some(network)) => {
-            let value = data::network_data(&subject, network)
-                .map_err(|missing| ("WaitingForMetal3Data", missing))?;
-            Some(put("networkdata", "networkData", value.to_string()))
-        }
-    };
-    let bootstrap = machine.spec.bootstrap.data_secret_name.as_deref();
-    let given = object
-        .spec
-        .user_data
-        .as_ref()
-        .map(|given| given.name.as_str());
-    let data = Data {
-        user: given.or(bootstrap).map(local),
-        meta: Some(local(&meta_data.name)),
-        network: network_data,
-    };
-    Ok((data, steps))
-}
-
-fn owner_of(object: &Metal3Machine) -> OwnerReference {
-    OwnerReference {
-        api_version: capm3::API_VERSION.to_owned(),
-        kind: "Metal3Machine".to_owned(),
-        name: object.metadata.name.clone(),
-        uid: object.metadata.uid.clone(),
-        controller: Some(true),
-        block_owner_deletion: None,
     }
 }
 

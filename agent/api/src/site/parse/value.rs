@@ -1,0 +1,92 @@
+//! The single values of `site.yaml`: text to type, with a sentence that says what to write instead.
+
+use std::net::Ipv4Addr;
+
+use super::super::{InstallPolicy, InterfaceChoice, JoinPolicy, Subnet, ValueError};
+
+pub fn parse_install(text: &str) -> Result<InstallPolicy, ValueError> {
+    match text {
+        "blank" => Ok(InstallPolicy::Blank),
+        "wipe" => Ok(InstallPolicy::Wipe),
+        "never" => Ok(InstallPolicy::Never),
+        _ => Err(ValueError(format!(
+            "`{text}` is no install policy; use blank (only servers whose disks are all blank), wipe (whatever is on them) or never"
+        ))),
+    }
+}
+
+pub fn parse_join(text: &str) -> Result<JoinPolicy, ValueError> {
+    match text {
+        "open" => Ok(JoinPolicy::Open),
+        "approve" => Ok(JoinPolicy::Approve),
+        "named" => Ok(JoinPolicy::Named),
+        _ => Err(ValueError(format!(
+            "`{text}` is no rule for newcomers; use open (every server that boots from the network), approve (those whose \
+             code a person has compared) or named (those in `hosts`)"
+        ))),
+    }
+}
+
+pub fn parse_interface(text: &str) -> Result<InterfaceChoice, ValueError> {
+    if text == "auto" {
+        return Ok(InterfaceChoice::Auto);
+    }
+    if text.contains(':') || text.matches('-').count() == 5 {
+        return text.parse().map(InterfaceChoice::Mac);
+    }
+    // What the kernel allows (dev_valid_name in net/core/dev.c), and none that the box makes for itself.
+    let wrong = text.is_empty() || text.len() > 15 || matches!(text, "." | "..");
+    if wrong
+        || text.contains(|letter: char| {
+            letter == '/' || letter.is_whitespace() || !letter.is_ascii_graphic()
+        })
+    {
+        return Err(ValueError(format!(
+            "`{text}` cannot be an interface; use auto, a kernel name such as enp1s0, or a MAC address"
+        )));
+    }
+    if matches!(text, "lo" | "box0" | "cni0") {
+        return Err(ValueError(format!(
+            "`{text}` is internal to the box; use auto, or the NIC that the servers are connected to"
+        )));
+    }
+    Ok(InterfaceChoice::Name(text.to_owned()))
+}
+
+pub fn parse_addon(text: &str) -> Result<String, ValueError> {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if text.is_empty() || text.len() > 53 || !text.bytes().all(good) || text.starts_with('-') {
+        return Err(ValueError(format!(
+            "`{text}` is no addon; it is the name of a folder in /usr/share/firstlight/addons on the box, e.g. metrics-server"
+        )));
+    }
+    Ok(text.to_owned())
+}
+
+/// Debian's rule for names of packages (Debian Policy 5.6.7).
+pub fn parse_package(text: &str) -> Result<String, ValueError> {
+    let good =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte);
+    let begins =
+        text.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit());
+    // The signs at the end are orders to apt: to remove, to install.
+    if text.len() < 2 || !begins || !text.bytes().all(good) || text.ends_with('-') {
+        return Err(ValueError(format!(
+            "`{text}` is no name of a Debian package; it is written like htop, without a version"
+        )));
+    }
+    Ok(text.to_owned())
+}
+
+/// The box's Kubernetes has 100.64.0.0/22 for itself, see docs/reference.md.
+pub fn parse_box_address(text: &str) -> Result<Subnet, ValueError> {
+    let net: Subnet = text.parse()?;
+    let inner =
+        Subnet::new(Ipv4Addr::new(100, 64, 0, 1), 22).expect("100.64.0.1/22 is a host address");
+    if net.network() <= inner.broadcast() && inner.network() <= net.broadcast() {
+        return Err(ValueError(format!(
+            "{net} overlaps 100.64.0.0/22, which the box uses inside; use a private network such as 172.22.0.1/24"
+        )));
+    }
+    Ok(net)
+}

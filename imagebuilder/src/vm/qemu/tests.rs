@@ -1,0 +1,90 @@
+use super::*;
+
+const SOCKETS: Sockets = Sockets {
+    console: 5,
+    monitor: 6,
+    wire: 7,
+};
+
+fn server(firmware: Firmware) -> VmSpec {
+    VmSpec {
+        name: "server-1".to_owned(),
+        firmware,
+        cpus: 2,
+        memory_mib: 1024,
+        mac: [0x52, 0x54, 0, 0, 0, 1],
+        nic: NicModel::Virtio,
+        disk: Some(Disk {
+            file: "/tmp/a,b.qcow2".into(),
+            format: DiskFormat::Qcow2,
+            bus: DiskBus::Usb,
+        }),
+        boot: BootFirst::Network,
+        direct: None,
+    }
+}
+
+fn line(spec: &VmSpec, accel: Accel, flash: Option<&Flash>) -> String {
+    let begin = Begin::PowerOn(OffsetDateTime::UNIX_EPOCH);
+    command_line(spec, accel, flash, SOCKETS, begin).join(" ")
+}
+
+#[test]
+fn a_bios_server_boots_from_the_rom_of_its_card() {
+    let line = line(&server(Firmware::Bios), Accel::Tcg, None);
+    assert!(
+        line.contains("virtio-net-pci,netdev=wire,mac=52:54:00:00:00:01,bootindex=1 "),
+        "{line}"
+    );
+    assert!(line.contains("removable=on,bootindex=2"), "{line}");
+    assert!(!line.contains("pflash"), "{line}");
+}
+
+#[test]
+fn a_uefi_server_has_no_rom_so_that_its_own_pxe_runs() {
+    let flash = Flash {
+        code: "/code".into(),
+        variables: "/vars".into(),
+    };
+    let line = line(&server(Firmware::Uefi), Accel::Kvm, Some(&flash));
+    assert!(line.contains("bootindex=1,romfile= "), "{line}");
+    assert!(
+        line.contains("readonly=on,file=/code") && line.contains("unit=1,format=raw,file=/vars"),
+        "{line}"
+    );
+    assert!(
+        line.contains("q35,smm=off") && !line.contains("-global"),
+        "{line}"
+    );
+}
+
+#[test]
+fn secure_boot_protects_its_variables() {
+    let flash = Flash {
+        code: "/code".into(),
+        variables: "/vars".into(),
+    };
+    let line = line(&server(Firmware::SecureBoot), Accel::Tcg, Some(&flash));
+    assert!(line.contains("q35,smm=on"), "{line}");
+    assert!(
+        line.contains("driver=cfi.pflash01,property=secure,value=on"),
+        "{line}"
+    );
+}
+
+#[test]
+fn the_boards_clock_says_what_the_other_machines_say_and_stops_with_its_machine() {
+    let line = line(&server(Firmware::Bios), Accel::Tcg, None);
+    assert!(
+        line.contains("-rtc base=1970-01-01T00:00:00,clock=vm "),
+        "{line}"
+    );
+    let server = server(Firmware::Bios);
+    let waits = command_line(&server, Accel::Tcg, None, SOCKETS, Begin::Wait).join(" ");
+    assert!(waits.contains("-rtc clock=vm -incoming defer "), "{waits}");
+}
+
+#[test]
+fn a_comma_in_a_path_does_not_end_the_option() {
+    assert!(line(&server(Firmware::Bios), Accel::Tcg, None).contains("file=/tmp/a,,b.qcow2"));
+}
