@@ -15,6 +15,7 @@ pub mod console;
 pub mod containers;
 mod damage;
 pub mod dhcp;
+mod doors;
 mod files;
 pub mod fleet;
 pub mod hosts;
@@ -106,6 +107,7 @@ pub async fn run(options: Options) -> Result<()> {
         fleet,
         facts.store.subscribe(),
         paths.clone(),
+        doors::Known::new(facts.leased.subscribe()),
     );
     let local = (Ipv4Addr::LOCALHOST, options.loopback.unwrap_or(HTTP_PORT)).into();
     let agent = Agent {
@@ -188,6 +190,7 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, place: Place) {
     tasks.spawn("bootstrap", |stop| {
         web::serve_bootstrap(
             web.fleet.clone(),
+            web.known.clone(),
             facts.pki.subscribe(),
             segment(),
             status.clone(),

@@ -1,55 +1,38 @@
-//! A part of a file as the body of an answer or of a request, read in large pieces by a thread that may wait for the disk. It stops
-//! as soon as nobody takes them any more.
+//! A part of a file as the body of an answer or of a request, read in pieces by threads that may wait for the disk. No thread waits
+//! for the other end, and little is held for it: many may read slowly at the same time.
 
-use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-};
+use std::{fs::File, io, os::unix::fs::FileExt, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use hyper::body::Frame;
-use tokio::sync::mpsc;
+use tokio::sync::Semaphore;
 
-/// One read: large enough that the cost of a read and of a switch between threads vanishes.
-const PIECE: usize = 512 * 1024;
-/// Pieces that may be ahead of the other end, so that disk and network work at the same time.
-const AHEAD: usize = 2;
+/// One read. The next one is under way while it is sent, so that disk and network work at the same time.
+const PIECE: usize = 64 * 1024;
+const AT_A_TIME: usize = 2;
+/// Threads that may wait for the disk here; all other work of the agent needs some too. Who comes and goes quickly leaves no
+/// more than these behind.
+static THREADS: Semaphore = Semaphore::const_new(64);
 
-pub fn pieces(
-    mut file: File,
-    first: u64,
-    count: u64,
-) -> impl Stream<Item = io::Result<Frame<Bytes>>> {
-    let (sender, mut receiver) = mpsc::channel::<io::Result<Frame<Bytes>>>(AHEAD);
-    tokio::task::spawn_blocking(move || {
-        if let Err(error) = send(&mut file, first, count, &sender) {
-            tracing::warn!(%error, "a file cannot be read to its end");
-            drop(sender.blocking_send(Err(error)));
-        }
-    });
-    futures_util::stream::poll_fn(move |context| receiver.poll_recv(context))
+pub fn pieces(file: File, first: u64, count: u64) -> impl Stream<Item = io::Result<Frame<Bytes>>> {
+    let file = Arc::new(file);
+    let end = first + count;
+    stream::iter((first..end).step_by(PIECE))
+        .map(move |at| read(Arc::clone(&file), at, end))
+        .buffered(AT_A_TIME)
+        .inspect_err(|error| tracing::warn!(%error, "a file cannot be read to its end"))
+        .map_ok(Frame::data)
 }
 
-fn send(
-    file: &mut File,
-    first: u64,
-    count: u64,
-    sender: &mpsc::Sender<io::Result<Frame<Bytes>>>,
-) -> io::Result<()> {
-    file.seek(SeekFrom::Start(first))?;
-    let mut left = count;
-    while left > 0 {
-        let size = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+async fn read(file: Arc<File>, at: u64, end: u64) -> io::Result<Bytes> {
+    let thread = THREADS.acquire().await.map_err(io::Error::other)?;
+    let size = usize::try_from(end - at).map_or(PIECE, |left| left.min(PIECE));
+    let read = tokio::task::spawn_blocking(move || {
         let mut piece = BytesMut::zeroed(size);
-        file.read_exact(&mut piece)?;
-        left -= size as u64;
-        if sender
-            .blocking_send(Ok(Frame::data(piece.freeze())))
-            .is_err()
-        {
-            return Ok(());
-        }
-    }
-    Ok(())
+        file.read_exact_at(&mut piece, at)?;
+        drop(thread);
+        Ok(piece.freeze())
+    });
+    read.await.map_err(io::Error::other)?
 }

@@ -1,6 +1,11 @@
 //! The TFTP edge: which names there are, and on which address.
 
-use std::{fs::File, io, net::SocketAddr, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use anyhow::{Context, Result};
 use tftp_server::{FilePath, Limits, OpenFile, Provider, Server, Source};
@@ -27,6 +32,10 @@ const FILES: [&str; 6] = [
 struct Names(Web);
 
 impl Provider for Names {
+    fn knows(&self, client: IpAddr) -> bool {
+        self.0.known.has(client)
+    }
+
     fn open(&self, path: &FilePath, _client: SocketAddr) -> io::Result<Option<Source>> {
         let name = path.as_str();
         if let Some(name) = name.strip_prefix("grub/") {

@@ -33,6 +33,7 @@ const FLOORS: [&[&str]; 6] = [
         "clusters",
         "console",
         "damage",
+        "doors",
         "fleet",
         "ironic_files",
         "network",

@@ -4,7 +4,7 @@
 //! server of the site. A page in somebody's browser that reaches us through a forwarded port may not either: it can send neither
 //! `PATCH` and `DELETE` nor JSON without being asked first, and we do not answer that question.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{collections::HashMap, net::IpAddr, time::Duration};
 
 use bytes::Bytes;
 use firstlight_api::artifact::{Artifact, ArtifactSpec, ArtifactState};
@@ -23,6 +23,8 @@ const OFFSET: &str = "upload-offset";
 const LARGEST_SPEC: usize = 16 * 1024;
 /// Pieces on their way from the network to the disk, a few tens of kilobytes each.
 const AHEAD: usize = 64;
+/// Without a byte for so long, an upload is over; what is there is kept, and it goes on later.
+const PAUSE: Duration = Duration::from_mins(1);
 const JSON: &str = "application/json";
 
 pub const PATH: &str = "/api/v1/artifacts";
@@ -155,13 +157,11 @@ async fn begin(store: Store, request: Request<Incoming>) -> Response<Body> {
             "describe the upload as application/json",
         );
     }
-    let Ok(body) = Limited::new(request.into_body(), LARGEST_SPEC)
-        .collect()
-        .await
-    else {
+    let body = Limited::new(request.into_body(), LARGEST_SPEC).collect();
+    let Ok(Ok(body)) = tokio::time::timeout(PAUSE, body).await else {
         return refusal(
             StatusCode::PAYLOAD_TOO_LARGE,
-            "a description is smaller; the bytes follow with PATCH",
+            "a description is smaller, and comes at once; the bytes follow with PATCH",
         );
     };
     let spec = match serde_json::from_slice::<ArtifactSpec>(&body.to_bytes()) {
@@ -234,8 +234,12 @@ async fn receive(store: Store, id: &str, request: Request<Incoming>) -> Response
 
 /// From the connection to the disk's thread, which may end first.
 async fn forward(mut body: Incoming, pieces: mpsc::Sender<Option<Bytes>>) {
-    while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return };
+    loop {
+        let frame = match tokio::time::timeout(PAUSE, body.frame()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(_))) | Err(_) => return,
+            Ok(None) => break,
+        };
         if let Ok(bytes) = frame.into_data()
             && pieces.send(Some(bytes)).await.is_err()
         {

@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
+use firstlight_admission::Shares;
 use firstlight_api::{names::BOOTSTRAP_PORT, status::Problem};
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -22,7 +23,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::watch,
     task::JoinSet,
     time::Instant,
 };
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Body, refusal, signature::Signature, text};
 use crate::{
     clock,
+    doors::{Door, Known, Place},
     fleet::{Answer, Ask, Fleet},
     network::{self, Segment},
     pki::{CertSpec, Pki},
@@ -41,20 +43,34 @@ use crate::{
 /// A confirmation is a hundred bytes.
 const LARGEST: usize = 4096;
 const TIME: Duration = Duration::from_secs(20);
-const CONNECTIONS: usize = 256;
+/// For keys and certificates, on both ends.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A server asks one question at a time.
+pub(super) const PLACES: Shares = Shares {
+    all: 256,
+    kept: 192,
+    of_peer: 8,
+};
 const RETRY: Duration = Duration::from_secs(2);
 /// Wrong tokens of one address within [`WINDOW`], after which it is not listened to.
 const MOST_WRONG: u32 = 10;
 const WINDOW: Duration = Duration::from_mins(1);
+/// Addresses that are counted; a token has far too many letters for guesses of more.
+const MOST_GUESSERS: usize = 4096;
 
 /// Serves the box's address on the provisioning network, whichever it is, until `stop`.
 pub async fn serve(
     fleet: Fleet,
+    known: Known,
     mut pki: watch::Receiver<Option<Arc<Pki>>>,
     mut segment: watch::Receiver<Option<Segment>>,
     status: StatusSender,
     stop: CancellationToken,
 ) -> Result<()> {
+    let door = Endpoint {
+        fleet,
+        door: Door::new(PLACES, known),
+    };
     let work = async {
         let Some(pki) = pki.wait_for(Option::is_some).await?.clone() else {
             return Ok(());
@@ -66,7 +82,7 @@ pub async fn serve(
             let acceptor = acceptor(&pki, address)?;
             let moved = network::moved_from(Some(address), &mut segment);
             tokio::select! {
-                result = listen(&fleet, acceptor, address, &status) => return result,
+                result = listen(&door, acceptor, address, &status) => return result,
                 alive = moved => if !alive { return Ok(()) },
             }
         }
@@ -93,8 +109,14 @@ pub(super) fn acceptor(pki: &Pki, address: Ipv4Addr) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
+/// What all connections have in common.
+pub(super) struct Endpoint {
+    pub fleet: Fleet,
+    pub door: Door,
+}
+
 async fn listen(
-    fleet: &Fleet,
+    endpoint: &Endpoint,
     acceptor: TlsAcceptor,
     address: Ipv4Addr,
     status: &StatusSender,
@@ -116,15 +138,14 @@ async fn listen(
         tokio::time::sleep(RETRY).await;
     };
     status.problems("bootstrap", vec![]);
-    accept(fleet, acceptor, listener).await
+    accept(endpoint, acceptor, listener).await
 }
 
 pub(super) async fn accept(
-    fleet: &Fleet,
+    endpoint: &Endpoint,
     acceptor: TlsAcceptor,
     listener: TcpListener,
 ) -> Result<()> {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
     let guesses = Guesses::default();
     let mut connections = JoinSet::new();
     loop {
@@ -137,29 +158,37 @@ pub(super) async fn accept(
             }
         };
         while connections.try_join_next().is_some() {}
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        let Some(place) = endpoint.door.enter(peer.ip()) else {
             continue;
         };
         let one = One {
-            fleet: fleet.clone(),
+            fleet: endpoint.fleet.clone(),
+            known: endpoint.door.known().clone(),
             guesses: guesses.clone(),
             peer: peer.ip(),
+            place,
         };
         let acceptor = acceptor.clone();
         connections.spawn(async move {
             // Nobody needs longer for one question.
-            let served = tokio::time::timeout(TIME * 3, serve_one(one, acceptor, stream)).await;
-            if !matches!(served, Ok(Ok(()))) {
+            let served = tokio::time::timeout(TIME * 3, serve_one(&one, acceptor, stream));
+            let served = tokio::select! {
+                served = served => matches!(served, Ok(Ok(()))),
+                () = one.place.lost() => false,
+            };
+            if !served {
                 tracing::debug!(peer = %peer, "a bootstrap connection broke");
             }
-            drop(place);
         });
     }
 }
 
-async fn serve_one(one: One, acceptor: TlsAcceptor, stream: TcpStream) -> Result<()> {
-    let stream = tokio::time::timeout(TIME, acceptor.accept(stream)).await??;
-    let service = service_fn(|request| async { Ok::<_, Infallible>(one.answer(request).await) });
+async fn serve_one(one: &One, acceptor: TlsAcceptor, stream: TcpStream) -> Result<()> {
+    let stream = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await??;
+    let service = service_fn(|request| async {
+        let _work = one.place.work();
+        Ok::<_, Infallible>(one.answer(request).await)
+    });
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(TIME)
@@ -184,15 +213,19 @@ impl Guesses {
 
     fn wrong(&self, peer: IpAddr) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(peer).or_insert_with(|| (Instant::now(), 0)).1 += 1;
+        if all.len() < MOST_GUESSERS || all.contains_key(&peer) {
+            all.entry(peer).or_insert_with(|| (Instant::now(), 0)).1 += 1;
+        }
     }
 }
 
 /// One connection.
 struct One {
     fleet: Fleet,
+    known: Known,
     guesses: Guesses,
     peer: IpAddr,
+    place: Place,
 }
 
 #[derive(Deserialize)]
@@ -243,6 +276,8 @@ impl One {
         let answer = self.fleet.bootstrap(host, token, key, ask).await;
         if matches!(answer, Answer::Unknown | Answer::WrongToken) {
             self.guesses.wrong(self.peer);
+        } else {
+            self.known.believe(self.peer);
         }
         render(answer)
     }

@@ -37,7 +37,7 @@ pub use bootstrap::serve as serve_bootstrap;
 pub use server::{serve_address, serve_segment};
 
 use self::relays::Relays;
-use crate::{fleet::Fleet, paths::Paths, store::Store};
+use crate::{doors::Known, fleet::Fleet, paths::Paths, store::Store};
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -51,6 +51,7 @@ pub struct Web {
     /// Known when the state partition is there.
     pub store: watch::Receiver<Option<Store>>,
     pub paths: Paths,
+    pub known: Known,
     /// Event streams stay open, so they have a limit of their own.
     pub streams: Arc<Semaphore>,
     relays: Arc<Mutex<Relays>>,
@@ -63,6 +64,7 @@ impl Web {
         fleet: Fleet,
         store: watch::Receiver<Option<Store>>,
         paths: Paths,
+        known: Known,
     ) -> Self {
         Self {
             status,
@@ -70,6 +72,7 @@ impl Web {
             fleet,
             store,
             paths,
+            known,
             streams: Arc::new(Semaphore::new(64)),
             relays: Arc::default(),
         }

@@ -43,6 +43,7 @@ pub async fn progress(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Re
             "the box does not believe this: report first",
         );
     }
+    web.known.believe(peer);
     web.relays
         .lock()
         .unwrap_or_else(PoisonError::into_inner)

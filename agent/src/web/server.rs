@@ -1,16 +1,24 @@
 //! Sockets and limits of the HTTP server.
 
 use std::{
-    collections::HashMap,
     convert::Infallible,
+    io,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    pin::Pin,
+    task::{Context, Poll},
     time::Duration,
 };
 
 use anyhow::Result;
+use bytes::Bytes;
+use firstlight_admission::Shares;
 use firstlight_api::status::Problem;
-use hyper::{server::conn::http1, service::service_fn};
+use http_body_util::BodyExt;
+use hyper::{
+    body::{Frame, SizeHint},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::{
@@ -20,19 +28,34 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Web, route};
+use super::{Body, Web, route};
 use crate::{
+    doors::{Door, Paced, Place, Work},
     network::{self, Segment},
     status::StatusSender,
 };
 
-/// Connections at a time and address served; a rack of hosts needs a few each.
-const CONNECTIONS: usize = 512;
-const CONNECTIONS_PER_CLIENT: usize = 64;
+/// Connections at a time; a server needs a few, a browser six.
+pub(super) const SEGMENT: Shares = Shares {
+    all: 256,
+    kept: 128,
+    of_peer: 16,
+};
+/// The box itself, and who comes by SSH: all of them have one address.
+const LOOPBACK: Shares = Shares {
+    all: 256,
+    kept: 0,
+    of_peer: 256,
+};
 /// For a request's head, and for an idle connection.
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// A client that takes no bytes for so long is gone.
 const STALLED: Duration = Duration::from_mins(1);
+/// Of a request's head, and of an answer before it is on its way.
+const BUFFER: usize = 16 * 1024;
+/// What the kernel keeps of an answer that is on its way (it takes twice that, with what it needs itself): enough for
+/// 1 Gb/s at a millisecond.
+const UNSENT: usize = 128 * 1024;
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Serves one fixed address until `stop`.
@@ -66,7 +89,13 @@ pub async fn serve_address(
     };
     status.problems(source, vec![]);
     tracing::info!(%address, "serving HTTP");
-    accept(web, listener, stop).await
+    let shares = if address.ip().is_loopback() {
+        LOOPBACK
+    } else {
+        SEGMENT
+    };
+    let door = Door::new(shares, web.known.clone());
+    accept(web, door, listener, stop).await
 }
 
 /// Serves the box's address on the provisioning network, whichever it is, until `stop`.
@@ -107,8 +136,12 @@ pub async fn serve_segment(
     }
 }
 
-pub(super) async fn accept(web: Web, listener: TcpListener, stop: CancellationToken) -> Result<()> {
-    let places = Places::default();
+pub(super) async fn accept(
+    web: Web,
+    door: Door,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> Result<()> {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -118,12 +151,8 @@ pub(super) async fn accept(web: Web, listener: TcpListener, stop: CancellationTo
         match accepted {
             // Without a place the connection is closed: a client that opens so many waits for none of them.
             Ok((stream, peer)) => {
-                if let Some(place) = places.take(peer.ip()) {
-                    let web = web.clone();
-                    connections.spawn(async move {
-                        serve_connection(web, stream, peer.ip()).await;
-                        drop(place);
-                    });
+                if let Some(place) = door.enter(peer.ip()) {
+                    connections.spawn(serve_connection(web.clone(), stream, peer.ip(), place));
                 }
             }
             // Out of file descriptors, or the client was gone again: neither may end the server.
@@ -138,96 +167,60 @@ pub(super) async fn accept(web: Web, listener: TcpListener, stop: CancellationTo
     Ok(())
 }
 
-/// Open connections by client.
-#[derive(Clone, Default)]
-struct Places(Arc<Mutex<HashMap<IpAddr, usize>>>);
-
-/// Held while a connection is open.
-struct Place {
-    places: Places,
-    peer: IpAddr,
-}
-
-impl Places {
-    fn take(&self, peer: IpAddr) -> Option<Place> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: usize = open.values().sum();
-        let own = open.entry(peer).or_default();
-        if all >= CONNECTIONS || *own >= CONNECTIONS_PER_CLIENT {
-            tracing::warn!(%peer, all, own, "too many HTTP connections, one was closed");
-            if *own == 0 {
-                open.remove(&peer);
-            }
-            return None;
-        }
-        *own += 1;
-        Some(Place {
-            places: self.clone(),
-            peer,
-        })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut open = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = open.get_mut(&self.peer) {
-            *own -= 1;
-            if *own == 0 {
-                open.remove(&self.peer);
-            }
-        }
-    }
-}
-
-async fn serve_connection(web: Web, stream: TcpStream, peer: IpAddr) {
-    let stalled = u32::try_from(STALLED.as_millis()).expect("a minute");
-    let options = stream
-        .set_nodelay(true)
-        .map_err(nix::Error::try_from)
-        .is_ok()
-        && setsockopt(&stream, sockopt::TcpUserTimeout, &stalled).is_ok();
-    if !options {
-        tracing::debug!(%peer, "a socket option was refused");
+async fn serve_connection(web: Web, stream: TcpStream, peer: IpAddr, place: Place) {
+    if let Err(error) = set_options(&stream) {
+        tracing::debug!(%peer, %error, "a socket option was refused");
     }
     let service = service_fn(|request| async {
+        let work = place.work();
         let response = route::answer(&web, peer, request).await;
-        Ok::<_, Infallible>(response)
+        Ok::<_, Infallible>(
+            response.map(|body| BodyExt::boxed_unsync(Worked { body, _work: work })),
+        )
     });
-    let served = http1::Builder::new()
+    let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
-        .max_buf_size(64 * 1024)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%peer, %error, "an HTTP connection broke");
+        .max_buf_size(BUFFER)
+        .serve_connection(TokioIo::new(Paced::new(stream)), service);
+    tokio::select! {
+        served = connection => if let Err(error) = served {
+            tracing::debug!(%peer, %error, "an HTTP connection broke");
+        },
+        () = place.lost() => tracing::debug!(%peer, "an HTTP connection gave way to another"),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn set_options(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let stalled = u32::try_from(STALLED.as_millis()).expect("a minute");
+    setsockopt(stream, sockopt::TcpUserTimeout, &stalled)?;
+    setsockopt(stream, sockopt::SndBuf, &UNSENT)?;
+    Ok(())
+}
 
-    #[test]
-    fn one_client_cannot_take_all_places_and_gives_its_own_back() {
-        let (places, greedy, other) = (
-            Places::default(),
-            IpAddr::from([172, 22, 0, 100]),
-            IpAddr::from([172, 22, 0, 101]),
-        );
-        let mut held: Vec<_> = (0..CONNECTIONS_PER_CLIENT)
-            .map(|_| places.take(greedy))
-            .collect();
-        assert!(held.iter().all(Option::is_some));
-        assert!(places.take(greedy).is_none());
-        assert!(places.take(other).is_some());
-        held.pop();
-        assert!(places.take(greedy).is_some());
-        drop(held);
-        assert!(
-            places.0.lock().is_ok_and(|open| open.is_empty()),
-            "nothing is kept of clients that are gone"
-        );
+/// The answer's body; its connection is at work until the last of it is on its way.
+struct Worked {
+    body: Body,
+    _work: Work,
+}
+
+impl hyper::body::Body for Worked {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

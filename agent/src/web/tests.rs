@@ -1,6 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
-use std::{fs, net::SocketAddr};
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+};
 
 use firstlight_api::{
     report::{Directive, PROGRESS_PATH, RELAY_HEADER, REPORT_PATH, Reply},
@@ -18,9 +22,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
+    doors::Door,
     fleet::{self, Controller, Fleet, Input, View},
     status::{self, StatusOwner, StepName, Update},
 };
+
+mod flood;
 
 /// A server on loopback with a stick of a few files.
 struct Fixture {
@@ -32,6 +39,8 @@ struct Fixture {
     boot: watch::Sender<Option<BootSite>>,
     image: Vec<u8>,
     stop: CancellationToken,
+    door: Door,
+    leased: watch::Sender<Arc<BTreeSet<Ipv4Addr>>>,
     _owner: tokio::task::JoinHandle<anyhow::Result<()>>,
     dir: tempfile::TempDir,
 }
@@ -72,11 +81,21 @@ async fn serve() -> Fixture {
     let stop = CancellationToken::new();
     let store = Store::load(&paths.store()).unwrap();
     let (_, store) = watch::channel(Some(store));
-    let web = Web::new(reader, boot_reader, fleet.clone(), store, paths);
+    let (leased, held) = watch::channel(Arc::default());
+    let known = Known::new(held);
+    let web = Web::new(
+        reader,
+        boot_reader,
+        fleet.clone(),
+        store,
+        paths,
+        known.clone(),
+    );
+    let door = Door::new(server::SEGMENT, known);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let owner = tokio::spawn(status::own(owner, stop.clone()));
-    tokio::spawn(server::accept(web, listener, stop.clone()));
+    tokio::spawn(server::accept(web, door.clone(), listener, stop.clone()));
     Fixture {
         address,
         controller,
@@ -86,6 +105,8 @@ async fn serve() -> Fixture {
         boot,
         image,
         stop,
+        door,
+        leased,
         _owner: owner,
         dir,
     }

@@ -12,13 +12,14 @@ mod reader;
 mod session;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use firstlight_admission::{Shares, Standing};
 use tokio::net::UdpSocket;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +28,9 @@ use crate::options::NegotiationLimits;
 use crate::packet::{ClientPacket, ErrorCode, Mode, PacketError, ReadRequest, encode_error};
 use crate::path::FilePath;
 use crate::transfer::Outcome;
+
+/// Threads that wait for the disk at a time.
+const THREADS: usize = 32;
 
 /// What a name stands for.
 #[derive(Debug)]
@@ -65,10 +69,15 @@ impl Source {
     }
 }
 
-/// What the server serves. Both calls may block: they run on tokio's blocking threads.
+/// What the server serves. Opening may block: it runs on tokio's blocking threads.
 pub trait Provider: Send + Sync + 'static {
     /// `None`: there is no such file. An error is logged, and the client is told that the server failed.
     fn open(&self, path: &FilePath, client: SocketAddr) -> io::Result<Option<Source>>;
+
+    /// Whether places are kept for this client. Must not block.
+    fn knows(&self, _client: IpAddr) -> bool {
+        false
+    }
 
     /// Called at the end of every transfer.
     fn finished(&self, _report: &TransferReport) {}
@@ -88,16 +97,18 @@ pub struct TransferReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub negotiation: NegotiationLimits,
-    pub transfers: usize,
-    pub transfers_per_client: usize,
+    pub shares: Shares,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             negotiation: NegotiationLimits::default(),
-            transfers: 256,
-            transfers_per_client: 8,
+            shares: Shares {
+                all: 192,
+                kept: 96,
+                of_peer: 8,
+            },
         }
     }
 }
@@ -144,6 +155,8 @@ struct Shared {
     provider: Arc<dyn Provider>,
     limits: Limits,
     stats: Arc<Stats>,
+    /// For what waits for the disk. Forged requests are given up early, but not what a thread has begun for them.
+    threads: Arc<Semaphore>,
 }
 
 impl Server {
@@ -160,6 +173,7 @@ impl Server {
             provider,
             limits,
             stats: Arc::default(),
+            threads: Arc::new(Semaphore::new(THREADS)),
         };
         Ok(Self {
             socket,
@@ -205,17 +219,22 @@ impl Server {
                 }
                 Accepted::Ignore => continue,
             };
-            match gate.admit(client, raw) {
+            let standing = if self.shared.provider.knows(client.ip()) {
+                Standing::Known
+            } else {
+                Standing::Stranger
+            };
+            match gate.admit(client, standing, raw) {
                 Admission::Repeated(again) => drop(again.try_send(())),
                 Admission::Full(why) => {
-                    tracing::warn!(%client, path = %request.path, reason = why, "TFTP request refused");
+                    tracing::debug!(%client, path = %request.path, reason = why, "TFTP request refused");
                     self.refuse(client, ErrorCode::NotDefined, why).await;
                 }
-                Admission::Granted => {
+                Admission::Granted(ticket) => {
                     let (again, repeats) = mpsc::channel(1);
                     let task = session::run(Arc::clone(&self.shared), request, client, repeats);
                     let handle = transfers.spawn(task);
-                    gate.enter(client, raw, handle, again);
+                    gate.enter(ticket, client, raw, handle, again);
                 }
             }
         }

@@ -15,6 +15,7 @@ mod path;
 mod transfer;
 
 pub use edge::{Limits, OpenFile, Provider, Server, Source, Stats, TransferReport};
+pub use firstlight_admission::Shares;
 pub use options::{Negotiated, NegotiationLimits, RequestedOptions};
 pub use packet::{
     ClientPacket, ErrorCode, Mode, PacketError, ReadRequest, encode_data_header, encode_error,

@@ -8,20 +8,24 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tftp_server::{
-    FilePath, Limits, NegotiationLimits, OpenFile, Outcome, Provider, Server, Source, Stats,
-    TransferReport,
+    FilePath, Limits, NegotiationLimits, OpenFile, Outcome, Provider, Server, Shares, Source,
+    Stats, TransferReport,
 };
 use tokio_util::sync::CancellationToken;
 
 /// Larger than two read-ahead chunks, and no multiple of any block size.
 const BIG: usize = 3 * 1024 * 1024 + 12345;
+
+/// A client for which places are kept.
+const KNOWN: [u8; 4] = [127, 0, 0, 200];
 
 fn content(length: usize) -> Vec<u8> {
     (0_u32..)
@@ -46,6 +50,10 @@ impl Provider for Files {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn knows(&self, client: IpAddr) -> bool {
+        client == IpAddr::from(KNOWN)
     }
 
     fn finished(&self, report: &TransferReport) {
@@ -328,32 +336,38 @@ fn the_same_request_twice_is_one_transfer_and_another_from_the_same_port_replace
 
 #[test]
 fn one_client_cannot_take_all_transfers() {
-    let limits = Limits {
-        transfers: 3,
-        transfers_per_client: 2,
-        negotiation: NegotiationLimits::default(),
+    let shares = Shares {
+        all: 3,
+        kept: 0,
+        of_peer: 2,
     };
-    let server = Running::start("127.0.0.1", limits);
+    let negotiation = NegotiationLimits::default();
+    let server = Running::start(
+        "127.0.0.1",
+        Limits {
+            negotiation,
+            shares,
+        },
+    );
     let request = b"\0\x01big.bin\0octet\0";
-    let clients: Vec<UdpSocket> = (0..3).map(|_| server.client()).collect();
-    for client in &clients {
+    // Begins a transfer and answers, so that it keeps its place.
+    let begin = |client: &UdpSocket| {
         server.request(client, request);
-    }
-    let answers: Vec<_> = clients.iter().map(receive).collect();
+        let (first, from) = receive(client);
+        if first[..2] == [0, 3] {
+            client.send_to(b"\0\x04\0\x01", from).unwrap();
+            assert_eq!(receive(client).0[..4], [0, 3, 0, 2]);
+        }
+        (first, from)
+    };
+    let clients: Vec<UdpSocket> = (0..3).map(|_| server.client()).collect();
+    let answers: Vec<_> = clients.iter().map(begin).collect();
     assert_eq!(answers[0].0[..2], [0, 3]);
     assert_eq!(answers[1].0[..2], [0, 3]);
     assert_eq!(answers[2].0[..4], [0, 5, 0, 0], "the third of this client");
-    // Others have room, until all is taken.
-    let others: Vec<UdpSocket> = ["127.0.0.2:0", "127.0.0.3:0"]
-        .map(|ip| UdpSocket::bind(ip).unwrap())
-        .into();
-    for (client, wanted) in others.iter().zip([3, 5]) {
-        client
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .unwrap();
-        server.request(client, request);
-        assert_eq!(receive(client).0[..2], [0, wanted]);
-    }
+    // Another has room, and takes more of what this one has too much of.
+    let other = client_at([127, 0, 0, 2]);
+    assert_eq!(begin(&other).0[..2], [0, 3]);
     // A client that ends its transfer makes room.
     clients[0]
         .send_to(b"\0\x05\0\0enough\0", answers[0].1)
@@ -367,6 +381,87 @@ fn one_client_cannot_take_all_transfers() {
         }
     }
     panic!("no room was made");
+}
+
+fn client_at(ip: [u8; 4]) -> UdpSocket {
+    let socket = UdpSocket::bind(SocketAddr::from((ip, 0))).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    socket
+}
+
+/// All of `name`, in blocks of 512 bytes.
+fn fetch(server: &Running, client: &UdpSocket, name: &str) -> Vec<u8> {
+    let request = format!("\0\x01{name}\0octet\0");
+    server.request(client, request.as_bytes());
+    let mut whole = vec![];
+    let mut buffer = [0; 4096];
+    for repeated in 0.. {
+        // As firmware does: what the flood pushed out of the server's socket is asked for again.
+        let Ok((length, from)) = client.recv_from(&mut buffer) else {
+            assert!(repeated < 20 && whole.is_empty(), "no answer");
+            server.request(client, request.as_bytes());
+            continue;
+        };
+        let packet = &buffer[..length];
+        assert_eq!(packet[..2], [0, 3], "{:?}", String::from_utf8_lossy(packet));
+        whole.extend_from_slice(&packet[4..]);
+        client.send_to(&[0, 4, packet[2], packet[3]], from).unwrap();
+        if packet.len() < 516 {
+            break;
+        }
+    }
+    whole
+}
+
+#[test]
+fn forged_requests_from_everywhere_keep_no_server_out() {
+    let server = Running::start("127.0.0.1", Limits::default());
+    let request = b"\0\x01big.bin\0octet\0";
+    // Open, so that nobody tells the server that they are gone, and silent.
+    let forged: Vec<_> = (0..600_u16)
+        .map(|number| {
+            let [high, low] = number.to_be_bytes();
+            client_at([127, 1, high, low])
+        })
+        .collect();
+    let stop = AtomicBool::new(false);
+    let pace = Duration::from_micros(100);
+    for client in &forged {
+        server.request(client, request);
+        std::thread::sleep(pace);
+    }
+    let wholes = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for client in forged.iter().cycle() {
+                server.request(client, request);
+                std::thread::sleep(pace);
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let fetching = [KNOWN, [127, 0, 0, 9]].map(|ip| {
+            let server = &server;
+            scope.spawn(move || {
+                let client = client_at(ip);
+                client
+                    .set_read_timeout(Some(Duration::from_millis(500)))
+                    .unwrap();
+                fetch(server, &client, "even.bin")
+            })
+        });
+        let wholes = fetching.map(std::thread::ScopedJoinHandle::join);
+        stop.store(true, Ordering::Relaxed);
+        wholes
+    });
+    for whole in wholes {
+        assert!(whole.unwrap() == content(512 * 64));
+    }
+    drop(forged);
+    // Nothing of it is in the way of the next one.
+    assert_eq!(curl(&server, "big.bin", &[]).0, Some(0));
 }
 
 #[test]

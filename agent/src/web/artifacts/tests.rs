@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use http_body_util::{Full, StreamBody};
 use hyper::{body::Frame, client::conn::http1};
@@ -14,7 +14,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{fleet, paths::Paths, status, web::server};
+use crate::{
+    doors::{Door, Known},
+    fleet,
+    paths::Paths,
+    status,
+    web::server,
+};
 
 struct Fixture {
     address: SocketAddr,
@@ -43,11 +49,13 @@ async fn serve() -> Fixture {
     let (_, boot) = watch::channel(None);
     let store = Store::load(&paths.store()).unwrap();
     let (_, stores) = watch::channel(Some(store.clone()));
-    let web = Web::new(reader, boot, fleet, stores, paths);
+    let known = Known::new(watch::channel(Arc::default()).1);
+    let web = Web::new(reader, boot, fleet, stores, paths, known);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    tokio::spawn(server::accept(web, listener, stop.clone()));
+    let door = Door::new(server::SEGMENT, web.known.clone());
+    tokio::spawn(server::accept(web, door, listener, stop.clone()));
     Fixture {
         address,
         store,

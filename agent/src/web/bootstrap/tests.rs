@@ -1,10 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
-use std::net::SocketAddr;
+use std::{collections::BTreeSet, net::SocketAddr};
 
 use http_body_util::Full;
 use hyper::{body::Bytes, client::conn::http1};
 use rustls::pki_types::ServerName;
+use tokio::net::TcpSocket;
 use tokio_rustls::TlsConnector;
 
 use super::*;
@@ -18,6 +19,8 @@ struct Fixture {
     address: SocketAddr,
     connector: TlsConnector,
     controller: Controller,
+    door: Door,
+    leased: watch::Sender<Arc<BTreeSet<Ipv4Addr>>>,
     _dir: tempfile::TempDir,
 }
 
@@ -31,7 +34,13 @@ async fn serve() -> Fixture {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let acceptor = acceptor(&pki, Ipv4Addr::LOCALHOST).unwrap();
-    tokio::spawn(async move { accept(&fleet, acceptor, listener).await });
+    let (leased, held) = watch::channel(Arc::default());
+    let door = Door::new(PLACES, Known::new(held));
+    let endpoint = Endpoint {
+        fleet,
+        door: door.clone(),
+    };
+    tokio::spawn(async move { accept(&endpoint, acceptor, listener).await });
     let mut roots = rustls::RootCertStore::empty();
     let ca = CertificateDer::from_pem_slice(pki.site.certificate.as_bytes()).unwrap();
     roots.add(ca).unwrap();
@@ -45,6 +54,8 @@ async fn serve() -> Fixture {
         address,
         connector: TlsConnector::from(Arc::new(config)),
         controller,
+        door,
+        leased,
         _dir: dir,
     }
 }
@@ -157,4 +168,37 @@ async fn without_a_token_nothing_is_asked_and_who_guesses_is_not_listened_to() {
         StatusCode::TOO_MANY_REQUESTS,
         "not even the right one"
     );
+}
+
+#[tokio::test]
+async fn handshakes_that_stall_keep_no_server_out_and_leave_nothing() {
+    let mut end = serve().await;
+    // The fixture asks from here.
+    let leased = Arc::new(BTreeSet::from([Ipv4Addr::LOCALHOST]));
+    end.leased.send_replace(leased);
+    let mut stalled = vec![];
+    for number in 11..51 {
+        for _ in 0..20 {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 0, 0, number], 0).into()).unwrap();
+            stalled.push(socket.connect(end.address).await.unwrap());
+        }
+    }
+    let answered = tokio::time::timeout(TIME / 2, end.get(Answer::Reboot)).await;
+    assert_eq!(answered.expect("a place").0, StatusCode::OK);
+    assert!(end.door.open() <= PLACES.all - PLACES.kept);
+    drop(stalled);
+    while end.door.open() > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(end.door.known().has(Ipv4Addr::LOCALHOST.into()));
+}
+
+#[tokio::test]
+async fn addresses_that_guess_are_counted_up_to_a_bound() {
+    let guesses = Guesses::default();
+    for number in 0..20_000_u32 {
+        guesses.wrong(Ipv4Addr::from(number).into());
+    }
+    assert_eq!(guesses.0.lock().unwrap().len(), MOST_GUESSERS);
 }

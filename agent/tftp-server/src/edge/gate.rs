@@ -1,8 +1,12 @@
-//! Who may start a transfer: limits, and requests that come twice.
+//! Who may start a transfer (`firstlight-admission` decides), and requests that come twice.
+//!
+//! The source of a request can be forged; an answer to ours cannot be by who does not see it. So a transfer waits until its
+//! client has answered, and until then gives way to a newcomer.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
+use firstlight_admission::{Admission as Places, Full, Standing, Ticket, Verdict};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, Id, JoinError};
 
@@ -11,7 +15,7 @@ use super::session::Ended;
 
 /// What to do with a request.
 pub(super) enum Admission {
-    Granted,
+    Granted(Ticket),
     /// The transfer for this request runs and has not heard from the client: let it send its first packet again.
     Repeated(mpsc::Sender<()>),
     /// No room, and what to tell the client.
@@ -19,61 +23,77 @@ pub(super) enum Admission {
 }
 
 struct Entry {
+    client: SocketAddr,
     task: AbortHandle,
     request: Vec<u8>,
+    /// Closed once the client has answered.
     again: mpsc::Sender<()>,
 }
 
-/// The running transfers by the client's address and port, its transfer identifier (RFC 1350 section 4).
+/// The running transfers; a client is known by its address and port, its transfer identifier (RFC 1350 section 4).
 pub(super) struct Gate {
-    limits: Limits,
-    running: HashMap<SocketAddr, Entry>,
-    per_client: HashMap<IpAddr, usize>,
+    places: Places,
+    running: HashMap<Ticket, Entry>,
+    clients: HashMap<SocketAddr, Ticket>,
 }
 
 impl Gate {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
-            limits,
+            places: Places::new(limits.shares),
             running: HashMap::new(),
-            per_client: HashMap::new(),
+            clients: HashMap::new(),
         }
     }
 
-    pub(super) fn admit(&mut self, client: SocketAddr, request: &[u8]) -> Admission {
-        if let Some(entry) = self.running.get(&client) {
-            // The receiver closes once the client has answered: then it is a new request from the same port.
+    pub(super) fn admit(
+        &mut self,
+        client: SocketAddr,
+        standing: Standing,
+        request: &[u8],
+    ) -> Admission {
+        if let Some(ticket) = self.clients.get(&client).copied() {
+            let entry = &self.running[&ticket];
+            // Once the client has answered, it is a new request from the same port.
             if entry.request == request && !entry.again.is_closed() {
                 return Admission::Repeated(entry.again.clone());
             }
-            entry.task.abort();
-            self.forget(client);
+            self.end(ticket);
         }
-        if self.running.len() >= self.limits.transfers {
-            return Admission::Full("too many transfers at once, try again later");
+        for (ticket, entry) in &self.running {
+            if entry.again.is_closed() {
+                self.places.works(*ticket);
+            }
         }
-        if self
-            .per_client
-            .get(&client.ip())
-            .is_some_and(|n| *n >= self.limits.transfers_per_client)
-        {
-            return Admission::Full("too many transfers of this client at once, try again later");
+        match self.places.arrive(client.ip(), standing) {
+            Verdict::Enter(ticket) => Admission::Granted(ticket),
+            Verdict::Instead { ticket, leaves } => {
+                self.end(leaves);
+                Admission::Granted(ticket)
+            }
+            Verdict::Refused(Full::Places) => {
+                Admission::Full("too many transfers at once, try again later")
+            }
+            Verdict::Refused(Full::Share) => {
+                Admission::Full("too many transfers of this client at once, try again later")
+            }
         }
-        Admission::Granted
     }
 
     pub(super) fn enter(
         &mut self,
+        ticket: Ticket,
         client: SocketAddr,
         request: &[u8],
         task: AbortHandle,
         again: mpsc::Sender<()>,
     ) {
-        *self.per_client.entry(client.ip()).or_default() += 1;
         let request = request.to_vec();
+        self.clients.insert(client, ticket);
         self.running.insert(
-            client,
+            ticket,
             Entry {
+                client,
                 task,
                 request,
                 again,
@@ -87,13 +107,10 @@ impl Gate {
             Ok((id, _)) => *id,
             Err(error) => error.id(),
         };
-        let client = self
-            .running
-            .iter()
-            .find(|(_, entry)| entry.task.id() == id)
-            .map(|(client, _)| *client);
-        if let Some(client) = client {
-            self.forget(client);
+        let mut all = self.running.iter();
+        let ticket = all.find(|(_, entry)| entry.task.id() == id);
+        if let Some(ticket) = ticket.map(|(ticket, _)| *ticket) {
+            self.end(ticket);
         }
         if let Err(error) = ended
             && error.is_panic()
@@ -102,15 +119,11 @@ impl Gate {
         }
     }
 
-    fn forget(&mut self, client: SocketAddr) {
-        if self.running.remove(&client).is_none() {
-            return;
-        }
-        if let Some(count) = self.per_client.get_mut(&client.ip()) {
-            *count -= 1;
-            if *count == 0 {
-                self.per_client.remove(&client.ip());
-            }
+    fn end(&mut self, ticket: Ticket) {
+        self.places.leave(ticket);
+        if let Some(entry) = self.running.remove(&ticket) {
+            entry.task.abort();
+            self.clients.remove(&entry.client);
         }
     }
 }

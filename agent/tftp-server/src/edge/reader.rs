@@ -4,11 +4,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::{OpenFile, Source};
 
-const CHUNK: u64 = 512 * 1024;
+/// Larger than a window, and small, as there are three of it for each transfer.
+const CHUNK: u64 = 128 * 1024;
 
 /// A chunk and the offset of its first byte.
 struct Chunk {
@@ -34,10 +36,11 @@ pub(super) struct FileReader {
     /// The chunk in use, and the one before it: a window that is sent again may begin there.
     chunks: [Chunk; 2],
     ahead: Option<JoinHandle<io::Result<Chunk>>>,
+    threads: Arc<Semaphore>,
 }
 
 impl Reader {
-    pub(super) fn new(source: Source) -> Self {
+    pub(super) fn new(source: Source, threads: &Arc<Semaphore>) -> Self {
         match source {
             Source::Bytes(bytes) => Self::Bytes(bytes),
             Source::File(OpenFile { file, size }) => {
@@ -50,6 +53,7 @@ impl Reader {
                     size,
                     chunks: [empty(), empty()],
                     ahead: None,
+                    threads: Arc::clone(threads),
                 })
             }
         }
@@ -112,23 +116,35 @@ impl FileReader {
                 loaded = Some(chunk);
             }
         }
-        let chunk = match loaded {
-            Some(chunk) => chunk,
-            None => self.read_chunk(start).await.map_err(io::Error::other)??,
+        let chunk = if let Some(chunk) = loaded {
+            chunk
+        } else {
+            let thread = Arc::clone(&self.threads).acquire_owned().await;
+            let read = self.read_chunk(start, thread.map_err(io::Error::other)?);
+            read.await.map_err(io::Error::other)??
         };
-        if chunk.end() < self.size {
-            self.ahead = Some(self.read_chunk(chunk.end()));
+        // Not with the first: whoever asked may not be there.
+        if chunk.start > 0
+            && chunk.end() < self.size
+            && let Ok(thread) = Arc::clone(&self.threads).try_acquire_owned()
+        {
+            self.ahead = Some(self.read_chunk(chunk.end(), thread));
         }
         Ok(chunk)
     }
 
-    fn read_chunk(&self, start: u64) -> JoinHandle<io::Result<Chunk>> {
+    fn read_chunk(
+        &self,
+        start: u64,
+        thread: OwnedSemaphorePermit,
+    ) -> JoinHandle<io::Result<Chunk>> {
         let file = Arc::clone(&self.file);
         let length = CHUNK.min(self.size - start);
         tokio::task::spawn_blocking(move || {
             let length = usize::try_from(length).map_err(io::Error::other)?;
             let mut bytes = vec![0; length];
             file.read_exact_at(&mut bytes, start)?;
+            drop(thread);
             Ok(Chunk { start, bytes })
         })
     }

@@ -69,7 +69,7 @@ async fn serve(
         transfer: Transfer::new(settings, oack, size, Duration::ZERO),
         shared: Arc::clone(shared),
         socket,
-        reader: Reader::new(source),
+        reader: Reader::new(source, &shared.threads),
         started,
         timer: Box::pin(sleep_until(started)),
         repeats: Some(repeats),
@@ -97,9 +97,14 @@ async fn open(
 ) -> io::Result<Option<Source>> {
     let provider = Arc::clone(&shared.provider);
     let path = request.path.clone();
-    tokio::task::spawn_blocking(move || provider.open(&path, client))
-        .await
-        .map_err(io::Error::other)?
+    let thread = Arc::clone(&shared.threads).acquire_owned().await;
+    tokio::task::spawn_blocking(move || {
+        let opened = provider.open(&path, client);
+        drop(thread);
+        opened
+    })
+    .await
+    .map_err(io::Error::other)?
 }
 
 async fn finish(shared: &Arc<Shared>, report: TransferReport) -> io::Result<()> {
