@@ -6,6 +6,7 @@
 //! To add a concern: a module with a `run(…, stop)`, and a line in [`run`].
 
 pub mod addons;
+mod boot_files;
 pub mod bring_up;
 pub mod capi;
 mod child;
@@ -58,6 +59,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use boot_files::BootFiles;
 use bring_up::Facts;
 use options::{Options, Place};
 use paths::Paths;
@@ -101,12 +103,15 @@ pub async fn run(options: Options) -> Result<()> {
     let (status, reader, owner) = status::channel(env!("CARGO_PKG_VERSION"));
     let (fleet, controller) = fleet::channel();
     let facts = Facts::default();
+    let boot_files = BootFiles {
+        site: facts.boot.subscribe(),
+        fleet,
+        paths: paths.clone(),
+    };
     let web = Web::new(
         reader,
-        facts.boot.subscribe(),
-        fleet,
+        boot_files,
         facts.store.subscribe(),
-        paths.clone(),
         doors::Known::new(facts.leased.subscribe()),
     );
     let local = (Ipv4Addr::LOCALHOST, options.loopback.unwrap_or(HTTP_PORT)).into();
@@ -227,7 +232,8 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, place: Place) {
         bring_up::provisioning(paths, status, facts, stop)
     });
     tasks.spawn("tftp", |stop| {
-        tftp::run(web.clone(), segment(), status.clone(), stop)
+        let (files, known) = (web.boot_files.clone(), web.known.clone());
+        tftp::run(files, known, segment(), status.clone(), stop)
     });
     tasks.spawn("dhcp", |stop| {
         let (paths, status, facts) = copies();

@@ -13,41 +13,32 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    boot_files::{BootFile, BootFiles},
+    doors::Known,
     network::{self, Segment},
     status::StatusSender,
-    web::Web,
 };
 
 const PORT: u16 = 69;
-/// All that firmware, shim and GRUB load; kernel and initramfs come over HTTP, but TFTP has them for odd machines.
-const FILES: [&str; 6] = [
-    "undionly.kpxe",
-    "snponly.efi",
-    "shimx64.efi",
-    "grubx64.efi",
-    "vmlinuz",
-    "initrd",
-];
-
-struct Names(Web);
+struct Names {
+    files: BootFiles,
+    known: Known,
+}
 
 impl Provider for Names {
     fn knows(&self, client: IpAddr) -> bool {
-        self.0.known.has(client)
+        self.known.has(client)
     }
 
     fn open(&self, path: &FilePath, _client: SocketAddr) -> io::Result<Option<Source>> {
-        let name = path.as_str();
-        if let Some(name) = name.strip_prefix("grub/") {
-            return Ok(self
-                .0
-                .grub_file(name)
-                .map(|text| Source::Bytes(Arc::from(text.into_bytes()))));
-        }
-        if !FILES.contains(&name) {
-            return Ok(None);
-        }
-        match File::open(self.0.paths.netboot().join(name)) {
+        let path = match self.files.find(path.as_str()) {
+            Some(BootFile::Stick(path)) => path,
+            Some(BootFile::Script(text)) => {
+                return Ok(Some(Source::Bytes(Arc::from(text.into_bytes()))));
+            }
+            Some(BootFile::NotYet) | None => return Ok(None),
+        };
+        match File::open(path) {
             Ok(file) => Ok(Some(Source::File(OpenFile::new(file)?))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -57,12 +48,13 @@ impl Provider for Names {
 
 /// Serves the box's address on the provisioning network, whichever it is, until `stop`.
 pub async fn run(
-    web: Web,
+    files: BootFiles,
+    known: Known,
     mut segment: watch::Receiver<Option<Segment>>,
     status: StatusSender,
     stop: CancellationToken,
 ) -> Result<()> {
-    let names = Arc::new(Names(web));
+    let names = Arc::new(Names { files, known });
     loop {
         let address = segment
             .borrow_and_update()

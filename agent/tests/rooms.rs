@@ -43,6 +43,7 @@ const FLOORS: [&[&str]; 6] = [
     ],
     // One concern each.
     &[
+        "boot_files",
         "containers",
         "dhcp",
         "hosts",
@@ -52,9 +53,8 @@ const FLOORS: [&[&str]; 6] = [
         "software",
         "timekeeper",
         "warnings",
-        "web",
     ],
-    &["addons", "site_file", "tftp"],
+    &["addons", "site_file", "tftp", "web"],
     // The order in which the box comes up.
     &["bring_up"],
 ];

@@ -4,7 +4,7 @@
 //! server of the site. A page in somebody's browser that reaches us through a forwarded port may not either: it can send neither
 //! `PATCH` and `DELETE` nor JSON without being asked first, and we do not answer that question.
 
-use std::{collections::HashMap, net::IpAddr, time::Duration};
+use std::{borrow::Cow, collections::HashMap, net::IpAddr, time::Duration};
 
 use bytes::Bytes;
 use firstlight_api::artifact::{Artifact, ArtifactSpec, ArtifactState};
@@ -122,10 +122,9 @@ fn refuse(refused: &Refusal) -> Response<Body> {
 
 /// All, or those with the words that the query asks for.
 fn list(store: &Store, query: &str) -> Response<Body> {
-    let mut filters = HashMap::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if !["kind", "name", "version", "arch", "state", "sha256"].contains(&key) {
+    let filters = match filters(query) {
+        Ok(filters) => filters,
+        Err(key) => {
             return refusal(
                 StatusCode::BAD_REQUEST,
                 format_args!(
@@ -133,8 +132,7 @@ fn list(store: &Store, query: &str) -> Response<Body> {
                 ),
             );
         }
-        filters.insert(key, unescape(value));
-    }
+    };
     let artifacts = store.list().into_iter().map(|artifact| json!(artifact));
     let chosen: Vec<_> = artifacts
         .filter(|artifact| filters.iter().all(|(key, value)| artifact[*key] == **value))
@@ -144,6 +142,18 @@ fn list(store: &Store, query: &str) -> Response<Body> {
         JSON,
         json!({"artifacts": chosen}).to_string(),
     )
+}
+
+/// What is asked for by which word; the error is a word that is none.
+fn filters(query: &str) -> Result<HashMap<&str, Cow<'_, str>>, &str> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs
+        .map(|(key, value)| match key {
+            "kind" | "name" | "version" | "arch" | "state" | "sha256" => Ok((key, unescape(value))),
+            _ => Err(key),
+        })
+        .collect()
 }
 
 async fn begin(store: Store, request: Request<Incoming>) -> Response<Body> {

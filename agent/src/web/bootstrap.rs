@@ -244,16 +244,9 @@ impl One {
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
             return response;
         }
-        let host = request
-            .uri()
-            .path()
-            .strip_prefix("/bootstrap/v1/")
-            .unwrap_or_default()
-            .to_owned();
-        let known = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
-        if host.is_empty() || host.len() > 64 || !host.bytes().all(known) {
+        let Some(host) = host_of(request.uri().path()).map(str::to_owned) else {
             return refusal(StatusCode::NOT_FOUND, "nothing is here");
-        }
+        };
         let Some(token) = bearer(request.headers()) else {
             self.guesses.wrong(self.peer);
             return unauthorized();
@@ -283,6 +276,13 @@ impl One {
     }
 }
 
+/// The UUID of an Ironic node, as far as its letters go.
+fn host_of(path: &str) -> Option<&str> {
+    let host = path.strip_prefix("/bootstrap/v1/")?;
+    let known = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    ((1..=64).contains(&host.len()) && host.bytes().all(known)).then_some(host)
+}
+
 fn bearer(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let token = value.strip_prefix("Bearer ")?;
@@ -301,14 +301,19 @@ async fn receipt(request: Request<Incoming>) -> Result<(String, Bytes), Box<Resp
         );
     };
     let body = body.to_bytes();
-    match serde_json::from_slice::<Receipt>(&body) {
-        // A SHA-256 in hex.
-        Ok(receipt) if receipt.received.len() <= 64 => Ok((receipt.received, body)),
-        Ok(_) | Err(_) => refuse(
+    match parse_receipt(&body) {
+        Some(received) => Ok((received, body)),
+        None => refuse(
             StatusCode::BAD_REQUEST,
             "not the JSON that is expected here",
         ),
     }
+}
+
+fn parse_receipt(body: &[u8]) -> Option<String> {
+    let receipt = serde_json::from_slice::<Receipt>(body).ok()?;
+    // A SHA-256 in hex.
+    (receipt.received.len() <= 64).then_some(receipt.received)
 }
 
 fn unauthorized() -> Response<Body> {

@@ -28,7 +28,6 @@ use std::{
 
 use bytes::Bytes;
 use firstlight_api::status::SiteStatus;
-use firstlight_netboot::{BootSite, MacAddr, generic_grub_config, host_grub_config};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::Response;
 use tokio::sync::{Semaphore, watch};
@@ -37,7 +36,7 @@ pub use bootstrap::serve as serve_bootstrap;
 pub use server::{serve_address, serve_segment};
 
 use self::relays::Relays;
-use crate::{doors::Known, fleet::Fleet, paths::Paths, store::Store};
+use crate::{boot_files::BootFiles, doors::Known, fleet::Fleet, paths::Paths, store::Store};
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -45,8 +44,7 @@ type Body = UnsyncBoxBody<Bytes, io::Error>;
 #[derive(Clone, Debug)]
 pub struct Web {
     pub status: watch::Receiver<SiteStatus>,
-    /// Known when certificates and the provisioning address are.
-    pub boot: watch::Receiver<Option<BootSite>>,
+    pub boot_files: BootFiles,
     pub fleet: Fleet,
     /// Known when the state partition is there.
     pub store: watch::Receiver<Option<Store>>,
@@ -60,36 +58,20 @@ pub struct Web {
 impl Web {
     pub fn new(
         status: watch::Receiver<SiteStatus>,
-        boot: watch::Receiver<Option<BootSite>>,
-        fleet: Fleet,
+        boot_files: BootFiles,
         store: watch::Receiver<Option<Store>>,
-        paths: Paths,
         known: Known,
     ) -> Self {
         Self {
             status,
-            boot,
-            fleet,
+            fleet: boot_files.fleet.clone(),
+            paths: boot_files.paths.clone(),
+            boot_files,
             store,
-            paths,
             known,
             streams: Arc::new(Semaphore::new(64)),
             relays: Arc::default(),
         }
-    }
-
-    /// The generated files below `/grub/`, for HTTP and TFTP alike.
-    pub fn grub_file(&self, name: &str) -> Option<String> {
-        let site = self.boot.borrow().clone()?;
-        if name == "grub.cfg" {
-            return Some(generic_grub_config(site.http));
-        }
-        let mac: MacAddr = name
-            .strip_prefix("mac-")?
-            .strip_suffix(".cfg")?
-            .parse()
-            .ok()?;
-        Some(host_grub_config(&site, mac, &self.fleet.boot_target(mac)))
     }
 
     /// The status value with the time of now.

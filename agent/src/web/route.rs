@@ -3,19 +3,19 @@
 use std::{net::IpAddr, sync::PoisonError, time::Instant};
 
 use firstlight_api::report::RELAY_HEADER;
-use firstlight_netboot::{MacAddr, ipxe_script};
+use firstlight_netboot::{
+    MacAddr,
+    boot_files::{INITRD, KERNEL},
+};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::{Request, Response, body::Incoming};
 
 use super::{Body, Web, artifacts, escapes::unescape, events, files, page, ramdisk, refusal, text};
-use crate::status::metrics;
+use crate::{boot_files::BootFile, status::metrics};
 
 const HTML: &str = "text/html; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
-
-/// Files of the stick that firmware and boot loaders ask for at the top.
-const NETBOOT_FILES: [&str; 4] = ["shimx64.efi", "grubx64.efi", "undionly.kpxe", "snponly.efi"];
 
 pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
     let path = normalize(request.uri().path());
@@ -52,7 +52,6 @@ async fn get(
     headers: &HeaderMap,
     only_head: bool,
 ) -> Response<Body> {
-    let netboot = |name: &str| web.paths.netboot().join(name);
     match path {
         "/" => html(page::render(&web.status_now())),
         "/api/v1/status" => text(
@@ -67,14 +66,17 @@ async fn get(
             metrics::CONTENT_TYPE,
             metrics::render(&web.status_now()),
         ),
-        "/boot/kernel" => files::serve(&netboot("vmlinuz"), headers, only_head).await,
-        "/boot/initrd" => files::serve(&netboot("initrd"), headers, only_head).await,
+        "/boot/kernel" => boot(web.boot_files.find(KERNEL), headers, only_head).await,
+        "/boot/initrd" => boot(web.boot_files.find(INITRD), headers, only_head).await,
         "/boot/ca.pem" => files::serve(&web.paths.site_ca(), headers, only_head).await,
-        "/boot/ipxe" => ipxe(web, query),
+        "/boot/ipxe" => match wanted_mac(query) {
+            Some(mac) => boot(Some(web.boot_files.ipxe(mac)), headers, only_head).await,
+            None => refusal(
+                StatusCode::BAD_REQUEST,
+                "say for which NIC: /boot/ipxe?mac=52:54:00:12:34:56",
+            ),
+        },
         _ => {
-            if let Some(name) = path.strip_prefix("/grub/") {
-                return grub(web, name);
-            }
             if let Some(name) = path.strip_prefix("/images/").filter(|name| is_plain(name)) {
                 if !only_head && let Some(relay) = relay(web, peer, name, headers) {
                     return relay;
@@ -99,13 +101,8 @@ async fn get(
                     return files::serve(&folder.join(&*below), headers, only_head).await;
                 }
             }
-            if let Some(name) = path
-                .strip_prefix('/')
-                .filter(|name| NETBOOT_FILES.contains(name))
-            {
-                return files::serve(&netboot(name), headers, only_head).await;
-            }
-            refusal(StatusCode::NOT_FOUND, "nothing is here; the page is at /")
+            let name = path.trim_start_matches('/');
+            boot(web.boot_files.find(name), headers, only_head).await
         }
     }
 }
@@ -174,38 +171,23 @@ fn ready(web: &Web) -> Response<Body> {
     )
 }
 
-fn ipxe(web: &Web, query: &str) -> Response<Body> {
-    let mac = query.split('&').find_map(|pair| pair.strip_prefix("mac="));
-    let Some(mac) = mac.and_then(|mac| unescape(mac).parse::<MacAddr>().ok()) else {
-        return refusal(
-            StatusCode::BAD_REQUEST,
-            "say for which NIC: /boot/ipxe?mac=52:54:00:12:34:56",
-        );
-    };
-    match &*web.boot.borrow() {
-        Some(site) => text(
-            StatusCode::OK,
-            PLAIN,
-            ipxe_script(site, mac, &web.fleet.boot_target(mac)),
+fn wanted_mac(query: &str) -> Option<MacAddr> {
+    let mac = query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("mac="))?;
+    unescape(mac).parse().ok()
+}
+
+async fn boot(found: Option<BootFile>, headers: &HeaderMap, only_head: bool) -> Response<Body> {
+    match found {
+        Some(BootFile::Stick(path)) => files::serve(&path, headers, only_head).await,
+        Some(BootFile::Script(content)) => text(StatusCode::OK, PLAIN, content),
+        Some(BootFile::NotYet) => refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the box is still starting; try again in a few seconds",
         ),
-        None => not_yet(),
+        None => refusal(StatusCode::NOT_FOUND, "nothing is here; the page is at /"),
     }
-}
-
-/// `grub.cfg`, `mac-M.cfg`; the module lists that GRUB also asks for do not exist, which it accepts.
-fn grub(web: &Web, name: &str) -> Response<Body> {
-    match web.grub_file(name) {
-        Some(content) => text(StatusCode::OK, PLAIN, content),
-        None if name.strip_suffix(".cfg").is_some() && web.boot.borrow().is_none() => not_yet(),
-        None => refusal(StatusCode::NOT_FOUND, "no such file"),
-    }
-}
-
-fn not_yet() -> Response<Body> {
-    refusal(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "the box is still starting; try again in a few seconds",
-    )
 }
 
 #[cfg(test)]
@@ -235,6 +217,15 @@ mod tests {
             let escaped = percent_encoding::utf8_percent_encode(&text, percent_encoding::NON_ALPHANUMERIC);
             let escaped = escaped.to_string();
             proptest::prop_assert_eq!(unescape(&escaped), text);
+        }
+
+        #[test]
+        fn a_nic_is_read_from_any_query_or_not_at_all(query in "(mac=|&|=|%|:|[0-9a-fA-F]{2}){0,14}", mac: [u8; 6]) {
+            let _ = wanted_mac(&query);
+            if let Some(mac) = MacAddr::new(mac) {
+                let escaped = mac.to_string().replace(':', "%3A");
+                proptest::prop_assert_eq!(wanted_mac(&format!("a=b&mac={escaped}&c")), Some(mac));
+            }
         }
 
         #[test]

@@ -11,7 +11,7 @@ use firstlight_api::{
     signed::{KEY_HEADER, SIGNATURE_HEADER},
     status::SiteStatus,
 };
-use firstlight_netboot::{BootSite, BootTarget, BoxHttp, CaFingerprint};
+use firstlight_netboot::{BootSite, BootTarget, BoxHttp, CaFingerprint, MacAddr};
 use firstlight_ramdisk::ipa::key::Key;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1};
@@ -81,16 +81,14 @@ async fn serve() -> Fixture {
     let stop = CancellationToken::new();
     let store = Store::load(&paths.store()).unwrap();
     let (_, store) = watch::channel(Some(store));
+    let boot_files = BootFiles {
+        site: boot_reader,
+        fleet: fleet.clone(),
+        paths,
+    };
     let (leased, held) = watch::channel(Arc::default());
     let known = Known::new(held);
-    let web = Web::new(
-        reader,
-        boot_reader,
-        fleet.clone(),
-        store,
-        paths,
-        known.clone(),
-    );
+    let web = Web::new(reader, boot_files, store, known.clone());
     let door = Door::new(server::SEGMENT, known);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

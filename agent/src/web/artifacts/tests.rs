@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
+    boot_files::BootFiles,
     doors::{Door, Known},
     fleet,
     paths::Paths,
@@ -41,6 +42,22 @@ impl Answer {
     }
 }
 
+proptest::proptest! {
+    #[test]
+    fn a_query_is_words_with_what_was_escaped_or_refused(
+        any in "[a-z0-9&=%]{0,60}",
+        key in proptest::sample::select(vec!["kind", "name", "version", "arch", "state", "sha256"]),
+        value: String,
+    ) {
+        let _ = filters(&any);
+        let escaped = percent_encoding::utf8_percent_encode(&value, percent_encoding::NON_ALPHANUMERIC);
+        let query = format!("&{key}={escaped}&");
+        let found = filters(&query);
+        proptest::prop_assert_eq!(found.map(|mut found| found.remove(key)), Ok(Some(value.into())));
+        proptest::prop_assert_eq!(filters("kind=image&size=1"), Err("size"));
+    }
+}
+
 async fn serve() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let paths = Paths::new(dir.path());
@@ -49,8 +66,13 @@ async fn serve() -> Fixture {
     let (_, boot) = watch::channel(None);
     let store = Store::load(&paths.store()).unwrap();
     let (_, stores) = watch::channel(Some(store.clone()));
+    let boot_files = BootFiles {
+        site: boot,
+        fleet,
+        paths,
+    };
     let known = Known::new(watch::channel(Arc::default()).1);
-    let web = Web::new(reader, boot, fleet, stores, paths, known);
+    let web = Web::new(reader, boot_files, stores, known);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();

@@ -27,6 +27,37 @@ struct Fixture {
 const HOST: &str = "/bootstrap/v1/5f1a57e0-0000-8000-8000-525400c0ffee";
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
+proptest::proptest! {
+    #[test]
+    fn a_token_is_what_follows_bearer(value: Vec<u8>, token in "[!-~]{0,300}") {
+        let ask = |value: &[u8]| {
+            let value = http::HeaderValue::from_bytes(value).ok()?;
+            bearer(&HeaderMap::from_iter([(header::AUTHORIZATION, value)]))
+        };
+        let _ = ask(&value);
+        let plausible = (16..=256).contains(&token.len());
+        proptest::prop_assert_eq!(ask(format!("Bearer {token}").as_bytes()), plausible.then_some(token));
+    }
+
+    #[test]
+    fn a_host_is_a_plain_word_below_its_path(path in "(/bootstrap/v1/)?[-./%a-g0-9é]{0,70}", host in "[-0-9a-f]{1,64}") {
+        if let Some(host) = host_of(&path) {
+            proptest::prop_assert!(!host.is_empty() && host.len() <= 64);
+            proptest::prop_assert!(!host.contains(['/', '.', '%']));
+        }
+        let path = format!("/bootstrap/v1/{host}");
+        proptest::prop_assert_eq!(host_of(&path), Some(host.as_str()));
+    }
+
+    #[test]
+    fn a_receipt_is_small_json_or_refused(body: Vec<u8>, received in "[0-9a-f]{0,80}") {
+        let _ = parse_receipt(&body);
+        let said = json!({ "received": &received }).to_string();
+        let fits = received.len() <= 64;
+        proptest::prop_assert_eq!(parse_receipt(said.as_bytes()), fits.then_some(received));
+    }
+}
+
 async fn serve() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let pki = pki::load_or_make(&Paths::new(dir.path()), 1_795_219_200).unwrap();
@@ -194,8 +225,8 @@ async fn handshakes_that_stall_keep_no_server_out_and_leave_nothing() {
     assert!(end.door.known().has(Ipv4Addr::LOCALHOST.into()));
 }
 
-#[tokio::test]
-async fn addresses_that_guess_are_counted_up_to_a_bound() {
+#[test]
+fn addresses_that_guess_are_counted_up_to_a_bound() {
     let guesses = Guesses::default();
     for number in 0..20_000_u32 {
         guesses.wrong(Ipv4Addr::from(number).into());
