@@ -27,6 +27,7 @@ use crate::{
     status::{self, StatusOwner, StepName, Update},
 };
 
+mod figures;
 mod flood;
 
 /// A server on loopback with a stick of a few files.

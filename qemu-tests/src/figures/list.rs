@@ -89,5 +89,8 @@ figures! {
     BASE_LARGEST: "base-largest", "largest file (lines without its tests)", Count, 688.0, most 400.0;
     BASE_LINES: "base-lines", "hand-written Rust without tests (lines)", Count, 54_679.0, most 54_679.0;
     BASE_SCHEDULES: "base-schedules", "seeded schedules with kills and faults", Count, 11.0, least 500.0;
+    /// By eight addresses that read nothing, end no request and send 41 MB of JSON.
+    BASE_FLOOD_MEMORY: "base-flood-memory", "agent: memory that a flood of HTTP takes", Megabytes, none, most 50.0;
+    BASE_FLOOD_SLOWER: "base-flood-slower", "  a server's download, in its time without the flood", Times, none, most 1.1;
     BASE_DECODERS: "base-decoders", "property blocks and fuzz targets (40 decoders)", Count, 23.0, least 40.0;
 }
