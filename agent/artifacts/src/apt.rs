@@ -14,10 +14,13 @@ use crate::{Unfit, deb::Control, hex};
 /// One package file of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
+    /// What the package says of itself.
     pub control: Control,
     /// Below the repository's root.
     pub filename: String,
+    /// In bytes.
     pub size: u64,
+    /// Lower-case hex, of the whole file.
     pub sha256: String,
 }
 
@@ -57,7 +60,9 @@ pub fn packages(all: &[Package], arch: &str) -> String {
 /// What a suite is called, and when it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suite<'a> {
+    /// A folder below `dists`.
     pub name: &'a str,
+    /// Debian's names, `amd64` for one; packages of `all` are in each.
     pub architectures: &'a [&'a str],
     /// RFC 2822, in UTC.
     pub date: &'a str,

@@ -13,7 +13,9 @@ const LARGEST_CHART: u64 = 256 << 20;
 /// `Chart.yaml`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
+    /// Never empty.
     pub name: String,
+    /// Never empty; not checked further.
     pub version: String,
     /// Everything in it, as Helm keeps it beside the chart in a registry.
     pub metadata: Value,

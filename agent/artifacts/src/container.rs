@@ -28,33 +28,44 @@ const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 /// What a registry is given, in this order; the last manifest is the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pushed {
+    /// Layers and configurations, each once.
     pub blobs: Vec<Blob>,
+    /// Each after those that it names.
     pub manifests: Vec<Manifest>,
     /// `NAME:TAG` as the archive itself says.
     pub names: Vec<String>,
 }
 
+/// A part of the archive, which is not copied into memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blob {
     /// `sha256:…`
     pub digest: String,
+    /// Where it is in the archive.
     pub range: Range,
 }
 
 /// Of the archive's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
+    /// In bytes from the archive's beginning.
     pub offset: u64,
+    /// In bytes.
     pub size: u64,
 }
 
+/// An image or an index, by the media type that a registry wants to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
+    /// `sha256:…`, of `content`.
     pub digest: String,
+    /// Of OCI or Docker.
     pub media_type: String,
+    /// JSON, unchanged where the archive has it: its digest is the image's name.
     pub content: Vec<u8>,
 }
 
+/// Of a tar archive that is not compressed: an OCI layout, or what `docker save` writes.
 pub fn read_container(file: &mut (impl Read + Seek)) -> Result<Pushed, Unfit> {
     let files = files_in(file)?;
     let mut archive = Archive { file, files };

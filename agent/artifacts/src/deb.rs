@@ -43,6 +43,7 @@ impl Control {
         Ok(control)
     }
 
+    /// A field by its name, whatever the case, with its further lines; the first of them if it is there twice.
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self
             .0
@@ -51,14 +52,17 @@ impl Control {
         found.map(|(_, value)| value.as_str())
     }
 
+    /// Never empty.
     pub fn package(&self) -> &str {
         self.get("Package").unwrap_or_default()
     }
 
+    /// Never empty; epoch and revision included.
     pub fn version(&self) -> &str {
         self.get("Version").unwrap_or_default()
     }
 
+    /// Debian's name of it, or `all`. Never empty.
     pub fn architecture(&self) -> &str {
         self.get("Architecture").unwrap_or_default()
     }

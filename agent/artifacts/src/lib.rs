@@ -4,6 +4,8 @@
 //! Must not: use a network, a clock or a configuration. Everything read may be hostile: sizes are bounded before memory is taken.
 //! To add a kind: a module that reads it, and a branch in [`recognise`].
 
+#![warn(missing_docs)]
+
 pub mod apt;
 pub mod chart;
 pub mod container;
@@ -14,6 +16,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 /// Why a file is not what it is said to be; a sentence.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Unfit {
     #[error("{0}")]
     Content(String),
@@ -30,12 +33,15 @@ impl Unfit {
 /// Formats, by how a file begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
+    /// A Debian package, an `ar` archive.
     Deb,
     /// `docker save` and OCI layouts.
     Tar,
     /// A chart, or a tar that was compressed.
     Gzip,
+    /// A node image, as the builder packs it.
     Zstd,
+    /// A disk of QEMU, in pieces, compressed or not.
     Qcow2,
     /// Anything else: a raw disk.
     Raw,

@@ -23,14 +23,18 @@ pub struct ClientConfig {
     pub url: String,
     /// The only CAs that are trusted; empty for plain HTTP.
     pub ca_pem: String,
+    /// `None`: Ironic asks for none, as the fake does.
     pub credentials: Option<Credentials>,
     /// For one request with its answer. A box under emulation takes seconds for one.
     pub timeout: Duration,
 }
 
+/// HTTP basic authentication. `Debug` shows the user only.
 #[derive(Clone)]
 pub struct Credentials {
+    /// Without a colon.
     pub user: String,
+    /// As it is, not hashed.
     pub password: String,
 }
 

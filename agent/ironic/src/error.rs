@@ -4,6 +4,7 @@ use http::{Method, StatusCode};
 
 /// The client cannot be made.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum SetupError {
     #[error("`{url}` is not the address of an Ironic API, such as https://172.22.0.1:6385")]
     Url { url: String },
@@ -17,6 +18,7 @@ pub enum SetupError {
 
 /// A call did not succeed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ClientError {
     #[error("Ironic cannot be reached ({method} {path})")]
     Unreachable {
@@ -56,6 +58,7 @@ impl ClientError {
         }
     }
 
+    /// Whether it is a 404: Ironic knows no such node, port or inventory.
     pub fn is_not_found(&self) -> bool {
         self.status() == Some(StatusCode::NOT_FOUND)
     }

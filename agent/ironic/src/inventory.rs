@@ -5,10 +5,12 @@ use serde_json::Value;
 
 use crate::{Client, ClientError};
 
+/// What a ramdisk posted to `continue_inspection`, as Ironic keeps it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Inventory {
     /// In ironic-python-agent's field names.
     pub inventory: Value,
+    /// What Ironic's inspection hooks made of it.
     pub plugin_data: Value,
 }
 

@@ -6,6 +6,8 @@
 //! To add a call: a method in the file of its resource, the same behaviour in `fake`, and a step in `tests/contract.rs`,
 //! which runs against the fake and, when told to, against a live Ironic.
 
+#![warn(missing_docs)]
+
 mod client;
 mod error;
 #[cfg(feature = "fake")]

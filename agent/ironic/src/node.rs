@@ -12,15 +12,22 @@ use crate::{Client, ClientError, ProvisionState};
 const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,last_error,maintenance,fault,automated_clean,reservation,\
                       instance_info,properties,extra,driver_internal_info,inspection_finished_at";
 
+/// A node as Ironic shows it, `Node` of the API reference, cut down to the fields that Firstlight asks for.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Node {
+    /// As in [`NewNode::uuid`].
     pub uuid: String,
+    /// Unique if there is one.
     pub name: Option<String>,
+    /// Where it is in the state machine.
     pub provision_state: ProvisionState,
+    /// What the running change ends in, `active` for one.
     pub target_provision_state: Option<String>,
     /// `power on`, `power off`, or nothing while unknown.
     pub power_state: Option<String>,
+    /// Ironic's sentence about the last step that failed; ramdisks can write into it.
     pub last_error: Option<String>,
+    /// Somebody said hands off: nothing is done by itself.
     #[serde(default)]
     pub maintenance: bool,
     /// Why Ironic itself put the node into maintenance, e.g. `clean failure`.
@@ -34,12 +41,16 @@ pub struct Node {
     /// Set once an inspection has ended well.
     #[serde(default)]
     pub inspection_finished_at: Option<String>,
+    /// What is to be written, as in [`InstanceInfo`]; emptied when the node is deprovisioned.
     #[serde(default)]
     pub instance_info: Value,
+    /// What scheduling goes by: `cpu_arch`, `capabilities`.
     #[serde(default)]
     pub properties: Value,
+    /// The caller's own marks.
     #[serde(default)]
     pub extra: Value,
+    /// What the driver and the ramdisk wrote: `agent_url`, `agent_last_heartbeat`.
     #[serde(default)]
     pub driver_internal_info: Value,
 }
@@ -51,6 +62,7 @@ impl Node {
         url.strip_prefix("https://")?.parse().ok()
     }
 
+    /// Whether it has been told what to write.
     pub fn has_image(&self) -> bool {
         self.instance_info["image_source"].is_string()
     }
@@ -61,6 +73,7 @@ impl Node {
 pub struct NewNode {
     /// Chosen by the caller, so that a create that is repeated after a power cut is a conflict and no second node.
     pub uuid: String,
+    /// Unique among nodes: a host name, or one made from the MAC.
     pub name: String,
     /// `x86_64`
     pub cpu_arch: String,
@@ -91,9 +104,13 @@ pub struct InstanceInfo {
 /// One change of a node (RFC 6902, `add`, which replaces what is there).
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodePatch {
+    /// All of it at once.
     InstanceInfo(InstanceInfo),
+    /// Unique among nodes; a conflict otherwise.
     Name(String),
+    /// One mark of the caller's, by its key, which has no `/` or `~`.
     Extra(String, Value),
+    /// Whether `deleted` and `provide` clean.
     AutomatedClean(bool),
 }
 
@@ -115,6 +132,7 @@ impl NodePatch {
 }
 
 impl Client {
+    /// All nodes, by pages of 500.
     pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
         #[derive(Deserialize)]
         struct Page {
@@ -142,6 +160,7 @@ impl Client {
         self.get(&format!("/v1/nodes/{id}?fields={FIELDS}")).await
     }
 
+    /// It is `enroll` then. A conflict when the UUID or the name is taken.
     pub async fn create_node(&self, new: &NewNode) -> Result<Node, ClientError> {
         let extra: serde_json::Map<String, Value> = new
             .extra
@@ -160,6 +179,7 @@ impl Client {
         self.call(Method::POST, "/v1/nodes", Some(&body)).await
     }
 
+    /// All of them or none; the node as it is then. A conflict while the node is locked.
     pub async fn patch_node(&self, id: &str, patches: &[NodePatch]) -> Result<Node, ClientError> {
         let operations: Vec<Value> = patches.iter().map(NodePatch::operation).collect();
         self.call(Method::PATCH, &format!("/v1/nodes/{id}"), Some(&operations))

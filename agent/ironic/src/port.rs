@@ -6,9 +6,12 @@ use serde_json::json;
 
 use crate::{Client, ClientError};
 
+/// A NIC of a node, `Port` of the API reference.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Port {
+    /// Chosen by Ironic.
     pub uuid: String,
+    /// MAC, lower case with colons.
     pub address: String,
 }
 
@@ -23,6 +26,7 @@ impl Client {
         .await
     }
 
+    /// All ports of a node, by its UUID or name.
     pub async fn ports(&self, node: &str) -> Result<Vec<Port>, ClientError> {
         #[derive(Deserialize)]
         struct Ports {

@@ -6,8 +6,10 @@ use serde_json::json;
 
 use crate::{Client, ClientError};
 
+/// What the recorded power is to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum PowerTarget {
+    /// Also where it is on already: nothing happens then.
     #[serde(rename = "power on")]
     On,
     /// Makes Ironic forget the ramdisk's token: the way out when a ramdisk lost its own.
@@ -16,6 +18,7 @@ pub enum PowerTarget {
 }
 
 impl Client {
+    /// Accepted means begun, and nothing happens to the machine.
     pub async fn set_power(&self, node: &str, target: PowerTarget) -> Result<(), ClientError> {
         self.order(
             Method::PUT,

@@ -13,6 +13,7 @@ macro_rules! states {
         #[serde(from = "String", into = "String")]
         pub enum ProvisionState {
             $(#[doc = $name] $variant,)*
+            /// By the name that Ironic has for it.
             Other(String),
         }
 
@@ -26,6 +27,7 @@ macro_rules! states {
         }
 
         impl ProvisionState {
+            /// Ironic's own name of it.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -72,8 +74,11 @@ impl std::fmt::Display for ProvisionState {
 /// What a node may be asked to become.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProvisionTarget {
+    /// From `enroll`, or back from `available`.
     Manage,
+    /// From `manageable`: the ramdisk posts what the machine has.
     Inspect,
+    /// From `manageable` to `available`.
     Provide,
     /// Write the image that `instance_info` names.
     Active(ConfigDrive),
@@ -81,10 +86,12 @@ pub enum ProvisionTarget {
     Adopt,
     /// Back to `available`; ends a deployment that waits, too. By way of cleaning if the node's `automated_clean` says so.
     Deleted,
+    /// Ends what waits for a ramdisk: an inspection or cleaning.
     Abort,
 }
 
 impl ProvisionTarget {
+    /// Ironic's own name of it, a verb.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Manage => "manage",
@@ -101,8 +108,11 @@ impl ProvisionTarget {
 /// What Ironic packs into the config drive; it adds `uuid` to the meta data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ConfigDrive {
+    /// Cloud-init's `meta_data.json` (`OpenStack` config drive, version 2).
     pub meta_data: Value,
+    /// Cloud-init's `user_data`, any of its formats.
     pub user_data: String,
+    /// `network_data.json`; null for DHCP on every NIC.
     pub network_data: Value,
 }
 

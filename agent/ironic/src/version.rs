@@ -24,6 +24,10 @@ impl Client {
 
     /// Asks every `pause` until the API answers, and returns its newest microversion. Ends early on an answer that time
     /// does not mend, such as something else than Ironic on that port.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one wait, at the start of the caller"
+    )]
     pub async fn wait_until_up(&self, pause: Duration) -> Result<String, ClientError> {
         loop {
             match self.version().await {

@@ -17,10 +17,12 @@ pub enum ClientArch {
     Arm64,
     /// 19
     Arm64Http,
+    /// Any other number, which IANA may know and the stick has nothing for.
     Other(u16),
 }
 
 impl ClientArch {
+    /// By the number in option 93, host byte order.
     pub fn from_code(code: u16) -> Self {
         match code {
             0 => Self::Bios,

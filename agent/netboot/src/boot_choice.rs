@@ -18,7 +18,10 @@ pub enum BootTarget {
     /// Its own operating system.
     Disk,
     /// Not decided yet, for example while the box itself starts: ask again in a few seconds, showing why.
-    Wait { reason: String },
+    Wait {
+        /// A sentence for the screen of the machine; what is not plain text in it is shown as `?`.
+        reason: String,
+    },
 }
 
 /// SHA-256 of the DER form of the box's CA certificate.
@@ -26,6 +29,7 @@ pub enum BootTarget {
 pub struct CaFingerprint([u8; 32]);
 
 impl CaFingerprint {
+    /// `digest`: of the DER form, not of the PEM text.
     pub fn new(digest: [u8; 32]) -> Self {
         Self(digest)
     }
@@ -49,6 +53,7 @@ pub struct KernelArgError(String);
 pub struct KernelArg(String);
 
 impl KernelArg {
+    /// As it stands on the command line.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -84,9 +89,11 @@ impl From<KernelArg> for String {
 /// What is the same for all hosts of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootSite {
+    /// Where the ramdisk finds the box.
     pub http: BoxHttp,
     /// Port of Ironic's API on the box.
     pub ironic_port: u16,
+    /// What the ramdisk trusts Ironic by.
     pub ca: CaFingerprint,
     /// From `site.yaml`, behind ours, so that they win.
     pub extra_args: Vec<KernelArg>,

@@ -8,7 +8,9 @@ pub const UEFI_LOADER: &str = "snponly.efi";
 pub const SHIM: &str = "shimx64.efi";
 /// What shim loads.
 pub const GRUB: &str = "grubx64.efi";
+/// Linux, signed by the distribution, for the ramdisk.
 pub const KERNEL: &str = "vmlinuz";
+/// The ramdisk itself.
 pub const INITRD: &str = "initrd";
 
 /// What is served at the top, over HTTP and TFTP.

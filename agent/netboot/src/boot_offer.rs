@@ -30,11 +30,20 @@ pub enum BootOffer {
     /// The client did not ask to boot: an operating system, or the ramdisk.
     NotAsked,
     /// A file by TFTP from the box.
-    Tftp { file: &'static str },
+    Tftp {
+        /// A name of [`boot_files`](crate::boot_files).
+        file: &'static str,
+    },
     /// A file by UEFI HTTP boot.
-    Http { url: String },
+    Http {
+        /// Absolute, `http://BOX/shimx64.efi`.
+        url: String,
+    },
     /// iPXE gets a script made for this host.
-    Script { url: String },
+    Script {
+        /// Absolute, `http://BOX/boot/ipxe?mac=MAC`.
+        url: String,
+    },
     /// There is nothing on the stick that this machine could run.
     Unsupported(ClientArch),
 }

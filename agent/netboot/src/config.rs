@@ -18,7 +18,9 @@ pub enum Authority {
 /// An address that one host always gets, and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
+    /// In one of the subnets; it need not be inside the range.
     pub address: Ipv4Addr,
+    /// Option 12.
     pub host_name: Option<HostName>,
 }
 
@@ -27,6 +29,7 @@ pub struct Reservation {
 pub struct SubnetSpec {
     /// For the box's own segment with the box's address; for a relayed one with any address of it.
     pub subnet: Subnet,
+    /// First and last address that are leased, inside the subnet.
     pub range: AddressRange,
     /// Option 3. None by default: the site has no way out.
     pub router: Option<Ipv4Addr>,
@@ -37,12 +40,15 @@ pub struct SubnetSpec {
 pub struct DhcpSpec {
     /// The box's address on the provisioning network: server identifier, TFTP server, NTP server.
     pub server: Ipv4Addr,
+    /// Where loaders and scripts are fetched from.
     pub http: BoxHttp,
     /// The box's own NIC on its segment: what it asks is not answered.
     pub nic: Option<MacAddr>,
+    /// Towards clients with addresses that nobody here leased.
     pub authority: Authority,
     /// The first is the box's own segment, the others are reached through relay agents.
     pub subnets: Vec<SubnetSpec>,
+    /// By NIC; each address once.
     pub reservations: BTreeMap<MacAddr, Reservation>,
     /// Option 51; T1 and T2 are 1/2 and 7/8 of it.
     pub lease_time: Duration,
@@ -88,6 +94,7 @@ impl DhcpSpec {
 
 /// What is wrong with a [`DhcpSpec`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ConfigError {
     #[error("no subnet to lease addresses in: name at least the provisioning network")]
     NoSubnet,
@@ -145,6 +152,7 @@ impl DhcpConfig {
         }
     }
 
+    /// As they were written.
     pub fn spec(&self) -> &DhcpSpec {
         &self.0
     }

@@ -17,6 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Another DHCP server that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignServer {
+    /// What it calls itself (option 54), or else the `siaddr` of its answer.
     pub server: Ipv4Addr,
     /// The address that it offered or leased.
     pub offered: Ipv4Addr,
@@ -31,6 +32,7 @@ pub enum ProbeStep {
     WaitUntil(Duration),
     /// Nobody answered.
     Clear,
+    /// Somebody did.
     Foreign(ForeignServer),
 }
 
@@ -56,6 +58,7 @@ impl ForeignProbe {
         }
     }
 
+    /// What is to be done at `now`; after [`ProbeStep::Clear`] and [`ProbeStep::Foreign`] always the same.
     pub fn step(&mut self, now: Duration) -> ProbeStep {
         if let Some(found) = self.found {
             return ProbeStep::Foreign(found);
@@ -90,7 +93,9 @@ impl ForeignProbe {
 /// An answer to a client that was seen on the segment, perhaps one of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overheard {
+    /// The NIC that was answered.
     pub client: MacAddr,
+    /// Who answered, with which address.
     pub found: ForeignServer,
 }
 

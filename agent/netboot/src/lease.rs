@@ -12,8 +12,11 @@ use crate::{MacAddr, Now};
 /// nothing. The binding stays after that, so that a host gets its old address again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
+    /// Whose it is.
     pub mac: MacAddr,
+    /// Nobody else's in the same table.
     pub address: Ipv4Addr,
+    /// Not before the end of what the client was promised.
     pub expires: Now,
 }
 
@@ -23,14 +26,27 @@ pub struct Lease {
 pub enum LeaseChange {
     /// `mac` has `address`; whoever had it before has none.
     Leased {
+        /// Whose it is now.
         mac: MacAddr,
+        /// Leaves quarantine with this.
         address: Ipv4Addr,
+        /// As in [`Lease::expires`].
         expires: Now,
     },
     /// `mac` gave its address back at `at`.
-    Released { mac: MacAddr, at: Now },
+    Released {
+        /// Of the lease that ends.
+        mac: MacAddr,
+        /// Its new expiry, unless that was earlier.
+        at: Now,
+    },
     /// Somebody unknown uses `address`: nobody gets it until then.
-    Quarantined { address: Ipv4Addr, until: Now },
+    Quarantined {
+        /// Whose lease, if there was one, is gone.
+        address: Ipv4Addr,
+        /// From then on it may be leased again.
+        until: Now,
+    },
 }
 
 /// All leases, one for a MAC and one for an address.
@@ -42,6 +58,7 @@ pub struct LeaseTable {
 }
 
 impl LeaseTable {
+    /// Makes one change. Any order of changes is a table; the later one wins.
     pub fn apply(&mut self, change: &LeaseChange) {
         match *change {
             LeaseChange::Leased {
@@ -91,6 +108,7 @@ impl LeaseTable {
             .and_then(|mac| self.by_mac.get(mac))
     }
 
+    /// Whether somebody unknown was seen to use `address` a short time ago.
     pub fn is_quarantined(&self, address: Ipv4Addr, now: Now) -> bool {
         self.quarantined
             .get(&address)

@@ -22,6 +22,7 @@ pub struct LeaseLogError {
 /// What a lease file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DecodedLog {
+    /// The sum of all changes that could be read.
     pub table: LeaseTable,
     /// How many bytes are whole lines: less than the file's length after a power cut.
     pub valid_bytes: usize,

@@ -8,6 +8,8 @@
 //! `tests/fixtures.rs`; a new DHCP situation starts as a timeline in `src/server/tests.rs`; boot scripts have golden files
 //! in `golden/` (`UPDATE_GOLDEN=1 cargo test -p firstlight-netboot` rewrites them).
 
+#![warn(missing_docs)]
+
 mod arch;
 mod boot_choice;
 pub mod boot_files;

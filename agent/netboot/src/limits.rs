@@ -79,9 +79,13 @@ pub(crate) enum Standing {
 /// Which limit was met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
+    /// One MAC sent more messages than a client does.
     Client,
+    /// All unknown clients together sent too many messages.
     Strangers,
+    /// Unknown clients together took or gave back too many leases: each is a write to the disk.
     Changes,
+    /// Too many addresses were declined: more of it would empty the range.
     Declines,
 }
 

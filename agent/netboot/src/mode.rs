@@ -31,6 +31,7 @@ pub enum Mode {
 pub enum ModeStep {
     /// Run a [`ForeignProbe`](crate::ForeignProbe) and hand its result in.
     Ask,
+    /// The server does this from now on; worth a line in the log and on the page.
     Switch(Mode),
 }
 

@@ -13,6 +13,7 @@ use crate::{ClientArch, MacAddr};
 
 /// Why a datagram is not a DHCP message that a server or a watcher can use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum PacketError {
     #[error("{0} bytes are too few for a DHCP message")]
     TooShort(usize),
@@ -33,13 +34,21 @@ pub enum PacketError {
 /// DHCP message type, option 53 (RFC 2132 section 9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageType {
+    /// 1: a client looks for servers.
     Discover,
+    /// 2: a server offers an address.
     Offer,
+    /// 3: a client takes an offer, renews, or asks after a restart whether its address still holds.
     Request,
+    /// 4: a client found its address in use.
     Decline,
+    /// 5: a server leases, or answers an INFORM.
     Ack,
+    /// 6: a server says that the address is wrong.
     Nak,
+    /// 7: a client gives its address back.
     Release,
+    /// 8: a client that has its address otherwise asks for the rest.
     Inform,
 }
 
@@ -154,13 +163,17 @@ fn collect_options(datagram: &[u8]) -> BTreeMap<u8, Vec<u8>> {
 /// A client's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
+    /// Only what clients send.
     pub message_type: MessageType,
+    /// The transaction, echoed.
     pub xid: u32,
     /// The client cannot receive unicast yet (RFC 2131 section 4.1).
     pub broadcast: bool,
+    /// The address that the client already answers ARP for; unspecified if none.
     pub ciaddr: Ipv4Addr,
     /// The relay agent that it came through; unspecified if none.
     pub giaddr: Ipv4Addr,
+    /// `chaddr`, a unicast Ethernet address: what hosts are known by.
     pub mac: MacAddr,
     /// Option 50.
     pub requested: Option<Ipv4Addr>,
@@ -183,6 +196,7 @@ pub struct Request {
 }
 
 impl Request {
+    /// Of the UDP payload; an error for whatever no client of ours sends, which is not answered.
     pub fn parse(datagram: &[u8]) -> Result<Self, PacketError> {
         let mut raw = RawPacket::parse(datagram)?;
         if raw.opcode != Opcode::BootRequest || !raw.message_type.is_from_client() {

@@ -20,17 +20,33 @@ const RELAY_INFO: u8 = 82;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// 255.255.255.255 on the interface that the request came from.
-    Broadcast { port: u16 },
+    Broadcast {
+        /// UDP, 68.
+        port: u16,
+    },
     /// An address that answers ARP.
-    Unicast { address: Ipv4Addr, port: u16 },
+    Unicast {
+        /// The client's own, `ciaddr`.
+        address: Ipv4Addr,
+        /// UDP, 68.
+        port: u16,
+    },
     /// A client that does not answer ARP yet: needs a neighbour entry, or else a broadcast, which RFC 2131 allows.
     Hardware {
+        /// The one that it is being given.
         address: Ipv4Addr,
+        /// For the neighbour entry.
         mac: MacAddr,
+        /// UDP, 68.
         port: u16,
     },
     /// The relay agent's server port.
-    Relay { address: Ipv4Addr, port: u16 },
+    Relay {
+        /// `giaddr`.
+        address: Ipv4Addr,
+        /// UDP, 67.
+        port: u16,
+    },
     /// The address and port that the request came from (PXE boot server, port 4011).
     Sender,
 }
@@ -40,14 +56,18 @@ pub enum Destination {
 pub struct Reply {
     /// Write and fsync these BEFORE sending.
     pub persist: Vec<LeaseChange>,
+    /// Without option 82; [`Reply::encode`] adds it.
     pub message: Message,
     /// Option 82 as it came, to be last in the reply (RFC 3046 section 2.2).
     pub relay_info: Option<Vec<u8>>,
+    /// On UDP, from the socket that the request came to.
     pub destination: Destination,
+    /// What `message` says about booting, for the page and the log.
     pub boot: BootOffer,
 }
 
 impl Reply {
+    /// Option 53 of `message`.
     pub fn message_type(&self) -> Option<MessageType> {
         self.message.opts().msg_type()
     }

@@ -75,6 +75,7 @@ impl Server {
         }
     }
 
+    /// The settings of now.
     pub fn config(&self) -> &DhcpConfig {
         &self.config
     }
@@ -85,10 +86,12 @@ impl Server {
         self.offers.clear();
     }
 
+    /// Everything promised, expired leases included: for the page, and to be written by [`compact`](crate::compact).
     pub fn leases(&self) -> &LeaseTable {
         &self.leases
     }
 
+    /// For metrics; they only rise.
     pub fn counters(&self) -> Counters {
         self.counters
     }

@@ -15,10 +15,12 @@ use serde::{Deserialize, Serialize};
 pub struct Now(u64);
 
 impl Now {
+    /// Whole seconds, UTC.
     pub const fn from_unix_seconds(seconds: u64) -> Self {
         Self(seconds)
     }
 
+    /// For files and the page.
     pub const fn unix_seconds(self) -> u64 {
         self.0
     }
@@ -39,10 +41,12 @@ pub struct BoxHttp {
 }
 
 impl BoxHttp {
+    /// `address`: on the provisioning network.
     pub fn new(address: Ipv4Addr, port: u16) -> Self {
         Self { address, port }
     }
 
+    /// Without the port.
     pub fn address(self) -> Ipv4Addr {
         self.address
     }

@@ -35,14 +35,18 @@ const THREADS: usize = 32;
 /// What a name stands for.
 #[derive(Debug)]
 pub enum Source {
+    /// In memory; shared by all that read it.
     Bytes(Arc<[u8]>),
+    /// On a disk.
     File(OpenFile),
 }
 
 /// An open file and its size, which must not change while it is read.
 #[derive(Debug)]
 pub struct OpenFile {
+    /// Read from by position.
     pub file: std::fs::File,
+    /// In bytes.
     pub size: u64,
 }
 
@@ -86,17 +90,24 @@ pub trait Provider: Send + Sync + 'static {
 /// One transfer that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferReport {
+    /// As it was asked for.
     pub path: FilePath,
+    /// The port that the request came from.
     pub client: SocketAddr,
+    /// Of the file, in bytes.
     pub size: u64,
+    /// For the log.
     pub outcome: Outcome,
+    /// From the request to the end.
     pub took: Duration,
 }
 
 /// How much at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
+    /// What one transfer may ask for.
     pub negotiation: NegotiationLimits,
+    /// Transfers at once, of all clients and of one; a request beyond it is answered with an error.
     pub shares: Shares,
 }
 
@@ -128,6 +139,7 @@ impl Stats {
         self.sent_bytes.load(Ordering::Relaxed)
     }
 
+    /// Transfers of which the client acknowledged all.
     pub fn completed(&self) -> u64 {
         self.completed.load(Ordering::Relaxed)
     }
@@ -181,10 +193,12 @@ impl Server {
         })
     }
 
+    /// With the port, if it was bound to port 0.
     pub fn local_addr(&self) -> SocketAddr {
         self.shared.local
     }
 
+    /// They go on counting while the server runs.
     pub fn stats(&self) -> Arc<Stats> {
         Arc::clone(&self.shared.stats)
     }

@@ -8,6 +8,8 @@
 //! To add a case: an option goes into `options.rs`, a situation of the protocol into `transfer.rs` with a test in virtual
 //! time in `transfer/tests.rs`.
 
+#![warn(missing_docs)]
+
 mod edge;
 mod options;
 mod packet;

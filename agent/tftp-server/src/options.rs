@@ -41,6 +41,7 @@ impl RequestedOptions {
 pub struct NegotiationLimits {
     /// 1468 fills an Ethernet frame; more would be sent in IP fragments, which not all firmware puts together.
     pub block_size: u16,
+    /// Blocks before an acknowledgement (RFC 7440).
     pub window: u16,
 }
 
@@ -56,7 +57,9 @@ impl Default for NegotiationLimits {
 /// How a transfer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
+    /// Bytes of a full block (RFC 2348).
     pub block_size: u16,
+    /// Blocks before an acknowledgement (RFC 7440).
     pub window: u16,
     /// The first retransmission comes after this.
     pub timeout: Duration,

@@ -6,28 +6,39 @@ use crate::path::{FilePath, PathError};
 /// How a file's bytes travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
+    /// Unchanged: the only one that is served.
     Octet,
+    /// With line ends of its own, which would spoil a boot file.
     NetAscii,
+    /// To a user's mailbox, obsolete since RFC 1350.
     Mail,
 }
 
 /// A read request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
+    /// Cleaned of what would lead out of the folder.
     pub path: FilePath,
+    /// Parsed, though only octet is served, for the text of the refusal.
     pub mode: Mode,
+    /// Those that are known; others are left out of the answer (RFC 2347).
     pub options: RequestedOptions,
 }
 
 /// What a client of a read-only server sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientPacket {
+    /// Opcode 1.
     Read(ReadRequest),
     /// Refused whatever is in it.
     Write,
+    /// Opcode 4: all blocks up to the one with these low 16 bits are there.
     Ack(u16),
+    /// Opcode 5, which is never answered.
     Error {
+        /// Of [`ErrorCode`] or any other.
         code: u16,
+        /// Whatever is no UTF-8 in it is shown as such.
         message: String,
     },
 }
@@ -35,14 +46,19 @@ pub enum ClientPacket {
 /// Error codes (RFC 1350 section 5, RFC 2347).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorCode {
+    /// See the message.
     NotDefined = 0,
+    /// The provider has no such file.
     FileNotFound = 1,
+    /// A file that may not be read, or a write.
     AccessViolation = 2,
+    /// What a server that is only read from does not do.
     IllegalOperation = 4,
 }
 
 /// Why a datagram is no packet of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum PacketError {
     #[error("the packet ends too early")]
     Truncated,
@@ -55,6 +71,7 @@ pub enum PacketError {
 }
 
 impl ClientPacket {
+    /// Of the UDP payload.
     pub fn parse(datagram: &[u8]) -> Result<Self, PacketError> {
         let (operation, rest) = datagram
             .split_first_chunk::<2>()
@@ -123,6 +140,7 @@ pub fn encode_data_header(block: u64) -> [u8; 4] {
     [0, 3, high, low]
 }
 
+/// An ERROR packet (RFC 1350 section 5). NULs, which end the message, are left out of it.
 pub fn encode_error(code: ErrorCode, message: &str) -> Vec<u8> {
     let mut packet = vec![0, 5, 0, code as u8];
     packet.extend(message.bytes().filter(|b| *b != 0));

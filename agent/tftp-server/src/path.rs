@@ -7,6 +7,7 @@ const MAX_LENGTH: usize = 255;
 
 /// Why a name is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum PathError {
     #[error("the file name is empty")]
     Empty,
@@ -24,6 +25,7 @@ pub enum PathError {
 pub struct FilePath(String);
 
 impl FilePath {
+    /// Of the request's first string, without its NUL. At most 255 bytes of printable ASCII.
     pub fn parse(raw: &[u8]) -> Result<Self, PathError> {
         if raw.len() > MAX_LENGTH {
             return Err(PathError::TooLong);
@@ -45,6 +47,7 @@ impl FilePath {
         Ok(Self(parts.join("/")))
     }
 
+    /// Without a leading slash.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -14,10 +14,13 @@ const MAX_RETRIES: u32 = 5;
 pub enum Input {
     /// Also once at the very beginning, and whenever [`Transfer::deadline`] has come.
     Tick,
+    /// The low 16 bits of the block that was acknowledged.
     Ack(u16),
     /// The client gave up.
     ClientError {
+        /// Of [`ErrorCode`](crate::ErrorCode) or any other.
         code: u16,
+        /// For the log.
         message: String,
     },
     /// Nobody listens on the client's port any more.
@@ -29,7 +32,9 @@ pub enum Input {
 /// Blocks to send, counted from 1 without rolling over; block `n` has the bytes from `(n - 1) * block_size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
+    /// Counted from 1.
     pub first: u64,
+    /// At most the window.
     pub count: u64,
 }
 
@@ -38,6 +43,7 @@ pub struct Blocks {
 pub enum Action {
     /// Send the option acknowledgement.
     SendOack(Vec<u8>),
+    /// Send them in this order.
     SendBlocks(Blocks),
     /// It is over; nothing more is to be sent or expected.
     Finish(Outcome),
@@ -51,11 +57,22 @@ pub enum Outcome {
     /// The client has all of it.
     Complete,
     /// The client said that it wants no more; firmware does so when it only wanted to know the size.
-    ClientError { code: u16, message: String },
+    ClientError {
+        /// As the client sent it.
+        code: u16,
+        /// As the client sent it.
+        message: String,
+    },
     /// The client closed its port without a word when it had acknowledged so many bytes.
-    ClientGone { acknowledged: u64 },
+    ClientGone {
+        /// Of the file, in bytes.
+        acknowledged: u64,
+    },
     /// The client stopped answering when it had acknowledged so many bytes.
-    TimedOut { acknowledged: u64 },
+    TimedOut {
+        /// Of the file, in bytes.
+        acknowledged: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +149,7 @@ impl Transfer {
         }
     }
 
+    /// What was agreed on.
     pub fn settings(&self) -> Negotiated {
         self.settings
     }
@@ -157,6 +175,7 @@ impl Transfer {
         self.answered
     }
 
+    /// `now` is on the clock of [`Transfer::new`]. An input that changes nothing is [`Action::Nothing`].
     pub fn handle(&mut self, input: Input, now: Duration) -> Action {
         match input {
             _ if self.state == State::Finished => Action::Nothing,

@@ -54,10 +54,12 @@ impl FakeIronic {
         })
     }
 
+    /// Without a trailing slash, as [`ClientConfig::url`] wants it.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
+    /// A client of it, with a limit of 10 s a request.
     pub fn client(&self) -> Client {
         let config = ClientConfig {
             url: self.url(),
@@ -88,6 +90,7 @@ impl FakeIronic {
         self.lock().fail_clean(node, reason);
     }
 
+    /// How often the node began to be cleaned.
     pub fn cleans(&self, node: &str) -> usize {
         self.lock().cleans(node)
     }
@@ -130,6 +133,7 @@ impl FakeIronic {
 }
 
 /// Reads the node until it is not busy any more. A live Ironic needs the pauses, the fake only the reads.
+#[expect(clippy::disallowed_methods, reason = "plays the caller, who waits")]
 pub async fn settled(client: &Client, node: &str) -> Result<Node, ClientError> {
     loop {
         let node = client.node(node).await?;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{Client, ClientError};
 
+/// Plays the deploy ramdisk of one server, as far as Ironic can tell.
 #[derive(Clone, Debug)]
 pub struct Ramdisk {
     client: Client,
@@ -19,6 +20,7 @@ pub struct Ramdisk {
 /// What lookup and `continue_inspection` hand out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupAnswer {
+    /// UUID of the node that has a port of the ramdisk's MAC.
     pub node: String,
     /// `None` when Ironic gave its token away before and shows `******`.
     pub token: Option<String>,
@@ -51,6 +53,7 @@ impl From<Wire> for LookupAnswer {
 }
 
 impl Ramdisk {
+    /// `client`: of the Ironic to talk to. `mac`: of the one NIC. `address`: told to Ironic, and never listened on.
     pub fn new(client: Client, mac: &str, address: SocketAddr) -> Self {
         Self {
             client,
@@ -78,6 +81,7 @@ impl Ramdisk {
         optional(self.client.get::<Wire>(&path).await)
     }
 
+    /// Posts the inventory, as ironic-python-agent does; `None` as in [`Ramdisk::lookup`].
     pub async fn continue_inspection(&self) -> Result<Option<LookupAnswer>, ClientError> {
         let inventory = self.inventory();
         let body = json!({
@@ -91,6 +95,7 @@ impl Ramdisk {
         )
     }
 
+    /// Refused without the token that the lookup handed out.
     pub async fn heartbeat(&self, known: &LookupAnswer) -> Result<(), ClientError> {
         let body = json!({
             "callback_url": format!("https://{}", self.address), "agent_token": known.token, "agent_version": "11.0.0",

@@ -20,6 +20,7 @@ pub enum Listener {
 /// Where a datagram came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
+    /// It decides which rules hold.
     pub listener: Listener,
     /// Source address of the IP packet.
     pub source: Ipv4Addr,
@@ -32,14 +33,18 @@ pub enum Decision {
     Reply(Reply),
     /// Persist; nothing is sent.
     Record {
+        /// Write and fsync these.
         persist: Vec<LeaseChange>,
+        /// For the log.
         event: Event,
     },
     /// Find out by ARP or ICMP whether somebody uses `address`, tell [`Server::probed`](super::Server::probed), then
     /// hand the datagram in again.
     Probe {
+        /// One that no lease is known of.
         address: Ipv4Addr,
     },
+    /// Nothing is written and nothing is sent.
     Ignore(Reason),
 }
 
@@ -48,11 +53,16 @@ pub enum Decision {
 pub enum Event {
     /// A client found its new address in use by somebody else.
     Declined {
+        /// Who declined.
         mac: MacAddr,
+        /// In quarantine from now on.
         address: Ipv4Addr,
     },
+    /// A client does not need its address any more.
     Released {
+        /// Whose it was.
         mac: MacAddr,
+        /// Stays with that client until somebody else needs it.
         address: Ipv4Addr,
     },
 }
@@ -93,31 +103,41 @@ pub enum ProbeResult {
 /// Why nothing was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
+    /// It could not be parsed.
     Malformed(PacketError),
     /// The segment was not asked yet whether somebody else leases addresses there.
     Asking,
     /// The box's own search for other servers.
     OwnQuestion,
+    /// Too much was sent; later requests may be answered.
     Limited(Limit),
     /// No subnet is configured for a relay agent's address.
     UnknownRelay {
+        /// Who passed the request on, `giaddr`.
         relay: Ipv4Addr,
+        /// The network that the client is in: link selection of the relay agent, or else `giaddr`.
         link: Ipv4Addr,
     },
     /// All addresses are leased, offered, reserved, in quarantine, or kept for servers that boot.
     Exhausted {
+        /// The subnet's.
         range: AddressRange,
     },
     /// The client took the offer of another DHCP server: there is one on the segment.
     ChoseOtherServer {
+        /// As the client names it (option 54).
         server: Ipv4Addr,
     },
     /// The client has an address that another server may have given it.
     UnknownClient {
+        /// What the client says it has.
         wanted: Ipv4Addr,
     },
+    /// A REQUEST, DECLINE or RELEASE without an address to talk about.
     NoAddressRequested,
+    /// A DECLINE or RELEASE of what the client was not leased.
     NotItsLease {
+        /// The one that the message names.
         address: Ipv4Addr,
     },
     /// Another server leases addresses here, and this is no request for boot information.

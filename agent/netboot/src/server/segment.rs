@@ -5,6 +5,7 @@ use crate::packet::{MessageType, Request};
 use crate::{ForeignServer, Mode, ModeStep, Now, Overheard};
 
 impl Server {
+    /// What the server does on its own segment now.
     pub fn mode(&self) -> Mode {
         self.mode.mode
     }
