@@ -94,17 +94,37 @@ pub struct Work<H, T> {
     pub tell: T,
 }
 
+/// Tells the end when it is dropped: a server whose job panicked is free again too.
+struct End<'a, T: Fn(News)> {
+    tell: &'a T,
+    news: Option<News>,
+}
+
+impl<T: Fn(News)> Drop for End<'_, T> {
+    fn drop(&mut self) {
+        if let Some(news) = self.news.take() {
+            (self.tell)(news);
+        }
+    }
+}
+
 impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
     pub async fn run(self, job: Job) {
-        let news = match job {
+        let mut end = End {
+            tell: &self.tell,
+            news: Some(News::Applied(Err(Trouble {
+                reason: plan::COMMAND_FAILED,
+                message: "the box's own work on it broke off; it is tried again".to_owned(),
+            }))),
+        };
+        end.news = Some(match job {
             Job::Look => News::Looked(self.look().await),
             Job::Apply => News::Applied(self.apply().await),
             Job::Release => {
                 self.uncordon().await;
                 News::Released
             }
-        };
-        (self.tell)(news);
+        });
     }
 
     fn packages(&self, dry_run: bool) -> Order {
@@ -242,4 +262,42 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
 
 fn no_api(cluster: &str, error: &anyhow::Error) -> String {
     format!("the API of the cluster {cluster} does not answer: {error:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone)]
+    struct Panicking;
+
+    impl Hands for Panicking {
+        async fn order(&self, _: &Node, _: &Order, _: Duration) -> Result<Report, Trouble> {
+            panic!("as a bug would")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_that_panics_tells_its_end() {
+        for job in [Job::Look, Job::Apply] {
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let heard = told.clone();
+            let work = Work {
+                hands: Panicking,
+                node: Some(Node {
+                    mac: "52:54:00:00:00:01".parse().unwrap(),
+                    address: [127, 0, 0, 1].into(),
+                }),
+                spec: SoftwareSpec::default(),
+                member: None,
+                tell: move |news: News| heard.lock().unwrap().push(news.is_end()),
+            };
+            let ended = tokio::spawn(work.run(job)).await;
+            assert!(ended.unwrap_err().is_panic());
+            assert_eq!(*told.lock().unwrap(), [true]);
+        }
+    }
 }
