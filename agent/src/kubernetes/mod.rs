@@ -4,6 +4,7 @@
 //! To add a part: a [`StepName`] and a probe in [`run`].
 
 mod apply;
+mod client;
 mod cluster_api;
 mod probe;
 
@@ -16,10 +17,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
-use kube::{
-    Api, Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Api, Client};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -77,7 +75,7 @@ pub async fn run(
         etcd.comes_up(etcd_well).await;
 
         let apiserver = part(StepName::Apiserver, "kube-apiserver");
-        let api = api_client(&paths).await?;
+        let api = client::load_client(&paths).await?;
         let api_well = || probe::healthy(&api, "/readyz");
         apiserver.comes_up(api_well).await;
 
@@ -273,17 +271,6 @@ impl Part {
             next,
         );
     }
-}
-
-async fn api_client(paths: &Paths) -> Result<Client> {
-    let kubeconfig = Kubeconfig::read_from(paths.agent_kubeconfig())
-        .context("reading the agent's kubeconfig")?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .context("the agent's kubeconfig")?;
-    config.connect_timeout = Some(Duration::from_secs(20));
-    config.proxy_url = None;
-    Client::try_from(config).context("making a Kubernetes client")
 }
 
 async fn is_node_ready(client: &Client) -> Result<()> {
