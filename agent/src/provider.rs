@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use firstlight_api::site::SiteConfig;
 use futures_util::StreamExt;
 use kube::{
@@ -91,13 +91,17 @@ pub async fn reconcile(
                 let well = capi::apply_all(&store, &plan).await;
                 status.send(Update::Clusters(machines::shown(&world)));
                 status.problems("cluster", said);
-                nodes.label(&store, &world, Instant::now()).await;
+                nodes.label(&store, &world, Instant::now());
                 if well { LOOK } else { AGAIN }
             }
             Err(_) => AGAIN,
         };
         tokio::select! {
             Some(()) = changes.recv() => tokio::time::sleep(SETTLE).await,
+            Some(ended) = watches.join_next() => {
+                ended?;
+                bail!("a watch of the box's API server ended");
+            }
             () = tokio::time::sleep(rest) => store.forget_unwatched(),
         }
         while changes.try_recv().is_ok() {}

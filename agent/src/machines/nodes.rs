@@ -11,7 +11,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
 };
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     capi::{
@@ -25,11 +25,15 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(30);
 /// For one visit.
 const TIME: Duration = Duration::from_secs(10);
+/// Visits at the same time.
+const MOST_AT_ONCE: usize = 8;
 
-/// When each cluster was visited.
+/// When each cluster was visited, and the visits that are under way. A cluster is its users', and may answer late or never:
+/// nobody waits for a visit.
 #[derive(Default)]
 pub struct Nodes {
     visited: BTreeMap<Key, Instant>,
+    visits: JoinSet<()>,
 }
 
 /// One node that should have this provider ID.
@@ -74,20 +78,31 @@ pub fn wanted(world: &World) -> BTreeMap<Key, Vec<Wanted>> {
 }
 
 impl Nodes {
-    pub async fn label(&mut self, store: &Store, world: &World, now: Instant) {
-        for (cluster, wanted) in wanted(world) {
-            let recently = self
-                .visited
-                .get(&cluster)
-                .is_some_and(|at| now.duration_since(*at) < PAUSE);
-            if recently {
-                continue;
-            }
+    pub fn label(&mut self, store: &Store, world: &World, now: Instant) {
+        self.begin(store, wanted(world), now);
+    }
+
+    /// Those first that waited longest.
+    fn begin(&mut self, store: &Store, wanted: BTreeMap<Key, Vec<Wanted>>, now: Instant) {
+        while self.visits.try_join_next().is_some() {}
+        self.visited
+            .retain(|cluster, _| wanted.contains_key(cluster));
+        let mut due: Vec<_> = wanted
+            .into_iter()
+            .map(|(cluster, wanted)| (self.visited.get(&cluster).copied(), cluster, wanted))
+            .filter(|(at, ..)| at.is_none_or(|at| now.duration_since(at) >= PAUSE))
+            .collect();
+        due.sort_by_key(|(at, ..)| *at);
+        let free = MOST_AT_ONCE.saturating_sub(self.visits.len());
+        for (_, cluster, wanted) in due.into_iter().take(free) {
             self.visited.insert(cluster.clone(), now);
-            let visit = tokio::time::timeout(TIME, visit(store, &cluster, &wanted)).await;
-            if let Ok(Err(error)) = visit {
-                tracing::debug!(cluster = %cluster, error = format!("{error:#}"), "nodes were not looked at");
-            }
+            let store = store.clone();
+            self.visits.spawn(async move {
+                let visit = tokio::time::timeout(TIME, visit(&store, &cluster, &wanted)).await;
+                if let Ok(Err(error)) = visit {
+                    tracing::debug!(cluster = %cluster, error = format!("{error:#}"), "nodes were not looked at");
+                }
+            });
         }
     }
 }
@@ -119,4 +134,43 @@ async fn visit(store: &Store, cluster: &Key, wanted: &[Wanted]) -> Result<()> {
             .with_context(|| format!("writing the provider ID of node {name}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kube::{Client, Config};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn clusters_that_do_not_answer_are_waited_for_beside_the_loop_and_each_has_its_turn() {
+        // Connections are taken by the kernel; nobody ever answers.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let config = Config::new(address.parse().unwrap());
+        let store = Store::new(Client::try_from(config).unwrap());
+        let names = (0..2 * MOST_AT_ONCE).map(|number| format!("cluster-{number}"));
+        let wanted: BTreeMap<Key, Vec<Wanted>> = names
+            .map(|name| (Key::new("default", &name), Vec::new()))
+            .collect();
+        let mut nodes = Nodes::default();
+        let now = Instant::now();
+        for _ in 0..3 {
+            nodes.begin(&store, wanted.clone(), now);
+            assert_eq!(nodes.visits.len(), MOST_AT_ONCE);
+            assert_eq!(nodes.visited.len(), MOST_AT_ONCE);
+        }
+        // The first are due again, and yet the others come before them.
+        nodes.visits.shutdown().await;
+        nodes.begin(&store, wanted.clone(), now + PAUSE);
+        assert_eq!(nodes.visited.len(), 2 * MOST_AT_ONCE);
+        nodes.visits.shutdown().await;
+        nodes.begin(&store, wanted, now + PAUSE + PAUSE / 2);
+        assert_eq!(nodes.visits.len(), MOST_AT_ONCE);
+        let again = now + PAUSE + PAUSE / 2;
+        let last = nodes.visited.values().filter(|at| **at == again);
+        assert_eq!(last.count(), MOST_AT_ONCE);
+    }
 }

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use firstlight_api::{
     site::SiteConfig,
     software::{NodeState, NodeStatus, Software, SoftwareStatus},
@@ -133,6 +133,10 @@ pub async fn reconcile<H: Hands>(
         tokio::select! {
             Some(told) = news.recv() => { keeper.hear(told); tokio::time::sleep(SETTLE).await }
             Some(()) = changes.recv() => tokio::time::sleep(SETTLE).await,
+            Some(ended) = watches.join_next() => {
+                ended?;
+                bail!("a watch of the box's API server ended");
+            }
             () = tokio::time::sleep(LOOK) => {}
         }
         while let Ok(told) = news.try_recv() {
