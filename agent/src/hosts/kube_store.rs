@@ -1,15 +1,24 @@
 //! `BareMetalHost` objects in Kubernetes, by server-side apply: fields that others wrote stay theirs.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use firstlight_api::bmh::{self, BareMetalHost, BareMetalHostSpec, HardwareData, annotations};
+use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::{
     Api, Client,
     api::{
-        ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+        ApiResource, DynamicObject, GroupVersionKind, ListParams, PartialObjectMeta, Patch,
+        PatchParams, PostParams,
+    },
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
     },
 };
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use super::{
     object::NAMESPACE,
@@ -22,20 +31,64 @@ const MANAGER: &str = "firstlight-hosts";
 pub struct KubeStore {
     client: Client,
     api: Api<DynamicObject>,
+    heads: Api<PartialObjectMeta<DynamicObject>>,
     hardware: Api<DynamicObject>,
 }
 
 impl KubeStore {
     pub fn new(client: Client) -> Self {
-        let api = |kind, plural| {
+        let resource = |kind, plural| {
             let kind = GroupVersionKind::gvk(bmh::GROUP, bmh::VERSION, kind);
-            let resource = ApiResource::from_gvk_with_plural(&kind, plural);
-            Api::namespaced_with(client.clone(), NAMESPACE, &resource)
+            ApiResource::from_gvk_with_plural(&kind, plural)
         };
+        let hosts = resource(bmh::KIND, bmh::PLURAL);
+        let hardware = resource(HardwareData::KIND, HardwareData::PLURAL);
         Self {
-            api: api(bmh::KIND, bmh::PLURAL),
-            hardware: api(HardwareData::KIND, HardwareData::PLURAL),
+            api: Api::namespaced_with(client.clone(), NAMESPACE, &hosts),
+            heads: Api::namespaced_with(client.clone(), NAMESPACE, &hosts),
+            hardware: Api::namespaced_with(client.clone(), NAMESPACE, &hardware),
             client,
+        }
+    }
+}
+
+/// What people change of an object, and the agent does not by writing its status.
+#[derive(Default)]
+struct Heads(BTreeMap<String, Head>);
+
+#[derive(PartialEq)]
+struct Head {
+    /// Counts changes of the spec.
+    generation: Option<i64>,
+    is_deleted: bool,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Heads {
+    /// Whether the event is a reason to look at the objects.
+    fn is_news(&mut self, event: Event<PartialObjectMeta<DynamicObject>>) -> bool {
+        match event {
+            Event::Apply(object) | Event::InitApply(object) => {
+                let meta = object.metadata;
+                let head = Head {
+                    generation: meta.generation,
+                    is_deleted: meta.deletion_timestamp.is_some(),
+                    annotations: meta.annotations,
+                };
+                let name = meta.name.unwrap_or_default();
+                if self.0.get(&name) == Some(&head) {
+                    return false;
+                }
+                self.0.insert(name, head);
+                true
+            }
+            Event::Delete(object) => {
+                self.0.remove(&object.metadata.name.unwrap_or_default());
+                true
+            }
+            Event::Init => false,
+            // Listed again: what went meanwhile is not named.
+            Event::InitDone => true,
         }
     }
 }
@@ -103,6 +156,23 @@ fn part(host: &BareMetalHost, key: &str, value: &Value) -> Value {
 }
 
 impl HostStore for KubeStore {
+    async fn follow(&self, changed: mpsc::Sender<()>) {
+        let events = watcher::watcher(self.heads.clone(), watcher::Config::default());
+        let mut events = std::pin::pin!(events.default_backoff());
+        let mut heads = Heads::default();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    if heads.is_news(event) {
+                        // A full channel: a look is due already.
+                        let _ = changed.try_send(());
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "watching BareMetalHosts again"),
+            }
+        }
+    }
+
     async fn list(&self) -> Result<Listed> {
         let list = self
             .api
@@ -291,6 +361,74 @@ mod tests {
             .delete(NAME, &kube::api::DeleteParams::default())
             .await
             .unwrap();
+    }
+
+    #[tokio::test]
+    #[ignore = "needs FIRSTLIGHT_KUBECONFIG: a live API server"]
+    async fn an_edit_in_a_live_api_server_is_told_in_a_second_and_a_status_of_ours_is_not() {
+        let client = client().await;
+        apply_crd(&client).await;
+        let store = KubeStore::new(client);
+        let mut host = host();
+        host.metadata.name = "host-525400c0ffef".into();
+        let name = host.metadata.name.clone();
+        store.create(&host).await.unwrap();
+        let (changed, mut edits) = mpsc::channel(1);
+        let follower = store.clone();
+        let following = tokio::spawn(async move { follower.follow(changed).await });
+        edits.recv().await.unwrap();
+        // Quiet: what was there at the beginning has been told.
+        let second = Duration::from_secs(1);
+        while tokio::time::timeout(second, edits.recv()).await.is_ok() {}
+        store.apply_status(&host).await.unwrap();
+        assert!(tokio::time::timeout(second, edits.recv()).await.is_err());
+        for patch in [
+            json!({"spec": {"online": !host.spec.online}}),
+            json!({"metadata": {"annotations": {"reboot.metal3.io": ""}}}),
+        ] {
+            let patch = Patch::Merge(&patch);
+            let parameters = PatchParams::default();
+            store.api.patch(&name, &parameters, &patch).await.unwrap();
+            let since = std::time::Instant::now();
+            let told = tokio::time::timeout(second, edits.recv()).await;
+            assert!(told.is_ok());
+            eprintln!("told after {:?}", since.elapsed());
+        }
+        store
+            .api
+            .delete(&name, &kube::api::DeleteParams::default())
+            .await
+            .unwrap();
+        assert!(tokio::time::timeout(second, edits.recv()).await.is_ok());
+        following.abort();
+    }
+
+    #[test]
+    fn what_people_change_is_news_and_a_status_is_not() {
+        let object = |generation: i64, meta: Value| {
+            let mut object = json!({"metadata": {"name": "a", "generation": generation}});
+            for (key, value) in meta.as_object().unwrap() {
+                object["metadata"][key] = value.clone();
+            }
+            serde_json::from_value::<PartialObjectMeta<DynamicObject>>(object).unwrap()
+        };
+        let mut heads = Heads::default();
+        let news = [
+            Event::Init,
+            Event::InitApply(object(1, json!({"resourceVersion": "1"}))),
+            Event::InitDone,
+            Event::Apply(object(1, json!({"resourceVersion": "2"}))),
+            Event::Apply(object(2, json!({}))),
+            Event::Apply(object(2, json!({"annotations": {"reboot.metal3.io": ""}}))),
+            Event::Apply(object(2, json!({"annotations": {"reboot.metal3.io": ""}}))),
+            Event::Delete(object(2, json!({}))),
+            Event::Apply(object(2, json!({"annotations": {"reboot.metal3.io": ""}}))),
+        ]
+        .map(|event| heads.is_news(event));
+        assert_eq!(
+            news,
+            [false, true, true, false, true, true, false, true, true]
+        );
     }
 
     /// The same without a server: each field of the examples is in the schema.

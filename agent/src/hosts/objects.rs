@@ -6,6 +6,7 @@ use anyhow::anyhow;
 use firstlight_api::bmh::{BareMetalHost, FINALIZER, HardwareData, Image};
 use tokio::{
     sync::{mpsc, watch},
+    task::JoinSet,
     time::error::Elapsed,
 };
 
@@ -31,7 +32,7 @@ pub struct Desired {
     pub paused: bool,
 }
 
-/// Runs for ever. Objects are looked at again after `look`; changes of ours are written at once. Without a store it
+/// Runs for ever. What people change and what we want is looked at once; without either, objects are looked at after `look`. Without a store it
 /// waits; an error is tried again, and told if it stays.
 pub async fn run<S: HostStore>(
     mut store: watch::Receiver<Option<S>>,
@@ -42,10 +43,19 @@ pub async fn run<S: HostStore>(
 ) -> anyhow::Result<()> {
     // What is wanted before the objects are known knows nothing of their history: first they are told, then written.
     let mut told = false;
+    let (trigger, mut edits) = mpsc::channel(1);
+    let mut watching = JoinSet::new();
     loop {
         let Some(api) = store.wait_for(Option::is_some).await?.clone() else {
             continue;
         };
+        while watching.try_join_next().is_some() {}
+        if watching.is_empty() {
+            let (api, trigger) = (api.clone(), trigger.clone());
+            watching.spawn(async move { api.follow(trigger).await });
+        }
+        // Whatever was said until now is in the list that follows.
+        while edits.try_recv().is_ok() {}
         let hosts = wanted.borrow_and_update().clone();
         let hosts = if told { hosts.as_slice() } else { &[] };
         let round = match sync(&api, hosts).await {
@@ -61,6 +71,7 @@ pub async fn run<S: HostStore>(
         failing.went(&round, clock::uptime());
         tokio::select! {
             changed = wanted.changed() => { changed?; tokio::time::sleep(SETTLE.min(look)).await }
+            Some(()) = edits.recv() => tokio::time::sleep(SETTLE.min(look)).await,
             () = tokio::time::sleep(look) => {}
         }
     }
@@ -223,6 +234,62 @@ mod tests {
         async fn secret(&self, _: &str, _: &str) -> anyhow::Result<Option<Secret>> {
             Ok(None)
         }
+    }
+
+    /// Has one more object each time that somebody asks, and says so when told to.
+    #[derive(Clone, Default)]
+    struct Edited {
+        news: Arc<tokio::sync::Notify>,
+        lists: Arc<Mutex<usize>>,
+    }
+
+    impl HostStore for Edited {
+        async fn follow(&self, changed: mpsc::Sender<()>) {
+            loop {
+                self.news.notified().await;
+                let _ = changed.try_send(());
+            }
+        }
+        async fn list(&self) -> anyhow::Result<Listed> {
+            let mut lists = self.lists.lock().unwrap();
+            *lists += 1;
+            let host = BareMetalHost::new("a", "default", BareMetalHostSpec::default());
+            Ok(Listed {
+                hosts: vec![host; *lists],
+                unreadable: Vec::new(),
+            })
+        }
+        async fn create(&self, _: &BareMetalHost) -> anyhow::Result<()> {
+            Ok(())
+        }
+        async fn amend(&self, _: &BareMetalHost, _: &Amendment) -> anyhow::Result<()> {
+            Ok(())
+        }
+        async fn apply_status(&self, _: &BareMetalHost) -> anyhow::Result<()> {
+            Ok(())
+        }
+        async fn apply_hardware(&self, _: &HardwareData) -> anyhow::Result<()> {
+            Ok(())
+        }
+        async fn secret(&self, _: &str, _: &str) -> anyhow::Result<Option<Secret>> {
+            Ok(None)
+        }
+    }
+
+    #[tokio::test]
+    async fn an_edit_is_looked_at_without_waiting_for_the_next_look() {
+        let edited = Edited::default();
+        let (_store, store) = watch::channel(Some(edited.clone()));
+        let (_wanted, wanted) = watch::channel(Arc::default());
+        let (seen, mut objects) = mpsc::channel(1);
+        let failing = Failing::new(crate::status::channel("tests").0, "a", "b");
+        let hour = Duration::from_hours(1);
+        let running = tokio::spawn(run(store, wanted, seen, hour, failing));
+        assert_eq!(objects.recv().await.unwrap().len(), 1);
+        edited.news.notify_one();
+        let soon = tokio::time::timeout(Duration::from_secs(20), objects.recv());
+        assert_eq!(soon.await.unwrap().unwrap().len(), 2);
+        running.abort();
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, future::Future};
 
 use firstlight_api::bmh::{BareMetalHost, HardwareData, Image};
+use tokio::sync::mpsc;
 
 /// A change of an object that people may write to as well: only what is here.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +29,11 @@ pub type Secret = BTreeMap<String, Vec<u8>>;
 
 /// Operations on the objects of one namespace. An error means: later.
 pub trait HostStore: Clone + Send + Sync + 'static {
+    /// Says each time that somebody may have changed an object, for ever.
+    fn follow(&self, changed: mpsc::Sender<()>) -> impl Future<Output = ()> + Send {
+        let _ = changed;
+        std::future::pending()
+    }
     fn list(&self) -> impl Future<Output = anyhow::Result<Listed>> + Send;
     /// Of an object that is there already nothing is changed.
     fn create(&self, host: &BareMetalHost) -> impl Future<Output = anyhow::Result<()>> + Send;
