@@ -278,4 +278,29 @@ mod tests {
             assert_eq!(judge(&part("Deployment"), &object, &[pod(status)]), verdict);
         }
     }
+
+    proptest::proptest! {
+        /// Also where numbers, lists and texts are not what they should be.
+        #[test]
+        fn whatever_a_cluster_says_is_judged(
+            kind in 0..KINDS.len(),
+            values in proptest::collection::vec(
+                proptest::sample::select(vec![
+                    json!(null), json!(-1), json!(u64::MAX), json!(1.5), json!("a"), json!([]), json!({}),
+                    json!([null, {"type": "Failed", "status": "True"}]), json!([{"type": 7, "status": "True"}]),
+                ]),
+                6,
+            ),
+        ) {
+            let [a, b, c, d, e, f] = values.try_into().expect("six were asked for");
+            let part = Part { kind: KINDS[kind], namespace: None, name: "web".to_owned() };
+            let object = json!({
+                "metadata": {"generation": a},
+                "spec": {"replicas": b},
+                "status": {"observedGeneration": c, "conditions": d, "updatedReplicas": e, "readyReplicas": f},
+            });
+            let pod = json!({"metadata": a, "status": {"containerStatuses": b, "conditions": d}});
+            proptest::prop_assert!(!matches!(judge(&part, &object, &[pod, e, f]), Verdict::Gone(_)));
+        }
+    }
 }

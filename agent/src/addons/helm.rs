@@ -236,4 +236,14 @@ mod tests {
         );
         assert_eq!(sentence("killed"), "killed");
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_helm_says_is_one_line_of_bounded_length(before: String, after: String) {
+            for said in [before.clone(), format!("{before}Error: {}", after.repeat(40))] {
+                let sentence = sentence(&said);
+                proptest::prop_assert!(sentence.chars().count() <= LONGEST && !sentence.contains('\n'));
+            }
+        }
+    }
 }
