@@ -53,7 +53,7 @@ struct Story {
 const STORIES: [Story; 9] = [
     Story {
         id: "everyday",
-        name: "BIOS box installs a UEFI server, leaves a server with data alone, and knows both after a reboot",
+        name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
         site: Purpose::Plain,
         plain: true,
         asked: false,

@@ -284,6 +284,11 @@ impl Lab {
         then + self.spec.clock.passed(self.accel, at.elapsed())
     }
 
+    /// Whose address what is forwarded comes from, as the site sees it.
+    pub fn desk_address(&self) -> Ipv4Addr {
+        plan_wire(&self.site, None).host_address
+    }
+
     /// 127.0.0.1:`port` (0: any free one) carried to the box's page.
     pub fn forward_page(&self, port: u16) -> Result<SocketAddr> {
         self.forward(port, SocketAddrV4::new(self.box_address(), 80))

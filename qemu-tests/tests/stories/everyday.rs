@@ -3,18 +3,21 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use firstlight_api::report::{Directive, LookupState};
 use firstlight_api::status::HostState;
 use imagebuilder::build::cache::digest_file;
 use imagebuilder::vm::lab::{BoxSpec, ServerDisk, ServerSpec};
 use imagebuilder::vm::wire::format_mac;
 use imagebuilder::vm::{Firmware, data_disk};
 use qemu_tests::figures;
+use qemu_tests::forger::Forger;
 use qemu_tests::scene::{Scene, find_host, host_in, installs, step_done};
 use qemu_tests::site::{SERVER_ADDRESS, SERVER_NAME};
 use qemu_tests::ssh::Ssh;
 
 const MARK: &str = "/var/lib/marked-by-the-test";
-const DATA_DISK: u64 = 256 << 20;
+/// Large enough for an image.
+const DATA_DISK: u64 = 5 << 30;
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     let server = ServerSpec::blank(1, Firmware::Uefi);
@@ -132,6 +135,16 @@ fn leave_data_alone(scene: &mut Scene<'_>) -> Result<()> {
         disk: ServerDisk::Data(disk.clone()),
         ..ServerSpec::blank(number, Firmware::Uefi)
     };
+    let mut forger = Forger::new(scene)?;
+    // Before the server itself has said anything, nobody can tell.
+    scene.wait(
+        "a forged report is believed",
+        Duration::from_mins(1),
+        |_| {
+            let answer = forger.says_blank(server(2).mac(), DATA_DISK, LookupState::NotAsked)?;
+            Ok((answer == Directive::Lookup).then_some(()))
+        },
+    )?;
     scene.switch_server_on(&server(2))?;
     discovered(scene, &server(2))?;
     scene.switch_servers_off()?;
@@ -139,6 +152,16 @@ fn leave_data_alone(scene: &mut Scene<'_>) -> Result<()> {
     let power_on = scene.switch_server_on_in_ramdisk(&server(3))?;
     discovered(scene, &server(3))?;
     figures::RAMDISK_LOOKUP.record_time(power_on.elapsed())?;
+    for lookup in [LookupState::NotAsked, LookupState::Registered] {
+        let answer = forger.says_blank(server(3).mac(), DATA_DISK, lookup)?;
+        ensure!(
+            matches!(answer, Directive::Wait { .. }),
+            "a forged report is believed: {answer:?}"
+        );
+    }
+    let status = forger.says_written(server(3).mac())?;
+    ensure!(status == 409, "forged progress is answered with {status}");
+    discovered(scene, &server(3))?;
     scene.switch_servers_off()?;
     ensure!(
         digest_file(&disk)? == before,
