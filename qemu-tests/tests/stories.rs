@@ -91,7 +91,7 @@ const STORIES: [Story; 9] = [
         name: "An agent that was edited answers from a box that went on from its snapshot",
         site: Purpose::Plain,
         plain: false,
-        asked: true,
+        asked: false,
         minutes: 6,
         about: &[
             "imagebuilder/src/vm",
