@@ -97,7 +97,7 @@ impl Recipe<'_> {
         self.rust_program(
             "ramdisk",
             "firstlight-ramdisk",
-            &["agent/api", "agent/ramdisk"],
+            &["agent/admission", "agent/api", "agent/ramdisk"],
         )
     }
 
@@ -106,6 +106,7 @@ impl Recipe<'_> {
         let crates = [
             "agent/Cargo.toml",
             "agent/src",
+            "agent/admission",
             "agent/api",
             "agent/artifacts",
             "agent/ironic",
@@ -184,7 +185,12 @@ impl Recipe<'_> {
         self.rust_program(
             "bootstrap-bin",
             "firstlight-bootstrap",
-            &["agent/api", "agent/ramdisk", "agent/bootstrap"],
+            &[
+                "agent/admission",
+                "agent/api",
+                "agent/ramdisk",
+                "agent/bootstrap",
+            ],
         )
     }
 

@@ -89,7 +89,8 @@ impl Edge {
             .local_addr()
             .context("the command API's address")?
             .port();
-        let server = Server::start(listener, identity.config, events.clone())?;
+        let home = settings.box_url.as_deref().and_then(address_of);
+        let server = Server::start(listener, identity.config, home, events.clone())?;
         let clock = Arc::new(BoxClock::default());
         let boot_id = Uuid::new_v4().to_string();
         let key = Key::new()?;
@@ -174,6 +175,8 @@ impl Edge {
             }
             let event = self.next_event(inbox, agent.next_wake());
             actions = agent.handle(self.started.elapsed(), event);
+            // Before the heartbeat after which Ironic comes.
+            self.server.expect(agent.token());
         }
     }
 
@@ -259,6 +262,12 @@ impl Edge {
                 }),
         })
     }
+}
+
+/// Of `http://ADDRESS`; the box is named by its address.
+fn address_of(url: &str) -> Option<IpAddr> {
+    let (_, host) = url.split_once("://")?;
+    host.split(['/', ':']).next()?.parse().ok()
 }
 
 fn offer(box_url: &str) -> Result<(Offer, Relay)> {

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use firstlight_admission::Ticket;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
@@ -25,17 +26,25 @@ use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::event::{Event, Request};
+use super::places::{Place, Places};
 
-/// A command carries a dump of its node, config drive included.
+/// A command carries a dump of its node, config drive included. Only who says the token may send so much, or anything.
 const BODY_LIMIT: usize = 128 << 20;
 /// To finish a handshake or a request's header.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two requests of Ironic, which keeps its connections.
+const IDLE: Duration = Duration::from_mins(10);
+/// To send a whole body.
+const BODY_PATIENCE: Duration = Duration::from_mins(2);
 
+/// What Ironic has to say, once this machine is registered.
+type Token = Arc<Mutex<Option<String>>>;
 type Answers = Arc<Mutex<HashMap<u64, oneshot::Sender<(u16, Value)>>>>;
 
 /// The running server. Dropping it ends every connection.
 pub struct Server {
     answers: Answers,
+    token: Token,
     closing: watch::Sender<bool>,
     /// Says that the listener is closed.
     closed: Receiver<()>,
@@ -44,10 +53,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves on `listener`; each request becomes an [`Event::Asked`].
+    /// Serves on `listener`; each request becomes an [`Event::Asked`]. `home` is where Ironic is; `None`: anywhere.
     pub fn start(
         listener: TcpListener,
         tls: Arc<rustls::ServerConfig>,
+        home: Option<IpAddr>,
         events: Sender<Event>,
     ) -> Result<Self> {
         listener
@@ -57,12 +67,14 @@ impl Server {
             .enable_all()
             .build()
             .context("starting the command API's runtime")?;
-        let answers = Answers::default();
+        let (answers, token) = (Answers::default(), Token::default());
         let (closing, is_closing) = watch::channel(false);
         let (has_closed, closed) = std::sync::mpsc::channel();
         let (end, ended) = oneshot::channel::<()>();
         let desk = Arc::new(Desk {
             answers: Arc::clone(&answers),
+            token: Arc::clone(&token),
+            places: Arc::new(Places::new(home)),
             events,
             next: AtomicU64::new(1),
             closing: is_closing,
@@ -84,11 +96,20 @@ impl Server {
             .context("starting the command API's thread")?;
         Ok(Self {
             answers,
+            token,
             closing,
             closed,
             end: Some(end),
             thread: Some(thread),
         })
+    }
+
+    /// Whoever does not say this token is refused before anything else is read of his request.
+    pub fn expect(&self, token: Option<&str>) {
+        let mut expected = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        if expected.as_deref() != token {
+            *expected = token.map(str::to_owned);
+        }
     }
 
     /// Answers a request; one whose client has gone is forgotten.
@@ -128,6 +149,8 @@ impl Drop for Server {
 /// Where requests wait for their answers.
 struct Desk {
     answers: Answers,
+    token: Token,
+    places: Arc<Places>,
     events: Sender<Event>,
     next: AtomicU64,
     closing: watch::Receiver<bool>,
@@ -149,7 +172,11 @@ async fn serve(listener: TcpListener, tls: TlsAcceptor, desk: Arc<Desk>) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                tokio::spawn(connection(stream, peer, tls.clone(), Arc::clone(&desk)));
+                // Who finds no place is told so by the end of the connection.
+                if let Some(place) = desk.places.enter(peer.ip()) {
+                    let desk = Arc::clone(&desk);
+                    tokio::spawn(connection(stream, peer, tls.clone(), desk, place));
+                }
             }
             Err(error) => {
                 tracing::debug!(%error, "a connection to the command API could not be taken");
@@ -164,6 +191,21 @@ async fn connection(
     peer: SocketAddr,
     tls: TlsAcceptor,
     desk: Arc<Desk>,
+    mut place: Place,
+) {
+    let ticket = place.ticket();
+    tokio::select! {
+        () = converse(stream, peer, tls, desk, ticket) => {}
+        _ = &mut place.lost => tracing::debug!(%peer, "a client of the command API gave way"),
+    }
+}
+
+async fn converse(
+    stream: tokio::net::TcpStream,
+    peer: SocketAddr,
+    tls: TlsAcceptor,
+    desk: Arc<Desk>,
+    ticket: Ticket,
 ) {
     let stream = match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -173,11 +215,16 @@ async fn connection(
         Err(_) => return tracing::debug!(%peer, "a client of the command API was silent"),
     };
     let closing = desk.closing.clone();
-    let service = service_fn(|request| handle(request, Arc::clone(&desk)));
+    let idle = if desk.places.is_home(peer.ip()) {
+        IDLE
+    } else {
+        PATIENCE
+    };
+    let service = service_fn(|request| handle(request, Arc::clone(&desk), ticket));
     let mut serving = pin!(
         hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE * 30)
+            .header_read_timeout(idle)
             .serve_connection(TokioIo::new(stream), service)
     );
     let result = tokio::select! {
@@ -195,23 +242,26 @@ async fn connection(
 async fn handle(
     request: hyper::Request<Incoming>,
     desk: Arc<Desk>,
+    ticket: Ticket,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let (head, body) = request.into_parts();
-    let body = match Limited::new(body, BODY_LIMIT).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => {
-            return Ok(reply(
-                400,
-                &fault(&format!("The body cannot be read: {error}")),
-            ));
+    let (head, unread) = request.into_parts();
+    let query = head.uri.query().unwrap_or_default();
+    let mut request = read_request(&head.method, head.uri.path(), query);
+    if let Request::Run { token, .. } | Request::List { token } | Request::One { token, .. } =
+        &request
+    {
+        let expected = desk.token.lock().unwrap_or_else(PoisonError::into_inner);
+        if expected.is_none() || *expected != *token {
+            return Ok(last(reply(401, &fault("Invalid agent token."))));
         }
-    };
-    let request = read_request(
-        &head.method,
-        head.uri.path(),
-        head.uri.query().unwrap_or_default(),
-        &body,
-    );
+        desk.places.works(ticket);
+    }
+    if let Request::Run { body, .. } = &mut request {
+        match read_body(unread).await {
+            Ok(whole) => *body = whole,
+            Err(why) => return Ok(last(reply(400, &fault(&why)))),
+        }
+    }
     let ask = desk.next.fetch_add(1, Ordering::Relaxed);
     let (send, receive) = oneshot::channel();
     desk.answers
@@ -226,7 +276,25 @@ async fn handle(
     Ok(reply(status, &value))
 }
 
-fn read_request(method: &Method, path: &str, query: &str, body: &[u8]) -> Request {
+/// In one piece of memory, whatever the size.
+async fn read_body(body: Incoming) -> Result<Vec<u8>, String> {
+    let mut frames = Limited::new(body, BODY_LIMIT);
+    let reading = async {
+        let mut body = Vec::new();
+        while let Some(frame) = frames.frame().await {
+            let frame = frame.map_err(|error| format!("The body cannot be read: {error}"))?;
+            if let Some(data) = frame.data_ref() {
+                body.extend_from_slice(data);
+            }
+        }
+        Ok(body)
+    };
+    let in_time = tokio::time::timeout(BODY_PATIENCE, reading).await;
+    in_time.unwrap_or_else(|_| Err("The body did not arrive in time.".to_owned()))
+}
+
+/// Whose head and path say what is asked; a body is read later, if at all.
+fn read_request(method: &Method, path: &str, query: &str) -> Request {
     let find = |wanted: &str| {
         query
             .split('&')
@@ -240,7 +308,7 @@ fn read_request(method: &Method, path: &str, query: &str, body: &[u8]) -> Reques
         (&Method::POST, ["v1", "commands"]) => Request::Run {
             token,
             wait: find("wait").is_some_and(|v| v.eq_ignore_ascii_case("true")),
-            body: body.to_vec(),
+            body: Vec::new(),
         },
         (&Method::GET, ["v1", "commands"]) => Request::List { token },
         (&Method::GET, ["v1", "commands", id]) => Request::One {
@@ -284,58 +352,19 @@ fn reply(status: u16, value: &Value) -> Response<Full<Bytes>> {
     response
 }
 
+/// The rest of the connection is not read.
+fn last(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
+    let close = hyper::header::HeaderValue::from_static("close");
+    response
+        .headers_mut()
+        .insert(hyper::header::CONNECTION, close);
+    response
+}
+
 fn fault(text: &str) -> Value {
     json!({"faultcode": "Client", "faultstring": text})
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_requests_of_ironic_are_read_with_and_without_the_last_slash() {
-        let token = Some("a-b_c=".to_owned());
-        let list = Request::List {
-            token: token.clone(),
-        };
-        for path in ["/v1/commands/", "/v1/commands"] {
-            assert_eq!(
-                read_request(&Method::GET, path, "agent_token=a-b_c%3D", b""),
-                list
-            );
-        }
-        assert_eq!(
-            read_request(
-                &Method::POST,
-                "/v1/commands/",
-                "wait=true&agent_token=a-b_c%3d",
-                b"{}"
-            ),
-            Request::Run {
-                token,
-                wait: true,
-                body: b"{}".to_vec()
-            }
-        );
-        assert_eq!(
-            read_request(&Method::GET, "/v1/commands/77", "", b""),
-            Request::One {
-                token: None,
-                id: "77".into()
-            }
-        );
-        assert_eq!(
-            read_request(&Method::GET, "/v1/status", "", b""),
-            Request::Status
-        );
-        assert_eq!(
-            read_request(&Method::PUT, "/v1/status", "", b""),
-            Request::Unknown("PUT /v1/status".into())
-        );
-    }
-
-    #[test]
-    fn broken_escapes_stay_as_they_are() {
-        assert_eq!(unescape("a%2Fb%zz%4+%"), "a/b%zz%4 %");
-    }
-}
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -40,11 +40,16 @@ impl Agent {
         }
     }
 
-    fn knows(&self, token: Option<&str>) -> bool {
+    /// What Ironic has to say, while it knows this machine.
+    pub fn token(&self) -> Option<&str> {
         match &self.stage {
-            Stage::Registered(session) => token == Some(session.node.token.as_str()),
-            _ => false,
+            Stage::Registered(session) => Some(&session.node.token),
+            _ => None,
         }
+    }
+
+    fn knows(&self, token: Option<&str>) -> bool {
+        token.is_some() && token == self.token()
     }
 
     fn run(&mut self, ask: u64, wait: bool, body: &[u8]) -> Vec<Action> {
