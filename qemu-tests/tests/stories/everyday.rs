@@ -33,7 +33,8 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     bring_up(scene, power_on)?;
     let server_on = scene.switch_server_on(&server)?;
     let installed = install(scene, &mac, server_on)?;
-    installed.run(&format!("sudo touch {MARK}"))?;
+    // On the disk: the next thing that this server meets is its power cord.
+    installed.run(&format!("sudo touch {MARK} && sudo sync"))?;
     kubernetes_view(scene)?;
 
     scene.switch_servers_off()?;
