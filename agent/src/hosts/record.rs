@@ -27,6 +27,9 @@ use super::{
 };
 use crate::{ssh::Towards, store::ServedImage};
 
+/// So many finished states are kept: a server whose SSH comes and goes adds two each time, and all are in every status.
+const HISTORY: usize = 50;
+
 /// Uptime with what arrived then.
 type Seen<T> = (T, Duration);
 
@@ -387,6 +390,8 @@ impl Record {
         if plan.state != before {
             tracing::info!(host = self.name, mac = %self.mac, state = ?plan.state, step = plan.step, "host changed its state");
             let (started, ended) = (self.since.as_secs_f64(), now.as_secs_f64());
+            let surplus = (self.history.len() + 1).saturating_sub(HISTORY);
+            self.history.drain(..surplus);
             self.history.push(HostEvent {
                 state: before,
                 started,
@@ -741,6 +746,27 @@ mod tests {
             planned(Standing::Current),
             (Some(Action::Register), true),
             "or this test shows nothing"
+        );
+    }
+
+    #[test]
+    fn of_a_server_that_goes_back_and_forth_the_last_states_are_kept() {
+        let image = NodeImage::default();
+        let site = at(Standing::Current, &image);
+        let mut host = record(InstallPolicy::Blank);
+        for second in 1..=200 {
+            // As if it had been up in between.
+            if let Some(plan) = &mut host.plan {
+                plan.state = HostState::Running;
+            }
+            host.replan(&site, Duration::from_secs(second));
+        }
+        let history = host.status().history;
+        assert_eq!(history.len(), HISTORY);
+        assert!((history[HISTORY - 1].ended - 200.0).abs() < 0.1);
+        assert!(
+            history.windows(2).all(|two| two[0].ended <= two[1].started),
+            "oldest first, none missing in between: {history:?}"
         );
     }
 }
