@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use self::paced::Paced;
-use crate::status::refused;
+use crate::status::counters::REFUSED;
 
 /// Servers that are remembered because they were believed; a segment has no more at a time.
 const BELIEVED: usize = 256;
@@ -98,14 +98,14 @@ impl Door {
         let ticket = match inside.admission.arrive(peer, standing) {
             Verdict::Enter(ticket) => ticket,
             Verdict::Instead { ticket, leaves } => {
-                refused::count("connection-gave-way");
+                REFUSED.count("connection-gave-way");
                 if let Some(end) = inside.ends.remove(&leaves) {
                     end.cancel();
                 }
                 ticket
             }
             Verdict::Refused(full) => {
-                refused::count(match full {
+                REFUSED.count(match full {
                     Full::Share => "connections-of-one-peer",
                     Full::Places => "connections-in-all",
                 });

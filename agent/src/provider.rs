@@ -79,6 +79,8 @@ pub async fn reconcile(
         "machines",
         "clusters are not looked after: Cluster API's objects cannot be read",
     );
+    let what = "an object of a cluster is left as it is";
+    let mut left_out = Failing::new(status.clone(), "machines-objects", what);
     loop {
         let look = store.look(site.clone()).await;
         failing.went(&look, clock::uptime());
@@ -88,11 +90,14 @@ pub async fn reconcile(
                 let (generated, said) = clusters::plan(&world, stick.borrow().as_deref());
                 let mut plan = machines::plan(&world, &now);
                 plan.extend(generated);
-                let well = capi::apply_all(&store, &plan).await;
+                let mut odd = capi::apply_all(&store, &plan).await;
+                let rest = if odd.is_empty() { LOOK } else { AGAIN };
+                odd.extend(world.unreadable.iter().cloned());
+                left_out.met(odd, clock::uptime());
                 status.send(Update::Clusters(machines::shown(&world)));
                 status.problems("cluster", said);
                 nodes.label(&store, &world, Instant::now());
-                if well { LOOK } else { AGAIN }
+                rest
             }
             Err(_) => AGAIN,
         };

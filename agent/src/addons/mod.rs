@@ -31,6 +31,7 @@ use plan::{Progress, Said};
 use store::{Store, Target};
 
 use crate::{
+    capi::Listed,
     clock,
     files::{self, Access},
     status::{Failing, StatusSender, Update},
@@ -88,6 +89,8 @@ pub async fn reconcile(
     let store = Store::new(client);
     let watching = tokio::spawn(store.clone().follow(trigger));
     let mut failing = Failing::new(status.clone(), "addons-loop", "addons are not looked after");
+    let what = "an Addon is left as it is";
+    let mut left_out = Failing::new(status.clone(), "addons-objects", what);
     let mut keeper = Keeper {
         helm: Helm::new(places.helm.clone()),
         places,
@@ -98,9 +101,18 @@ pub async fn reconcile(
         installed: BTreeMap::new(),
     };
     loop {
-        let look = keeper.look().await;
-        failing.went(&look, clock::uptime());
-        let rest = if look.unwrap_or(false) { IDLE } else { BUSY };
+        let rest = match keeper.look().await {
+            Ok(look) => {
+                failing.went(&Ok(()), clock::uptime());
+                let is_quiet = look.is_quiet && look.odd.is_empty();
+                left_out.met(look.odd, clock::uptime());
+                if is_quiet { IDLE } else { BUSY }
+            }
+            round => {
+                failing.went(&round, clock::uptime());
+                BUSY
+            }
+        };
         tokio::select! {
             news = changes.recv() => match news {
                 Some(()) => tokio::time::sleep(SETTLE).await,
@@ -124,11 +136,22 @@ struct Keeper {
     installed: BTreeMap<String, helm::Installed>,
 }
 
+/// What came of looking at all addons once.
+struct Look {
+    /// Nothing is under way.
+    is_quiet: bool,
+    /// A sentence for each object that could not be read or written.
+    odd: Vec<String>,
+}
+
 impl Keeper {
-    /// Whether nothing is under way.
-    async fn look(&mut self) -> Result<bool> {
-        let addons = self.store.addons().await?;
-        if let Some(artifacts) = &*self.artifacts.borrow() {
+    async fn look(&mut self) -> Result<Look> {
+        let Listed {
+            objects: addons,
+            unreadable: mut odd,
+        } = self.store.addons().await?;
+        // What an object that cannot be read refers to stays in use.
+        if let (Some(artifacts), true) = (&*self.artifacts.borrow(), odd.is_empty()) {
             artifacts.note(User::Addons, plan::charts(&addons));
         }
         let software = if addons.iter().any(plan::needs_software) {
@@ -136,22 +159,17 @@ impl Keeper {
         } else {
             Vec::new()
         };
-        let mut quiet = true;
+        let mut is_quiet = true;
         let mut lines = Vec::new();
         for addon in &addons {
             let said = self.attend(addon, &addons, &software).await;
             let status = plan::status(addon, &said, &clock::rfc3339());
-            quiet &= said.progress == Progress::Ready;
+            is_quiet &= said.progress == Progress::Ready;
             lines.push(plan::line(addon, &status));
             if status != addon.status
                 && let Err(error) = self.store.write_status(addon, &status).await
             {
-                tracing::debug!(
-                    addon = addon.metadata.name,
-                    error = format!("{error:#}"),
-                    "its status was not written"
-                );
-                quiet = false;
+                odd.push(format!("{error:#}"));
             }
         }
         self.status.send(Update::Addons(lines));
@@ -159,7 +177,7 @@ impl Keeper {
         self.attempts.retain(|key, _| known(key));
         self.installed
             .retain(|wish, _| addons.iter().any(|addon| addon.status.installed == *wish));
-        Ok(quiet)
+        Ok(Look { is_quiet, odd })
     }
 
     async fn attend(&mut self, addon: &Addon, all: &[Addon], software: &[Software]) -> Said {

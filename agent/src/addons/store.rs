@@ -17,7 +17,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::health::{self, Part, Verdict};
-use crate::{software, workload};
+use crate::{
+    capi::{Listed, read},
+    software, workload,
+};
 
 const MANAGER: &str = "firstlight-addons";
 
@@ -72,22 +75,19 @@ impl Store {
         }
     }
 
-    pub async fn addons(&self) -> Result<Vec<Addon>> {
+    pub async fn addons(&self) -> Result<Listed<Addon>> {
         let list = self.api(None).list(&ListParams::default()).await;
-        let read = |object: DynamicObject| {
-            serde_json::from_value(serde_json::to_value(object)?).context("reading an Addon")
-        };
-        list.context("listing Addons")?
-            .items
-            .into_iter()
-            .map(read)
-            .collect()
+        let items = list.context("listing Addons")?.items;
+        let items: serde_json::Result<Vec<Value>> =
+            items.into_iter().map(serde_json::to_value).collect();
+        Ok(read(addon::KIND, items?))
     }
 
     /// What addons may depend on besides each other.
     pub async fn software(&self) -> Result<Vec<Software>> {
         let client = self.client.clone();
-        software::Store { client }.software().await
+        // Who looks after software tells what cannot be read of it.
+        Ok(software::Store { client }.software().await?.objects)
     }
 
     pub async fn write_status(&self, addon: &Addon, status: &AddonStatus) -> Result<()> {

@@ -4,10 +4,12 @@
 //! Must not: decide anything. To add a kind: a [`Resource`], a field of [`world::World`], and its line in the look.
 
 mod action;
+mod read;
 mod store;
 pub mod world;
 
 pub use action::{Action, Kind, Steps};
+pub use read::{Listed, read};
 pub use store::{
     HOSTS, MACHINES, MARKER, METAL3_MACHINES, NAMESPACE, Resource, SPARE, Store, WATCHED, apply_all,
 };

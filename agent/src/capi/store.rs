@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use super::{
     action::{Action, Kind},
-    world::{Key, World},
+    read::read,
+    world::{Key, World, keyed},
 };
 
 /// Where generated objects and the hosts are.
@@ -157,45 +158,41 @@ impl Store {
     pub async fn look(&self, site: Arc<firstlight_api::site::SiteConfig>) -> Result<World> {
         let spare = self.config_map(SPARE).await?;
         let spare = spare.and_then(|spare| spare.get("controlPlane")?.parse().ok());
-        Ok(World {
+        let odd = &mut Vec::new();
+        let mut world = World {
             site,
-            hosts: self.list(HOSTS).await?,
-            clusters: self.list(CLUSTERS).await?,
-            machines: self.list(MACHINES).await?,
-            metal3_clusters: self.list(METAL3_CLUSTERS).await?,
-            metal3_machines: self.list(METAL3_MACHINES).await?,
-            templates: self.list(TEMPLATES).await?,
-            data_templates: self.list(DATA_TEMPLATES).await?,
-            control_planes: self.list(CONTROL_PLANES).await?,
-            deployments: self.list(DEPLOYMENTS).await?,
+            hosts: self.list(HOSTS, odd).await?,
+            clusters: self.list(CLUSTERS, odd).await?,
+            machines: self.list(MACHINES, odd).await?,
+            metal3_clusters: self.list(METAL3_CLUSTERS, odd).await?,
+            metal3_machines: self.list(METAL3_MACHINES, odd).await?,
+            templates: self.list(TEMPLATES, odd).await?,
+            data_templates: self.list(DATA_TEMPLATES, odd).await?,
+            control_planes: self.list(CONTROL_PLANES, odd).await?,
+            deployments: self.list(DEPLOYMENTS, odd).await?,
             data: self.data().await?,
             marker: self.config_map(MARKER).await?,
             spare,
-        })
+            unreadable: Vec::new(),
+        };
+        world.unreadable.append(odd);
+        Ok(world)
     }
 
-    async fn list<S, T>(&self, resource: Resource) -> Result<Keyed<Object<S, T>>>
+    /// What cannot be read is left out.
+    async fn list<S, T>(
+        &self,
+        resource: Resource,
+        unreadable: &mut Vec<String>,
+    ) -> Result<Keyed<Object<S, T>>>
     where
         Object<S, T>: DeserializeOwned,
     {
         let mut list = self.current(&resource.path()).await?;
-        let mut all = BTreeMap::new();
-        for item in list["items"].as_array_mut().into_iter().flatten() {
-            let item = item.take();
-            let name = item["metadata"]["name"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
-            match serde_json::from_value::<Object<S, T>>(item) {
-                Ok(object) => {
-                    all.insert(Key::of(&object.metadata), object);
-                }
-                Err(error) => {
-                    tracing::warn!(kind = resource.2, name, error = %error, "an object cannot be read; it is left out");
-                }
-            }
-        }
-        Ok(all)
+        let items = list["items"].as_array_mut().into_iter().flatten();
+        let listed = read::<Object<S, T>>(resource.2, items.map(Value::take));
+        unreadable.extend(listed.unreadable);
+        Ok(keyed(listed.objects))
     }
 
     async fn current(&self, path: &str) -> Result<Value> {
@@ -370,8 +367,8 @@ fn parameters() -> PatchParams {
     }
 }
 
-/// Applies every list to its end or its first failure; says whether all went well.
-pub async fn apply_all(store: &Store, plan: &[Vec<Action>]) -> bool {
+/// Applies every list to its end or its first failure; a sentence for each failure.
+pub async fn apply_all(store: &Store, plan: &[Vec<Action>]) -> Vec<String> {
     let mut told: BTreeSet<String> = BTreeSet::new();
     for steps in plan {
         for action in steps {
@@ -393,5 +390,5 @@ pub async fn apply_all(store: &Store, plan: &[Vec<Action>]) -> bool {
             }
         }
     }
-    told.is_empty()
+    told.into_iter().collect()
 }

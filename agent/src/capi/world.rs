@@ -39,6 +39,11 @@ impl std::fmt::Display for Key {
     }
 }
 
+pub fn keyed<S, T>(objects: Vec<Object<S, T>>) -> BTreeMap<Key, Object<S, T>> {
+    let keyed = |object: Object<S, T>| (Key::of(&object.metadata), object);
+    objects.into_iter().map(keyed).collect()
+}
+
 /// A `BareMetalHost`, as far as the provider reads it.
 pub type Host = Object<HostSpec, HostStatus>;
 
@@ -119,6 +124,8 @@ pub struct World {
     pub marker: Option<BTreeMap<String, String>>,
     /// What the admission policy was told last.
     pub spare: Option<bool>,
+    /// A sentence for each object that is left out, because it cannot be read.
+    pub unreadable: Vec<String>,
 }
 
 impl World {

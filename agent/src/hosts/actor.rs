@@ -39,8 +39,7 @@ use crate::{
     liveness,
     sources::Sources,
     ssh::{self, Keys, Towards},
-    status::refused,
-    status::{Failing, StatusSender},
+    status::{Failing, StatusSender, counters::REFUSED},
     store::{Reference, ServedImage, Store as Artifacts, Target, User},
 };
 
@@ -274,7 +273,7 @@ impl Actor {
     fn report(&mut self, from: Speaker, report: Report) -> Directive {
         match self.believe(from, report) {
             Err((why, reason)) => {
-                refused::count(why);
+                REFUSED.count(why);
                 Directive::Wait {
                     seconds: 5,
                     reason: reason.to_owned(),
@@ -365,7 +364,7 @@ impl Actor {
             return false;
         };
         if let Err(why) = record.progressed(from.key, progress, clock::uptime()) {
-            refused::count(refusal_of(why).0);
+            REFUSED.count(refusal_of(why).0);
             return false;
         }
         record.learn(&self.settings.ledgers);
@@ -593,6 +592,8 @@ impl Actor {
         for mac in gone {
             if let Some(record) = self.records.remove(&mac) {
                 tracing::info!(host = record.name, %mac, "a deleted host is gone");
+                let keys = self.settings.keys.clone();
+                tokio::task::spawn_blocking(move || keys.forget(mac));
                 self.remembered.insert(mac, record.ledger);
             }
         }

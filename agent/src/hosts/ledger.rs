@@ -109,8 +109,8 @@ impl Ledger {
         deployment.id.filter(|_| !deployment.written)
     }
 
-    /// Of a host whose file cannot be read.
-    fn of_unknown() -> Self {
+    /// Of a host that a person removed, or whose file cannot be read.
+    pub fn removed() -> Self {
         Self {
             removed: true,
             ..Self::default()
@@ -159,7 +159,7 @@ impl Ledgers {
             let path = self.path(*mac);
             let kept = fs::rename(&path, path.with_extension("damaged"))
                 .context("putting the damaged file aside")
-                .and_then(|()| self.save(*mac, &Ledger::of_unknown()));
+                .and_then(|()| self.save(*mac, &Ledger::removed()));
             if let Err(error) = kept {
                 tracing::warn!(%mac, error = format!("{error:#}"), "a damaged ledger stays where it is");
             }
@@ -167,10 +167,28 @@ impl Ledgers {
         damaged
     }
 
+    /// A host that a person removed is remembered, so that it is left alone when it shows up again; of a site that changes its
+    /// servers for years only the newest of them.
+    pub fn forget_long_removed(&self, most: usize) -> Result<()> {
+        let removed = |path: &Path| read(path).is_ok_and(|ledger| ledger == Ledger::removed());
+        let mut known = Vec::new();
+        for (_, path) in self.files().unwrap_or_default() {
+            if removed(&path) {
+                known.push((fs::metadata(&path)?.modified()?, path));
+            }
+        }
+        known.sort();
+        let beyond = known.len().saturating_sub(most);
+        for (_, path) in &known[..beyond] {
+            fs::remove_file(path).with_context(|| format!("removing {}", path.display()))?;
+        }
+        Ok(())
+    }
+
     /// One file a host; one that cannot be read makes its host one to be left alone, and no other.
     pub fn load(&self) -> Result<BTreeMap<MacAddr, Ledger>> {
         files::make_dir(&self.dir, 0o750)?;
-        let read_or_unknown = |path: &Path| read(path).unwrap_or_else(|_| Ledger::of_unknown());
+        let read_or_unknown = |path: &Path| read(path).unwrap_or_else(|_| Ledger::removed());
         Ok(self
             .files()?
             .into_iter()
@@ -204,6 +222,8 @@ fn read(path: &Path) -> Result<Ledger> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::time::{Duration, SystemTime};
+
     use super::*;
 
     fn mac(last: u8) -> MacAddr {
@@ -232,6 +252,26 @@ mod tests {
             ledgers.load().unwrap(),
             BTreeMap::from([(mac(1), ledger), (mac(2), Ledger::default())])
         );
+    }
+
+    #[test]
+    fn of_removed_hosts_the_newest_are_remembered_and_every_other_host_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledgers = Ledgers::new(dir.path());
+        for last in 1..=5 {
+            ledgers.save(mac(last), &Ledger::removed()).unwrap();
+            let file = fs::File::open(ledgers.path(mac(last))).unwrap();
+            let days_ago = Duration::from_hours(24) * u32::from(last);
+            file.set_modified(SystemTime::now() - days_ago).unwrap();
+        }
+        let here = Ledger {
+            has_object: true,
+            ..Ledger::removed()
+        };
+        ledgers.save(mac(4), &here).unwrap();
+        ledgers.forget_long_removed(2).unwrap();
+        let left = ledgers.load().unwrap();
+        assert!(left.keys().eq(&[mac(1), mac(2), mac(4)]), "{left:?}");
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use anyhow::anyhow;
 use firstlight_api::bmh::{BareMetalHost, FINALIZER, HardwareData, Image};
 use tokio::{
     sync::{mpsc, watch},
@@ -58,32 +57,21 @@ pub async fn run<S: HostStore>(
         while edits.try_recv().is_ok() {}
         let hosts = wanted.borrow_and_update().clone();
         let hosts = if told { hosts.as_slice() } else { &[] };
-        let round = match sync(&api, hosts).await {
-            Ok((objects, trouble)) => {
+        match sync(&api, hosts).await {
+            Ok((objects, odd)) => {
                 told = true;
                 if seen.send(objects).await.is_err() {
                     return Ok(());
                 }
-                one_error(trouble)
+                failing.met(odd, clock::uptime());
             }
-            Err(error) => Err(error),
-        };
-        failing.went(&round, clock::uptime());
+            round => failing.went(&round, clock::uptime()),
+        }
         tokio::select! {
             changed = wanted.changed() => { changed?; tokio::time::sleep(SETTLE.min(look)).await }
             Some(()) = edits.recv() => tokio::time::sleep(SETTLE.min(look)).await,
             () = tokio::time::sleep(look) => {}
         }
-    }
-}
-
-/// The first of them, and how many there are.
-fn one_error(trouble: Vec<String>) -> anyhow::Result<()> {
-    let others = trouble.len().saturating_sub(1);
-    match trouble.into_iter().next() {
-        None => Ok(()),
-        Some(first) if others == 0 => Err(anyhow!(first)),
-        Some(first) => Err(anyhow!("{first} (and {others} more)")),
     }
 }
 
@@ -310,10 +298,6 @@ mod tests {
         assert_eq!(
             trouble,
             ["the BareMetalHost odd cannot be read: size", "a: too large"]
-        );
-        assert_eq!(
-            one_error(trouble).unwrap_err().to_string(),
-            "the BareMetalHost odd cannot be read: size (and 1 more)"
         );
     }
 }

@@ -535,10 +535,7 @@ impl Record {
             return;
         }
         self.released = self.remember(ledgers, |ledger| {
-            *ledger = Ledger {
-                removed: true,
-                ..Ledger::default()
-            };
+            *ledger = Ledger::removed();
         });
     }
 

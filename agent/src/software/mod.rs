@@ -43,7 +43,7 @@ use servers::Server;
 pub use store::Store;
 
 use crate::{
-    capi::{HOSTS, world::Key},
+    capi::{HOSTS, Listed, world::Key},
     clock,
     paths::Paths,
     sources::Sources,
@@ -116,6 +116,8 @@ pub async fn reconcile<H: Hands>(
         "software-loop",
         "software on servers is not looked after",
     );
+    let what = "an object about software on servers is left as it is";
+    let mut left_out = Failing::new(status.clone(), "software-objects", what);
     let mut keeper = Keeper {
         hands,
         store,
@@ -129,7 +131,13 @@ pub async fn reconcile<H: Hands>(
         tried: BTreeMap::new(),
     };
     loop {
-        failing.went(&keeper.look().await, clock::uptime());
+        match keeper.look().await {
+            Ok(odd) => {
+                failing.went(&Ok(()), clock::uptime());
+                left_out.met(odd, clock::uptime());
+            }
+            round => failing.went(&round, clock::uptime()),
+        }
         tokio::select! {
             Some(told) = news.recv() => { keeper.hear(told); tokio::time::sleep(SETTLE).await }
             Some(()) = changes.recv() => tokio::time::sleep(SETTLE).await,
@@ -166,14 +174,20 @@ struct Keeper<H> {
 }
 
 impl<H: Hands> Keeper<H> {
-    async fn look(&mut self) -> Result<()> {
-        let objects = self.store.software().await?;
-        if let Some(artifacts) = &*self.artifacts.borrow() {
+    /// A sentence for each object that could not be read or written.
+    async fn look(&mut self) -> Result<Vec<String>> {
+        let Listed {
+            objects,
+            unreadable: mut odd,
+        } = self.store.software().await?;
+        // What an object that cannot be read refers to stays in use.
+        if let (Some(artifacts), true) = (&*self.artifacts.borrow(), odd.is_empty()) {
             artifacts.note(User::Software, plan::packages(&objects));
         }
         let mut lines = Vec::new();
         if !objects.is_empty() {
-            let world = self.store.world(self.site.clone()).await?;
+            let mut world = self.store.world(self.site.clone()).await?;
+            odd.append(&mut world.unreadable);
             let all: Vec<(Software, Vec<Server>)> = objects
                 .into_iter()
                 .map(|software| {
@@ -185,12 +199,18 @@ impl<H: Hands> Keeper<H> {
                 .retain(|key, _| all.iter().any(|(one, _)| Key::of(&one.metadata) == *key));
             for (software, servers) in &all {
                 let conflicts = servers::conflicts(software, servers, &all);
-                let told = self.attend(software, servers, &conflicts).await?;
+                let told = match self.attend(software, servers, &conflicts).await {
+                    Ok(told) => told,
+                    Err(error) => {
+                        odd.push(format!("{error:#}"));
+                        software.status.clone()
+                    }
+                };
                 lines.push(plan::line(software, &told));
             }
         }
         self.status.send(Update::Software(lines));
-        Ok(())
+        Ok(odd)
     }
 
     async fn attend(

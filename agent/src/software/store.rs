@@ -1,10 +1,9 @@
 //! The box's API server: Software objects, and the servers and machines that they are about.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use firstlight_api::{
-    object::Object,
     site::SiteConfig,
     software::{self, Software, SoftwareStatus},
 };
@@ -19,8 +18,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::capi::{
-    HOSTS, MACHINES, METAL3_MACHINES, Resource,
-    world::{Key, World},
+    HOSTS, Listed, MACHINES, METAL3_MACHINES, Resource, read,
+    world::{Key, World, keyed},
 };
 
 const MANAGER: &str = "firstlight-software";
@@ -52,39 +51,41 @@ impl Store {
         }
     }
 
-    pub async fn software(&self) -> Result<Vec<Software>> {
-        let all: BTreeMap<Key, Software> = self.list(SOFTWARE).await?;
-        Ok(all.into_values().collect())
+    pub async fn software(&self) -> Result<Listed<Software>> {
+        self.list(SOFTWARE).await
     }
 
     /// As much of the world as says which server is which node.
     pub async fn world(&self, site: Arc<SiteConfig>) -> Result<World> {
+        let hosts = self.list(HOSTS).await?;
+        let machines = self.list(MACHINES).await?;
+        let metal3_machines = self.list(METAL3_MACHINES).await?;
         Ok(World {
             site,
-            hosts: self.list(HOSTS).await?,
-            machines: self.list(MACHINES).await?,
-            metal3_machines: self.list(METAL3_MACHINES).await?,
+            hosts: keyed(hosts.objects),
+            machines: keyed(machines.objects),
+            metal3_machines: keyed(metal3_machines.objects),
+            unreadable: [
+                hosts.unreadable,
+                machines.unreadable,
+                metal3_machines.unreadable,
+            ]
+            .concat(),
             ..World::default()
         })
     }
 
     /// Nothing, where the kind is not served: a site without clusters has no machines.
-    async fn list<S, T>(&self, resource: Resource) -> Result<BTreeMap<Key, Object<S, T>>>
-    where
-        Object<S, T>: DeserializeOwned,
-    {
+    async fn list<T: DeserializeOwned>(&self, resource: Resource) -> Result<Listed<T>> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource.api());
         let items = match api.list(&ListParams::default()).await {
             Ok(list) => list.items,
             Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
             Err(error) => return Err(error).with_context(|| format!("listing {}", resource.3)),
         };
-        let read = |object: DynamicObject| {
-            let object: Object<S, T> = serde_json::from_value(serde_json::to_value(object)?)
-                .with_context(|| format!("reading a {}", resource.2))?;
-            Ok((Key::of(&object.metadata), object))
-        };
-        items.into_iter().map(read).collect()
+        let items: serde_json::Result<Vec<Value>> =
+            items.into_iter().map(serde_json::to_value).collect();
+        Ok(read(resource.2, items?))
     }
 
     pub async fn write_status(&self, key: &Key, status: &SoftwareStatus) -> Result<()> {

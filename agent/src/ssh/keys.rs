@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `key`, `key.pub` | the box logs in with it; stays as long as the box knows the MAC |
+//! | `key`, `key.pub` | the box logs in with it; stays until a person removes the host |
 //! | `host_key`, `host_key.pub` | the node's own, where the box makes it; new with every installation |
 //! | `known_hosts` | the host key that is expected: made of `host_key.pub`, or seen first |
 
@@ -74,6 +74,16 @@ impl Keys {
             .await
             .context("reading the public key")?;
         SshKey::parse(text.trim()).context("the public key that ssh-keygen made")
+    }
+
+    /// The box has nothing to do with the host any more.
+    pub fn forget(&self, mac: MacAddr) {
+        match std::fs::remove_dir_all(self.of(mac).path()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(%mac, %error, "the keys of a removed host stay where they are");
+            }
+            _ => {}
+        }
     }
 
     /// The public key that was made for the host, if there is one.

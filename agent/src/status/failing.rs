@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use anyhow::anyhow;
 use firstlight_api::status::Problem;
 
-use super::StatusSender;
+use super::{StatusSender, counters::ODD_OBJECTS};
 
 /// Errors for this long are told.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,6 +33,15 @@ impl Failing {
         }
     }
 
+    /// A round that met objects of Kubernetes which could not be read or written, a sentence each: they held up no other,
+    /// all are counted, and the first is told.
+    pub fn met(&mut self, odd: Vec<String>, now: Duration) {
+        for _ in &odd {
+            ODD_OBJECTS.count(self.source);
+        }
+        self.went(&one_error(odd), now);
+    }
+
     /// `now` is uptime.
     pub fn went<T>(&mut self, round: &anyhow::Result<T>, now: Duration) {
         let Err(error) = round else {
@@ -56,10 +66,19 @@ impl Failing {
     }
 }
 
+/// The first of them, and how many there are.
+fn one_error(sentences: Vec<String>) -> anyhow::Result<()> {
+    let others = sentences.len().saturating_sub(1);
+    match sentences.into_iter().next() {
+        None => Ok(()),
+        Some(first) if others == 0 => Err(anyhow!(first)),
+        Some(first) => Err(anyhow!("{first} (and {others} more)")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use anyhow::anyhow;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -90,5 +109,17 @@ mod tests {
             assert_eq!(seen, Vec::from_iter(told), "{seconds} s");
         }
         task.abort();
+    }
+
+    #[test]
+    fn the_first_odd_object_is_told_with_the_number_of_the_others_and_all_are_counted() {
+        let mut failing = Failing::new(status::channel("1").0, "odd-test", "one is left out");
+        let odd = || vec!["a: too large".to_owned(), "b cannot be read".to_owned()];
+        failing.met(odd(), Duration::ZERO);
+        failing.met(odd(), PATIENCE);
+        assert_eq!(failing.told.as_deref(), Some("a: too large (and 1 more)"));
+        failing.met(Vec::new(), PATIENCE * 2);
+        assert_eq!(failing.told, None);
+        assert_eq!(ODD_OBJECTS.all()["odd-test"], 4);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::counters::{Counter, ODD_OBJECTS, REFUSED};
 use firstlight_api::status::{DhcpMode, HostState, SiteStatus, StepState};
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -93,13 +94,17 @@ pub fn render(status: &SiteStatus) -> String {
         &certificates,
     );
     family("firstlight_hosts", "Servers by state.", &hosts(status));
-    let _ = writeln!(
-        text,
-        "# HELP firstlight_refused_total What was refused from outside.\n# TYPE firstlight_refused_total counter"
-    );
-    for (why, times) in super::refused::all() {
-        let _ = writeln!(text, "firstlight_refused_total{{why=\"{why}\"}} {times}");
-    }
+    let mut counter = |name: &str, help: &str, label: &str, counter: &Counter| {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
+        for (value, times) in counter.all() {
+            let _ = writeln!(text, "{name}{{{label}=\"{value}\"}} {times}");
+        }
+    };
+    let refused = "What was refused from outside.";
+    counter("firstlight_refused_total", refused, "why", &REFUSED);
+    let odd =
+        "Objects of Kubernetes that could not be read or written, each time that a loop met one.";
+    counter("firstlight_odd_objects_total", odd, "loop", &ODD_OBJECTS);
     text
 }
 

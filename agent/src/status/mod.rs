@@ -7,9 +7,9 @@
 
 pub mod banner;
 mod board;
+pub mod counters;
 mod failing;
 pub mod metrics;
-pub mod refused;
 pub mod steps;
 
 use firstlight_api::{

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Response, body::Incoming};
 
 use super::{Body, Web, refusal, signature::Signature, text};
-use crate::{fleet::Speaker, status::refused};
+use crate::{fleet::Speaker, status::counters::REFUSED};
 
 const SLOWEST: Duration = Duration::from_secs(30);
 const UNSIGNED: &str = "this must be signed; a ramdisk of an older version is replaced by starting the server from the network";
@@ -80,20 +80,20 @@ async fn take<T>(
     kind: &Kind<T>,
 ) -> Result<(Speaker, T), Refusal> {
     let Some(signature) = Signature::of(request.headers()) else {
-        refused::count("post-unsigned");
+        REFUSED.count("post-unsigned");
         return refuse(StatusCode::UNAUTHORIZED, UNSIGNED);
     };
     let body = read(request, kind.largest).await?;
     let post = (kind.parse)(&body).or_else(|error| {
-        refused::count("post-malformed");
+        REFUSED.count("post-malformed");
         refuse(StatusCode::BAD_REQUEST, &error.to_string())
     })?;
     if (kind.fresh)(&post).session != web.fleet.session() {
-        refused::count("post-of-another-session");
+        REFUSED.count("post-of-another-session");
         return Err(Box::new(reply(web, Directive::Again)));
     }
     if !signature.is_of(kind.path, &body) {
-        refused::count("post-signature");
+        REFUSED.count("post-signature");
         return refuse(StatusCode::UNAUTHORIZED, "the signature does not fit");
     }
     let key = signature.key;
@@ -121,7 +121,7 @@ async fn read(request: Request<Incoming>, largest: usize) -> Result<Bytes, Refus
             "the body did not arrive within 30 s",
         ),
         Ok(Err(error)) => {
-            refused::count("post-too-large");
+            REFUSED.count("post-too-large");
             refuse(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 &format!("the body was not accepted: {error}"),

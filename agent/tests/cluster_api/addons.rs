@@ -36,6 +36,7 @@ struct Site {
 pub async fn addons_come_change_and_go() {
     let site = Site::start().await;
     what_cannot_be_is_refused(&site).await;
+    what_cannot_be_read_holds_up_no_other(&site).await;
     manifests_are_installed_as_they_are(&site).await;
     a_chart_of_the_store_follows_its_values(&site).await;
     a_folder_of_the_stick_is_an_addon(&site).await;
@@ -54,7 +55,11 @@ impl Site {
         fs::create_dir_all(&logs).unwrap();
         let (daemons, objects) = site::kubernetes(&paths, &logs).await;
         let crd = "../overlays/box/usr/share/firstlight/manifests/crd-addon.yaml";
-        for object in site::documents(crd.as_ref()) {
+        for mut object in site::documents(crd.as_ref()) {
+            let schema = &mut object["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+            let states = &mut schema["properties"]["status"]["properties"]["state"]["enum"];
+            // As a newer stick may know one more.
+            states.as_array_mut().unwrap().push("Unheard".into());
             objects.apply(&object).await;
         }
         let address = store::free_port();
@@ -188,6 +193,26 @@ async fn what_cannot_be_is_refused(site: &Site) {
     .await;
 }
 
+async fn what_cannot_be_read_holds_up_no_other(site: &Site) {
+    let status = |state: &str| {
+        let mut odd = addon("unknown", json!({}));
+        odd["status"] = json!({"state": state});
+        odd.as_object_mut().unwrap().remove("spec");
+        odd
+    };
+    site.objects.status(&status("Unheard")).await;
+    site.addon("beside", json!({"builtin": "b"})).await;
+    site.is("beside", "Failed", "brings no addon `b`").await;
+    let is_counted = async || {
+        status::counters::ODD_OBJECTS
+            .all()
+            .contains_key("addons-objects")
+    };
+    site.objects.wait_until("it is counted", is_counted).await;
+    site.objects.status(&status("Pending")).await;
+    site.is("unknown", "Failed", "brings no addon `a`").await;
+}
+
 async fn manifests_are_installed_as_they_are(site: &Site) {
     let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec: {containers: [{name: web, image: web}]}\n";
     let manifests = format!(
@@ -298,7 +323,7 @@ async fn what_was_made_by_hand_stays(site: &Site) {
 }
 
 async fn everything_goes_with_its_addon(site: &Site) {
-    for name in ["plain", "after", "hello", "unknown", "early"] {
+    for name in ["plain", "after", "hello", "unknown", "beside", "early"] {
         site.objects.delete("Addon", name).await;
         site.objects
             .wait_for("Addon", name, "gone", Value::is_null)

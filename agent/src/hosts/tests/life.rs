@@ -325,6 +325,8 @@ async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_sta
         .await;
     assert_eq!(site.ironic.cleans(&node()), 1);
 
+    let keys = Keys::new(site.state.path().join("ssh"), site.ssh_port);
+    assert!(keys.public(mac()).await.is_some());
     delete(&site);
     let gone = |site: &Site, _: &Machine| {
         site.ironic.state(&node()).is_none()
@@ -332,6 +334,11 @@ async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_sta
     };
     machine.until("gone", &mut site, gone, |_| {}).await;
     assert!(machine.server.signatures.is_empty(), "it left clean");
+    assert_eq!(
+        keys.public(mac()).await,
+        None,
+        "the login goes with the host"
+    );
     let back = |site: &Site, _: &Machine| {
         let host = site.host();
         host.and_then(|host| host.problem)
