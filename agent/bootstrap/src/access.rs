@@ -158,6 +158,8 @@ mod tests {
 
     use serde_json::json;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     const KEY: &str = "ssh-ed25519 AAAA firstlight-box";
@@ -219,5 +221,20 @@ mod tests {
         assert!(!dir.path().join(DRAFT).exists());
         let mode = fs::metadata(dir.path().join(SUDOERS)).unwrap();
         assert_eq!(mode.permissions().mode() & 0o777, 0o440);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_drive_says_the_list_of_commands_keeps_its_lines(
+            user in "(box-)?.{0,12}",
+            mac in "(52:54:00:00:00:01|.{0,17})",
+            key in "(ssh-ed25519 )?.{0,20}",
+        ) {
+            let meta_data = json!({"firstlight_access": {"user": user, "mac": mac, "key": key}});
+            let Ok(Some(access)) = parse_access(meta_data.as_object().unwrap()) else { return Ok(()) };
+            let honest = Access { user: "box-a".into(), mac: "52:54:00:00:00:01".into(), key: KEY.into() };
+            prop_assert_eq!(plan_sudoers(&access).lines().count(), plan_sudoers(&honest).lines().count());
+            prop_assert_eq!(plan_login(&access)[0].content.lines().count(), 1);
+        }
     }
 }

@@ -91,28 +91,43 @@ fn read_action(status: u16, body: &[u8]) -> Answer {
         Some("bootstrap") => match serde_json::from_value::<Data>(value) {
             Ok(data) => Answer::Data(Box::new(data)),
             Err(error) => Answer::Unclear(format!(
-                "The box sent bootstrap data without a part: {error}"
+                "The box sent bootstrap data that cannot be used: {}",
+                without_values(&error)
             )),
         },
         other => Answer::Unclear(format!(
             "The box asks for {}, which this image does not know; it may be older than the box.",
-            other.unwrap_or("nothing")
+            other.map_or_else(|| "nothing".to_owned(), short)
         )),
     }
 }
 
+/// An error of serde quotes what it met, and bootstrap data holds keys of the cluster.
+fn without_values(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    if text.starts_with("missing field") {
+        text
+    } else {
+        "a part of it is not of its kind".to_owned()
+    }
+}
+
+fn short(text: &str) -> String {
+    let text: String = text.chars().take(200).collect();
+    text.trim().replace('\n', " ")
+}
+
 fn describe(status: u16, body: &[u8]) -> String {
-    let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
-    format!(
-        "The box answered with status {status}: {}",
-        text.trim().replace('\n', " ")
-    )
+    let text = String::from_utf8_lossy(body);
+    format!("The box answered with status {status}: {}", short(&text))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -156,7 +171,7 @@ mod tests {
             (
                 200,
                 r#"{"action":"bootstrap","metaData":{}}"#,
-                "without a part",
+                "cannot be used: missing field",
             ),
         ];
         for (status, body, part) in cases {
@@ -188,5 +203,30 @@ mod tests {
             }),
         };
         assert!(!format!("{data:?}").contains("PRIVATE"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_understood_or_a_short_sentence(
+            status in 100_u16..600,
+            action in prop_oneof![Just("wait"), Just("reboot"), Just("bootstrap"), Just("else")],
+            noise in "\\PC{0,400}",
+            seconds: u64,
+        ) {
+            let bodies = [
+                noise.clone().into_bytes(),
+                json!({"action": action, "seconds": seconds, "userData": noise, "metaData": {}}).to_string().into_bytes(),
+                json!({"action": action, "seconds": noise, "metaData": noise}).to_string().into_bytes(),
+            ];
+            for body in bodies {
+                match parse_answer(status, &body) {
+                    Answer::Wait(pause) => prop_assert!(pause <= LONGEST_PAUSE && !pause.is_zero()),
+                    Answer::Unclear(why) => prop_assert!(why.chars().count() < 300 && !why.contains('\n'), "{why}"),
+                    Answer::Data(_) | Answer::Restart => prop_assert!((200..300).contains(&status)),
+                    Answer::Spent => prop_assert_eq!(status, 410),
+                }
+                parse_receipt(status, &body);
+            }
+        }
     }
 }

@@ -68,6 +68,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -131,5 +133,19 @@ mod tests {
             json!({"firstlight": {"url": "https://b/", "token": "s3cret", "ca": "PEM"}});
         let invitation = parse_invitation(meta_data.as_object().unwrap()).unwrap();
         assert!(!format!("{invitation:?}").contains("s3cret"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_metadata_invites_by_tls_or_not_at_all(url in "(https?://)?.{0,30}", token in ".{0,9}", ca in ".{0,9}") {
+            let meta_data = json!({"firstlight": {"url": url, "token": token, "ca": ca}});
+            if let Ok(Some(invitation)) = parse_invitation(meta_data.as_object().unwrap()) {
+                prop_assert!(invitation.url.starts_with("https://") && !invitation.host.is_empty());
+                prop_assert!(!invitation.token.is_empty() && !invitation.ca.is_empty());
+                let told = format!("{invitation:?}");
+                prop_assert!(!told.contains("token:"));
+            }
+            parse_invitation(json!({"firstlight": url}).as_object().unwrap()).unwrap_err();
+        }
     }
 }

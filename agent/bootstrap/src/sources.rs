@@ -27,6 +27,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -43,5 +45,17 @@ mod tests {
             NewFile::new("etc/apt/keyrings/firstlight-uploads.asc", 0o644, "OTHER")
         );
         assert!(files[2].content.contains("http://172.22.0.1/apt/uploads"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_block_is_files_below_etc_or_refused(host in ".{0,20}", base in ".{0,20}", uploads in ".{0,20}") {
+            let block = json!({"host": host, "base": base, "uploads": uploads});
+            if let Ok(files) = plan_sources(json!({METADATA_KEY: block}).as_object().unwrap()) {
+                prop_assert!(files.iter().all(|file| file.path.starts_with("etc/apt")));
+            }
+            let word = json!({METADATA_KEY: host});
+            prop_assert!(plan_sources(word.as_object().unwrap()).is_err());
+        }
     }
 }

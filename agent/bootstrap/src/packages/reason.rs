@@ -149,3 +149,33 @@ fn first_error(text: &str) -> String {
     let found = found.or_else(|| text.lines().find_map(|line| line.strip_prefix("W: ")));
     found.unwrap_or_default().trim().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use firstlight_api::software::PackageState;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn whatever_apt_prints_there_is_a_reason(
+            text in "((E: |W: |dpkg: error processing package |Setting up |)(\'|\\PC){0,30}\n){0,8}",
+            madison in "(\\PC{0,6} \\| ){0,3}\\PC{0,6}",
+        ) {
+            let mut refused = Refused::new(&text);
+            for name in refused.without_version() {
+                refused.there_are(&name, &madison);
+            }
+            refused.not_updated(&text);
+            let report = PackageReport {
+                name: "nano".into(),
+                state: PackageState::Failed,
+                wanted: "1".into(),
+                have: String::new(),
+                reason: String::new(),
+            };
+            prop_assert!(!refused.of(&report).is_empty());
+        }
+    }
+}

@@ -73,6 +73,8 @@ fn parse(text: &str) -> BTreeMap<&str, Found> {
 mod tests {
     use firstlight_api::software::{PackageSpec, Wish};
 
+    use proptest::prelude::*;
+
     use super::*;
 
     fn order(state: Wish, version: &str) -> PackageOrder {
@@ -147,6 +149,19 @@ mod tests {
                 (have, ready),
                 "{text} {state:?}"
             );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_dpkg_prints_each_package_of_the_order_is_told_once(
+            text in "((nano|\\PC{0,8})\t(1|\\PC{0,4})\t(installed|half-installed|\\PC{0,4})\t(ok|reinstreq)\n){0,5}\\PC{0,20}",
+        ) {
+            let order = order(Wish::Present, "1");
+            let told = compare(&order, &text);
+            let names = |name: &String| told.iter().filter(|report| report.name == *name).count();
+            prop_assert_eq!(told.len(), order.packages.len());
+            prop_assert!(order.packages.iter().all(|package| names(&package.name) == 1));
         }
     }
 }

@@ -95,6 +95,8 @@ fn check(bytes: Vec<u8>) -> Result<Vec<u8>, ConfigDriveError> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use std::io::Write;
 
@@ -151,5 +153,34 @@ mod tests {
             load(&packed(&large), &client()),
             Err(ConfigDriveError::TooLarge)
         ));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_drive_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300), gzip: bool, at in 0_usize..300) {
+            prop_assert!(unpack(&bytes).is_ok_and(|drive| drive.len() as u64 <= LENGTH) || unpack(&bytes).is_err());
+            let mut text = packed(&bytes).into_bytes();
+            if gzip {
+                text = STANDARD.decode(&text).unwrap();
+            }
+            let whole = unpack(&text);
+            prop_assert_eq!(whole.ok(), (!bytes.is_empty()).then(|| bytes.clone()));
+            drop(unpack(&text[..at % text.len()]));
+        }
+
+        #[test]
+        fn a_key_is_put_into_any_drive_without_a_change_of_its_length(
+            mut drive in proptest::collection::vec(0_u8..3, 0..60),
+            public in "[\u{0}-\u{2}]{0,4}",
+            private in "[a-c]{0,4}",
+        ) {
+            let before = drive.clone();
+            hand_over(&mut drive, &public, &private);
+            prop_assert_eq!(drive.len(), before.len());
+            if public.len() == private.len() && !public.is_empty() {
+                let left = drive.windows(public.len()).any(|window| window == public.as_bytes());
+                prop_assert!(!left);
+            }
+        }
     }
 }

@@ -116,6 +116,8 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn table(entries: &[(u8, u32, u32)]) -> Vec<u8> {
@@ -179,5 +181,28 @@ mod tests {
         assert_eq!(Mbr::parse(&head), None);
         head[446..510].fill(0x41);
         assert_eq!(Mbr::parse(&head), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_first_sector_is_a_table_or_none_and_what_is_added_lies_behind_the_others(
+            mut head in proptest::collection::vec(any::<u8>(), 512),
+            active in any::<[bool; 4]>(),
+            size in 0..(16_u64 << 40),
+            length in 1..(1_u64 << 30),
+        ) {
+            Mbr::parse(&head);
+            head[510..].copy_from_slice(&[0x55, 0xAA]);
+            for (index, active) in active.into_iter().enumerate() {
+                head[446 + 16 * index] = u8::from(active) << 7;
+            }
+            let Some(mut mbr) = Mbr::parse(&head) else { return Ok(()) };
+            let before = mbr.entries.clone();
+            let Ok(added) = mbr.append(&mut head, 512, size, length) else { return Ok(()) };
+            let end = |entry: &Entry| u64::from(entry.first_lba) + u64::from(entry.sectors);
+            prop_assert!(end(&added) * 512 <= size);
+            prop_assert!(before.iter().all(|entry| end(entry) <= u64::from(added.first_lba)));
+            prop_assert!(before.iter().all(|entry| entry.number != added.number));
+        }
     }
 }

@@ -104,6 +104,8 @@ fn utf16z(text: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::deploy::finish::Range;
     use uuid::Uuid;
@@ -170,6 +172,23 @@ mod tests {
         let whole = network_option(mac, 4);
         for cut in 0..whole.len() - 4 {
             assert_eq!(network_path(&whole[..cut]), None, "cut at {cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_can_be_read_as_a_load_option(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            at in 0_usize..200,
+            value: u8,
+        ) {
+            description(&bytes);
+            network_path(&bytes);
+            let mut option = network_option([2, 0, 0, 0, 0, 1], 4);
+            let at = at % option.len();
+            option[at] = value;
+            network_path(&option);
+            network_path(&option[..at]);
         }
     }
 }

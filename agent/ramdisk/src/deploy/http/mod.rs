@@ -280,3 +280,42 @@ fn parse_head(bytes: &[u8]) -> Option<Head> {
         .collect();
     Some((response.code?, headers))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_head_ends_at_the_empty_line_and_at_its_limit() {
+        let mut wire: &[u8] = b"HTTP/1.1 206 Partial\r\nA: b\r\n\r\nbody";
+        let head = read_head(&mut wire).unwrap();
+        assert_eq!(wire, b"body");
+        let (status, headers) = parse_head(&head).unwrap();
+        assert_eq!((status, headers), (206, vec![("A".into(), "b".into())]));
+        let endless = io::repeat(b'a');
+        assert!(read_head(&mut BufReader::new(endless)).is_err());
+        let mut lines = BufReader::new(io::Cursor::new(b"a: b\r\n".repeat(100_000)));
+        assert!(read_head(&mut lines).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_head_is_read_or_refused(
+            line in prop_oneof![Just("HTTP/1.1 200 OK\r\n"), Just("HTTP/1.0 1\n"), Just("")],
+            bytes in proptest::collection::vec(any::<u8>(), 0..400),
+        ) {
+            let wire = [line.as_bytes(), &bytes, b"\r\n\r\nrest"].concat();
+            let mut left = &wire[..];
+            if let Ok(head) = read_head(&mut left) {
+                prop_assert_eq!([&head, left].concat(), wire);
+                if let Some((_, headers)) = parse_head(&head) {
+                    let breaks = headers.iter().any(|(name, value)| format!("{name}{value}").contains(['\r', '\n']));
+                    prop_assert!(!breaks, "{headers:?}");
+                }
+            }
+        }
+    }
+}

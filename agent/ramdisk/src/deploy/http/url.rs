@@ -74,10 +74,8 @@ impl Url {
         if location.contains("://") {
             Self::parse(location)
         } else if location.starts_with('/') {
-            Ok(Self {
-                target: location.to_owned(),
-                ..self.clone()
-            })
+            let scheme = if self.tls { "https" } else { "http" };
+            Self::parse(&format!("{scheme}://{}{location}", self.authority()))
         } else {
             Err(HttpError::Url(location.to_owned()))
         }
@@ -94,6 +92,8 @@ impl std::fmt::Display for Url {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -128,5 +128,19 @@ mod tests {
             "https://other/b"
         );
         assert!(url.join("b").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_taken_fits_into_one_line_of_a_request(text in ".{0,60}", scheme in "https?://") {
+            let box_url = Url::parse("http://172.22.0.1/a").unwrap();
+            for url in [Url::parse(&format!("{scheme}{text}")), box_url.join(&text), box_url.join(&format!("/{text}"))] {
+                let Ok(url) = url else { continue };
+                prop_assert!(url.target.starts_with('/') && !url.host.is_empty());
+                let plain = |text: &str| !text.contains(|c: char| c.is_control() || c.is_whitespace());
+                prop_assert!(plain(&url.target) && plain(&url.host), "{url:?}");
+                prop_assert_eq!(Url::parse(&url.to_string()).unwrap(), url);
+            }
+        }
     }
 }

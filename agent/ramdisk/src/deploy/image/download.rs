@@ -366,3 +366,33 @@ fn receive(
         _ => Ok(None),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_content_range_says_where_it_begins_and_how_much_there_is() {
+        for (text, read) in [
+            ("bytes 100-199/200", Some((100, Some(200)))),
+            (" bytes 100-199/*", Some((100, None))),
+            ("bytes */200", None),
+            ("bytes -1-2/3", None),
+            ("pages 1-2/3", None),
+            ("bytes 99999999999999999999-1/3", None),
+        ] {
+            assert_eq!(parse_content_range(text), read, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_content_range_is_read_or_refused(text in "(bytes )?.{0,30}", from: u64, total: u64) {
+            parse_content_range(&text);
+            let said = parse_content_range(&format!("bytes {from}-{total}/{total}"));
+            prop_assert_eq!(said, Some((from, Some(total))));
+        }
+    }
+}
