@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use firstlight_agent::kubernetes::{Etcdctl, Relief};
+
 const SCRIPT: &str = "../overlays/box/usr/lib/firstlight/etcd-data";
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -208,6 +210,10 @@ struct Etcd {
 
 impl Etcd {
     fn start(program: &Path, data: &Data) -> Self {
+        Self::start_with(program, data, &[])
+    }
+
+    fn start_with(program: &Path, data: &Data, more: &[&str]) -> Self {
         let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let ports = [free(), free()].map(|port| port.local_addr().unwrap().port());
         let [client, peer] = ports.map(|port| format!("http://127.0.0.1:{port}"));
@@ -228,6 +234,7 @@ impl Etcd {
                 &peer,
             ])
             .args(["--log-level=error", "--unsafe-no-fsync"])
+            .args(more)
             .stderr(Stdio::null())
             .spawn();
         Self {
@@ -240,12 +247,7 @@ impl Etcd {
     fn serves(&mut self) -> bool {
         let since = Instant::now();
         loop {
-            let health = Command::new("curl")
-                .args(["-sf", "--max-time", "5"])
-                .arg(format!("http://127.0.0.1:{}/health", self.port))
-                .stdout(Stdio::null())
-                .status();
-            if health.unwrap().success() {
+            if self.is_well() {
                 return true;
             }
             if self.child.try_wait().unwrap().is_some() {
@@ -254,6 +256,15 @@ impl Etcd {
             assert!(since.elapsed() < PATIENCE, "etcd neither serves nor ends");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    fn is_well(&self) -> bool {
+        let health = Command::new("curl")
+            .args(["-sf", "--max-time", "5"])
+            .arg(format!("http://127.0.0.1:{}/health", self.port))
+            .stdout(Stdio::null())
+            .status();
+        health.unwrap().success()
     }
 
     fn stop(mut self) {
@@ -312,4 +323,54 @@ fn the_real_etcd_comes_up_with_yesterdays_data_after_its_database_was_damaged() 
     }
     assert_eq!(failed, 5);
     assert!(data.told().unwrap().starts_with("the copy of"));
+}
+
+#[tokio::test]
+#[ignore = "needs FIRSTLIGHT_ETCD and FIRSTLIGHT_ETCDCTL, the box's programs"]
+async fn a_full_etcd_takes_writes_again_once_the_newest_state_of_its_objects_fits() {
+    let program = |name| PathBuf::from(std::env::var_os(name).unwrap());
+    let data = Data::new();
+    let quota = "--quota-backend-bytes=4194304";
+    let mut etcd = Etcd::start_with(&program("FIRSTLIGHT_ETCD"), &data, &[quota]);
+    assert!(etcd.serves());
+    let endpoint = format!("http://127.0.0.1:{}", etcd.port);
+    let etcdctl = Etcdctl {
+        program: program("FIRSTLIGHT_ETCDCTL"),
+        environment: vec![("ETCDCTL_ENDPOINTS", endpoint.into())],
+    };
+    let put = |key: &str| {
+        let value = "A".repeat(64 << 10);
+        !etcd
+            .curl(
+                "/v3/kv/put",
+                &format!(r#"{{"key":"{key}","value":"{value}"}}"#),
+            )
+            .is_empty()
+    };
+
+    // One object that changes again and again.
+    let changes = (0..200).take_while(|_| put("a2V5")).count();
+    assert!((40..200).contains(&changes), "{changes}");
+    assert!(!put("a2V5") && !etcd.is_well());
+    let Relief::Disarmed(space) = etcdctl.relieve().await.unwrap() else {
+        panic!("one object of 48 KiB fits");
+    };
+    assert!(space.used < space.quota / 4, "{space:?}");
+    assert!(put("a2V5") && etcd.is_well());
+
+    // Objects that are all of this size: somebody has to delete some.
+    let keys: Vec<String> = (100..300).map(|number| format!("QUF{number}AA")).collect();
+    let made = keys.iter().take_while(|key| put(key)).count();
+    assert!((40..200).contains(&made), "{made}");
+    for _ in 0..2 {
+        let relief = etcdctl.relieve().await.unwrap();
+        assert!(matches!(relief, Relief::Full(_)), "{relief:?}");
+        assert!(!etcd.is_well() && !put("a2V5"));
+    }
+    for key in &keys {
+        etcd.curl("/v3/kv/deleterange", &format!(r#"{{"key":"{key}"}}"#));
+    }
+    let relief = etcdctl.relieve().await.unwrap();
+    assert!(matches!(relief, Relief::Disarmed(_)), "{relief:?}");
+    assert!(put("a2V5") && etcd.is_well());
 }

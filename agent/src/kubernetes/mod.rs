@@ -1,12 +1,16 @@
 //! The box's Kubernetes, seen from the agent: waits for its parts, applies what belongs on it, watches that it stays well.
 //!
-//! systemd starts the parts and kubelet the pods; the agent only looks. Must not: restart or repair anything.
+//! systemd starts the parts and kubelet the pods; the agent only looks. Must not: restart or repair anything, but for
+//! etcd's room (`etcd_space`): a full etcd waits for somebody who says that it may go on.
 //! To add a part: a [`StepName`] and a probe in [`run`].
 
 mod apply;
 mod client;
 mod cluster_api;
+mod etcd_space;
 mod probe;
+
+pub use etcd_space::{Etcdctl, Relief, Space};
 
 #[cfg(test)]
 pub use apply::parse_manifest;
@@ -68,9 +72,9 @@ pub async fn run(
         unit,
         status: status.clone(),
     };
+    let etcd_client = probe::etcd_client(&paths)?;
     let follow = async {
         let etcd = part(StepName::Etcd, "etcd");
-        let etcd_client = probe::etcd_client(&paths)?;
         let etcd_well = || probe::healthy(&etcd_client, "/health");
         etcd.comes_up(etcd_well).await;
 
@@ -129,6 +133,8 @@ pub async fn run(
     };
     tokio::select! {
         result = follow => result,
+        // From the first moment on: an alarm outlives a restart, and etcd is not well while it is raised.
+        () = etcd_space::keep(&etcd_client, &paths, &status) => Ok(()),
         () = stop.cancelled() => Ok(()),
     }
 }

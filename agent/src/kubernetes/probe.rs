@@ -49,6 +49,8 @@ fn failures(said: &str) -> String {
     }
 }
 
+pub const ETCD: &str = "https://127.0.0.1:2379";
+
 /// etcd, with the API server's identity.
 pub fn etcd_client(paths: &Paths) -> Result<Client> {
     let file = |name: &str| paths.kube_pki().join(name);
@@ -58,7 +60,7 @@ pub fn etcd_client(paths: &Paths) -> Result<Client> {
         ..AuthInfo::default()
     };
     let ca = std::fs::read_to_string(file("etcd-ca.crt")).context("reading etcd's CA")?;
-    client("https://127.0.0.1:2379", &ca, identity)
+    client(ETCD, &ca, identity)
 }
 
 /// Ironic's root document, which it shows to everybody.

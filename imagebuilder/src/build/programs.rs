@@ -51,6 +51,7 @@ pub const KUBE_PROGRAMS: &[GoProgram<'static>] = &[
         name: "usr/bin/kube",
         links: &[
             "etcd",
+            "etcdctl",
             "kube-apiserver",
             "kube-controller-manager",
             "kube-proxy",

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/etcdctl/v3/ctlv3"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"golang.org/x/sys/unix"
 	"k8s.io/component-base/cli"
@@ -35,6 +36,7 @@ import (
 // programs maps a name to what runs under it.
 var programs = map[string]func(){
 	"etcd":                    func() { relax(); etcdmain.Main(os.Args) },
+	"etcdctl":                 ctlv3.MustStart,
 	"kube-apiserver":          func() { serve(apiserver.NewAPIServerCommand()) },
 	"kube-controller-manager": func() { serve(controllermanager.NewControllerManagerCommand()) },
 	"kube-proxy":              func() { serve(proxy.NewProxyCommand()) },
@@ -71,5 +73,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "kube: no program %q; call it as `kube NAME [argument...]` with NAME one of %v\n", os.Args[0], names)
 		os.Exit(2)
 	}
+	// Loading etcdctl switches this on for all: `kubectl d` shall stay an error.
+	cobra.EnablePrefixMatching = os.Args[0] == "etcdctl"
 	program()
 }
