@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::hints::{Hints, root_disk};
@@ -202,7 +203,7 @@ fn disk(name: &str, gib: u64) -> Disk {
         size: gib << 30,
         rotational: name == "sdc",
         serial: Some(format!("S-{name}")),
-        ..Disk::default()
+        ..disks::Disk::default()
     }
 }
 
@@ -261,5 +262,44 @@ fn a_hint_that_cannot_be_understood_is_refused() {
         json!([]),
     ] {
         assert!(Hints::parse(&hints).is_err(), "{hints}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_serial_page_of_a_disk_is_read_or_left_out(
+        page in proptest::collection::vec(any::<u8>(), 0..40),
+        serial in "[A-Z0-9]{1,20}",
+        beyond: u8,
+    ) {
+        let tree = virtual_server();
+        let disk = tree.0.path().join("sys/block/vda");
+        fs::remove_file(disk.join("serial")).unwrap();
+        let serial_of = |page: &[u8]| {
+            tree.file("sys/block/vda/device/vpd_pg80", page);
+            disks::read_disks(&tree.sys())[0].serial.clone()
+        };
+        serial_of(&page);
+        let length = u8::try_from(serial.len()).unwrap();
+        let whole = [&[0, 0x80, 0, length], serial.as_bytes()].concat();
+        prop_assert_eq!(serial_of(&whole), Some(serial));
+        let longer = [&[0, 0x80, 1, beyond], &whole[4..]].concat();
+        prop_assert_eq!(serial_of(&longer), None);
+    }
+
+    #[test]
+    fn any_hint_is_understood_or_refused_with_its_name(
+        key in prop_oneof![Just("size"), Just("rotational"), Just("model"), Just("serial"), Just("odd")],
+        operator in "(s==|s<|==|>=|<in>|<or>|<all-in>)?",
+        value in ".{0,12}",
+        size: u64,
+    ) {
+        match Hints::parse(&json!({key: format!("{operator} {value}")})) {
+            Ok(hints) => {
+                let disk = disks::Disk { size, model: value, ..disks::Disk::default() };
+                root_disk(&[disk], Some(&hints));
+            }
+            Err(why) => prop_assert!(why.contains(key), "{why}"),
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The few connections that the command API takes. Ironic comes from the box, and most places are kept for it: a stranger on
-//! the segment can open connections, but neither end this program by their number nor shut Ironic out.
+//! The few connections that a server of this program takes. A stranger on the segment can open connections, but neither end
+//! this program by their number nor shut out those whom the places are kept for.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,12 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use firstlight_admission::{Admission, Shares, Standing, Ticket, Verdict};
 use tokio::sync::oneshot;
-
-const SHARES: Shares = Shares {
-    all: 6,
-    kept: 4,
-    of_peer: 4,
-};
 
 pub struct Places {
     /// Whoever is not from there is a stranger; `None`: nobody is.
@@ -35,9 +29,9 @@ pub struct Place {
 }
 
 impl Places {
-    pub fn new(home: Option<IpAddr>) -> Self {
+    pub fn new(shares: Shares, home: Option<IpAddr>) -> Self {
         let inside = Inside {
-            admission: Admission::new(SHARES),
+            admission: Admission::new(shares),
             ends: BTreeMap::new(),
         };
         Self {

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use firstlight_admission::Shares;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, channel::Channel};
 use hyper::body::{Bytes, Incoming};
@@ -20,13 +21,18 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
+use super::places::Places;
 use crate::deploy::http::Url;
 use crate::deploy::image::share::{Kept, Share, SharedFile};
 
-/// The box sends one server at a time; more than a few are no servers.
-const CONNECTIONS: usize = 8;
+/// The box sends one server at a time; more than a few are no servers. Who has asked for nothing gives way.
+const SHARES: Shares = Shares {
+    all: 8,
+    kept: 0,
+    of_peer: 2,
+};
 /// For a request's header, and for a server that takes no bytes.
 const PATIENCE: Duration = Duration::from_secs(20);
 const NO_LINGER: linger = linger {
@@ -102,18 +108,22 @@ async fn serve(listener: TcpListener, share: Arc<Share>) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the relay cannot listen"),
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Arc::new(Places::new(SHARES, None));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let share = Arc::clone(&share);
+                // Who finds no place is told so by the end of the connection, and asks the box.
+                let Some(mut place) = places.enter(peer.ip()) else {
+                    continue;
+                };
+                let (share, places) = (Arc::clone(&share), Arc::clone(&places));
                 tokio::spawn(async move {
-                    let _place = place;
-                    if let Err(error) = connection(stream, &share).await {
-                        tracing::debug!(%peer, error = %format!("{error:#}"), "another server left in the middle");
+                    let ticket = place.ticket();
+                    tokio::select! {
+                        ended = connection(stream, &share, || places.works(ticket)) => if let Err(error) = ended {
+                            tracing::debug!(%peer, error = %format!("{error:#}"), "another server left in the middle");
+                        },
+                        _ = &mut place.lost => tracing::debug!(%peer, "another server gave way"),
                     }
                 });
             }
@@ -125,11 +135,15 @@ async fn serve(listener: TcpListener, share: Arc<Share>) {
     }
 }
 
-async fn connection(stream: TcpStream, share: &Share) -> Result<()> {
+/// `works` is called when it gets the file.
+async fn connection(stream: TcpStream, share: &Share, works: impl Fn()) -> Result<()> {
     // Whoever is cut off is told so by a reset, which needs no room in a full window.
     stream.set_zero_linger()?;
     let service = service_fn(|request: Request<Incoming>| {
         let response = answer(&request, share.watch());
+        if response.status().is_success() {
+            works();
+        }
         async { Ok::<_, Infallible>(response) }
     });
     let parts = hyper::server::conn::http1::Builder::new()
@@ -231,6 +245,8 @@ fn refuse(status: StatusCode) -> Response<Body> {
 mod tests {
     use std::io::Read as _;
 
+    use proptest::prelude::*;
+
     use super::*;
     use crate::deploy::http::{Client, Reply, Request};
 
@@ -279,6 +295,55 @@ mod tests {
         ] {
             let headers = [("range", range), ("if-range", version)];
             assert_eq!(ask(&relay, "/images/node.raw.zst", &headers).status, status);
+        }
+    }
+
+    /// A connection from an address of loopback, which says nothing.
+    fn silent(relay: &Relay, from: u8) -> std::net::TcpStream {
+        use nix::sys::socket::{
+            AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket,
+        };
+        let (kind, flags) = (SockType::Stream, SockFlag::SOCK_CLOEXEC);
+        let socket = socket(AddressFamily::Inet, kind, flags, None).unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+        bind(fd, &SockaddrIn::new(127, 0, 0, from, 0)).unwrap();
+        connect(fd, &SockaddrIn::new(127, 0, 0, 1, relay.port)).unwrap();
+        socket.into()
+    }
+
+    #[test]
+    fn connections_that_ask_for_nothing_give_way_and_one_peer_does_not_take_all() {
+        let relay = Relay::start().unwrap();
+        relay.share.begin(URL, Some("\"1\""), Some(6));
+        relay.share.add(&Bytes::from_static(b"abc"));
+        let begun: Vec<Reply> = (0..2)
+            .map(|_| ask(&relay, "/images/node.raw.zst", &[]))
+            .collect();
+        let url = format!("http://127.0.0.1:{}/images/node.raw.zst", relay.port);
+        let third = Client::new(None, Duration::from_secs(5)).send(&Request::get(&url));
+        assert!(third.is_err(), "two of one peer are enough");
+        let idle: Vec<_> = (2..20).map(|from| silent(&relay, from)).collect();
+        relay.share.add(&Bytes::from_static(b"def"));
+        for mut reply in begun {
+            assert_eq!(reply.read_body(10).unwrap(), b"abcdef");
+        }
+        let mut next = ask(&relay, "/images/node.raw.zst", &[]);
+        assert_eq!(next.read_body(10).unwrap(), b"abcdef", "beside {idle:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_range_is_a_first_byte_or_refused(range in "(bytes=)?[0-9]{0,22}.{0,4}", wanted in "\"[12]\"", first: u64) {
+            let headers = |range: &str| {
+                let mut headers = HeaderMap::new();
+                let range = HeaderValue::from_bytes(range.as_bytes());
+                headers.extend(range.ok().map(|range| (header::RANGE, range)));
+                headers.insert(header::IF_RANGE, wanted.parse().unwrap());
+                headers
+            };
+            first_byte(&headers(&range), "\"1\"");
+            let found = first_byte(&headers(&format!("bytes={first}-")), "\"1\"");
+            prop_assert_eq!(found, (wanted == "\"1\"").then_some(first));
         }
     }
 

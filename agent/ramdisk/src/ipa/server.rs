@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use firstlight_admission::Shares;
 use firstlight_admission::Ticket;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -28,6 +29,12 @@ use tokio_rustls::TlsAcceptor;
 use super::event::{Event, Request};
 use super::places::{Place, Places};
 
+/// Ironic comes from the box, and most places are kept for it.
+const SHARES: Shares = Shares {
+    all: 6,
+    kept: 4,
+    of_peer: 4,
+};
 /// A command carries a dump of its node, config drive included. Only who says the token may send so much, or anything.
 const BODY_LIMIT: usize = 128 << 20;
 /// To finish a handshake or a request's header.
@@ -74,7 +81,7 @@ impl Server {
         let desk = Arc::new(Desk {
             answers: Arc::clone(&answers),
             token: Arc::clone(&token),
-            places: Arc::new(Places::new(home)),
+            places: Arc::new(Places::new(SHARES, home)),
             events,
             next: AtomicU64::new(1),
             closing: is_closing,
