@@ -80,6 +80,17 @@ impl ClientError {
     }
 }
 
+/// Ramdisks write into Ironic's sentences, and people read them.
+const LONGEST: usize = 1000;
+
+/// A sentence of Ironic's, as long as anybody reads.
+pub(crate) fn short(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
 /// Ironic's sentence out of an error body. It comes in three shapes: `error_message` as an object, as JSON in a string,
 /// and, from the authentication middleware, `error.message`.
 pub(crate) fn message_of(body: &[u8]) -> String {
@@ -92,20 +103,22 @@ pub(crate) fn message_of(body: &[u8]) -> String {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else {
         return fallback();
     };
-    let fault = |value: &serde_json::Value| value["faultstring"].as_str().map(str::to_owned);
+    let fault = |value: &serde_json::Value| value["faultstring"].as_str().map(short);
     let wrapped = &value["error_message"];
     let inner = wrapped
         .as_str()
         .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
     fault(wrapped)
         .or_else(|| inner.as_ref().and_then(fault))
-        .or_else(|| value["error"]["message"].as_str().map(str::to_owned))
+        .or_else(|| value["error"]["message"].as_str().map(short))
         .unwrap_or_else(fallback)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::message_of;
+    use proptest::prelude::*;
+
+    use super::{LONGEST, message_of, short};
 
     #[test]
     fn ironics_sentence_is_found_in_each_shape_of_an_error_body() {
@@ -123,6 +136,25 @@ mod tests {
         ];
         for (body, message) in cases {
             assert_eq!(message_of(body.as_bytes()), message);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_a_sentence_of_bounded_length(text in ".{0,40}", times in 0_usize..100, shape in 0..4) {
+            let long = text.repeat(times);
+            let body = match shape {
+                0 => serde_json::json!({"error_message": {"faultstring": long}}).to_string(),
+                1 => {
+                    let inner = serde_json::json!({"faultstring": long}).to_string();
+                    serde_json::json!({"error_message": inner}).to_string()
+                }
+                2 => serde_json::json!({"error": {"message": long}}).to_string(),
+                _ => long.clone(),
+            };
+            let message = message_of(body.as_bytes());
+            prop_assert!(message.chars().count() <= LONGEST + 1);
+            prop_assert!(shape == 3 || message == short(&long));
         }
     }
 }

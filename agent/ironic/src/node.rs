@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use http::Method;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use crate::{Client, ClientError, ProvisionState};
+use crate::{Client, ClientError, ProvisionState, error::short};
 
 /// The fields of a node that we ask for; Ironic has many more.
 const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,last_error,maintenance,fault,automated_clean,reservation,\
@@ -26,6 +26,7 @@ pub struct Node {
     /// `power on`, `power off`, or nothing while unknown.
     pub power_state: Option<String>,
     /// Ironic's sentence about the last step that failed; ramdisks can write into it.
+    #[serde(default, deserialize_with = "sentence")]
     pub last_error: Option<String>,
     /// Somebody said hands off: nothing is done by itself.
     #[serde(default)]
@@ -53,6 +54,11 @@ pub struct Node {
     /// What the driver and the ramdisk wrote: `agent_url`, `agent_last_heartbeat`.
     #[serde(default)]
     pub driver_internal_info: Value,
+}
+
+fn sentence<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let text = Option::<String>::deserialize(from)?;
+    Ok(text.map(|text| short(&text)))
 }
 
 impl Node {

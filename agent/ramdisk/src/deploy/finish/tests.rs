@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::deploy::device::FileDisk;
 use crate::deploy::testing::{disk_of_sectors, disk_with, fixture, read};
@@ -178,4 +180,29 @@ fn a_config_drive_that_fills_its_partition_leaves_no_mark_and_stays_whole() {
     let gpt = Gpt::parse(&read(&disk, 0, MIB), 512).unwrap().unwrap();
     let start = gpt.partitions()[1].first_lba * 512;
     assert!(read(&disk, start, 64 * MIB) == drive);
+}
+
+proptest! {
+    #[test]
+    fn any_first_sector_has_an_esp_inside_of_its_numbers_or_none(
+        kind in prop_oneof![Just(mbr::ESP_KIND), any::<u8>()],
+        first: u32,
+        sectors: u32,
+        noise in proptest::collection::vec(any::<u8>(), 0..446),
+    ) {
+        let mut head = vec![0; 512];
+        head[..noise.len()].copy_from_slice(&noise);
+        head[450] = kind;
+        head[454..458].copy_from_slice(&first.to_le_bytes());
+        head[458..462].copy_from_slice(&sectors.to_le_bytes());
+        head[510..].copy_from_slice(&[0x55, 0xAA]);
+        for sector in [512, 4096] {
+            let (_image, disk) = disk_of_sectors(sector, MIB, &[(0, &head)]);
+            if let Some(esp) = find_esp(&disk).unwrap() {
+                let numbers = (u64::from(first) * sector, u64::from(sectors) * sector);
+                prop_assert_eq!((esp.range.start, esp.range.length), numbers);
+                prop_assert_eq!(kind, mbr::ESP_KIND);
+            }
+        }
+    }
 }
