@@ -1,43 +1,83 @@
 //! `/api/v1/events`: the status value as server-sent events (WHATWG HTML, section 9.2), one an update.
 
-use std::{convert::Infallible, io, time::Duration};
+use std::{convert::Infallible, io, net::IpAddr, time::Duration};
 
 use bytes::Bytes;
+use firstlight_admission::Shares;
 use futures_util::stream;
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::{Response, body::Frame};
 
 use super::{Body, Web, refusal};
+use crate::doors::{Door, Known, Place, Work};
 
 /// Updates come in bursts; a person sees no more than this.
 const AT_MOST_EVERY: Duration = Duration::from_millis(500);
 /// Something is sent in every such span, so that both ends notice when the other is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-pub fn answer(web: &Web) -> Response<Body> {
-    let Ok(permit) = web.streams.clone().try_acquire_owned() else {
+/// Streams stay open, so they have places of their own: on the segment, and for who comes by the box itself or by SSH, whom
+/// the segment cannot shut out.
+#[derive(Clone, Debug)]
+pub struct Streams {
+    segment: Door,
+    loopback: Door,
+}
+
+impl Streams {
+    pub fn new(known: &Known) -> Self {
+        let door = |all, of_peer| {
+            let shares = Shares {
+                all,
+                kept: 0,
+                of_peer,
+            };
+            Door::new(shares, known.clone())
+        };
+        Self {
+            segment: door(64, 8),
+            loopback: door(32, 32),
+        }
+    }
+
+    fn enter(&self, peer: IpAddr) -> Option<Place> {
+        let door = if peer.is_loopback() {
+            &self.loopback
+        } else {
+            &self.segment
+        };
+        door.enter(peer)
+    }
+}
+
+/// What a stream holds as long as it is open.
+struct Open {
+    web: Web,
+    /// Before its place, which it does not outlive.
+    _work: Work,
+    place: Place,
+    has_begun: bool,
+}
+
+pub fn answer(web: &Web, peer: IpAddr) -> Response<Body> {
+    let Some(place) = web.streams.enter(peer) else {
         return refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             "too many open pages; close some, or read /api/v1/status",
         );
     };
-    let events = stream::unfold(
-        (web.clone(), permit, false),
-        |(mut web, permit, started)| async move {
-            if started {
-                tokio::time::sleep(AT_MOST_EVERY).await;
-                match tokio::time::timeout(KEEP_ALIVE, web.status.changed()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return None,
-                    Err(_) => return Some((frame(":\n\n".to_owned()), (web, permit, true))),
-                }
-            }
-            web.status.mark_unchanged();
-            let json = serde_json::to_string(&web.status_now()).expect("a status is plain JSON");
-            Some((frame(format!("data: {json}\n\n")), (web, permit, true)))
-        },
-    );
+    let open = Open {
+        web: web.clone(),
+        _work: place.work(),
+        place,
+        has_begun: false,
+    };
+    let events = stream::unfold(open, |mut open| async move {
+        let text = open.next().await?;
+        open.has_begun = true;
+        Some((frame(text), open))
+    });
     let mut response = Response::new(
         StreamBody::new(events)
             .map_err(|never: Infallible| -> io::Error { match never {} })
@@ -50,6 +90,30 @@ pub fn answer(web: &Web) -> Response<Body> {
     );
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+impl Open {
+    /// `None`: its place is somebody else's, or the agent ends.
+    async fn next(&mut self) -> Option<String> {
+        let status = &mut self.web.status;
+        if self.has_begun {
+            let change = async {
+                tokio::time::sleep(AT_MOST_EVERY).await;
+                tokio::time::timeout(KEEP_ALIVE, status.changed()).await
+            };
+            let change = tokio::select! {
+                change = change => change,
+                () = self.place.lost() => return None,
+            };
+            match change {
+                Ok(changed) => changed.ok()?,
+                Err(_) => return Some(":\n\n".to_owned()),
+            }
+        }
+        status.mark_unchanged();
+        let json = serde_json::to_string(&self.web.status_now()).expect("a status is plain JSON");
+        Some(format!("data: {json}\n\n"))
+    }
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "the stream's items are results")]

@@ -30,12 +30,12 @@ use bytes::Bytes;
 use firstlight_api::status::SiteStatus;
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::Response;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 pub use bootstrap::serve as serve_bootstrap;
 pub use server::{serve_address, serve_segment};
 
-use self::relays::Relays;
+use self::{events::Streams, relays::Relays};
 use crate::{boot_files::BootFiles, doors::Known, fleet::Fleet, paths::Paths, store::Store};
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -50,8 +50,7 @@ pub struct Web {
     pub store: watch::Receiver<Option<Store>>,
     pub paths: Paths,
     pub known: Known,
-    /// Event streams stay open, so they have a limit of their own.
-    pub streams: Arc<Semaphore>,
+    streams: Streams,
     relays: Arc<Mutex<Relays>>,
 }
 
@@ -68,8 +67,8 @@ impl Web {
             paths: boot_files.paths.clone(),
             boot_files,
             store,
+            streams: Streams::new(&known),
             known,
-            streams: Arc::new(Semaphore::new(64)),
             relays: Arc::default(),
         }
     }

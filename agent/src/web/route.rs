@@ -59,7 +59,7 @@ async fn get(
             JSON,
             serde_json::to_vec(&web.status_now()).expect("a status is plain JSON"),
         ),
-        "/api/v1/events" if !only_head => events::answer(web),
+        "/api/v1/events" if !only_head => events::answer(web, peer),
         "/readyz" => ready(web),
         "/metrics" => text(
             StatusCode::OK,

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
 use firstlight_api::{
@@ -41,6 +41,7 @@ struct Fixture {
     image: Vec<u8>,
     stop: CancellationToken,
     door: Door,
+    web: Web,
     leased: watch::Sender<Arc<BTreeSet<Ipv4Addr>>>,
     _owner: tokio::task::JoinHandle<anyhow::Result<()>>,
     dir: tempfile::TempDir,
@@ -94,7 +95,12 @@ async fn serve() -> Fixture {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let owner = tokio::spawn(status::own(owner, stop.clone()));
-    tokio::spawn(server::accept(web, door.clone(), listener, stop.clone()));
+    tokio::spawn(server::accept(
+        web.clone(),
+        door.clone(),
+        listener,
+        stop.clone(),
+    ));
     Fixture {
         address,
         controller,
@@ -105,6 +111,7 @@ async fn serve() -> Fixture {
         image,
         stop,
         door,
+        web,
         leased,
         _owner: owner,
         dir,
@@ -177,6 +184,45 @@ impl Fixture {
             String::from_utf8(body(response).await.to_vec()).unwrap(),
         )
     }
+}
+
+#[tokio::test]
+async fn open_pages_of_the_segment_leave_room_for_others_and_for_the_box_itself() {
+    let box_ = serve().await;
+    let opens = |last: u8| {
+        let peer = IpAddr::from([172, 22, 0, last]);
+        (0..8)
+            .map(|_| super::events::answer(&box_.web, peer))
+            .collect::<Vec<_>>()
+    };
+    let count = |answers: &[Response<Body>]| {
+        let open = answers.iter().filter(|answer| answer.status() == 200);
+        open.count()
+    };
+    let first = opens(1);
+    assert_eq!(
+        (count(&first), count(&opens(1))),
+        (8, 0),
+        "one peer's share"
+    );
+    let others: Vec<_> = (2..9).map(opens).collect();
+    assert!(others.iter().all(|answers| count(answers) == 8));
+    // All places are taken.
+    assert_eq!(box_.get("/api/v1/events", &[]).await.status(), 200);
+    let late = opens(9);
+    assert!(count(&late) > 0, "who has many gives way to who has none");
+    let ended = async {
+        for answer in first.into_iter().chain(others.into_iter().flatten()) {
+            let mut body = answer.into_body();
+            body.frame().await.unwrap().unwrap();
+            if body.frame().await.is_none() {
+                return;
+            }
+        }
+        panic!("nobody's stream has ended");
+    };
+    let minutes = std::time::Duration::from_mins(2);
+    tokio::time::timeout(minutes, ended).await.unwrap();
 }
 
 #[tokio::test]
