@@ -4,11 +4,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex},
+    thread::JoinHandle,
     time::Duration,
 };
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     NEXT_IMAGE, NEXT_VERSION, VERSION,
@@ -20,6 +22,18 @@ pub struct Servers {
     objects: Objects,
     workload: watch::Receiver<Option<Workload>>,
     dead: Dead,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Before the runtime ends under it.
+impl Drop for Servers {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
 }
 
 /// Names of those that do nothing any more.
@@ -48,23 +62,25 @@ impl Servers {
         });
         // On a thread of its own: what it awaits is not `Send`.
         let handle = tokio::runtime::Handle::current();
-        std::thread::spawn(move || {
-            handle.block_on(async move {
-                loop {
-                    let Ok(hosts) = rack.objects.try_list("BareMetalHost").await else {
-                        return;
-                    };
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let work = async {
+                while let Ok(hosts) = rack.objects.try_list("BareMetalHost").await {
                     for host in hosts {
                         rack.step(&host).await;
                     }
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
-            });
+            };
+            handle.block_on(stopped.run_until_cancelled(work));
         });
         Self {
             objects,
             workload,
             dead,
+            stop,
+            thread: Some(thread),
         }
     }
 

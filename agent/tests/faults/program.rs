@@ -1,6 +1,6 @@
 //! The agent's own program with its state on the disk, looked at as a person does: by its page.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{fs, io, path::Path, process::Command, time::Duration};
 
 use faults::{Fault, Kind, Operation, Random, When};
 use firstlight_api::{
@@ -135,6 +135,10 @@ impl Box {
 
     /// Everything that nobody could make again.
     fn keys(&self) -> Vec<Vec<u8>> {
+        self.try_keys().unwrap()
+    }
+
+    fn try_keys(&self) -> io::Result<Vec<Vec<u8>>> {
         let names = [
             "pki/ca",
             "kube/pki/ca",
@@ -145,8 +149,7 @@ impl Box {
             .iter()
             .flat_map(|name| [format!("{name}.key"), format!("{name}.crt")]);
         let all = authorities.chain(["kube/pki/sa.key".to_owned(), "kube/pki/sa.pub".to_owned()]);
-        all.map(|name| fs::read(self.site.state(&name)).unwrap())
-            .collect()
+        all.map(|name| fs::read(self.site.state(&name))).collect()
     }
 
     fn artifact(&self, id: &str) -> Artifact {
@@ -271,8 +274,10 @@ fn a_power_cut_in_the_first_start_leaves_a_box_that_starts_and_keys_that_were_kn
             Some(StepState::Done { .. }) => Some(true),
             _ => here.site.mount.disk().is_off().then_some(false),
         });
-        let was_off = this.site.mount.disk().is_off();
-        let keys = (is_known && !was_off).then(|| this.keys());
+        // The cut may come while they are read.
+        let keys = this.try_keys();
+        assert!(!is_known || keys.is_ok() || this.site.mount.disk().is_off());
+        let keys = keys.ok().filter(|_| is_known);
         this.power_cut(random.number());
         this.start();
         this.wait_for_keys();

@@ -14,6 +14,7 @@ use std::{
 use anyhow::{Context, Result};
 use fuser::{BackgroundSession, Config, MountOption};
 use nix::errno::Errno;
+use nix::mount::{MntFlags, umount, umount2};
 
 use crate::{Disk, edge::Edge};
 
@@ -88,7 +89,7 @@ impl Mount {
         };
         let since = Instant::now();
         loop {
-            match nix::mount::umount(&self.at) {
+            match umount(&self.at) {
                 Ok(()) => return session.join(),
                 Err(Errno::EBUSY) if since.elapsed() < PATIENCE => {}
                 // Not root: through fusermount3.
@@ -102,5 +103,7 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         drop(self.detach());
+        // A program that still uses it must not leave it behind on the machine.
+        let _ = umount2(&self.at, MntFlags::MNT_DETACH);
     }
 }
