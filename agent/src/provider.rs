@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     capi::{self, Resource, Store},
     clock, clusters, machines,
-    status::{Failing, StatusSender, Update},
+    status::{Failing, Rounds, StatusSender, Update},
 };
 
 /// Without a change.
@@ -74,33 +74,39 @@ pub async fn reconcile(
         watches.spawn(follow(store.clone(), resource, trigger.clone()));
     }
     let mut nodes = machines::Nodes::default();
-    let mut failing = Failing::new(
-        status.clone(),
-        "machines",
-        "clusters are not looked after: Cluster API's objects cannot be read",
-    );
-    let what = "an object of a cluster is left as it is";
-    let mut left_out = Failing::new(status.clone(), "machines-objects", what);
+    let failing = |source, what| Failing::new(status.clone(), source, what);
+    let mut rounds = Rounds {
+        whole: failing(
+            "machines",
+            "clusters are not looked after: Cluster API's objects cannot be read",
+        ),
+        objects: failing(
+            "machines-objects",
+            "an object of a cluster is left as it is",
+        ),
+    };
     loop {
         let look = store.look(site.clone()).await;
-        failing.went(&look, clock::uptime());
-        let rest = match look {
-            Ok(world) => {
+        let mut rest = AGAIN;
+        let round = match look {
+            Ok(mut world) => {
                 let now = clock::rfc3339();
                 let (generated, said) = clusters::plan(&world, stick.borrow().as_deref());
                 let mut plan = machines::plan(&world, &now);
                 plan.extend(generated);
                 let mut odd = capi::apply_all(&store, &plan).await;
-                let rest = if odd.is_empty() { LOOK } else { AGAIN };
-                odd.extend(world.unreadable.iter().cloned());
-                left_out.met(odd, clock::uptime());
+                if odd.is_empty() {
+                    rest = LOOK;
+                }
+                odd.append(&mut world.unreadable);
                 status.send(Update::Clusters(machines::shown(&world)));
                 status.problems("cluster", said);
                 nodes.label(&store, &world, Instant::now());
-                rest
+                Ok(odd)
             }
-            Err(_) => AGAIN,
+            Err(error) => Err(error),
         };
+        rounds.went(round, clock::uptime());
         tokio::select! {
             Some(()) = changes.recv() => tokio::time::sleep(SETTLE).await,
             Some(ended) = watches.join_next() => {

@@ -34,7 +34,7 @@ use crate::{
     capi::Listed,
     clock,
     files::{self, Access},
-    status::{Failing, StatusSender, Update},
+    status::{Failing, Rounds, StatusSender, Update},
     store::{Store as Artifacts, User},
 };
 
@@ -88,9 +88,11 @@ pub async fn reconcile(
     let (trigger, mut changes) = mpsc::channel(1);
     let store = Store::new(client);
     let watching = tokio::spawn(store.clone().follow(trigger));
-    let mut failing = Failing::new(status.clone(), "addons-loop", "addons are not looked after");
-    let what = "an Addon is left as it is";
-    let mut left_out = Failing::new(status.clone(), "addons-objects", what);
+    let failing = |source, what| Failing::new(status.clone(), source, what);
+    let mut rounds = Rounds {
+        whole: failing("addons-loop", "addons are not looked after"),
+        objects: failing("addons-objects", "an Addon is left as it is"),
+    };
     let mut keeper = Keeper {
         helm: Helm::new(places.helm.clone()),
         places,
@@ -101,18 +103,10 @@ pub async fn reconcile(
         installed: BTreeMap::new(),
     };
     loop {
-        let rest = match keeper.look().await {
-            Ok(look) => {
-                failing.went(&Ok(()), clock::uptime());
-                let is_quiet = look.is_quiet && look.odd.is_empty();
-                left_out.met(look.odd, clock::uptime());
-                if is_quiet { IDLE } else { BUSY }
-            }
-            round => {
-                failing.went(&round, clock::uptime());
-                BUSY
-            }
-        };
+        let look = keeper.look().await;
+        let is_quiet = look.as_ref().is_ok_and(|look| look.is_quiet);
+        let rest = if is_quiet { IDLE } else { BUSY };
+        rounds.went(look.map(|look| look.odd), clock::uptime());
         tokio::select! {
             news = changes.recv() => match news {
                 Some(()) => tokio::time::sleep(SETTLE).await,
@@ -138,7 +132,7 @@ struct Keeper {
 
 /// What came of looking at all addons once.
 struct Look {
-    /// Nothing is under way.
+    /// Nothing is under way, and nothing is odd.
     is_quiet: bool,
     /// A sentence for each object that could not be read or written.
     odd: Vec<String>,
@@ -177,6 +171,7 @@ impl Keeper {
         self.attempts.retain(|key, _| known(key));
         self.installed
             .retain(|wish, _| addons.iter().any(|addon| addon.status.installed == *wish));
+        is_quiet &= odd.is_empty();
         Ok(Look { is_quiet, odd })
     }
 

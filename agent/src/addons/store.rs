@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::health::{self, Part, Verdict};
 use crate::{
-    capi::{Listed, read},
+    capi::{Listed, read_dynamic},
     software, workload,
 };
 
@@ -77,10 +77,10 @@ impl Store {
 
     pub async fn addons(&self) -> Result<Listed<Addon>> {
         let list = self.api(None).list(&ListParams::default()).await;
-        let items = list.context("listing Addons")?.items;
-        let items: serde_json::Result<Vec<Value>> =
-            items.into_iter().map(serde_json::to_value).collect();
-        Ok(read(addon::KIND, items?))
+        Ok(read_dynamic(
+            addon::KIND,
+            &list.context("listing Addons")?.items,
+        ))
     }
 
     /// What addons may depend on besides each other.

@@ -9,7 +9,7 @@ mod store;
 pub mod world;
 
 pub use action::{Action, Kind, Steps};
-pub use read::{Listed, read};
+pub use read::{Listed, read_dynamic, read_one, value};
 pub use store::{
     HOSTS, MACHINES, MARKER, METAL3_MACHINES, NAMESPACE, Resource, SPARE, Store, WATCHED, apply_all,
 };

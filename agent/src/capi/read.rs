@@ -1,30 +1,51 @@
 //! Lists of objects, read one by one: an object that cannot be read holds up no other.
 
+use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// What a list gave.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Listed<T> {
     pub objects: Vec<T>,
     /// A sentence for each object that cannot be read.
     pub unreadable: Vec<String>,
 }
 
-pub fn read<T: DeserializeOwned>(kind: &str, items: impl IntoIterator<Item = Value>) -> Listed<T> {
-    let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
-    for item in items {
-        let name = item["metadata"]["name"].as_str().unwrap_or_default();
-        let unread = format!("the {kind} {name} cannot be read");
-        match serde_json::from_value(item) {
-            Ok(object) => objects.push(object),
-            Err(error) => unreadable.push(format!("{unread}: {error}")),
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self {
+            objects: Vec::new(),
+            unreadable: Vec::new(),
         }
     }
-    Listed {
-        objects,
-        unreadable,
+}
+
+pub fn read<T: DeserializeOwned>(kind: &str, items: impl IntoIterator<Item = Value>) -> Listed<T> {
+    let mut listed = Listed::default();
+    for item in items {
+        match read_one(kind, &item) {
+            Ok(object) => listed.objects.push(object),
+            Err(sentence) => listed.unreadable.push(sentence),
+        }
     }
+    listed
+}
+
+/// As `kube` lists them.
+pub fn read_dynamic<T: DeserializeOwned>(kind: &str, objects: &[DynamicObject]) -> Listed<T> {
+    read(kind, objects.iter().map(value))
+}
+
+/// Or a sentence.
+pub fn read_one<T: DeserializeOwned>(kind: &str, object: &Value) -> Result<T, String> {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    T::deserialize(object).map_err(|error| format!("the {kind} {name} cannot be read: {error}"))
+}
+
+/// It came as JSON and goes as JSON.
+pub fn value(object: &DynamicObject) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -158,8 +158,9 @@ impl Store {
     pub async fn look(&self, site: Arc<firstlight_api::site::SiteConfig>) -> Result<World> {
         let spare = self.config_map(SPARE).await?;
         let spare = spare.and_then(|spare| spare.get("controlPlane")?.parse().ok());
-        let odd = &mut Vec::new();
-        let mut world = World {
+        let mut unreadable = Vec::new();
+        let odd = &mut unreadable;
+        Ok(World {
             site,
             hosts: self.list(HOSTS, odd).await?,
             clusters: self.list(CLUSTERS, odd).await?,
@@ -173,10 +174,8 @@ impl Store {
             data: self.data().await?,
             marker: self.config_map(MARKER).await?,
             spare,
-            unreadable: Vec::new(),
-        };
-        world.unreadable.append(odd);
-        Ok(world)
+            unreadable,
+        })
     }
 
     /// What cannot be read is left out.

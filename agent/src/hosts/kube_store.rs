@@ -22,8 +22,9 @@ use tokio::sync::mpsc;
 
 use super::{
     object::NAMESPACE,
-    store::{Amendment, HostStore, Listed, Secret},
+    store::{Amendment, HostStore, Secret},
 };
+use crate::capi::{Listed, read_one, value};
 
 const MANAGER: &str = "firstlight-hosts";
 
@@ -94,18 +95,14 @@ impl Heads {
 }
 
 /// One object that cannot be read holds up no other, and is no host without an object either.
-fn read(objects: Vec<DynamicObject>) -> Listed {
+fn read(objects: &[DynamicObject]) -> Listed<BareMetalHost> {
     let mut listed = Listed::default();
     for object in objects {
-        let name = object.metadata.name.clone().unwrap_or_default();
-        let decoded = serde_json::to_value(&object).and_then(serde_json::from_value);
-        match decoded {
-            Ok(host) => listed.hosts.push(host),
-            Err(error) => {
-                listed
-                    .unreadable
-                    .push(format!("the BareMetalHost {name} cannot be read: {error}"));
-                listed.hosts.extend(held(&name, &object));
+        match read_one(bmh::KIND, &value(object)) {
+            Ok(host) => listed.objects.push(host),
+            Err(sentence) => {
+                listed.unreadable.push(sentence);
+                listed.objects.extend(held(object));
             }
         }
     }
@@ -113,7 +110,8 @@ fn read(objects: Vec<DynamicObject>) -> Listed {
 }
 
 /// What is left of an object that cannot be read: whose it is, and hands off.
-fn held(name: &str, object: &DynamicObject) -> Option<BareMetalHost> {
+fn held(object: &DynamicObject) -> Option<BareMetalHost> {
+    let name = object.metadata.name.as_deref().unwrap_or_default();
     let mac = object.data.pointer("/spec/bootMACAddress")?.as_str()?;
     let spec = BareMetalHostSpec {
         boot_mac_address: mac.to_owned(),
@@ -173,13 +171,13 @@ impl HostStore for KubeStore {
         }
     }
 
-    async fn list(&self) -> Result<Listed> {
+    async fn list(&self) -> Result<Listed<BareMetalHost>> {
         let list = self
             .api
             .list(&ListParams::default())
             .await
             .context("listing BareMetalHosts")?;
-        Ok(read(list.items))
+        Ok(read(&list.items))
     }
 
     async fn create(&self, host: &BareMetalHost) -> Result<()> {
@@ -323,12 +321,9 @@ mod tests {
             });
             serde_json::from_value::<DynamicObject>(object).unwrap()
         };
-        let listed = read(vec![
-            object("odd", json!("perhaps")),
-            object("good", json!(true)),
-        ]);
+        let listed = read(&[object("odd", json!("perhaps")), object("good", json!(true))]);
         let paused: Vec<_> = listed
-            .hosts
+            .objects
             .iter()
             .map(|host| {
                 let by = annotations::paused_by(&host.metadata.annotations);
@@ -350,7 +345,7 @@ mod tests {
         store.create(&host).await.unwrap();
         store.create(&host).await.unwrap();
         store.apply_status(&host).await.unwrap();
-        let found = store.list().await.unwrap().hosts;
+        let found = store.list().await.unwrap().objects;
         let found = found
             .iter()
             .find(|found| found.metadata.name == NAME)

@@ -85,7 +85,7 @@ async fn sync<S: HostStore>(
     let mut trouble = std::mem::take(&mut listed.unreadable);
     let mut changed = false;
     for desired in wanted.iter().filter(|desired| !desired.paused) {
-        match within(write(api, &listed.hosts, desired)).await {
+        match within(write(api, &listed.objects, desired)).await {
             Ok(wrote) => changed |= wrote,
             Err(error) => {
                 trouble.push(format!("{}: {error:#}", desired.host.metadata.name));
@@ -97,9 +97,9 @@ async fn sync<S: HostStore>(
         }
     }
     if changed {
-        listed.hosts = within(api.list()).await?.hosts;
+        listed.objects = within(api.list()).await?.objects;
     }
-    Ok((listed.hosts, trouble))
+    Ok((listed.objects, trouble))
 }
 
 /// An API server that takes requests and does not answer must not end the loop.
@@ -187,19 +187,17 @@ mod tests {
 
     use firstlight_api::bmh::BareMetalHostSpec;
 
-    use super::{
-        super::store::{Listed, Secret},
-        *,
-    };
+    use super::{super::store::Secret, *};
+    use crate::capi::Listed;
 
     /// Refuses the status of one host, and cannot read another one's object.
     #[derive(Clone, Default)]
     struct Picky(Arc<Mutex<Vec<String>>>);
 
     impl HostStore for Picky {
-        async fn list(&self) -> anyhow::Result<Listed> {
+        async fn list(&self) -> anyhow::Result<Listed<BareMetalHost>> {
             Ok(Listed {
-                hosts: Vec::new(),
+                objects: Vec::new(),
                 unreadable: vec!["the BareMetalHost odd cannot be read: size".to_owned()],
             })
         }
@@ -238,12 +236,12 @@ mod tests {
                 let _ = changed.try_send(());
             }
         }
-        async fn list(&self) -> anyhow::Result<Listed> {
+        async fn list(&self) -> anyhow::Result<Listed<BareMetalHost>> {
             let mut lists = self.lists.lock().unwrap();
             *lists += 1;
             let host = BareMetalHost::new("a", "default", BareMetalHostSpec::default());
             Ok(Listed {
-                hosts: vec![host; *lists],
+                objects: vec![host; *lists],
                 unreadable: Vec::new(),
             })
         }

@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, future::Future};
 use firstlight_api::bmh::{BareMetalHost, HardwareData, Image};
 use tokio::sync::mpsc;
 
+use crate::capi::Listed;
+
 /// A change of an object that people may write to as well: only what is here.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Amendment {
@@ -13,15 +15,6 @@ pub struct Amendment {
     pub finalizers: Option<Vec<String>>,
     /// Annotations that go away.
     pub forget: Vec<String>,
-}
-
-/// What a list gave.
-#[derive(Clone, Debug, Default)]
-pub struct Listed {
-    /// Also those that cannot be read, as far as they can: paused, so that nothing happens to their servers.
-    pub hosts: Vec<BareMetalHost>,
-    /// A sentence for each object that cannot be read.
-    pub unreadable: Vec<String>,
 }
 
 /// The decoded `data` of a Secret.
@@ -34,7 +27,8 @@ pub trait HostStore: Clone + Send + Sync + 'static {
         let _ = changed;
         std::future::pending()
     }
-    fn list(&self) -> impl Future<Output = anyhow::Result<Listed>> + Send;
+    /// Also hosts that cannot be read, as far as they can: paused, so that nothing happens to their servers.
+    fn list(&self) -> impl Future<Output = anyhow::Result<Listed<BareMetalHost>>> + Send;
     /// Of an object that is there already nothing is changed.
     fn create(&self, host: &BareMetalHost) -> impl Future<Output = anyhow::Result<()>> + Send;
     /// Refused if `object` has changed since it was read.

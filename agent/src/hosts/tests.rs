@@ -40,11 +40,12 @@ use super::{
     image::NodeImage,
     ledger::Ledgers,
     poll::IronicEnd,
-    store::{Amendment, HostStore, Listed, Secret},
+    store::{Amendment, HostStore, Secret},
     who::Patience,
     wish::Destiny,
 };
 use crate::{
+    capi::Listed,
     fleet::{self, Fleet, Input, Speaker},
     sources::Sources,
     ssh::Keys,
@@ -102,9 +103,9 @@ impl MemoryStore {
 }
 
 impl HostStore for MemoryStore {
-    async fn list(&self) -> anyhow::Result<Listed> {
+    async fn list(&self) -> anyhow::Result<Listed<BareMetalHost>> {
         Ok(Listed {
-            hosts: self.0.lock().unwrap().clone(),
+            objects: self.0.lock().unwrap().clone(),
             unreadable: Vec::new(),
         })
     }

@@ -48,7 +48,7 @@ use crate::{
     paths::Paths,
     sources::Sources,
     ssh::{Keys, Node},
-    status::{Failing, StatusSender, Update},
+    status::{Failing, Rounds, StatusSender, Update},
     store::{Store as Artifacts, User},
 };
 
@@ -111,13 +111,14 @@ pub async fn reconcile<H: Hands>(
         watches.spawn(store.clone().follow(resource, trigger.clone()));
     }
     let (tell, mut news) = mpsc::unbounded_channel();
-    let mut failing = Failing::new(
-        status.clone(),
-        "software-loop",
-        "software on servers is not looked after",
-    );
-    let what = "an object about software on servers is left as it is";
-    let mut left_out = Failing::new(status.clone(), "software-objects", what);
+    let failing = |source, what| Failing::new(status.clone(), source, what);
+    let mut rounds = Rounds {
+        whole: failing("software-loop", "software on servers is not looked after"),
+        objects: failing(
+            "software-objects",
+            "an object about software on servers is left as it is",
+        ),
+    };
     let mut keeper = Keeper {
         hands,
         store,
@@ -131,13 +132,7 @@ pub async fn reconcile<H: Hands>(
         tried: BTreeMap::new(),
     };
     loop {
-        match keeper.look().await {
-            Ok(odd) => {
-                failing.went(&Ok(()), clock::uptime());
-                left_out.met(odd, clock::uptime());
-            }
-            round => failing.went(&round, clock::uptime()),
-        }
+        rounds.went(keeper.look().await, clock::uptime());
         tokio::select! {
             Some(told) = news.recv() => { keeper.hear(told); tokio::time::sleep(SETTLE).await }
             Some(()) = changes.recv() => tokio::time::sleep(SETTLE).await,

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::capi::{
-    HOSTS, Listed, MACHINES, METAL3_MACHINES, Resource, read,
+    HOSTS, Listed, MACHINES, METAL3_MACHINES, Resource, read_dynamic,
     world::{Key, World, keyed},
 };
 
@@ -83,9 +83,7 @@ impl Store {
             Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
             Err(error) => return Err(error).with_context(|| format!("listing {}", resource.3)),
         };
-        let items: serde_json::Result<Vec<Value>> =
-            items.into_iter().map(serde_json::to_value).collect();
-        Ok(read(resource.2, items?))
+        Ok(read_dynamic(resource.2, &items))
     }
 
     pub async fn write_status(&self, key: &Key, status: &SoftwareStatus) -> Result<()> {

@@ -10,6 +10,28 @@ use super::{StatusSender, counters::ODD_OBJECTS};
 /// Errors for this long are told.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Of a loop over objects of Kubernetes: whether it goes round at all, and what it left out.
+#[derive(Debug)]
+pub struct Rounds {
+    /// Errors of whole rounds.
+    pub whole: Failing,
+    /// Objects that could not be read or written.
+    pub objects: Failing,
+}
+
+impl Rounds {
+    /// A good round gives a sentence for each object that it left out. `now` is uptime.
+    pub fn went(&mut self, round: anyhow::Result<Vec<String>>, now: Duration) {
+        match round {
+            Ok(odd) => {
+                self.whole.went(&Ok(()), now);
+                self.objects.met(odd, now);
+            }
+            Err(_) => self.whole.went(&round, now),
+        }
+    }
+}
+
 /// Kept by one loop, and told how each of its rounds went.
 #[derive(Debug)]
 pub struct Failing {

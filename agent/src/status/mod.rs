@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use board::Board;
-pub use failing::Failing;
+pub use failing::{Failing, Rounds};
 pub use steps::StepName;
 
 use crate::clock;
