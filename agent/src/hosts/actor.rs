@@ -43,6 +43,9 @@ use crate::{
     store::{Reference, ServedImage, Store as Artifacts, Target, User},
 };
 
+/// Hosts that a person removed and that are remembered.
+const MOST_REMOVED: usize = 1024;
+
 /// What the controller is told once.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -171,7 +174,14 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
     background.spawn(poll::run(ironic.clone(), look.subscribe(), looks));
     let mut tick = tokio::time::interval(settings.pace.busy);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let remembered = settings.ledgers.load()?;
+    let mut remembered = settings.ledgers.load()?;
+    if let Err(error) = settings
+        .ledgers
+        .forget_long_removed(&mut remembered, MOST_REMOVED)
+    {
+        let error = format!("{error:#}");
+        tracing::warn!(error, "removed hosts are not forgotten");
+    }
     let mut actor = Actor {
         settings,
         records: BTreeMap::new(),
@@ -593,7 +603,7 @@ impl Actor {
             if let Some(record) = self.records.remove(&mac) {
                 tracing::info!(host = record.name, %mac, "a deleted host is gone");
                 let keys = self.settings.keys.clone();
-                tokio::task::spawn_blocking(move || keys.forget(mac));
+                tokio::spawn(async move { keys.forget(mac).await });
                 self.remembered.insert(mac, record.ledger);
             }
         }

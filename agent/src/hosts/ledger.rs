@@ -167,24 +167,6 @@ impl Ledgers {
         damaged
     }
 
-    /// A host that a person removed is remembered, so that it is left alone when it shows up again; of a site that changes its
-    /// servers for years only the newest of them.
-    pub fn forget_long_removed(&self, most: usize) -> Result<()> {
-        let removed = |path: &Path| read(path).is_ok_and(|ledger| ledger == Ledger::removed());
-        let mut known = Vec::new();
-        for (_, path) in self.files().unwrap_or_default() {
-            if removed(&path) {
-                known.push((fs::metadata(&path)?.modified()?, path));
-            }
-        }
-        known.sort();
-        let beyond = known.len().saturating_sub(most);
-        for (_, path) in &known[..beyond] {
-            fs::remove_file(path).with_context(|| format!("removing {}", path.display()))?;
-        }
-        Ok(())
-    }
-
     /// One file a host; one that cannot be read makes its host one to be left alone, and no other.
     pub fn load(&self) -> Result<BTreeMap<MacAddr, Ledger>> {
         files::make_dir(&self.dir, 0o750)?;
@@ -194,6 +176,33 @@ impl Ledgers {
             .into_iter()
             .map(|(mac, path)| (mac, read_or_unknown(&path)))
             .collect())
+    }
+
+    /// A host that a person removed is remembered, so that it is left alone when it shows up again; of a site that changes its
+    /// servers for years only the newest of them. `known` is what was loaded.
+    pub fn forget_long_removed(
+        &self,
+        known: &mut BTreeMap<MacAddr, Ledger>,
+        most: usize,
+    ) -> Result<()> {
+        let all = known.iter();
+        let removed = all.filter(|(_, ledger)| **ledger == Ledger::removed());
+        let removed: Vec<MacAddr> = removed.map(|(mac, _)| *mac).collect();
+        let beyond = removed.len().saturating_sub(most);
+        if beyond == 0 {
+            return Ok(());
+        }
+        let mut dated = Vec::new();
+        for mac in removed {
+            dated.push((fs::metadata(self.path(mac))?.modified()?, mac));
+        }
+        dated.sort();
+        for (_, mac) in &dated[..beyond] {
+            let path = self.path(*mac);
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+            known.remove(mac);
+        }
+        Ok(())
     }
 
     fn files(&self) -> Result<Vec<(MacAddr, PathBuf)>> {
@@ -269,9 +278,11 @@ mod tests {
             ..Ledger::removed()
         };
         ledgers.save(mac(4), &here).unwrap();
-        ledgers.forget_long_removed(2).unwrap();
+        let mut known = ledgers.load().unwrap();
+        ledgers.forget_long_removed(&mut known, 2).unwrap();
         let left = ledgers.load().unwrap();
         assert!(left.keys().eq(&[mac(1), mac(2), mac(4)]), "{left:?}");
+        assert_eq!(known, left);
     }
 
     #[test]

@@ -63,9 +63,6 @@ pub use wish::Destiny;
 /// For one request to Ironic, which goes on with it when nobody waits any more. An emulated box takes a minute for some.
 const IRONIC_TIMEOUT: Duration = Duration::from_mins(4);
 
-/// Hosts that a person removed and that are remembered.
-const MOST_REMOVED: usize = 1024;
-
 /// What the rest of the agent publishes and this controller waits for.
 pub struct Facts {
     /// There once the state partition is.
@@ -92,12 +89,6 @@ pub async fn run(
         facts.pki.wait_for(Option::is_some).await?;
         let ledgers = Ledgers::new(paths.host_ledgers());
         tell_damaged(&ledgers, &status);
-        if let Err(error) = ledgers.forget_long_removed(MOST_REMOVED) {
-            tracing::warn!(
-                error = format!("{error:#}"),
-                "removed hosts are not forgotten"
-            );
-        }
         let packages = Sources::new(&paths, site.provisioning.address.address());
         let settings = Settings {
             destiny: Destiny::of(&site),

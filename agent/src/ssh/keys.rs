@@ -77,8 +77,8 @@ impl Keys {
     }
 
     /// The box has nothing to do with the host any more.
-    pub fn forget(&self, mac: MacAddr) {
-        match std::fs::remove_dir_all(self.of(mac).path()) {
+    pub async fn forget(&self, mac: MacAddr) {
+        match tokio::fs::remove_dir_all(self.of(mac).path()).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 tracing::warn!(%mac, %error, "the keys of a removed host stay where they are");
             }
