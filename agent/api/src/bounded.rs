@@ -5,6 +5,8 @@ use serde_json::Value;
 
 /// Characters of a text.
 const LONGEST: usize = 256;
+/// Characters of a sentence that people read.
+const LONGEST_SENTENCE: usize = 1000;
 
 /// There is more of something than any server has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +33,15 @@ pub fn list<'a>(what: &'static str, value: &'a Value, most: usize) -> Result<&'a
 
 /// Cut, and without what a terminal or a reader of logs obeys.
 pub fn text(text: &str) -> String {
+    shown(text, LONGEST)
+}
+
+/// As [`text`], for what a program says of its trouble: it may quote what it met.
+pub fn sentence(text: &str) -> String {
+    shown(text, LONGEST_SENTENCE)
+}
+
+fn shown(text: &str, most: usize) -> String {
     let shown = |c: char| {
         let turns_text_round = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         if c.is_control() || turns_text_round {
@@ -39,7 +50,7 @@ pub fn text(text: &str) -> String {
             c
         }
     };
-    text.chars().take(LONGEST).map(shown).collect()
+    text.chars().take(most).map(shown).collect()
 }
 
 /// What is not a string is an empty one.

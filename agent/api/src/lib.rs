@@ -6,7 +6,7 @@
 pub mod addon;
 pub mod artifact;
 pub mod bmh;
-mod bounded;
+pub mod bounded;
 pub mod capi;
 pub mod capm3;
 pub mod names;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use firstlight_api::status::Problem;
+use firstlight_api::{bounded, status::Problem};
 
 use super::{StatusSender, counters::ODD_OBJECTS};
 
@@ -74,7 +74,7 @@ impl Failing {
             return;
         };
         let since = *self.since.get_or_insert(now);
-        let error = format!("{error:#}");
+        let error = bounded::sentence(&format!("{error:#}"));
         if now.saturating_sub(since) < PATIENCE || self.told.as_ref() == Some(&error) {
             return;
         }
@@ -131,6 +131,18 @@ mod tests {
             assert_eq!(seen, Vec::from_iter(told), "{seconds} s");
         }
         task.abort();
+    }
+
+    #[test]
+    fn an_error_that_quotes_a_whole_object_is_cut() {
+        let mut failing = Failing::new(status::channel("1").0, "loop", "nothing is counted");
+        let error = format!("unknown variant \u{1b}[2J{}", "x".repeat(1 << 20));
+        for at in [Duration::ZERO, PATIENCE] {
+            failing.met(vec![error.clone()], at);
+        }
+        let told = failing.told.unwrap();
+        assert_eq!(told.chars().count(), 1000);
+        assert!(told.starts_with("unknown variant \u{fffd}[2Jx"));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::counters::{Counter, ODD_OBJECTS, REFUSED};
 use firstlight_api::status::{DhcpMode, HostState, SiteStatus, StepState};
+
+use super::counters::{Counter, ODD_OBJECTS, REFUSED};
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
