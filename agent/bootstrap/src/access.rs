@@ -156,9 +156,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::unix::fs::PermissionsExt as _;
 
-    use serde_json::json;
-
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 

@@ -125,9 +125,8 @@ fn describe(status: u16, body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
-
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 

@@ -66,9 +66,8 @@ pub fn parse_invitation(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
-
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 

@@ -25,9 +25,8 @@ pub fn files(repository: &Repository) -> Vec<NewFile> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
-
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 

@@ -9,10 +9,9 @@ use kube::Client;
 use serde::Deserialize;
 use tokio::process::Command;
 
-use super::probe;
+use super::{LOOK_AGAIN, probe};
 use crate::{child, paths::Paths, status::StatusSender};
 
-const LOOK: Duration = Duration::from_secs(10);
 /// After room could not be made: while it tries, etcd answers nobody.
 const AGAIN: Duration = Duration::from_mins(1);
 /// For one order; to defragment half a gigabyte takes a slow stick a while.
@@ -83,7 +82,7 @@ pub async fn keep(etcd: &Client, paths: &Paths, status: &StatusSender) {
             status.problems("etcd-space", problems.clone());
             told = problems;
         }
-        let pause = if told.is_empty() { LOOK } else { AGAIN };
+        let pause = if told.is_empty() { LOOK_AGAIN } else { AGAIN };
         tokio::time::sleep(pause).await;
     }
 }

@@ -54,7 +54,7 @@ impl Streams {
 /// What a stream holds as long as it is open.
 struct Open {
     web: Web,
-    /// Before its place, which it does not outlive.
+    /// Who works does not give way to whoever comes.
     _work: Work,
     place: Place,
     has_begun: bool,
@@ -75,7 +75,6 @@ pub fn answer(web: &Web, peer: IpAddr) -> Response<Body> {
     };
     let events = stream::unfold(open, |mut open| async move {
         let text = open.next().await?;
-        open.has_begun = true;
         Some((frame(text), open))
     });
     let mut response = Response::new(
@@ -96,7 +95,7 @@ impl Open {
     /// `None`: its place is somebody else's, or the agent ends.
     async fn next(&mut self) -> Option<String> {
         let status = &mut self.web.status;
-        if self.has_begun {
+        if std::mem::replace(&mut self.has_begun, true) {
             let change = async {
                 tokio::time::sleep(AT_MOST_EVERY).await;
                 tokio::time::timeout(KEEP_ALIVE, status.changed()).await

@@ -72,7 +72,6 @@ fn parse(text: &str) -> BTreeMap<&str, Found> {
 #[cfg(test)]
 mod tests {
     use firstlight_api::software::{PackageSpec, Wish};
-
     use proptest::prelude::*;
 
     use super::*;

@@ -56,6 +56,12 @@ impl Url {
         })
     }
 
+    /// Everything before the target.
+    fn origin(&self) -> String {
+        let scheme = if self.tls { "https" } else { "http" };
+        format!("{scheme}://{}", self.authority())
+    }
+
     /// `host:port` as in the `Host` header.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') {
@@ -74,8 +80,7 @@ impl Url {
         if location.contains("://") {
             Self::parse(location)
         } else if location.starts_with('/') {
-            let scheme = if self.tls { "https" } else { "http" };
-            Self::parse(&format!("{scheme}://{}{location}", self.authority()))
+            Self::parse(&format!("{}{location}", self.origin()))
         } else {
             Err(HttpError::Url(location.to_owned()))
         }
@@ -84,8 +89,7 @@ impl Url {
 
 impl std::fmt::Display for Url {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let scheme = if self.tls { "https" } else { "http" };
-        write!(f, "{scheme}://{}{}", self.authority(), self.target)
+        write!(f, "{}{}", self.origin(), self.target)
     }
 }
 
