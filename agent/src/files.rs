@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -39,8 +39,13 @@ pub struct NewFile {
     pub access: Access,
 }
 
-/// Makes `path` with exactly `mode`, and its parents if they are missing.
+/// Makes `path` with exactly `mode`, and its parents if they are missing. Nothing is written where it is so already: the file
+/// system may be read-only.
 pub fn make_dir(path: &Path, mode: u32) -> Result<()> {
+    let is_there = |found: fs::Metadata| found.is_dir() && found.mode() & 0o7777 == mode;
+    if fs::metadata(path).is_ok_and(is_there) {
+        return Ok(());
+    }
     fs::DirBuilder::new()
         .recursive(true)
         .mode(mode)
@@ -111,6 +116,25 @@ fn write_aside(file: &NewFile) -> io::Result<File> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_directory_gets_its_mode_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        let changed = |path: &Path| {
+            let found = fs::metadata(path).unwrap();
+            (found.mode() & 0o7777, found.ctime(), found.ctime_nsec())
+        };
+        make_dir(&path, 0o750).unwrap();
+        let first = changed(&path);
+        assert_eq!(first.0, 0o750);
+        make_dir(&path, 0o750).unwrap();
+        assert_eq!(changed(&path), first, "nothing was written");
+        make_dir(&path, 0o700).unwrap();
+        assert_eq!(changed(&path).0, 0o700);
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(make_dir(&dir.path().join("file"), 0o644).is_err());
+    }
 
     #[test]
     fn a_file_is_replaced_with_its_mode_and_nothing_is_left_aside() {

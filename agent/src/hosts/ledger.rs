@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -169,7 +169,6 @@ impl Ledgers {
 
     /// One file a host; one that cannot be read makes its host one to be left alone, and no other.
     pub fn load(&self) -> Result<BTreeMap<MacAddr, Ledger>> {
-        files::make_dir(&self.dir, 0o750)?;
         let read_or_unknown = |path: &Path| read(path).unwrap_or_else(|_| Ledger::removed());
         Ok(self
             .files()?
@@ -206,8 +205,11 @@ impl Ledgers {
     }
 
     fn files(&self) -> Result<Vec<(MacAddr, PathBuf)>> {
-        let entries =
-            fs::read_dir(&self.dir).with_context(|| format!("listing {}", self.dir.display()))?;
+        let entries = match fs::read_dir(&self.dir) {
+            // Nothing was ever written down.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.with_context(|| format!("listing {}", self.dir.display()))?,
+        };
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let named = paths.filter_map(|path| {
             let mac = path.file_name()?.to_str()?.strip_suffix(".json")?;
@@ -218,6 +220,7 @@ impl Ledgers {
 
     /// Returns when it is on the disk.
     pub fn save(&self, mac: MacAddr, ledger: &Ledger) -> Result<()> {
+        files::make_dir(&self.dir, 0o750)?;
         let text = serde_json::to_vec_pretty(ledger).context("encoding the memory of a host")?;
         files::write(&self.path(mac), &text, Access::Owner)
     }
@@ -244,6 +247,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ledgers = Ledgers::new(dir.path().join("hosts"));
         assert!(ledgers.load().unwrap().is_empty());
+        assert!(!ledgers.dir().exists(), "reading writes nothing");
         let ledger = Ledger {
             inspections: 2,
             deployment: Some(Deployment {
