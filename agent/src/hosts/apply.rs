@@ -1,13 +1,10 @@
 //! One action, carried out on Ironic. Each may be repeated: what was done before is no error.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use firstlight_api::{
-    bmh::BareMetalHost,
     order::{self, DiskOrder},
-    report::Report,
     repository::METADATA_KEY,
-    signed::PublicKey,
     site::SshKey,
     status::Problem,
 };
@@ -19,18 +16,16 @@ use firstlight_netboot::MacAddr;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use tokio::{
-    net::TcpStream,
-    sync::{mpsc, oneshot},
-};
+use tokio::{net::TcpStream, sync::mpsc};
 
 use super::{
     bootstrap::{self, Reading, Secrets, Subject},
+    delivery,
     drive::{DriveSpec, config_drive},
+    event::Act,
     image::instance_info,
-    ledger::Deployment,
     plan::{Action, EXTRA_ATTEMPT, EXTRA_MAC},
-    policy::Judgement,
+    poll::IronicEnd,
     wish::{Data, Install},
 };
 use crate::{
@@ -51,43 +46,13 @@ pub enum ActionError {
     Other(Problem),
 }
 
-/// What an action needs besides itself, owned: it runs in a task of its own.
+/// What every action may need, owned: each runs in a task of its own.
 #[derive(Clone)]
-pub struct Task {
-    pub action: Action,
-    pub mac: MacAddr,
-    pub name: String,
-    pub report: Option<Report>,
-    /// Where its ramdisk listens.
-    pub ramdisk: Option<SocketAddr>,
-    pub object: Option<BareMetalHost>,
-    /// What the disk holds already, or is to get.
-    pub deployment: Option<Deployment>,
+pub struct Hands {
     pub ssh_keys: Vec<SshKey>,
     pub keys: Keys,
-    pub endpoint: Option<Endpoint>,
     pub packages: Sources,
     pub secrets: mpsc::Sender<Reading>,
-}
-
-/// Where and with what a host asks for its bootstrap data.
-#[derive(Clone)]
-pub struct Endpoint {
-    /// Without the host's part.
-    pub url: String,
-    /// PEM
-    pub ca: String,
-    pub token: String,
-    /// Of the ramdisk that writes the image.
-    pub key: Option<PublicKey>,
-}
-
-impl std::fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Endpoint")
-            .field("url", &self.url)
-            .finish_non_exhaustive()
-    }
 }
 
 /// The UUID of a host's node, made from its MAC: a node that is created twice is the same node.
@@ -110,23 +75,26 @@ pub fn node_uuid(mac: MacAddr) -> String {
     .join("-")
 }
 
-pub async fn apply(client: &Client, task: &Task) -> Result<(), ActionError> {
-    let node = node_uuid(task.mac);
+pub async fn apply(end: &IronicEnd, hands: &Hands, act: &Act) -> Result<(), ActionError> {
+    let node = node_uuid(act.mac);
     if let Action::Deploy {
         attempt,
         judgement,
         install,
-    } = &task.action
+    } = &act.action
     {
-        return deploy(client, task, &node, *attempt, judgement, install).await;
+        answers(act).await?;
+        let drive = drive(end, hands, act, &node, &install.data).await?;
+        let order = judgement.order(act.deployment.as_ref().and_then(|it| it.id));
+        return Ok(deploy(&end.client, &node, *attempt, &order, install, drive).await?);
     }
-    Ok(simple(client, task, &node).await?)
+    Ok(simple(&end.client, act, &node).await?)
 }
 
-async fn simple(client: &Client, task: &Task, node: &str) -> Result<(), ClientError> {
+async fn simple(client: &Client, act: &Act, node: &str) -> Result<(), ClientError> {
     let go = async |target| client.provision(node, &target).await;
-    match &task.action {
-        Action::Register => register(client, task, node).await,
+    match &act.action {
+        Action::Register => register(client, act, node).await,
         Action::PowerOn => client.set_power(node, PowerTarget::On).await,
         Action::ForgetToken => client.set_power(node, PowerTarget::Reboot).await,
         Action::Inspect => go(ProvisionTarget::Inspect).await,
@@ -142,7 +110,7 @@ async fn simple(client: &Client, task: &Task, node: &str) -> Result<(), ClientEr
         Action::Retract => tear_down(client, node, None).await,
         Action::TearDown { clean } => tear_down(client, node, clean.as_ref()).await,
         Action::Adopt => {
-            if let Some(held) = task.deployment.as_ref().filter(|it| it.written) {
+            if let Some(held) = act.deployment.as_ref().filter(|it| it.written) {
                 let info = instance_info(&held.image, None);
                 client
                     .patch_node(node, &[NodePatch::InstanceInfo(info)])
@@ -199,18 +167,18 @@ async fn unregister(client: &Client, node: &str) -> Result<(), ClientError> {
     client.delete_node(node).await
 }
 
-async fn register(client: &Client, task: &Task, node: &str) -> Result<(), ClientError> {
-    let inventory = task.report.as_ref().map(|report| &report.inventory);
+async fn register(client: &Client, act: &Act, node: &str) -> Result<(), ClientError> {
+    let inventory = act.report.as_ref().map(|report| &report.inventory);
     let or = |found: Option<&String>, other: &str| {
         let found = found.filter(|text| !text.is_empty());
         found.map_or_else(|| other.to_owned(), Clone::clone)
     };
     let new = NewNode {
         uuid: node.to_owned(),
-        name: task.name.clone(),
+        name: act.name.clone(),
         cpu_arch: or(inventory.map(|it| &it.hardware.cpu.arch), "x86_64"),
         boot_mode: or(inventory.map(|it| &it.boot_mode), "uefi"),
-        extra: vec![(EXTRA_MAC.to_owned(), task.mac.to_string())],
+        extra: vec![(EXTRA_MAC.to_owned(), act.mac.to_string())],
     };
     match client.create_node(&new).await {
         Err(error) if error.is_conflict() => {
@@ -219,7 +187,7 @@ async fn register(client: &Client, task: &Task, node: &str) -> Result<(), Client
         created => drop(created?),
     }
     // The boot NIC alone: what a report says of other NICs may be the NICs of other servers.
-    let mac = task.mac.to_string();
+    let mac = act.mac.to_string();
     match client.create_port(node, &mac).await {
         Err(error) if error.is_conflict() => {
             let ports = client.ports(node).await?;
@@ -234,35 +202,29 @@ async fn register(client: &Client, task: &Task, node: &str) -> Result<(), Client
 
 async fn deploy(
     client: &Client,
-    task: &Task,
     node: &str,
     attempt: u64,
-    judgement: &Judgement,
+    order: &DiskOrder,
     install: &Install,
-) -> Result<(), ActionError> {
-    answers(task).await?;
-    let mut drive = drive(task, node, &install.data).await?;
-    if let Some(repository) = task.packages.load().await.map_err(ActionError::Other)? {
-        drive.meta_data[METADATA_KEY] = json!(repository);
-    }
-    let deployment = task.deployment.as_ref().and_then(|it| it.id);
+    drive: ConfigDrive,
+) -> Result<(), ClientError> {
     // The marks come first: an attempt that was begun counts, and the ramdisk writes nothing without its order.
     let patches = [
         NodePatch::InstanceInfo(instance_info(&install.image, install.hints.as_ref())),
         NodePatch::Extra(EXTRA_ATTEMPT.to_owned(), json!(attempt)),
-        NodePatch::Extra(order::EXTRA.to_owned(), json!(judgement.order(deployment))),
+        NodePatch::Extra(order::EXTRA.to_owned(), json!(order)),
         // A deployment that is given up goes straight back; who wants it cleaned says so when it is torn down.
         NodePatch::AutomatedClean(false),
     ];
     client.patch_node(node, &patches).await?;
     let target = ProvisionTarget::Active(drive);
-    Ok(client.provision(node, &target).await?)
+    client.provision(node, &target).await
 }
 
 /// A server that was switched off a moment ago is still believed to be there. Ironic would try for a while, and an attempt
 /// would be spent.
-async fn answers(task: &Task) -> Result<(), ActionError> {
-    let Some(address) = task.ramdisk else {
+async fn answers(act: &Act) -> Result<(), ActionError> {
+    let Some(address) = act.ramdisk else {
         return Ok(());
     };
     let connected = tokio::time::timeout(ANSWER_TIME, TcpStream::connect(address)).await;
@@ -276,71 +238,86 @@ async fn answers(task: &Task) -> Result<(), ActionError> {
     }))
 }
 
-async fn drive(task: &Task, node: &str, data: &Data) -> Result<ConfigDrive, ActionError> {
-    let other = |what: String| {
-        ActionError::Other(Problem {
-            what,
-            next: "the box tries again; if it stays, restart the box".to_owned(),
-        })
-    };
+async fn drive(
+    end: &IronicEnd,
+    hands: &Hands,
+    act: &Act,
+    node: &str,
+    data: &Data,
+) -> Result<ConfigDrive, ActionError> {
     // An image that does not ask for its data has no safe way to a host key.
     let pin = match data {
         Data::Endpoint => Pin::Made,
         Data::Site | Data::Drive => Pin::FirstSight,
     };
-    let own = task.keys.prepare(task.mac, pin).await;
-    let own = own.map_err(|error| other(format!("no SSH key could be made for it: {error:#}")))?;
+    let own = hands.keys.prepare(act.mac, pin).await;
+    let own = own.map_err(|error| {
+        ActionError::Other(Problem {
+            what: format!("no SSH key could be made for it: {error:#}"),
+            next: "the box tries again; if it stays, restart the box".to_owned(),
+        })
+    })?;
     let site = || {
         config_drive(&DriveSpec {
-            name: &task.name,
-            mac: task.mac,
-            ssh_keys: &task.ssh_keys,
+            name: &act.name,
+            mac: act.mac,
+            ssh_keys: &hands.ssh_keys,
             box_key: Some(&own),
         })
     };
-    match data {
-        Data::Site => Ok(site()),
-        Data::Endpoint => {
-            let endpoint = task.endpoint.as_ref();
-            let endpoint =
-                endpoint.ok_or_else(|| other("the bootstrap endpoint is not up yet".to_owned()))?;
-            Ok(endpoint_drive(site(), node, endpoint))
-        }
-        Data::Drive => {
-            let subject = Subject {
-                name: &task.name,
-                mac: task.mac,
-                object: task.object.as_ref(),
-                // Nobody makes a user for the box there.
-                ssh_keys: &[&task.ssh_keys[..], std::slice::from_ref(&own)].concat(),
-                box_key: Some(&own),
-                host_key: None,
-            };
-            let secrets = read(task).await?;
-            let data = bootstrap::data(&subject, &secrets).map_err(ActionError::Other)?;
-            Ok(ConfigDrive {
-                meta_data: data.meta_data,
-                // An image that is not ours has its owner's idea of a login, or none.
-                user_data: if secrets.user.is_some() {
-                    data.user_data
-                } else {
-                    String::new()
-                },
-                network_data: data.network_data,
-            })
-        }
+    let mut drive = match data {
+        Data::Site => site(),
+        Data::Endpoint => endpoint_drive(site(), node, end, act),
+        Data::Drive => drive_of_its_owner(hands, act, &own).await?,
+    };
+    let packages = hands.packages.load().await.map_err(ActionError::Other)?;
+    if let Some(repository) = packages {
+        drive.meta_data[METADATA_KEY] = json!(repository);
     }
+    Ok(drive)
+}
+
+/// An image that is not ours has its owner's idea of a login, or none.
+async fn drive_of_its_owner(
+    hands: &Hands,
+    act: &Act,
+    own: &SshKey,
+) -> Result<ConfigDrive, ActionError> {
+    let subject = Subject {
+        name: &act.name,
+        mac: act.mac,
+        object: act.object.as_ref(),
+        // Nobody makes a user for the box there.
+        ssh_keys: &[&hands.ssh_keys[..], std::slice::from_ref(own)].concat(),
+        box_key: Some(own),
+        host_key: None,
+    };
+    let secrets = match &act.object {
+        Some(object) => delivery::read(&hands.secrets, object.clone()).await,
+        None => Ok(Secrets::default()),
+    };
+    let secrets = secrets.map_err(ActionError::Other)?;
+    let data = bootstrap::data(&subject, &secrets).map_err(ActionError::Other)?;
+    Ok(ConfigDrive {
+        meta_data: data.meta_data,
+        user_data: if secrets.user.is_some() {
+            data.user_data
+        } else {
+            String::new()
+        },
+        network_data: data.network_data,
+    })
 }
 
 /// No user data: the system asks for it, with a token that is good for this one installation.
-fn endpoint_drive(site: ConfigDrive, node: &str, endpoint: &Endpoint) -> ConfigDrive {
+fn endpoint_drive(site: ConfigDrive, node: &str, end: &IronicEnd, act: &Act) -> ConfigDrive {
     let mut meta_data = site.meta_data;
     meta_data["firstlight"] = json!({
-        "url": format!("{}/{node}", endpoint.url),
-        "token": endpoint.token,
-        "ca": endpoint.ca,
+        "url": format!("{}/{node}", end.bootstrap),
+        "token": act.token.reveal(),
+        "ca": end.ca,
     });
-    if let Some(key) = endpoint.key {
+    if let Some(key) = act.key {
         meta_data["firstlight"]["key"] = json!(key.to_string());
     }
     ConfigDrive {
@@ -348,25 +325,6 @@ fn endpoint_drive(site: ConfigDrive, node: &str, endpoint: &Endpoint) -> ConfigD
         user_data: String::new(),
         network_data: site.network_data,
     }
-}
-
-async fn read(task: &Task) -> Result<Secrets, ActionError> {
-    let Some(host) = task.object.clone() else {
-        return Ok(Secrets::default());
-    };
-    let (answer, answered) = oneshot::channel();
-    let gone = || {
-        ActionError::Other(Problem {
-            what: "the controller is stopping".to_owned(),
-            next: "nothing: the box tries again".to_owned(),
-        })
-    };
-    task.secrets
-        .send(Reading { host, answer })
-        .await
-        .map_err(|_| gone())?;
-    let secrets = answered.await.map_err(|_| gone())?;
-    secrets.map_err(ActionError::Other)
 }
 
 #[cfg(test)]

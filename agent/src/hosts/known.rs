@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use firstlight_netboot::MacAddr;
 
-use super::record::{Record, Records};
+use super::host::{All, Host};
 
-/// Records in all, without those that site.yaml names.
+/// Hosts in all, without those that site.yaml names.
 const MOST: usize = 1024;
 /// Of these, such as have sent nothing but DHCP requests.
 const MOST_SILENT: usize = 128;
-/// Records that reports make within a minute.
+/// Hosts that reports make within a minute.
 const MOST_NEW: u32 = 256;
 const MINUTE: Duration = Duration::from_mins(1);
 /// After this without a packet a host that only DHCP knows is forgotten.
 const FORGOTTEN: Duration = Duration::from_mins(10);
 
-/// New records, counted by the minute.
+/// New ones, counted by the minute.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Newcomers {
     since: Duration,
@@ -30,15 +30,28 @@ pub enum Heard {
     Report,
 }
 
+/// May there be one host more?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    Refused,
+    Admitted,
+    /// This one has to go.
+    InPlaceOf(MacAddr),
+}
+
 impl Newcomers {
-    /// May there be one record more? Makes room for it where it can.
-    pub fn admit(&mut self, records: &mut Records, heard: Heard, now: Duration) -> bool {
+    pub fn admit(&mut self, hosts: &All, heard: Heard, now: Duration) -> Admission {
         if heard == Heard::Report && !self.counts(now) {
-            return false;
+            return Admission::Refused;
         }
-        let silent = records.values().filter(|record| record.is_silent()).count();
-        let full = records.len() >= MOST || (heard == Heard::Dhcp && silent >= MOST_SILENT);
-        !full || forget_oldest(records)
+        let silent = hosts.values().filter(|host| host.is_silent());
+        let full =
+            hosts.len() >= MOST || (heard == Heard::Dhcp && silent.clone().count() >= MOST_SILENT);
+        if !full {
+            return Admission::Admitted;
+        }
+        let oldest = silent.min_by_key(|host| host.seen);
+        oldest.map_or(Admission::Refused, |host| Admission::InPlaceOf(host.mac))
     }
 
     fn counts(&mut self, now: Duration) -> bool {
@@ -53,27 +66,27 @@ impl Newcomers {
     }
 }
 
-/// True if there was one.
-fn forget_oldest(records: &mut Records) -> bool {
-    let silent = records.iter().filter(|(_, record)| record.is_silent());
-    let oldest = silent
-        .min_by_key(|(_, record)| record.seen)
-        .map(|(mac, _)| *mac);
-    oldest.is_some_and(|mac| records.remove(&mac).is_some())
-}
-
-/// Forgets whom only DHCP knows and who is silent. `named` are hosts of site.yaml.
-pub fn forget_silent(records: &mut Records, named: impl Fn(MacAddr) -> bool, now: Duration) {
-    let stays = |mac: MacAddr, record: &Record| {
-        !record.is_silent() || named(mac) || now.saturating_sub(record.seen) < FORGOTTEN
+/// Those whom only DHCP knows and who are silent. Hosts of site.yaml stay.
+pub fn silent(hosts: &All, now: Duration) -> Vec<MacAddr> {
+    let goes = |host: &&Host| {
+        host.is_silent() && !host.rules.named && now.saturating_sub(host.seen) >= FORGOTTEN
     };
-    records.retain(|mac, record| stays(*mac, record));
+    hosts
+        .values()
+        .filter(goes)
+        .map(|host| host.mac)
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::*;
+    use firstlight_api::site::InstallPolicy;
+
+    use super::{
+        super::{host::Rules, ledger::Ledger},
+        *,
+    };
 
     fn mac(number: u32) -> MacAddr {
         let [a, b, c, d] = number.to_be_bytes();
@@ -81,50 +94,64 @@ mod tests {
     }
 
     fn admit(
-        records: &mut Records,
+        hosts: &mut All,
         newcomers: &mut Newcomers,
         number: u32,
         heard: Heard,
         now: Duration,
     ) -> bool {
-        let admitted = newcomers.admit(records, heard, now);
-        if admitted {
-            let mut record = Record::new(mac(number), format!("host-{number}"), now);
-            if heard == Heard::Report {
-                record.reported(crate::hosts::tests::a_report(), now);
-            }
-            records.insert(mac(number), record);
+        match newcomers.admit(hosts, heard, now) {
+            Admission::Refused => return false,
+            Admission::Admitted => {}
+            Admission::InPlaceOf(mac) => drop(hosts.remove(&mac)),
         }
-        admitted
+        let rules = Rules {
+            policy: InstallPolicy::Blank,
+            named: false,
+            wrong_code: false,
+        };
+        let (mac, name) = (mac(number), format!("host-{number}"));
+        let mut host = Host::new(mac, name, rules, Ledger::default(), now);
+        if heard == Heard::Report {
+            host.reported(crate::hosts::tests::a_report(), false, now);
+        }
+        hosts.insert(mac, host);
+        true
+    }
+
+    fn forget(hosts: &mut All, now: Duration) {
+        for mac in silent(hosts, now) {
+            hosts.remove(&mac);
+        }
     }
 
     #[test]
     fn a_hundred_thousand_invented_macs_shut_nobody_out_and_leave_nothing_behind() {
-        let (mut records, mut newcomers) = (Records::new(), Newcomers::default());
+        let (mut hosts, mut newcomers) = (All::new(), Newcomers::default());
         let second = Duration::from_secs(1);
         for number in 0..100_000 {
-            admit(&mut records, &mut newcomers, number, Heard::Dhcp, second);
+            admit(&mut hosts, &mut newcomers, number, Heard::Dhcp, second);
         }
-        assert_eq!(records.len(), MOST_SILENT);
+        assert_eq!(hosts.len(), MOST_SILENT);
         assert!(admit(
-            &mut records,
+            &mut hosts,
             &mut newcomers,
             100_000,
             Heard::Report,
             second * 2
         ));
-        forget_silent(&mut records, |_| false, second + FORGOTTEN);
-        assert_eq!(records.keys().collect::<Vec<_>>(), [&mac(100_000)]);
+        forget(&mut hosts, second + FORGOTTEN);
+        assert_eq!(hosts.keys().collect::<Vec<_>>(), [&mac(100_000)]);
     }
 
     #[test]
-    fn reports_make_a_limited_number_of_records_a_minute_and_in_all() {
-        let (mut records, mut newcomers) = (Records::new(), Newcomers::default());
+    fn reports_make_a_limited_number_of_hosts_a_minute_and_in_all() {
+        let (mut hosts, mut newcomers) = (All::new(), Newcomers::default());
         let mut at = |minute: u32, numbers: std::ops::Range<u32>| {
             numbers
                 .filter(|number| {
                     let now = MINUTE * minute;
-                    admit(&mut records, &mut newcomers, *number, Heard::Report, now)
+                    admit(&mut hosts, &mut newcomers, *number, Heard::Report, now)
                 })
                 .count()
         };
@@ -137,10 +164,11 @@ mod tests {
 
     #[test]
     fn hosts_of_site_yaml_are_not_forgotten() {
-        let (mut records, mut newcomers) = (Records::new(), Newcomers::default());
+        let (mut hosts, mut newcomers) = (All::new(), Newcomers::default());
         let then = Duration::ZERO;
-        admit(&mut records, &mut newcomers, 1, Heard::Dhcp, then);
-        forget_silent(&mut records, |known| known == mac(1), FORGOTTEN * 2);
-        assert_eq!(records.len(), 1);
+        admit(&mut hosts, &mut newcomers, 1, Heard::Dhcp, then);
+        hosts.get_mut(&mac(1)).unwrap().rules.named = true;
+        forget(&mut hosts, FORGOTTEN * 2);
+        assert_eq!(hosts.len(), 1);
     }
 }

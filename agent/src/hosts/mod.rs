@@ -1,8 +1,9 @@
 //! The hosts controller: from a server's first sign of life to its own operating system, by way of Ironic.
 //!
 //! `plan` decides everything about one host from what is known of it ([`plan::Observed`] to [`plan::Plan`], pure: a table of
-//! states). `actor` owns all hosts, feeds `plan`, and publishes: boot targets for DHCP, directives for ramdisks, the list
-//! for the page, `BareMetalHost` objects. `apply` carries one action out on Ironic, `objects` writes to Kubernetes.
+//! states). `fold` owns all hosts (`host`): an event in, effects out, pure as well ([`event`]). `runner` brings the events and carries
+//! the effects out: what is shown (boot targets for DHCP, directives for ramdisks, the list for the page, `BareMetalHost` objects), what
+//! is written down (`memory` says what must be on the disk before what), actions on Ironic (`apply`), writes to Kubernetes (`objects`).
 //!
 //! The object's spec is the wish (`wish`), Ironic is the engine, the object's status is what people read. After a restart
 //! every host is re-derived from Ironic's nodes, the API objects, what the machine itself reports, and one small file a
@@ -12,7 +13,9 @@
 //! To add a case: a row in `plan` with its test in `plan/tests.rs`; `tests.rs` plays whole installations against the fake
 //! Ironic, with a restart of the controller after every step.
 
-mod actor;
+mod event;
+mod fold;
+mod host;
 mod admission;
 mod apply;
 mod bootstrap;
@@ -22,12 +25,13 @@ mod image;
 mod known;
 mod kube_store;
 pub mod ledger;
+mod memory;
 mod object;
 mod objects;
 mod plan;
 mod policy;
 mod poll;
-mod record;
+mod runner;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -53,10 +57,11 @@ use crate::{
     ssh::{self, Keys},
     status::{StatusSender, Update},
 };
-use actor::{Inputs, Pace, Settings};
+use fold::Pace;
 use kube_store::KubeStore;
 use ledger::Ledgers;
 use poll::IronicEnd;
+use runner::{Inputs, Settings};
 
 pub use wish::Destiny;
 
@@ -91,14 +96,17 @@ pub async fn run(
         tell_damaged(&ledgers, &status);
         let packages = Sources::new(&paths, site.provisioning.address.address());
         let settings = Settings {
-            destiny: Destiny::of(&site),
-            network: site.provisioning.address.first_host()..=site.provisioning.address.last_host(),
-            site,
-            image: image::load(&paths.images()),
+            judged_by: fold::Settings {
+                destiny: Destiny::of(&site),
+                network: site.provisioning.address.first_host()
+                    ..=site.provisioning.address.last_host(),
+                site,
+                image: image::load(&paths.images()),
+                pace: Pace::default(),
+            },
             ledgers,
             keys: Keys::new(paths.host_keys(), ssh::PORT),
             packages,
-            pace: Pace::default(),
         };
         let ironic = watch::Sender::new(None);
         let store = watch::Sender::new(None);
@@ -119,7 +127,7 @@ pub async fn run(
             Ok(())
         };
         tokio::try_join!(
-            actor::run(settings, inputs),
+            runner::run(settings, inputs),
             show,
             follow(&mut facts.ironic, &ironic, ironic_end),
             follow(&mut facts.kubernetes, &store, |client| Ok(KubeStore::new(

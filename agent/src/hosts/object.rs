@@ -13,7 +13,7 @@ use firstlight_api::{
 
 use super::{
     objects::Desired,
-    record::Record,
+    host::Host,
     wish::{Data, Wish},
 };
 
@@ -21,37 +21,37 @@ use super::{
 pub const NAMESPACE: &str = "default";
 
 /// The object as it should be: its times stay, and what it knows that we forgot. `now` is RFC 3339.
-pub fn desired(record: &Record, now: &str) -> Desired {
-    let old = record.object.as_ref();
-    let boot_mode = boot_mode(record).or_else(|| old?.spec.boot_mode);
+pub fn desired(host: &Host, now: &str) -> Desired {
+    let old = host.object.as_ref();
+    let boot_mode = boot_mode(host).or_else(|| old?.spec.boot_mode);
     let spec = BareMetalHostSpec {
         online: true,
-        boot_mac_address: record.mac.to_string(),
+        boot_mac_address: host.mac.to_string(),
         boot_mode,
         architecture: "x86_64".to_owned(),
         disable_power_off: true,
         ..BareMetalHostSpec::default()
     };
-    let mut host = BareMetalHost::new(&record.name, NAMESPACE, spec);
-    host.metadata.finalizers.push(FINALIZER.to_owned());
-    host.status = Some(status(record, boot_mode, now));
+    let mut object = BareMetalHost::new(&host.name, NAMESPACE, spec);
+    object.metadata.finalizers.push(FINALIZER.to_owned());
+    object.status = Some(status(host, boot_mode, now));
     // In the spec before the status tells of it. An object that got lost is made again around what the disk holds.
-    host.spec.image = own_image(record).or_else(|| held_image(record));
-    let plan = record.plan.as_ref();
+    object.spec.image = own_image(host).or_else(|| held_image(host));
+    let plan = host.plan();
     Desired {
-        host,
-        image: own_image(record),
+        host: object,
+        image: own_image(host),
         forget: plan.map(|plan| plan.forget.clone()).unwrap_or_default(),
-        release: record.is_released(),
-        paused: record.wanted().paused.is_some(),
+        release: host.work.removed,
+        paused: host.wanted().paused.is_some(),
     }
 }
 
 /// What the site's rule installs is shown as if a person had asked for it.
-fn own_image(record: &Record) -> Option<Image> {
-    let state = record.plan.as_ref()?.state;
+fn own_image(host: &Host) -> Option<Image> {
+    let state = host.plan()?.state;
     let installing = state == HostState::Provisioning || is_installed(state);
-    match &record.wanted().wish {
+    match &host.wanted().wish {
         Ok(Wish::Install(install)) if install.data == Data::Site && installing => {
             Some(install.image.clone())
         }
@@ -59,14 +59,14 @@ fn own_image(record: &Record) -> Option<Image> {
     }
 }
 
-fn held_image(record: &Record) -> Option<Image> {
-    let deployment = record.ledger.written()?;
+fn held_image(host: &Host) -> Option<Image> {
+    let deployment = host.ledger().written()?;
     (!deployment.is_staged()).then(|| deployment.image.clone())
 }
 
-fn status(record: &Record, boot_mode: Option<BootMode>, now: &str) -> BareMetalHostStatus {
-    let old = record.object.as_ref();
-    let shown = record.status();
+fn status(host: &Host, boot_mode: Option<BootMode>, now: &str) -> BareMetalHostStatus {
+    let old = host.object.as_ref();
+    let shown = host.status();
     let before = old.and_then(|old| old.status.clone()).unwrap_or_default();
     let problem = shown.problem.as_ref();
     let failed = shown.state == HostState::Failed;
@@ -74,18 +74,16 @@ fn status(record: &Record, boot_mode: Option<BootMode>, now: &str) -> BareMetalH
         .map(|problem| format!("{}; {}", problem.what, problem.next))
         .unwrap_or_default();
     let state = provisioning(shown.state, before.provisioning.state);
-    let hardware = record
-        .report
-        .as_ref()
-        .map(|(report, _)| report.inventory.hardware.clone());
+    let report = host.ramdisk.report();
+    let hardware = report.map(|report| report.inventory.hardware.clone());
     let mut new = BareMetalHostStatus {
         operational_status: operational(shown.state),
-        error_type: failed.then(|| error_type(record)),
-        conditions: conditions(record, &shown, &error, &before.conditions, now),
+        error_type: failed.then(|| error_type(host)),
+        conditions: conditions(host, &shown, &error, &before.conditions, now),
         error_message: error,
-        error_count: error_count(record),
+        error_count: error_count(host),
         powered_on: true,
-        provisioning: provision_status(record, shown.state, state, &before, boot_mode),
+        provisioning: provision_status(host, shown.state, state, &before, boot_mode),
         hardware: hardware.or(before.hardware),
         operation_history: history(
             before.operation_history,
@@ -106,7 +104,7 @@ fn status(record: &Record, boot_mode: Option<BootMode>, now: &str) -> BareMetalH
 }
 
 fn provision_status(
-    record: &Record,
+    host: &Host,
     shown: HostState,
     state: ProvisioningState,
     before: &BareMetalHostStatus,
@@ -114,18 +112,18 @@ fn provision_status(
 ) -> ProvisionStatus {
     let before = before.provisioning.clone();
     let holds = is_installed(shown) || shown == HostState::Deprovisioning;
-    let image = record
-        .ledger
+    let image = host
+        .ledger()
         .deployment
         .as_ref()
         .map(|deployment| deployment.image.clone());
-    let hints = record
+    let hints = host
         .object
         .as_ref()
         .and_then(|object| object.spec.root_device_hints.clone());
     ProvisionStatus {
         state,
-        id: record
+        id: host
             .node
             .as_ref()
             .map_or(before.id, |node| node.uuid.clone()),
@@ -144,7 +142,7 @@ fn provision_status(
 
 /// Metal3's conditions of a host, as far as they mean something here, each with the sentence of the page.
 fn conditions(
-    record: &Record,
+    host: &Host,
     shown: &HostStatus,
     error: &str,
     before: &[Condition],
@@ -191,13 +189,13 @@ fn conditions(
             free,
             if free { "Available" } else { "NotAvailable" },
         ),
-        trusted(record, before, now),
+        trusted(host, before, now),
     ]
 }
 
 /// Who gets the private keys of a cluster.
-fn trusted(record: &Record, before: &[Condition], now: &str) -> Condition {
-    let candidate = record.candidate();
+fn trusted(host: &Host, before: &[Condition], now: &str) -> Condition {
+    let candidate = host.candidate();
     let trust = candidate.trust();
     let message = if trust.holds() {
         String::new()
@@ -219,8 +217,8 @@ fn is_installed(state: HostState) -> bool {
     matches!(state, HostState::Provisioned | HostState::Running)
 }
 
-fn boot_mode(record: &Record) -> Option<BootMode> {
-    let (report, _) = record.report.as_ref()?;
+fn boot_mode(host: &Host) -> Option<BootMode> {
+    let report = host.ramdisk.report()?;
     match report.inventory.boot_mode.as_str() {
         "uefi" => Some(BootMode::Uefi),
         "bios" => Some(BootMode::Legacy),
@@ -253,9 +251,9 @@ fn provisioning(state: HostState, before: ProvisioningState) -> ProvisioningStat
     }
 }
 
-fn error_type(record: &Record) -> ErrorType {
+fn error_type(host: &Host) -> ErrorType {
     use firstlight_ironic::ProvisionState as S;
-    match record.node.as_ref().map(|node| &node.provision_state) {
+    match host.node.as_ref().map(|node| &node.provision_state) {
         None | Some(S::Enroll | S::Verifying) => ErrorType::Registration,
         Some(S::Manageable | S::Inspecting | S::InspectWait | S::InspectFailed) => {
             ErrorType::Inspection
@@ -266,9 +264,9 @@ fn error_type(record: &Record) -> ErrorType {
 }
 
 /// Failed attempts so far: the one under way has not failed.
-fn error_count(record: &Record) -> u32 {
+fn error_count(host: &Host) -> u32 {
     use firstlight_ironic::ProvisionState as S;
-    let Some(node) = &record.node else { return 0 };
+    let Some(node) = &host.node else { return 0 };
     let attempts = node.extra[super::plan::EXTRA_ATTEMPT].as_u64().unwrap_or(0);
     let failed = match node.provision_state {
         S::DeployFailed => attempts,
@@ -320,17 +318,14 @@ pub fn known_address(object: &BareMetalHost) -> Option<Ipv4Addr> {
 }
 
 /// A changed `lastUpdated` alone is no reason to write.
-pub fn same_but_for_times(old: &[Desired], new: &[Desired]) -> bool {
-    let timeless = |desired: &Desired| {
-        let mut desired = desired.clone();
-        if let Some(status) = &mut desired.host.status {
-            status.last_updated = None;
-        }
-        desired
+pub fn same_but_for_times(old: &Desired, new: &mut Desired) -> bool {
+    let stamp = |desired: &mut Desired, time| {
+        let status = desired.host.status.as_mut()?;
+        std::mem::replace(&mut status.last_updated, time)
     };
-    old.len() == new.len()
-        && old
-            .iter()
-            .zip(new)
-            .all(|(old, new)| timeless(old) == timeless(new))
+    let status = old.host.status.as_ref();
+    let now = stamp(new, status.and_then(|status| status.last_updated.clone()));
+    let same = old == new;
+    stamp(new, now);
+    same
 }

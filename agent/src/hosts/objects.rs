@@ -77,7 +77,7 @@ pub async fn run<S: HostStore>(
 
 /// Writes what differs and returns the objects as they are then, with a sentence for each that could not be read or
 /// written: it holds up no other.
-async fn sync<S: HostStore>(
+pub async fn sync<S: HostStore>(
     api: &S,
     wanted: &[Desired],
 ) -> anyhow::Result<(Vec<BareMetalHost>, Vec<String>)> {

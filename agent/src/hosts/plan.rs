@@ -72,7 +72,7 @@ pub struct Observed<'a> {
     pub ssh_answers: bool,
     /// When its installed system asked for bootstrap data last.
     pub polled: Option<Duration>,
-    pub knocks: Knocks<'a>,
+    pub restart_orders: RestartOrders<'a>,
     pub image: Result<&'a NodeImage, &'a Problem>,
     /// The boot of the ramdisk at which we gave up; the next one is a person's word to try again.
     pub gave_up: Option<&'a str>,
@@ -82,7 +82,7 @@ pub struct Observed<'a> {
 
 /// What came of telling its installed system over SSH to restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Knocks<'a> {
+pub struct RestartOrders<'a> {
     pub accepted: Option<Duration>,
     pub failed: u32,
     /// Of the last that failed.

@@ -43,7 +43,7 @@ pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
             ..plan
         };
     }
-    if o.knocks.accepted.is_some_and(boots) {
+    if o.restart_orders.accepted.is_some_and(boots) {
         let plan = Plan::new(state, "its system restarts from the network");
         return Plan {
             restart: Some(Restart::Taken),
@@ -57,14 +57,14 @@ pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
             "its system is asked over SSH to restart from the network",
         )
     };
-    if o.knocks.failed == 0 {
+    if o.restart_orders.failed == 0 {
         return plan;
     }
     plan.problem(ask(o))
 }
 
 fn ask(o: &Observed) -> Problem {
-    let reason = match (o.knocks.error, o.knocks.accepted) {
+    let reason = match (o.restart_orders.error, o.restart_orders.accepted) {
         (_, Some(_)) => "it took the order and did not come back",
         (Some(error), None) => error,
         (None, None) => "nothing answers",

@@ -21,7 +21,7 @@ struct World {
     wanted: Wanted,
     ledger: Ledger,
     polled: Option<u64>,
-    knocks: (Option<u64>, u32),
+    orders: (Option<u64>, u32),
     ssh_answers: bool,
     image: Result<NodeImage, Problem>,
     gave_up: Option<String>,
@@ -62,7 +62,7 @@ fn world() -> World {
         },
         ledger: Ledger::default(),
         polled: None,
-        knocks: (None, 0),
+        orders: (None, 0),
         ssh_answers: false,
         image: Ok(NodeImage {
             name: "node".into(),
@@ -168,10 +168,10 @@ impl World {
             wanted: &self.wanted,
             ledger: &self.ledger,
             polled: self.polled.map(Duration::from_secs),
-            knocks: Knocks {
-                accepted: self.knocks.0.map(Duration::from_secs),
-                failed: self.knocks.1,
-                error: (self.knocks.1 > 0).then_some("connection refused"),
+            restart_orders: RestartOrders {
+                accepted: self.orders.0.map(Duration::from_secs),
+                failed: self.orders.1,
+                error: (self.orders.1 > 0).then_some("connection refused"),
             },
             ssh_answers: self.ssh_answers,
             image: self.image.as_ref(),
@@ -703,15 +703,15 @@ fn an_unwanted_system_is_asked_over_ssh_then_a_person_and_torn_down_once_in_the_
         )
     );
     let took_it = silent()
-        .with(|world| world.knocks = (Some(NOW - 60), 0))
+        .with(|world| world.orders = (Some(NOW - 60), 0))
         .plan();
     assert_eq!(
         (took_it.restart, took_it.problem),
         (Some(Restart::Taken), None),
         "the order stands, and nobody asks twice"
     );
-    for knocks in [(None, 1), (Some(0), 1)] {
-        let person = silent().with(|world| world.knocks = knocks).plan();
+    for orders in [(None, 1), (Some(0), 1)] {
+        let person = silent().with(|world| world.orders = orders).plan();
         let problem = person.problem.unwrap();
         assert!(
             problem.next.contains("off and on") && problem.next.contains("detached"),
@@ -863,7 +863,7 @@ fn a_restart_is_asked_for_over_ssh_and_a_wish_for_inspection_leads_back_to_it() 
         world.wanted.restarts = vec!["reboot.metal3.io".into()];
     });
     assert_eq!(restart.plan().restart, Some(Restart::Ssh(Towards::Disk)));
-    let failed = restart.with(|world| world.knocks = (None, 2)).plan();
+    let failed = restart.with(|world| world.orders = (None, 2)).plan();
     assert!(failed.problem.unwrap().next.contains("off and on"));
     assert_eq!(failed.boot, BootTarget::Disk);
     let again = |state: &str| {

@@ -1,25 +1,28 @@
-//! The life after the installation: claims, deprovisioning, deletion, and the controller killed anywhere in it.
+//! The life after the installation: claims, deprovisioning, deletion.
 
-use firstlight_api::bmh::{Image, ObjectReference, SecretReference};
+use firstlight_api::{
+    bmh::{Image, ObjectReference, ProvisioningState, SecretReference},
+    order::DiskPolicy,
+};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::*;
-use crate::fleet::{Answer, Ask, BootstrapData};
+use crate::fleet::BootstrapData;
 
 /// A server with its own idea of what is on its disk; it does whatever it is told.
-struct Machine {
-    server: Server,
+pub struct Machine {
+    pub server: Server,
     /// It runs the system on its disk, not the ramdisk.
     runs_disk: bool,
     /// The installed system has its data.
-    data: Option<String>,
-    given: Option<Box<BootstrapData>>,
-    writes: usize,
+    pub data: Option<String>,
+    pub given: Option<Box<BootstrapData>>,
+    pub writes: usize,
 }
 
 impl Machine {
-    fn new(site: &Site) -> Self {
+    pub fn new<L>(site: &Site<L>) -> Self {
         Self {
             server: Server::new(site.ironic.client()),
             runs_disk: false,
@@ -29,17 +32,17 @@ impl Machine {
         }
     }
 
-    fn switch_on(&mut self, site: &Site) {
+    pub fn switch_on<L: Luck>(&mut self, site: &Site<L>) {
         self.server.power_cycle();
-        self.runs_disk = site.fleet.boot_target(mac()) == BootTarget::Disk;
+        self.runs_disk = site.boot_target() == BootTarget::Disk;
     }
 
     /// One round of whatever it is doing.
-    async fn step(&mut self, site: &Site) {
+    async fn step<L: Luck>(&mut self, site: &mut Site<L>) {
         if self.runs_disk {
             return self.ask(site).await;
         }
-        if self.server.step(&site.fleet).await {
+        if self.server.step(site).await {
             self.runs_disk = true;
             return;
         }
@@ -53,8 +56,7 @@ impl Machine {
                 let deployment = order.deployment;
                 self.server.signatures = vec!["gpt".into()];
                 self.server.mark = Some(Mark::Installed { deployment });
-                self.server.tell(site, Phase::Rebooting);
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                self.server.tell(site, Phase::Rebooting).await;
                 site.ironic.finish_deploy(&node());
                 self.switch_on(site);
             }
@@ -75,7 +77,7 @@ impl Machine {
     }
 
     /// The installed system at the bootstrap endpoint.
-    async fn ask(&mut self, site: &Site) {
+    async fn ask<L: Luck>(&mut self, site: &mut Site<L>) {
         let drive = site.ironic.config_drive(&node()).unwrap_or_default();
         let Some(token) = drive["meta_data"]["firstlight"]["token"].as_str() else {
             return;
@@ -84,17 +86,18 @@ impl Machine {
             return;
         }
         let key = key_of(&drive);
-        let ask = |ask| site.fleet.bootstrap(node(), token.to_owned(), key, ask);
-        match ask(Ask::Fetch).await {
-            Answer::Bootstrap(data) => {
+        match site.bootstrap(token, key, Ask::Fetch).await {
+            Some(Answer::Bootstrap(data)) => {
                 let received = firstlight_artifacts::hex(&Sha256::digest(&data.user_data));
-                let confirmed = ask(Ask::Confirm { received }).await;
-                if matches!(confirmed, Answer::Confirmed | Answer::Used) {
+                let confirmed = site.bootstrap(token, key, Ask::Confirm { received }).await;
+                if matches!(confirmed, Some(Answer::Confirmed | Answer::Used)) {
                     self.data = Some(data.user_data.clone());
                     self.given = Some(data);
                 }
             }
-            Answer::Reboot => {
+            // It had them before the answer got lost.
+            Some(Answer::Used) => self.data = Some(String::new()),
+            Some(Answer::Reboot) => {
                 self.server.power_cycle();
                 self.runs_disk = false;
             }
@@ -102,45 +105,35 @@ impl Machine {
         }
     }
 
-    async fn until(
+    pub async fn until<L: Luck>(
         &mut self,
         what: &str,
-        site: &mut Site,
-        reached: impl Fn(&Site, &Self) -> bool,
-        mut after_each: impl FnMut(&mut Site),
+        site: &mut Site<L>,
+        reached: impl Fn(&Site<L>, &Self) -> bool,
     ) {
-        let rounds = async {
-            while !reached(site, self) {
-                self.step(site).await;
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                after_each(site);
+        for _ in 0..ROUNDS {
+            if reached(site, self) {
+                return;
             }
-        };
-        let in_time = tokio::time::timeout(Duration::from_mins(1), rounds).await;
-        assert!(
-            in_time.is_ok(),
-            "waited for {what}; Ironic {:?}, page {:?}, object {:?}",
-            site.ironic.state(&node()),
-            site.host(),
-            site.store.only()
-        );
+            self.step(site).await;
+            site.pass(ROUND).await;
+        }
+        panic!("waited for {what}; {}", site.told());
     }
 }
 
-fn is_in(site: &Site, state: ProvisioningState) -> bool {
+pub fn is_in<L>(site: &Site<L>, state: ProvisioningState) -> bool {
     let object = site.store.only();
     let status = object.and_then(|object| object.status);
     status.is_some_and(|status| status.provisioning.state == state)
 }
 
-fn shows(site: &Site, state: HostState) -> bool {
-    site.host().is_some_and(|host| host.state == state)
+pub fn shows<L: Luck>(site: &Site<L>, state: HostState) -> bool {
+    site.state() == Some(state)
 }
 
-const NAME: &str = "host-525400000001";
-
 /// As the infrastructure provider claims a host.
-fn claim(site: &Site) {
+pub fn claim<L>(site: &Site<L>) {
     site.store.change(NAME, |object| {
         object.spec.image = Some(Image {
             url: "http://172.22.0.1/images/node.raw.zst".into(),
@@ -159,56 +152,49 @@ fn claim(site: &Site) {
 }
 
 /// Its machine goes, and waits until it is clean.
-fn let_go(site: &Site) {
+pub fn let_go<L>(site: &Site<L>) {
     site.store.change(NAME, |object| {
         (object.spec.image, object.spec.user_data) = (None, None);
     });
 }
 
-fn is_clean(site: &Site, _: &Machine) -> bool {
+pub fn is_clean<L: Luck>(site: &Site<L>, _: &Machine) -> bool {
     shows(site, HostState::Available) && is_in(site, ProvisioningState::Available)
 }
 
 /// Its machine is gone.
-fn give_back(site: &Site) {
+pub fn give_back<L>(site: &Site<L>) {
     site.store
         .change(NAME, |object| object.spec.consumer_ref = None);
 }
 
-fn delete(site: &Site) {
+pub fn delete<L>(site: &Site<L>) {
     site.store.change(NAME, |object| {
         object.metadata.deletion_timestamp = Some("2026-11-21T00:00:00Z".into());
     });
 }
 
 /// What the box has about the host's SSH.
-fn kept(site: &Site, file: &str) -> String {
+fn kept<L>(site: &Site<L>, file: &str) -> String {
     let dir = site.state.path().join("ssh/52-54-00-00-00-01");
     std::fs::read_to_string(dir.join(file)).unwrap()
 }
 
-fn assert_has_its_key(site: &Site, machine: &Machine) {
+pub fn assert_has_its_key<L>(site: &Site<L>, machine: &Machine) {
     let key = machine.given.as_ref().unwrap().host_key.as_ref().unwrap();
     assert_eq!(key.private, kept(site, "host_key"));
     assert_eq!(format!("node {}", key.public), kept(site, "known_hosts"));
 }
 
-async fn up(destiny: Destiny) -> Site {
-    let site = Site::destined(free_port().await, destiny).await;
-    site.ironic_comes_up();
-    site.kubernetes_comes_up();
-    site
-}
-
 #[tokio::test]
 async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its_data_once() {
-    let mut site = up(Destiny::Cluster).await;
+    let mut site = Site::up(Destiny::Cluster).await;
     let mut machine = Machine::new(&site);
     // Staged for the page; for Kubernetes it is available, because nobody has claimed it.
     let staged = |site: &Site, _: &Machine| {
         shows(site, HostState::Staged) && is_in(site, ProvisioningState::Available)
     };
-    machine.until("staged", &mut site, staged, |_| {}).await;
+    machine.until("staged", &mut site, staged).await;
     let drive = site.ironic.config_drive(&node()).unwrap();
     assert_eq!(drive["user_data"], "");
     assert_eq!(
@@ -232,19 +218,15 @@ async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its
         !drive.to_string().contains("PRIVATE"),
         "the host key goes over TLS only"
     );
-    let stored =
-        std::fs::read_to_string(site.state.path().join("hosts/52-54-00-00-00-01.json")).unwrap();
+    let stored = serde_json::to_string(&site.disk[&mac()]).unwrap();
     assert!(!stored.contains(&token), "only its digest is kept");
     let wrong = site
-        .fleet
-        .bootstrap(node(), "0".repeat(64), key_of(&drive), Ask::Fetch)
+        .bootstrap(&"0".repeat(64), key_of(&drive), Ask::Fetch)
         .await;
-    assert_eq!(wrong, Answer::WrongToken);
+    assert_eq!(wrong, Some(Answer::WrongToken));
     for thief in [None, Some(PublicKey::new([99; 32]))] {
-        let stolen = site
-            .fleet
-            .bootstrap(node(), token.clone(), thief, Ask::Fetch);
-        assert_eq!(stolen.await, Answer::WrongToken, "a token alone is nothing");
+        let stolen = site.bootstrap(&token, thief, Ask::Fetch).await;
+        assert_eq!(stolen, Some(Answer::WrongToken), "a token alone is nothing");
     }
 
     claim(&site);
@@ -252,7 +234,7 @@ async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its
         machine.data.is_some() && is_in(site, ProvisioningState::Provisioned)
     };
     machine
-        .until("provisioned", &mut site, delivered, |_| {})
+        .until("provisioned", &mut site, delivered)
         .await;
     assert_eq!(machine.data.as_deref(), Some("#cloud-config of m1\n"));
     assert_has_its_key(&site, &machine);
@@ -261,19 +243,16 @@ async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its
         (1, 1),
         "no second write"
     );
-    let again = site
-        .fleet
-        .bootstrap(node(), token, key_of(&drive), Ask::Fetch)
-        .await;
-    assert_eq!(again, Answer::Used, "the token works no more");
+    let again = site.bootstrap(&token, key_of(&drive), Ask::Fetch).await;
+    assert_eq!(again, Some(Answer::Used), "the token works no more");
 }
 
 #[tokio::test]
 async fn a_host_that_an_older_box_staged_lets_the_box_in_as_it_did_then() {
-    let mut site = up(Destiny::Cluster).await;
+    let mut site = Site::up(Destiny::Cluster).await;
     let mut machine = Machine::new(&site);
     let staged = |site: &Site, _: &Machine| shows(site, HostState::Staged);
-    machine.until("staged", &mut site, staged, |_| {}).await;
+    machine.until("staged", &mut site, staged).await;
     let key = kept(&site, "key.pub");
     let dir = site.state.path().join("ssh/52-54-00-00-00-01");
     for file in ["host_key.pub", "host_key", "known_hosts"] {
@@ -282,7 +261,7 @@ async fn a_host_that_an_older_box_staged_lets_the_box_in_as_it_did_then() {
     claim(&site);
     let delivered = |_: &Site, machine: &Machine| machine.given.is_some();
     machine
-        .until("delivered", &mut site, delivered, |_| {})
+        .until("delivered", &mut site, delivered)
         .await;
     let given = machine.given.unwrap();
     assert_eq!(given.host_key, None);
@@ -291,17 +270,16 @@ async fn a_host_that_an_older_box_staged_lets_the_box_in_as_it_did_then() {
 
 #[tokio::test]
 async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_stays_away() {
-    let mut site = up(Destiny::Cluster).await;
+    let mut site = Site::up(Destiny::Cluster).await;
     let mut machine = Machine::new(&site);
     let staged = |site: &Site, _: &Machine| shows(site, HostState::Staged);
-    machine.until("staged", &mut site, staged, |_| {}).await;
+    machine.until("staged", &mut site, staged).await;
     claim(&site);
     machine
         .until(
             "data",
             &mut site,
             |_, machine| machine.data.is_some(),
-            |_| {},
         )
         .await;
     let_go(&site);
@@ -312,27 +290,27 @@ async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_sta
             && is_in(site, ProvisioningState::Deprovisioning)
     };
     machine
-        .until("a person is asked", &mut site, asked, |_| {})
+        .until("a person is asked", &mut site, asked)
         .await;
     machine.switch_on(&site);
     assert!(!machine.runs_disk, "the box brings it into the ramdisk");
-    machine.until("clean", &mut site, is_clean, |_| {}).await;
+    machine.until("clean", &mut site, is_clean).await;
     give_back(&site);
     let again =
         |site: &Site, machine: &Machine| machine.writes == 2 && shows(site, HostState::Staged);
     machine
-        .until("staged again", &mut site, again, |_| {})
+        .until("staged again", &mut site, again)
         .await;
     assert_eq!(site.ironic.cleans(&node()), 1);
 
-    let keys = Keys::new(site.state.path().join("ssh"), site.ssh_port);
+    let keys = site.hands.keys.clone();
     assert!(keys.public(mac()).await.is_some());
     delete(&site);
     let gone = |site: &Site, _: &Machine| {
         site.ironic.state(&node()).is_none()
             && site.store.only().is_none_or(|object| !object.is_deleted())
     };
-    machine.until("gone", &mut site, gone, |_| {}).await;
+    machine.until("gone", &mut site, gone).await;
     assert!(machine.server.signatures.is_empty(), "it left clean");
     assert_eq!(
         keys.public(mac()).await,
@@ -340,54 +318,49 @@ async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_sta
         "the login goes with the host"
     );
     let back = |site: &Site, _: &Machine| {
-        let host = site.host();
-        host.and_then(|host| host.problem)
-            .is_some_and(|problem| problem.what.contains("removed"))
+        site.problem().contains("removed")
     };
     machine
-        .until("listed and left alone", &mut site, back, |_| {})
+        .until("listed and left alone", &mut site, back)
         .await;
     assert_eq!(site.ironic.state(&node()), None);
 }
 
 #[tokio::test]
 async fn a_power_cut_of_the_box_after_the_last_byte_does_not_install_twice() {
-    let mut site = Site::start(free_port().await).await;
-    site.ironic_comes_up();
-    site.kubernetes_comes_up();
+    let mut site = Site::up(Destiny::Plain).await;
     let mut server = Server::new(site.ironic.client());
-    server.until(&mut site, ProvisionState::DeployWait).await;
-    server.tell(&site, Phase::Rebooting);
-    site.wait_for("the last word", |host| {
-        host.step == "restarting from its disk"
-    })
-    .await;
+    server
+        .until_ironic(&mut site, ProvisionState::DeployWait)
+        .await;
+    server.tell(&mut site, Phase::Rebooting).await;
+    assert_eq!(site.host().unwrap().step, "restarting from its disk");
     site.ironic.fail_deploy(&node(), "the box lost its power");
     site.restart_controller();
     server.power_cycle();
     server.signatures = vec!["gpt".into()];
-    server.until(&mut site, ProvisionState::Active).await;
-    server.until_told_to_boot_disk(&site).await;
+    server.until_ironic(&mut site, ProvisionState::Active).await;
+    server.until_told_to_boot_disk(&mut site).await;
     assert_eq!(site.ironic.deploys(&node()), 1);
 }
 
 #[tokio::test]
 async fn an_object_that_gets_lost_takes_nothing_away_from_a_host_in_use() {
-    let mut site = up(Destiny::Cluster).await;
+    let mut site = Site::up(Destiny::Cluster).await;
     let mut machine = Machine::new(&site);
     let staged = |site: &Site, _: &Machine| {
         shows(site, HostState::Staged) && is_in(site, ProvisioningState::Available)
     };
-    machine.until("staged", &mut site, staged, |_| {}).await;
+    machine.until("staged", &mut site, staged).await;
     claim(&site);
     let provisioned = |site: &Site, machine: &Machine| {
         machine.data.is_some() && is_in(site, ProvisioningState::Provisioned)
     };
     machine
-        .until("provisioned", &mut site, provisioned, |_| {})
+        .until("provisioned", &mut site, provisioned)
         .await;
     for restart in [false, true] {
-        site.store.0.lock().unwrap().clear();
+        site.store.objects.lock().unwrap().clear();
         if restart {
             site.restart_controller();
         }
@@ -395,11 +368,11 @@ async fn an_object_that_gets_lost_takes_nothing_away_from_a_host_in_use() {
         machine.server.power_cycle();
         machine.runs_disk = false;
         machine
-            .until("provisioned again", &mut site, provisioned, |_| {})
+            .until("provisioned again", &mut site, provisioned)
             .await;
         for _ in 0..20 {
-            machine.step(&site).await;
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            machine.step(&mut site).await;
+            site.pass(ROUND).await;
         }
         assert_eq!(
             site.ironic.state(&node()),
@@ -410,70 +383,7 @@ async fn an_object_that_gets_lost_takes_nothing_away_from_a_host_in_use() {
     assert_eq!((machine.writes, site.ironic.cleans(&node())), (1, 0));
 }
 
-/// splitmix64: a seed tells the whole run.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// The whole life, with the controller killed after about every `mean`th round, and now and then Ironic with it.
-async fn killed_life(seed: u64, kills: &mut usize) {
-    let mut dice = seed;
-    let mut site = up(Destiny::Cluster).await;
-    let mut machine = Machine::new(&site);
-    let mut killed = 0;
-    let mut kill = |site: &mut Site| {
-        if random(&mut dice).is_multiple_of(9) && killed < 12 {
-            killed += 1;
-            site.restart_controller();
-        }
-    };
-    let staged = |site: &Site, _: &Machine| shows(site, HostState::Staged);
-    machine.until("staged", &mut site, staged, &mut kill).await;
-    claim(&site);
-    let provisioned = |site: &Site, machine: &Machine| {
-        machine.data.is_some() && is_in(site, ProvisioningState::Provisioned)
-    };
-    machine
-        .until("provisioned", &mut site, provisioned, &mut kill)
-        .await;
-    assert_eq!(machine.writes, 1, "seed {seed}");
-    assert_has_its_key(&site, &machine);
-    let_go(&site);
-    let leaving = |site: &Site, _: &Machine| shows(site, HostState::Deprovisioning);
-    machine
-        .until("deprovisioning", &mut site, leaving, &mut kill)
-        .await;
-    machine.switch_on(&site);
-    machine.until("clean", &mut site, is_clean, &mut kill).await;
-    give_back(&site);
-    let again =
-        |site: &Site, machine: &Machine| machine.writes == 2 && shows(site, HostState::Staged);
-    machine
-        .until("staged again", &mut site, again, &mut kill)
-        .await;
-    assert_eq!(site.ironic.cleans(&node()), 1, "seed {seed}");
-    assert_eq!(
-        site.ironic.state(&node()),
-        Some(ProvisionState::Active),
-        "seed {seed}"
-    );
-    *kills += killed;
-}
-
-#[tokio::test]
-async fn a_hundred_kills_of_the_controller_anywhere_end_in_the_same_state() {
-    let (mut kills, mut seed) = (0, 1);
-    while kills < 100 {
-        killed_life(seed, &mut kills).await;
-        seed += 1;
-    }
-}
-
 /// The installed system has the private half of it.
-fn key_of(drive: &serde_json::Value) -> Option<PublicKey> {
+pub fn key_of(drive: &serde_json::Value) -> Option<PublicKey> {
     PublicKey::parse(drive["meta_data"]["firstlight"]["key"].as_str()?)
 }

@@ -4,8 +4,10 @@
 
 use firstlight_ironic::{Client, ClientConfig, Credentials, ProvisionTarget, fake::settled};
 
-use super::*;
-use crate::hosts::plan::EXTRA_ATTEMPT;
+use tokio::{io::AsyncWriteExt, net::TcpListener, sync::watch};
+
+use super::{running::controller, *};
+use crate::{fleet::Fleet, hosts::plan::EXTRA_ATTEMPT};
 
 fn live() -> Client {
     let get = |name: &str| std::env::var(format!("FIRSTLIGHT_IRONIC_{name}")).unwrap();
@@ -51,7 +53,7 @@ async fn remove(client: &Client) {
 }
 
 /// Rounds until the node is in `wait call-back` for the `attempt`th time.
-async fn until_attempt(client: &Client, fleet: &Fleet, server: &mut Server, attempt: u64) {
+async fn until_attempt(client: &Client, fleet: &mut Fleet, server: &mut Server, attempt: u64) {
     let reached = async {
         loop {
             server.step(fleet).await;
@@ -88,22 +90,15 @@ async fn a_live_ironic_is_led_to_a_deployment_and_out_of_a_lost_token() {
     };
     let (ironic, store) = (watch::Sender::new(Some(end)), watch::Sender::new(None));
     let state = tempfile::tempdir().unwrap();
-    let port = free_port().await;
-    let (fleet, hosts, task) = controller(
-        &ironic,
-        &store,
-        port,
-        (Destiny::Plain, IMPATIENT),
-        state.path(),
-    );
+    let mut running = controller(ironic.subscribe(), store.subscribe(), state.path(), 1);
     let mut server = Server::new(client.clone());
     server.beats = false;
-    until_attempt(&client, &fleet, &mut server, 1).await;
+    until_attempt(&client, &mut running.fleet, &mut server, 1).await;
     assert!(client.inventory(&node()).await.is_ok(), "it was inspected");
-    assert_eq!(hosts.borrow()[0].state, HostState::Provisioning);
+    assert_eq!(running.hosts.borrow()[0].state, HostState::Provisioning);
 
     server.power_cycle();
-    until_attempt(&client, &fleet, &mut server, 2).await;
-    task.abort();
+    until_attempt(&client, &mut running.fleet, &mut server, 2).await;
+    running.task.abort();
     remove(&client).await;
 }

@@ -1,9 +1,13 @@
 //! Lies: what somebody on the segment says in the name of a server that is there.
 
-use firstlight_api::site::JoinPolicy;
+use firstlight_api::site::{InstallPolicy, JoinPolicy};
 
 use super::*;
-use crate::hosts::{admission::Trust, record::Record, who::Claim};
+use crate::hosts::{
+    admission::Trust,
+    host::{Host, Rules},
+    who::{Claim, Patience},
+};
 
 /// Another machine that says it is the same server.
 fn liar(site: &Site, server: &Server) -> Server {
@@ -13,68 +17,55 @@ fn liar(site: &Site, server: &Server) -> Server {
     liar
 }
 
-async fn told(site: &Site, from: Speaker, report: Report) -> String {
-    match site.fleet.report(from, report).await {
-        Directive::Wait { reason, .. } => reason,
+async fn told(site: &mut Site, from: Speaker, report: Report) -> String {
+    match site.report(from, report).await {
+        Some(Directive::Wait { reason, .. }) => reason,
         other => panic!("believed: {other:?}"),
     }
 }
 
 #[tokio::test]
 async fn forged_progress_makes_no_verified_image_out_of_a_half_written_disk() {
-    let mut site = Site::patient(free_port().await).await;
-    site.ironic_comes_up();
+    let mut site = Site::start(Destiny::Plain).await;
+    site.is_ironic_up = true;
     let mut server = Server::new(site.ironic.client());
-    server.until(&mut site, ProvisionState::DeployWait).await;
+    server
+        .until_ironic(&mut site, ProvisionState::DeployWait)
+        .await;
     let forged = Progress {
         boot_mac: MAC.into(),
         boot_id: server.boot_id.clone(),
         phase: Phase::Rebooting,
         fresh: server.fresh(),
     };
-    let believed = site
-        .fleet
-        .progress(liar(&site, &server).speaker(), forged.clone());
-    assert!(!believed.await);
-    assert!(
-        !Ledgers::new(site.state.path().join("hosts"))
-            .load()
-            .unwrap()[&mac()]
-            .deployment
-            .as_ref()
-            .unwrap()
-            .written
-    );
-    assert_eq!(site.fleet.boot_target(mac()), BootTarget::Ramdisk);
+    let liar = liar(&site, &server).speaker();
+    assert!(!site.progress(liar, forged.clone()).await);
+    assert!(!site.disk[&mac()].deployment.as_ref().unwrap().written);
+    assert_eq!(site.boot_target(), BootTarget::Ramdisk);
     // The same from the server itself is believed, once.
-    assert!(site.fleet.progress(server.speaker(), forged.clone()).await);
-    assert!(!site.fleet.progress(server.speaker(), forged).await);
+    assert!(site.progress(server.speaker(), forged.clone()).await);
+    assert!(!site.progress(server.speaker(), forged).await);
 }
 
 #[tokio::test]
 async fn a_forged_report_of_a_server_that_is_there_changes_nothing_and_is_told() {
-    let mut site = Site::patient(free_port().await).await;
-    site.ironic_comes_up();
+    let mut site = Site::start(Destiny::Plain).await;
+    site.is_ironic_up = true;
     let mut server = Server::new(site.ironic.client());
     server.signatures = vec!["gpt".into(), "ntfs".into()];
-    server.step(&site.fleet).await;
+    server.step(&mut site).await;
     let liar = liar(&site, &server);
-    let reason = told(&site, liar.speaker(), liar.report()).await;
+    let reason = told(&mut site, liar.speaker(), liar.report()).await;
     assert!(reason.contains("another machine speaks"), "{reason}");
-    server.step(&site.fleet).await;
-    let disputed = site
-        .wait_for("the dispute on the page", |host| {
-            let problem = host.problem.as_ref();
-            problem.is_some_and(|problem| problem.what.contains("two machines say"))
-        })
-        .await;
-    assert_eq!(disputed.state, HostState::Discovered);
+    server.step(&mut site).await;
+    assert!(site.problem().contains("two machines say"), "{}", site.told());
+    assert_eq!(site.state(), Some(HostState::Discovered));
     assert_eq!(site.ironic.state(&node()), None, "nothing was begun");
 }
 
 #[tokio::test]
 async fn a_report_is_believed_from_the_address_that_it_names_alone() {
-    let site = Site::patient(free_port().await).await;
+    let mut site = Site::start(Destiny::Plain).await;
     let server = Server::new(site.ironic.client());
     for (peer, named) in [
         ([127, 0, 0, 2], "127.0.0.1"),
@@ -87,7 +78,7 @@ async fn a_report_is_believed_from_the_address_that_it_names_alone() {
         };
         let mut report = server.report();
         named.clone_into(&mut report.address);
-        let reason = told(&site, from, report).await;
+        let reason = told(&mut site, from, report).await;
         assert!(
             reason.contains("from the address that it names"),
             "{reason}"
@@ -98,88 +89,93 @@ async fn a_report_is_believed_from_the_address_that_it_names_alone() {
 
 #[tokio::test]
 async fn two_servers_do_not_speak_from_one_address() {
-    let mut site = Site::patient(free_port().await).await;
+    let mut site = Site::start(Destiny::Plain).await;
     let mut server = Server::new(site.ironic.client());
-    server.step(&site.fleet).await;
+    server.step(&mut site).await;
     let mut report = server.report();
     report.boot_mac = "52:54:00:00:00:02".into();
-    let reason = told(&site, liar(&site, &server).speaker(), report).await;
+    let liar = liar(&site, &server).speaker();
+    let reason = told(&mut site, liar, report).await;
     assert!(
         reason.contains("another server reports from this address"),
         "{reason}"
     );
-    site.wait_for("the first", |host| host.mac == MAC).await;
-    assert_eq!(site.hosts.borrow().len(), 1);
+    assert_eq!(site.shown.keys().collect::<Vec<_>>(), [&mac()]);
 }
 
 #[tokio::test]
 async fn a_server_that_only_asked_for_an_address_is_shown_and_is_no_object() {
-    let mut site = Site::patient(free_port().await).await;
-    site.kubernetes_comes_up();
-    site.fleet.tell(Input::Dhcp {
+    let mut site = Site::start(Destiny::Plain).await;
+    site.is_kubernetes_up = true;
+    site.take(Event::Dhcp {
         mac: mac(),
         arch: Some(firstlight_netboot::ClientArch::UefiX64),
         address: None,
-    });
-    site.wait_for("it on the page", |host| host.mac == MAC)
-        .await;
+    })
+    .await;
+    assert!(site.host().is_some());
+    site.pass(ROUND).await;
     let mut server = Server::new(site.ironic.client());
     assert!(site.store.only().is_none());
-    server.step(&site.fleet).await;
-    wait_for_object(&site, |object| object.spec.boot_mac_address == MAC).await;
+    server.step(&mut site).await;
+    site.pass(ROUND).await;
+    assert_eq!(site.store.only().unwrap().spec.boot_mac_address, MAC);
+}
+
+fn nobody_yet(ledger: Ledger) -> Host {
+    let rules = Rules {
+        policy: InstallPolicy::Blank,
+        named: false,
+        wrong_code: false,
+    };
+    Host::new(mac(), "n1".into(), rules, ledger, Duration::ZERO)
 }
 
 #[test]
 fn an_approval_is_of_one_machine_and_a_wrong_code_is_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let ledgers = Ledgers::new(dir.path());
-    ledgers.load().unwrap();
-    let barred = |record: &Record| record.candidate().barred(JoinPolicy::Approve);
+    let barred = |host: &Host| host.candidate().barred(JoinPolicy::Approve);
     let (first, second) = (PublicKey::new([1; 32]), PublicKey::new([2; 32]));
-    let mut record = Record::new(mac(), "n1".into(), Duration::ZERO);
-    let speak = |record: &mut Record, key, at| {
+    let mut host = nobody_yet(Ledger::default());
+    let speak = |host: &mut Host, key, at| {
         let claim = Claim {
             key,
             boot_id: "b",
             address: Ipv4Addr::LOCALHOST,
             sequence: 1,
         };
-        record.who.report(&claim, at, Patience::default()).unwrap();
+        host.who.report(&claim, at, Patience::default()).unwrap();
     };
-    speak(&mut record, first, Duration::ZERO);
-    assert!(barred(&record).unwrap().what.contains("waits for a person"));
-    record.approve(Some(&second.code()), &ledgers);
-    assert!(
-        barred(&record)
-            .unwrap()
-            .what
-            .contains("not the code of this server")
-    );
-    record.approve(Some(&first.code().to_lowercase()), &ledgers);
-    assert_eq!(barred(&record), None);
+    speak(&mut host, first, Duration::ZERO);
+    assert!(barred(&host).unwrap().what.contains("waits for a person"));
+    host.approve(Some(&second.code()));
+    let wrong = barred(&host).unwrap().what;
+    assert!(wrong.contains("not the code of this server"), "{wrong}");
+    host.approve(Some(&first.code().to_lowercase()));
+    assert_eq!(barred(&host), None);
     // The annotation may go: the approval is written down.
-    record.approve(None, &ledgers);
-    assert_eq!(barred(&record), None);
-    assert_eq!(ledgers.load().unwrap()[&mac()], record.ledger);
+    host.approve(None);
+    assert_eq!(barred(&host), None);
     // Another machine with the same MAC, or the same after a restart, is asked for again.
-    speak(&mut record, second, Duration::from_mins(10));
-    assert!(barred(&record).is_some());
+    speak(&mut host, second, Duration::from_mins(10));
+    assert!(barred(&host).is_some());
 }
 
 #[test]
 fn who_shows_up_after_the_first_cluster_was_made_is_a_newcomer_for_good() {
-    let dir = tempfile::tempdir().unwrap();
-    let ledgers = Ledgers::new(dir.path());
-    let met = |raised| {
-        let mut record = Record::new(mac(), "n1".into(), Duration::ZERO);
-        record.met(raised, &ledgers);
-        record
+    let met = |ledger, raised| {
+        let mut host = nobody_yet(ledger);
+        host.reported(a_report(), raised, Duration::ZERO);
+        host
     };
-    assert_eq!(met(false).candidate().trust(), Trust::KnownBefore);
-    assert_eq!(met(true).candidate().trust(), Trust::Newcomer);
-    assert!(ledgers.load().unwrap()[&mac()].newcomer);
-    let mut known = met(false);
-    known.ledger.has_object = true;
-    known.met(true, &ledgers);
-    assert_eq!(known.candidate().trust(), Trust::KnownBefore);
+    let trust = |host: &Host| host.candidate().trust();
+    assert_eq!(trust(&met(Ledger::default(), false)), Trust::KnownBefore);
+    let newcomer = met(Ledger::default(), true);
+    assert_eq!(trust(&newcomer), Trust::Newcomer);
+    let again = met(newcomer.ledger().clone(), false);
+    assert_eq!(trust(&again), Trust::Newcomer);
+    let known = Ledger {
+        has_object: true,
+        ..Ledger::default()
+    };
+    assert_eq!(trust(&met(known, true)), Trust::KnownBefore);
 }

@@ -1,0 +1,363 @@
+//! The controller at work: brings events to [`Hosts`] and carries out what it orders. It never waits for anybody: what takes time is a
+//! task that comes back as an event, and the disk has a thread of its own.
+
+mod shown;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use firstlight_api::{
+    report::Directive,
+    status::{HostStatus, Problem},
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+};
+
+use super::{
+    apply::{self, ActionError, Hands},
+    bootstrap,
+    delivery::Collector,
+    event::{Effect, End, Event, Now, Question, Reply, Ticket, Token},
+    fold::{self, Hosts},
+    ledger::Ledgers,
+    objects,
+    poll::{self, IronicEnd, Look},
+    store::HostStore,
+};
+use crate::{
+    clock,
+    fleet::{self, Answer, Input},
+    liveness,
+    sources::Sources,
+    ssh::{self, Keys},
+    status::{Failing, StatusSender, counters::REFUSED},
+    store::{ServedImage, Store as Artifacts, User},
+};
+pub use shown::Window;
+
+/// Hosts that a person removed and that are remembered.
+const MOST_REMOVED: usize = 1024;
+
+/// What the controller is told once.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub judged_by: fold::Settings,
+    pub ledgers: Ledgers,
+    pub keys: Keys,
+    pub packages: Sources,
+}
+
+/// The controller's connections to the rest.
+pub struct Inputs<S> {
+    pub fleet: fleet::Controller,
+    pub ironic: watch::Receiver<Option<IronicEnd>>,
+    pub store: watch::Receiver<Option<S>>,
+    /// The artifacts of the box.
+    pub artifacts: watch::Receiver<Option<Artifacts>>,
+    pub hosts: watch::Sender<Vec<HostStatus>>,
+    pub status: StatusSender,
+}
+
+/// Runs until its inputs end.
+pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow::Result<()> {
+    let pace = settings.judged_by.pace;
+    let fleet::Controller {
+        inputs: mut from_fleet,
+        view,
+    } = inputs.fleet;
+    let (looks, mut looked) = mpsc::channel(1);
+    let (seen, mut objects_seen) = mpsc::channel(1);
+    let look = watch::Sender::new(pace.busy);
+    let wanted = watch::Sender::new(Arc::new(Vec::new()));
+    let (secrets, readings) = mpsc::channel(16);
+    let mut background = JoinSet::new();
+    background.spawn(bootstrap::read_secrets(inputs.store.clone(), readings));
+    background.spawn(objects::run(
+        inputs.store,
+        wanted.subscribe(),
+        seen,
+        pace.idle,
+        Failing::new(
+            inputs.status,
+            "host-objects",
+            "servers are not written to Kubernetes",
+        ),
+    ));
+    background.spawn(poll::run(inputs.ironic.clone(), look.subscribe(), looks));
+    let mut tick = tokio::time::interval(pace.busy);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (remembered, saves, mut saved) = open(&settings.ledgers, &mut background)?;
+    let mut runner = Runner {
+        hosts: Hosts::new(settings.judged_by.clone(), new_token, remembered),
+        hands: Hands {
+            ssh_keys: settings.judged_by.site.ssh_keys.clone(),
+            keys: settings.keys,
+            packages: settings.packages,
+            secrets,
+        },
+        ironic: None,
+        artifacts: inputs.artifacts,
+        uploads: Vec::new(),
+        tasks: JoinSet::new(),
+        saves,
+        look,
+        window: Window::new(view, inputs.hosts, wanted),
+        questions: BTreeMap::new(),
+        ticket: 0,
+    };
+    let mut ironic = inputs.ironic;
+    let pulse = liveness::pulse("hosts");
+    loop {
+        pulse.beat();
+        let event = tokio::select! {
+            input = from_fleet.recv() => match input {
+                Some(input) => runner.event_of(input),
+                None => return Ok(()),
+            },
+            Some(look) = looked.recv() => event_of(look),
+            Some(objects) = objects_seen.recv() => Event::Objects(objects),
+            Some(event) = saved.recv() => event,
+            Some(event) = runner.tasks.join_next() => event?,
+            Some(ended) = background.join_next() => return ended?,
+            _ = tick.tick() => Event::Tick,
+        };
+        runner.look_around(&mut ironic);
+        runner.take(event);
+    }
+}
+
+type Opened = (
+    BTreeMap<firstlight_netboot::MacAddr, super::ledger::Ledger>,
+    mpsc::UnboundedSender<Save>,
+    mpsc::UnboundedReceiver<Event>,
+);
+
+/// A ledger on its way to the disk. There is one of each host at most.
+struct Save {
+    mac: firstlight_netboot::MacAddr,
+    ledger: super::ledger::Ledger,
+}
+
+/// What the ledgers say, and the thread that writes them from now on, one after the other.
+fn open(
+    ledgers: &Ledgers,
+    background: &mut JoinSet<anyhow::Result<()>>,
+) -> anyhow::Result<Opened> {
+    let mut remembered = ledgers.load()?;
+    if let Err(error) = ledgers.forget_long_removed(&mut remembered, MOST_REMOVED) {
+        let error = format!("{error:#}");
+        tracing::warn!(error, "removed hosts are not forgotten");
+    }
+    let (saves, mut to_save) = mpsc::unbounded_channel::<Save>();
+    let (saved, events) = mpsc::unbounded_channel();
+    let ledgers = ledgers.clone();
+    background.spawn_blocking(move || {
+        while let Some(Save { mac, ledger }) = to_save.blocking_recv() {
+            let result = ledgers.save(mac, &ledger);
+            let result = result.map_err(|error| format!("{error:#}"));
+            // The controller may have ended.
+            let _ = saved.send(Event::Saved { mac, result });
+        }
+        Ok(())
+    });
+    Ok((remembered, saves, events))
+}
+
+fn new_token() -> Option<Token> {
+    bootstrap::new_token().ok().map(Token::new)
+}
+
+fn event_of(look: Look) -> Event {
+    match look.nodes {
+        Ok(nodes) => Event::Nodes {
+            nodes,
+            asked: look.asked,
+        },
+        Err(error) => {
+            tracing::debug!(error = %error, "Ironic does not answer");
+            Event::IronicSilent
+        }
+    }
+}
+
+/// Who waits for an answer.
+enum Waiting {
+    Report(oneshot::Sender<Directive>),
+    Progress(oneshot::Sender<bool>),
+    Bootstrap(oneshot::Sender<Answer>),
+}
+
+struct Runner {
+    hosts: Hosts,
+    hands: Hands,
+    ironic: Option<IronicEnd>,
+    artifacts: watch::Receiver<Option<Artifacts>>,
+    uploads: Vec<ServedImage>,
+    tasks: JoinSet<Event>,
+    saves: mpsc::UnboundedSender<Save>,
+    /// Asks for the nodes at once; the value is the pause after that.
+    look: watch::Sender<Duration>,
+    window: Window,
+    questions: BTreeMap<Ticket, Waiting>,
+    ticket: Ticket,
+}
+
+impl Runner {
+    fn take(&mut self, event: Event) {
+        let now = Now {
+            up: clock::uptime(),
+            wall: clock::wall_seconds(),
+        };
+        for effect in self.hosts.fold(event, now) {
+            self.carry_out(effect);
+        }
+    }
+
+    /// What is read where it stands, because it changes seldom.
+    fn look_around(&mut self, ironic: &mut watch::Receiver<Option<IronicEnd>>) {
+        if ironic.has_changed().unwrap_or_default() || self.ironic.is_none() {
+            self.ironic.clone_from(&ironic.borrow_and_update());
+            if let Some(end) = &self.ironic {
+                let box_http = end.box_http.clone();
+                self.take(Event::Ironic { box_http });
+            }
+        }
+        let artifacts = self.artifacts.borrow().clone();
+        let uploads = artifacts.map_or_else(Vec::new, |artifacts| artifacts.images());
+        if uploads != self.uploads {
+            self.uploads.clone_from(&uploads);
+            self.take(Event::Uploads(uploads));
+        }
+    }
+
+    fn event_of(&mut self, input: Input) -> Event {
+        match input {
+            Input::Dhcp { mac, arch, address } => Event::Dhcp { mac, arch, address },
+            Input::Report {
+                from,
+                report,
+                answer,
+            } => Event::Report {
+                ticket: self.ask(Waiting::Report(answer)),
+                from,
+                report,
+            },
+            Input::Progress {
+                from,
+                progress,
+                answer,
+            } => Event::Progress {
+                ticket: self.ask(Waiting::Progress(answer)),
+                from,
+                progress,
+            },
+            Input::Bootstrap(question) => Event::Asked(Question {
+                ticket: self.ask(Waiting::Bootstrap(question.answer)),
+                host: question.host,
+                token: Token::new(question.token),
+                key: question.key,
+                ask: question.ask,
+            }),
+        }
+    }
+
+    fn ask(&mut self, waiting: Waiting) -> Ticket {
+        self.ticket += 1;
+        self.questions.insert(self.ticket, waiting);
+        self.ticket
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: Reply) {
+        // Whoever asked may be gone.
+        match (self.questions.remove(&ticket), answer) {
+            (Some(Waiting::Report(to)), Reply::Directive(directive)) => drop(to.send(directive)),
+            (Some(Waiting::Progress(to)), Reply::Believed(believed)) => {
+                let _ = to.send(believed);
+            }
+            (Some(Waiting::Bootstrap(to)), Reply::Bootstrap(answer)) => drop(to.send(answer)),
+            (_, answer) => tracing::error!(?answer, "an answer to nobody's question"),
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            // The thread ends with the controller.
+            Effect::Save { mac, ledger } => drop(self.saves.send(Save { mac, ledger })),
+            Effect::Act(act) => {
+                let (Some(end), hands) = (self.ironic.clone(), self.hands.clone()) else {
+                    return;
+                };
+                self.tasks.spawn(async move {
+                    let (mac, action) = (act.mac, act.action.clone());
+                    let result = apply::apply(&end, &hands, &act).await;
+                    if let Err(error) = &result {
+                        tracing::warn!(host = act.name, %mac, action = ?action, error = %error, "an action was not begun");
+                    }
+                    let end = end_of(result);
+                    Event::Acted { mac, action, end }
+                });
+            }
+            Effect::Restart { mac, address, into } => {
+                let keys = self.hands.keys.clone();
+                self.tasks.spawn(async move {
+                    let result = match address {
+                        Some(address) => keys.restart(mac, address, into).await,
+                        None => Err(anyhow::anyhow!("its address is not known")),
+                    };
+                    let result = result.map_err(|error| format!("{error:#}"));
+                    Event::Restarted { mac, into, result }
+                });
+            }
+            Effect::Probe { mac, address } => {
+                let port = self.hands.keys.port();
+                self.tasks.spawn(async move {
+                    let answers = ssh::answers(address, port).await;
+                    Event::Ssh { mac, answers }
+                });
+            }
+            Effect::Collect(of) => {
+                let hands = self.hands.clone();
+                self.tasks.spawn(async move {
+                    let collector = Collector {
+                        ssh_keys: &hands.ssh_keys,
+                        keys: &hands.keys,
+                        secrets: &hands.secrets,
+                    };
+                    let (mac, data) = (of.mac, collector.collect(&of).await);
+                    let question = of.question;
+                    Event::Collected {
+                        mac,
+                        question,
+                        data,
+                    }
+                });
+            }
+            Effect::Answer { ticket, answer } => self.answer(ticket, answer),
+            Effect::Show { mac, shown } => self.window.show(mac, shown),
+            Effect::Look(pause) => drop(self.look.send_replace(pause)),
+            Effect::ForgetKeys(mac) => {
+                let keys = self.hands.keys.clone();
+                tokio::spawn(async move { keys.forget(mac).await });
+            }
+            Effect::Use(references) => {
+                if let Some(artifacts) = &*self.artifacts.borrow() {
+                    artifacts.note(User::Hosts, references);
+                }
+            }
+            Effect::Refused(why) => REFUSED.count(why),
+        }
+    }
+}
+
+pub fn end_of(result: Result<(), ActionError>) -> End {
+    match result {
+        Ok(()) => End::Begun,
+        Err(ActionError::Ironic(error)) if error.is_transient() => End::Later,
+        Err(ActionError::Ironic(error)) => End::Refused(Problem {
+            what: error.to_string(),
+            next: "the box tries again; if it stays, look at Ironic's log: `kubectl -n kube-system logs ironic-box`".to_owned(),
+        }),
+        Err(ActionError::Other(problem)) => End::Refused(problem),
+    }
+}
