@@ -1,0 +1,205 @@
+//! What the hosts controller hears, and what it orders: values, so that a test can say and compare them.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use firstlight_api::{
+    bmh::BareMetalHost,
+    report::{Directive, Progress, Report},
+    signed::PublicKey,
+    status::{HostStatus, Problem},
+};
+use firstlight_ironic::Node;
+use firstlight_netboot::{BootTarget, ClientArch, MacAddr};
+
+use super::{
+    ledger::{Deployment, Ledger},
+    objects::Desired,
+    plan::Action,
+};
+use crate::{
+    fleet::{Answer, Ask, BootstrapData, Speaker},
+    ssh::Towards,
+    store::{Reference, ServedImage},
+};
+
+/// Which answer belongs to which question.
+pub type Ticket = u64;
+
+/// The clocks, as they are handed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    pub up: Duration,
+    /// Seconds since 1970, for what others read.
+    pub wall: i64,
+}
+
+/// The secret half of what a host shows at the bootstrap endpoint.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    pub fn new(secret: String) -> Self {
+        Self(secret)
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    pub fn hash(&self) -> String {
+        super::bootstrap::token_hash(&self.0)
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[derive(Debug)]
+pub enum Event {
+    /// `arch` is set when firmware or a boot loader asked.
+    Dhcp {
+        mac: MacAddr,
+        arch: Option<ClientArch>,
+        address: Option<Ipv4Addr>,
+    },
+    Report {
+        ticket: Ticket,
+        from: Speaker,
+        report: Box<Report>,
+    },
+    Progress {
+        ticket: Ticket,
+        from: Speaker,
+        progress: Progress,
+    },
+    /// At the bootstrap endpoint.
+    Asked(Question),
+    /// What a delivery is made of was read.
+    Collected {
+        mac: MacAddr,
+        question: Question,
+        data: Result<BootstrapData, Problem>,
+    },
+    /// Ironic is there, and images are at this URL.
+    Ironic { box_http: String },
+    /// It has answered; `asked` is when the look began.
+    Nodes { nodes: Vec<Node>, asked: Duration },
+    IronicSilent,
+    Objects(Vec<BareMetalHost>),
+    Uploads(Vec<ServedImage>),
+    Saved {
+        mac: MacAddr,
+        result: Result<(), String>,
+    },
+    Acted {
+        mac: MacAddr,
+        action: Action,
+        end: End,
+    },
+    Restarted {
+        mac: MacAddr,
+        into: Towards,
+        result: Result<(), String>,
+    },
+    Ssh { mac: MacAddr, answers: bool },
+    /// Time has passed.
+    Tick,
+}
+
+/// What an installed system asks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    pub ticket: Ticket,
+    /// The UUID of its Ironic node.
+    pub host: String,
+    pub token: Token,
+    /// Whose signature the question has.
+    pub key: Option<PublicKey>,
+    pub ask: Ask,
+}
+
+/// How an action went.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    Begun,
+    /// A passing thing: it is tried again.
+    Later,
+    Refused(Problem),
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Effect {
+    /// To the disk; [`Event::Saved`] says how that went.
+    Save { mac: MacAddr, ledger: Ledger },
+    /// By Ironic; [`Event::Acted`].
+    Act(Box<Act>),
+    /// Over SSH; [`Event::Restarted`].
+    Restart {
+        mac: MacAddr,
+        address: Option<Ipv4Addr>,
+        into: Towards,
+    },
+    /// Does SSH answer? [`Event::Ssh`].
+    Probe { mac: MacAddr, address: Ipv4Addr },
+    /// Secrets and keys of a delivery; [`Event::Collected`].
+    Collect(Box<Collect>),
+    Answer { ticket: Ticket, answer: Reply },
+    /// What is known of a host has changed; `None`: it is forgotten.
+    Show {
+        mac: MacAddr,
+        shown: Option<Box<Shown>>,
+    },
+    /// Ironic is asked at once, and then at this pace.
+    Look(Duration),
+    /// The box's keys for a host that is gone.
+    ForgetKeys(MacAddr),
+    /// Which disks hosts refer to.
+    Use(Vec<Reference>),
+    /// Somebody was not believed.
+    Refused(&'static str),
+}
+
+/// One action with all that is known for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Act {
+    pub action: Action,
+    pub mac: MacAddr,
+    pub name: String,
+    pub report: Option<Report>,
+    /// Where its ramdisk listens.
+    pub ramdisk: Option<std::net::SocketAddr>,
+    pub object: Option<BareMetalHost>,
+    /// What the disk holds already, or is to get.
+    pub deployment: Option<Deployment>,
+    pub token: Token,
+    /// Of the ramdisk that writes the image.
+    pub key: Option<PublicKey>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Collect {
+    pub mac: MacAddr,
+    pub name: String,
+    pub object: Option<BareMetalHost>,
+    pub question: Question,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    Directive(Directive),
+    /// The progress was believed.
+    Believed(bool),
+    Bootstrap(Answer),
+}
+
+/// All that others see of a host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    pub status: HostStatus,
+    pub target: BootTarget,
+    /// `None`: it is no object yet.
+    pub desired: Option<Desired>,
+}

@@ -1,0 +1,251 @@
+//! What follows from what was heard: for each host that it is about, decide anew, note what has been seen, begin what is due, show what
+//! has changed.
+
+use std::time::Duration;
+
+use firstlight_api::status::HostState;
+use firstlight_netboot::MacAddr;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use super::{Hosts, site_of};
+use crate::{
+    fleet::Answer,
+    hosts::{
+        event::{Act, Effect, Now, Reply, Shown},
+        host::Host,
+        known,
+        memory::{Next, Step},
+        object,
+        plan::{Action, Plan},
+    },
+};
+
+impl Hosts {
+    pub(super) fn settle(&mut self, now: Now) {
+        while let Some(mac) = self.dirty.pop_first() {
+            self.decide(mac, now.up);
+            self.show(mac, now);
+        }
+        let pace = self.settings.pace;
+        let pause = if self.moving.is_empty() {
+            pace.idle
+        } else {
+            pace.busy
+        };
+        if pause != self.pace {
+            self.look_at(pause);
+        }
+    }
+
+    pub(super) fn look_at(&mut self, pause: Duration) {
+        self.pace = pause;
+        self.effects.push(Effect::Look(pause));
+    }
+
+    /// Time alone may change a plan, or make something due.
+    pub(super) fn tick(&mut self, now: Duration) {
+        for mac in known::silent(&self.all, now) {
+            self.forget(mac);
+        }
+        let macs: Vec<MacAddr> = self.all.keys().copied().collect();
+        for mac in macs {
+            if self.decide(mac, now) {
+                self.dirty.insert(mac);
+            }
+        }
+    }
+
+    pub(super) fn replan(&mut self, mac: MacAddr, now: Duration) -> bool {
+        let site = site_of(&self.settings, &self.ironic, &self.uploads);
+        let Some(host) = self.all.get_mut(&mac) else {
+            return false;
+        };
+        host.learn(&site);
+        host.replan(&site, now)
+    }
+
+    /// True if something else is decided than before.
+    fn decide(&mut self, mac: MacAddr, now: Duration) -> bool {
+        let changed = self.replan(mac, now);
+        let Some(host) = self.all.get_mut(&mac) else {
+            return false;
+        };
+        host.remove_if_due(now);
+        self.begin_action(mac, now);
+        self.begin_probe(mac, now);
+        self.begin_restart(mac, now);
+        self.write_down(mac, now);
+        changed
+    }
+
+    fn begin_action(&mut self, mac: MacAddr, now: Duration) {
+        let reachable = self.ironic.up && self.ironic.box_http.is_some();
+        let Some(host) = self.all.get_mut(&mac).filter(|_| reachable) else {
+            return;
+        };
+        let Some(action) = host.due(now) else {
+            return;
+        };
+        let Some(token) = (self.tokens)() else {
+            tracing::error!("the kernel gives no random bytes");
+            return;
+        };
+        host.memory.queue(Step::Act {
+            key: host.who.key().map(|key| key.to_string()),
+            token,
+            anew: host.work.gave_up.is_some(),
+            action,
+        });
+        host.work.begins();
+    }
+
+    fn begin_probe(&mut self, mac: MacAddr, now: Duration) {
+        let pace = self.settings.pace;
+        let Some(host) = self.all.get_mut(&mac) else {
+            return;
+        };
+        let pause = match host.plan().map(|plan| plan.state) {
+            Some(HostState::Provisioned) => pace.busy * 3,
+            Some(HostState::Running | HostState::External) => pace.idle * 3,
+            _ => return,
+        };
+        if let Some(address) = host.address
+            && host.system.probe_due(now, pause)
+        {
+            self.effects.push(Effect::Probe { mac, address });
+        }
+    }
+
+    fn begin_restart(&mut self, mac: MacAddr, now: Duration) {
+        let pause = self.settings.pace.refused;
+        let Some(host) = self.all.get_mut(&mac) else {
+            return;
+        };
+        if let Some(into) = host.restart_due(now, pause) {
+            let address = host.address;
+            self.effects.push(Effect::Restart { mac, address, into });
+        }
+    }
+
+    fn write_down(&mut self, mac: MacAddr, now: Duration) {
+        let Some(host) = self.all.get_mut(&mac) else {
+            return;
+        };
+        match host.memory.next(now) {
+            Next::Nothing => {}
+            Next::Write(ledger) => self.effects.push(Effect::Save { mac, ledger }),
+            Next::Go(steps) => steps.into_iter().for_each(|step| self.go(mac, step)),
+        }
+    }
+
+    pub(super) fn saved(&mut self, mac: MacAddr, result: Result<(), String>, now: Duration) {
+        let Some(host) = self.touch(mac) else {
+            return;
+        };
+        if let Err(error) = &result {
+            tracing::error!(host = host.name, %mac, error, "the memory of a host was not written");
+        }
+        match host.memory.wrote(result, now) {
+            Ok(steps) => steps.into_iter().for_each(|step| self.go(mac, step)),
+            Err(steps) => steps.into_iter().for_each(|step| self.stop(mac, step, now)),
+        }
+    }
+
+    /// What the step waited for is on the disk.
+    fn go(&mut self, mac: MacAddr, step: Step) {
+        let Some(host) = self.touch(mac) else {
+            return;
+        };
+        match step {
+            Step::Act { action, token, .. } => {
+                if matches!(action, Action::Deploy { .. } | Action::Manage) {
+                    host.work.gave_up = None;
+                }
+                tracing::info!(host = host.name, %mac, action = ?action, "action");
+                let act = Act {
+                    action,
+                    mac,
+                    name: host.name.clone(),
+                    report: host.ramdisk.report().cloned(),
+                    ramdisk: host.ramdisk_listens(),
+                    object: host.object.clone(),
+                    deployment: host.ledger().deployment.clone(),
+                    token,
+                    key: host.who.key(),
+                };
+                self.effects.push(Effect::Act(Box::new(act)));
+            }
+            Step::Remove => host.work.removed = true,
+            Step::Delivered { ticket, .. } => {
+                // Who does not hear it asks again, and is told that the token was used.
+                self.answer(ticket, Reply::Bootstrap(Answer::Confirmed));
+            }
+        }
+    }
+
+    /// It could not be written down, so it does not happen.
+    fn stop(&mut self, mac: MacAddr, step: Step, now: Duration) {
+        let pause = self.settings.pace.refused;
+        match (step, self.touch(mac)) {
+            (Step::Act { .. }, Some(host)) => host.work.never_began(now, pause),
+            (Step::Delivered { ticket, .. }, _) => {
+                self.answer(ticket, Reply::Bootstrap(Answer::Differs));
+            }
+            (Step::Act { .. } | Step::Remove, _) => {}
+        }
+    }
+
+    fn show(&mut self, mac: MacAddr, now: Now) {
+        let Some(host) = self.all.get(&mac) else {
+            return;
+        };
+        if host.plan().is_some_and(moves) {
+            self.moving.insert(mac);
+        } else {
+            self.moving.remove(&mac);
+        }
+        let mut shown = Shown {
+            status: host.status(),
+            target: host.boot_target(),
+            desired: has_object(host).then(|| object::desired(host, &rfc3339(now.wall))),
+        };
+        let old = self.shown.get(&mac);
+        if old.is_some_and(|old| same(old, &mut shown)) {
+            return;
+        }
+        self.shown.insert(mac, shown.clone());
+        let shown = Some(Box::new(shown));
+        self.effects.push(Effect::Show { mac, shown });
+    }
+}
+
+fn same(old: &Shown, new: &mut Shown) -> bool {
+    let objects = match (&old.desired, &mut new.desired) {
+        (Some(old), Some(new)) => object::same_but_for_times(old, new),
+        (old, new) => old == new,
+    };
+    objects && old.status == new.status && old.target == new.target
+}
+
+/// Who has only asked for an address is nobody yet, and of whom something is to be remembered there is an object once it is.
+fn has_object(host: &Host) -> bool {
+    !host.is_silent() && (host.object.is_some() || host.memory.is_kept())
+}
+
+/// Only there does Ironic change a node by itself; everything else begins with an action, which makes it look at once.
+fn moves(plan: &Plan) -> bool {
+    matches!(
+        plan.state,
+        HostState::Registering
+            | HostState::Inspecting
+            | HostState::Provisioning
+            | HostState::Deprovisioning
+            | HostState::Deleting
+    )
+}
+
+fn rfc3339(seconds: i64) -> String {
+    let time = OffsetDateTime::from_unix_timestamp(seconds);
+    let time = time.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    time.format(&Rfc3339).unwrap_or_default()
+}
