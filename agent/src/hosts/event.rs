@@ -84,9 +84,14 @@ pub enum Event {
         data: Result<BootstrapData, Problem>,
     },
     /// Ironic is there, and images are at this URL.
-    Ironic { box_http: String },
+    Ironic {
+        box_http: String,
+    },
     /// It has answered; `asked` is when the look began.
-    Nodes { nodes: Vec<Node>, asked: Duration },
+    Nodes {
+        nodes: Vec<Node>,
+        asked: Duration,
+    },
     IronicSilent,
     Objects(Vec<BareMetalHost>),
     Uploads(Vec<ServedImage>),
@@ -104,7 +109,10 @@ pub enum Event {
         into: Towards,
         result: Result<(), String>,
     },
-    Ssh { mac: MacAddr, answers: bool },
+    Ssh {
+        mac: MacAddr,
+        answers: bool,
+    },
     /// Time has passed.
     Tick,
 }
@@ -133,7 +141,10 @@ pub enum End {
 #[derive(Debug, PartialEq)]
 pub enum Effect {
     /// To the disk; [`Event::Saved`] says how that went.
-    Save { mac: MacAddr, ledger: Ledger },
+    Save {
+        mac: MacAddr,
+        ledger: Ledger,
+    },
     /// By Ironic; [`Event::Acted`].
     Act(Box<Act>),
     /// Over SSH; [`Event::Restarted`].
@@ -143,10 +154,16 @@ pub enum Effect {
         into: Towards,
     },
     /// Does SSH answer? [`Event::Ssh`].
-    Probe { mac: MacAddr, address: Ipv4Addr },
+    Probe {
+        mac: MacAddr,
+        address: Ipv4Addr,
+    },
     /// Secrets and keys of a delivery; [`Event::Collected`].
     Collect(Box<Collect>),
-    Answer { ticket: Ticket, answer: Reply },
+    Answer {
+        ticket: Ticket,
+        answer: Reply,
+    },
     /// What is known of a host has changed; `None`: it is forgotten.
     Show {
         mac: MacAddr,

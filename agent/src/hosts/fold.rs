@@ -263,9 +263,7 @@ impl Hosts {
                 "the box believes a report only from the address that it names, in the box's network",
             ))?;
         let taken = self.all.values().any(|host| {
-            host.mac != mac
-                && host.who.address() == Some(address)
-                && host.who.speaks(now, patience)
+            host.mac != mac && host.who.address() == Some(address) && host.who.speaks(now, patience)
         });
         if taken {
             return Err((
@@ -288,9 +286,7 @@ impl Hosts {
             address,
             sequence: report.fresh.sequence,
         };
-        host.who
-            .report(&claim, now, patience)
-            .map_err(refusal_of)?;
+        host.who.report(&claim, now, patience).map_err(refusal_of)?;
         host.reported(report, raised, now);
         Ok(mac)
     }
@@ -316,6 +312,7 @@ impl Hosts {
         );
         if directive == Directive::BootDisk {
             host.who.leaves();
+            host.ramdisk.has_ended();
         }
         directive
     }

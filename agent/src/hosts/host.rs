@@ -151,8 +151,7 @@ impl Host {
 
     /// Nothing but DHCP knows it.
     pub fn is_silent(&self) -> bool {
-        let known =
-            self.ramdisk.report().is_some() || self.object.is_some() || self.node.is_some();
+        let known = self.ramdisk.report().is_some() || self.object.is_some() || self.node.is_some();
         !known && *self.ledger() == Ledger::default()
     }
 
@@ -249,9 +248,11 @@ impl Host {
                 }
             }
             if free {
-                (ledger.leaving, ledger.inspections, ledger.cleanings) = (false, 0, 0);
+                (ledger.inspections, ledger.cleanings) = (0, 0);
             }
-            ledger.leaving &= !gone;
+            if free || gone {
+                (ledger.leaving, ledger.gives_back) = (false, None);
+            }
             if let Some(node) = held {
                 let known = ledger.deployment.get_or_insert_with(|| Deployment {
                     image: installed_image(node),

@@ -71,11 +71,7 @@ pub fn silent(hosts: &All, now: Duration) -> Vec<MacAddr> {
     let goes = |host: &&Host| {
         host.is_silent() && !host.rules.named && now.saturating_sub(host.seen) >= FORGOTTEN
     };
-    hosts
-        .values()
-        .filter(goes)
-        .map(|host| host.mac)
-        .collect()
+    hosts.values().filter(goes).map(|host| host.mac).collect()
 }
 
 #[cfg(test)]

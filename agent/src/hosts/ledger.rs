@@ -46,6 +46,8 @@ pub struct Ledger {
     pub approved: Option<String>,
     /// What its disk holds, or is getting.
     pub deployment: Option<Deployment>,
+    /// What the disk held when it was told to come back: whose disks are cleaned, until it is available.
+    pub gives_back: Option<Deployment>,
     /// Annotations whose restart has happened.
     pub restarted: BTreeSet<String>,
 }

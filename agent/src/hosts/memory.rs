@@ -67,14 +67,18 @@ fn begin(ledger: &mut Ledger, action: &Action, key: Option<&String>, token: &Tok
         Action::Manage if anew => (ledger.inspections, ledger.cleanings) = (0, 0),
         Action::Provide { .. } if ledger.leaving => ledger.cleanings += 1,
         Action::TearDown { clean } => {
-            (ledger.released, ledger.leaving, ledger.deployment) = (true, true, None);
+            (ledger.released, ledger.leaving) = (true, true);
+            // After a power cut before Ironic heard of it, it is told so again.
+            if let Some(held) = ledger.deployment.take() {
+                ledger.gives_back = Some(held);
+            }
             ledger.cleanings += u32::from(clean.is_some());
         }
         Action::Deploy {
             install, judgement, ..
         } => {
             let (before, hash) = (ledger.deployment.take(), token.hash());
-            ledger.leaving = false;
+            (ledger.leaving, ledger.gives_back) = (false, None);
             ledger.deployment = Some(Deployment {
                 key: key.cloned(),
                 token: (install.data == Data::Endpoint).then(|| hash.clone()),
@@ -144,7 +148,12 @@ impl Memory {
     /// Once: the same step is not queued twice.
     pub fn queue(&mut self, step: Step) {
         let writing = self.writing.iter().flat_map(|(_, steps)| steps);
-        if !self.queued.iter().chain(writing).any(|known| *known == step) {
+        if !self
+            .queued
+            .iter()
+            .chain(writing)
+            .any(|known| *known == step)
+        {
             self.queued.push(step);
         }
     }
@@ -285,6 +294,28 @@ mod tests {
         written(memory.next(NOW + PAUSE));
         memory.wrote(Ok(()), NOW + PAUSE).unwrap();
         assert_eq!(memory.problem(), None);
+    }
+
+    #[test]
+    fn whose_disks_are_given_back_is_known_until_that_is_done() {
+        let held = Deployment {
+            written: true,
+            ..Deployment::default()
+        };
+        let mut memory = Memory::of(Ledger {
+            deployment: Some(held.clone()),
+            ..Ledger::default()
+        });
+        // Twice: the power went before Ironic heard of the first.
+        for _ in 0..2 {
+            memory.queue(act(Action::TearDown { clean: None }));
+            if let Next::Write(_) = memory.next(NOW) {
+                memory.wrote(Ok(()), NOW).unwrap();
+            }
+            let ledger = memory.known();
+            assert_eq!((ledger.written(), ledger.leaving), (None, true));
+            assert_eq!(ledger.gives_back, Some(held.clone()));
+        }
     }
 
     #[test]

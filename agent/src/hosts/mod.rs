@@ -13,14 +13,14 @@
 //! To add a case: a row in `plan` with its test in `plan/tests.rs`; `tests.rs` plays whole installations against the fake
 //! Ironic, with a restart of the controller after every step.
 
-mod event;
-mod fold;
-mod host;
 mod admission;
 mod apply;
 mod bootstrap;
 mod delivery;
 mod drive;
+mod event;
+mod fold;
+mod host;
 mod image;
 mod known;
 mod kube_store;

@@ -12,8 +12,8 @@ use firstlight_api::{
 };
 
 use super::{
-    objects::Desired,
     host::Host,
+    objects::Desired,
     wish::{Data, Wish},
 };
 

@@ -140,10 +140,7 @@ struct Save {
 }
 
 /// What the ledgers say, and the thread that writes them from now on, one after the other.
-fn open(
-    ledgers: &Ledgers,
-    background: &mut JoinSet<anyhow::Result<()>>,
-) -> anyhow::Result<Opened> {
+fn open(ledgers: &Ledgers, background: &mut JoinSet<anyhow::Result<()>>) -> anyhow::Result<Opened> {
     let mut remembered = ledgers.load()?;
     if let Err(error) = ledgers.forget_long_removed(&mut remembered, MOST_REMOVED) {
         let error = format!("{error:#}");

@@ -203,6 +203,8 @@ enum Fate {
     CutAfter,
     /// It fails: the disk takes nothing, Ironic or the API server does not answer.
     Fails,
+    /// Only the disk takes nothing.
+    DiskFull,
 }
 
 /// Nothing breaks.
@@ -333,7 +335,7 @@ impl<L: Luck> Site<L> {
                 };
                 let cut = matches!(fate, Fate::CutBefore | Fate::CutAfter);
                 if fate != Fate::CutBefore {
-                    events.extend(self.carry_out(effect, fate == Fate::Fails).await);
+                    events.extend(self.carry_out(effect, fate).await);
                 }
                 if cut {
                     self.cuts += 1;
@@ -343,10 +345,10 @@ impl<L: Luck> Site<L> {
         }
     }
 
-    async fn carry_out(&mut self, effect: Effect, fails: bool) -> Option<Event> {
+    async fn carry_out(&mut self, effect: Effect, fate: Fate) -> Option<Event> {
         match effect {
             Effect::Save { mac, ledger } => {
-                let result = if fails {
+                let result = if matches!(fate, Fate::Fails | Fate::DiskFull) {
                     Err("no space left on device".to_owned())
                 } else {
                     self.disk.insert(mac, ledger);
@@ -356,7 +358,7 @@ impl<L: Luck> Site<L> {
             }
             Effect::Act(act) => {
                 let (mac, action) = (act.mac, act.action.clone());
-                let end = if fails {
+                let end = if fate == Fate::Fails {
                     super::event::End::Later
                 } else {
                     runner::end_of(apply::apply(&self.end(), &self.hands, &act).await)
@@ -431,12 +433,7 @@ impl<L: Luck> Site<L> {
     }
 
     /// `None`: the box lost its power over it.
-    async fn bootstrap(
-        &mut self,
-        token: &str,
-        key: Option<PublicKey>,
-        ask: Ask,
-    ) -> Option<Answer> {
+    async fn bootstrap(&mut self, token: &str, key: Option<PublicKey>, ask: Ask) -> Option<Answer> {
         let ticket = self.ask();
         self.take(Event::Asked(Question {
             ticket,
@@ -514,9 +511,6 @@ impl<L: Luck> Hears for Site<L> {
             progress,
         })
         .await;
-        matches!(
-            self.replies.remove(&ticket),
-            Some(Reply::Believed(true))
-        )
+        matches!(self.replies.remove(&ticket), Some(Reply::Believed(true)))
     }
 }

@@ -87,7 +87,11 @@ fn restarting(o: &Observed, mut plan: Plan) -> Plan {
     };
     plan.restart = Some(Restart::Ssh(Towards::Disk));
     plan.step = format!("to be restarted, as `{asked}` asks");
-    let Some(error) = o.restart_orders.error.filter(|_| o.restart_orders.failed > 0) else {
+    let Some(error) = o
+        .restart_orders
+        .error
+        .filter(|_| o.restart_orders.failed > 0)
+    else {
         return plan;
     };
     let problem = Problem {

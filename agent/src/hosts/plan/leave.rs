@@ -12,11 +12,12 @@ use super::{
 pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
     let state = HostState::Deprovisioning;
     if let Some(report) = o.ramdisk() {
-        let deployment = o.ledger.deployment.as_ref();
+        let held = o.ledger.deployment.as_ref();
+        let held = held.or(o.ledger.gives_back.as_ref());
         let clean = match o.wanted.cleaning {
             AutomatedCleaningMode::Disabled => None,
             AutomatedCleaningMode::Metadata => {
-                match policy::give_back(o.policy, report, deployment, o.name) {
+                match policy::give_back(o.policy, report, held, o.name) {
                     Ok(order) => Some(order),
                     Err(problem) => {
                         return Plan::new(state, "its disks are not as they were installed")

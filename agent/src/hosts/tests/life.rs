@@ -14,7 +14,7 @@ use crate::fleet::BootstrapData;
 pub struct Machine {
     pub server: Server,
     /// It runs the system on its disk, not the ramdisk.
-    runs_disk: bool,
+    pub runs_disk: bool,
     /// The installed system has its data.
     pub data: Option<String>,
     pub given: Option<Box<BootstrapData>>,
@@ -38,7 +38,7 @@ impl Machine {
     }
 
     /// One round of whatever it is doing.
-    async fn step<L: Luck>(&mut self, site: &mut Site<L>) {
+    pub async fn step<L: Luck>(&mut self, site: &mut Site<L>) {
         if self.runs_disk {
             return self.ask(site).await;
         }
@@ -233,9 +233,7 @@ async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its
     let delivered = |site: &Site, machine: &Machine| {
         machine.data.is_some() && is_in(site, ProvisioningState::Provisioned)
     };
-    machine
-        .until("provisioned", &mut site, delivered)
-        .await;
+    machine.until("provisioned", &mut site, delivered).await;
     assert_eq!(machine.data.as_deref(), Some("#cloud-config of m1\n"));
     assert_has_its_key(&site, &machine);
     assert_eq!(
@@ -260,9 +258,7 @@ async fn a_host_that_an_older_box_staged_lets_the_box_in_as_it_did_then() {
     }
     claim(&site);
     let delivered = |_: &Site, machine: &Machine| machine.given.is_some();
-    machine
-        .until("delivered", &mut site, delivered)
-        .await;
+    machine.until("delivered", &mut site, delivered).await;
     let given = machine.given.unwrap();
     assert_eq!(given.host_key, None);
     assert_eq!(given.meta_data["public-keys"]["key-0"], key.trim());
@@ -276,11 +272,7 @@ async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_sta
     machine.until("staged", &mut site, staged).await;
     claim(&site);
     machine
-        .until(
-            "data",
-            &mut site,
-            |_, machine| machine.data.is_some(),
-        )
+        .until("data", &mut site, |_, machine| machine.data.is_some())
         .await;
     let_go(&site);
     // Its system has no SSH here, so a person is asked.
@@ -289,18 +281,14 @@ async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_sta
         problem.is_some_and(|problem| problem.next.contains("network boot"))
             && is_in(site, ProvisioningState::Deprovisioning)
     };
-    machine
-        .until("a person is asked", &mut site, asked)
-        .await;
+    machine.until("a person is asked", &mut site, asked).await;
     machine.switch_on(&site);
     assert!(!machine.runs_disk, "the box brings it into the ramdisk");
     machine.until("clean", &mut site, is_clean).await;
     give_back(&site);
     let again =
         |site: &Site, machine: &Machine| machine.writes == 2 && shows(site, HostState::Staged);
-    machine
-        .until("staged again", &mut site, again)
-        .await;
+    machine.until("staged again", &mut site, again).await;
     assert_eq!(site.ironic.cleans(&node()), 1);
 
     let keys = site.hands.keys.clone();
@@ -317,9 +305,7 @@ async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_sta
         None,
         "the login goes with the host"
     );
-    let back = |site: &Site, _: &Machine| {
-        site.problem().contains("removed")
-    };
+    let back = |site: &Site, _: &Machine| site.problem().contains("removed");
     machine
         .until("listed and left alone", &mut site, back)
         .await;
@@ -356,9 +342,7 @@ async fn an_object_that_gets_lost_takes_nothing_away_from_a_host_in_use() {
     let provisioned = |site: &Site, machine: &Machine| {
         machine.data.is_some() && is_in(site, ProvisioningState::Provisioned)
     };
-    machine
-        .until("provisioned", &mut site, provisioned)
-        .await;
+    machine.until("provisioned", &mut site, provisioned).await;
     for restart in [false, true] {
         site.store.objects.lock().unwrap().clear();
         if restart {

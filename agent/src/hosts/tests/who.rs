@@ -58,7 +58,11 @@ async fn a_forged_report_of_a_server_that_is_there_changes_nothing_and_is_told()
     let reason = told(&mut site, liar.speaker(), liar.report()).await;
     assert!(reason.contains("another machine speaks"), "{reason}");
     server.step(&mut site).await;
-    assert!(site.problem().contains("two machines say"), "{}", site.told());
+    assert!(
+        site.problem().contains("two machines say"),
+        "{}",
+        site.told()
+    );
     assert_eq!(site.state(), Some(HostState::Discovered));
     assert_eq!(site.ironic.state(&node()), None, "nothing was begun");
 }
