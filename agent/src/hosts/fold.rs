@@ -215,9 +215,10 @@ impl Hosts {
         address: Option<Ipv4Addr>,
         now: Duration,
     ) {
-        let boots = arch.is_some() || self.settings.site.host(mac).is_some();
         let known = self.all.contains_key(&mac);
-        if !known && !(boots && self.admits(mac, Heard::Dhcp, now)) {
+        let boots = arch.is_some() || self.settings.site.host(mac).is_some();
+        let may_be = known || (boots && self.admits(mac, Heard::Dhcp, now));
+        if !may_be {
             return;
         }
         let host = self.host(mac, now);

@@ -198,7 +198,7 @@ impl Host {
     /// A node as Ironic shows it now; `None` after it was removed. True if that is news.
     pub fn observe_node(&mut self, node: Option<Node>, now: Duration) -> bool {
         use ProvisionState as S;
-        let news = self.work.seen() | (self.node != node);
+        let news = self.work.seen() || self.node != node;
         let state = |node: &Option<Node>| node.as_ref().map(|node| node.provision_state.clone());
         let (before, after) = (state(&self.node), state(&node));
         if before != after {

@@ -107,7 +107,7 @@ pub struct Memory {
 #[derive(Debug, PartialEq)]
 pub enum Next {
     Nothing,
-    Write(Ledger),
+    Write(Box<Ledger>),
     /// What these wait for is on the disk already.
     Go(Vec<Step>),
 }
@@ -177,7 +177,7 @@ impl Memory {
             return Next::Nothing;
         }
         self.writing = Some((target.clone(), std::mem::take(&mut self.queued)));
-        Next::Write(target)
+        Next::Write(Box::new(target))
     }
 
     /// How the write of [`Next::Write`] went: the steps that go on, or that have failed.
@@ -232,7 +232,7 @@ mod tests {
 
     fn written(next: Next) -> Ledger {
         match next {
-            Next::Write(ledger) => ledger,
+            Next::Write(ledger) => *ledger,
             other => panic!("{other:?}"),
         }
     }

@@ -9,6 +9,7 @@ use firstlight_api::{
     report::Directive,
     status::{HostStatus, Problem},
 };
+use firstlight_netboot::MacAddr;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
@@ -20,7 +21,7 @@ use super::{
     delivery::Collector,
     event::{Effect, End, Event, Now, Question, Reply, Ticket, Token},
     fold::{self, Hosts},
-    ledger::Ledgers,
+    ledger::{Ledger, Ledgers},
     objects,
     poll::{self, IronicEnd, Look},
     store::HostStore,
@@ -87,7 +88,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
     background.spawn(poll::run(inputs.ironic.clone(), look.subscribe(), looks));
     let mut tick = tokio::time::interval(pace.busy);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (remembered, saves, mut saved) = open(&settings.ledgers, &mut background)?;
+    let (remembered, to_disk, mut from_disk) = open(&settings.ledgers, &mut background)?;
     let mut runner = Runner {
         hosts: Hosts::new(settings.judged_by.clone(), new_token, remembered),
         hands: Hands {
@@ -100,7 +101,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         artifacts: inputs.artifacts,
         uploads: Vec::new(),
         tasks: JoinSet::new(),
-        saves,
+        to_disk,
         look,
         window: Window::new(view, inputs.hosts, wanted),
         questions: BTreeMap::new(),
@@ -117,7 +118,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
             },
             Some(look) = looked.recv() => event_of(look),
             Some(objects) = objects_seen.recv() => Event::Objects(objects),
-            Some(event) = saved.recv() => event,
+            Some(event) = from_disk.recv() => event,
             Some(event) = runner.tasks.join_next() => event?,
             Some(ended) = background.join_next() => return ended?,
             _ = tick.tick() => Event::Tick,
@@ -128,15 +129,15 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
 }
 
 type Opened = (
-    BTreeMap<firstlight_netboot::MacAddr, super::ledger::Ledger>,
+    BTreeMap<MacAddr, Ledger>,
     mpsc::UnboundedSender<Save>,
     mpsc::UnboundedReceiver<Event>,
 );
 
 /// A ledger on its way to the disk. There is one of each host at most.
 struct Save {
-    mac: firstlight_netboot::MacAddr,
-    ledger: super::ledger::Ledger,
+    mac: MacAddr,
+    ledger: Box<Ledger>,
 }
 
 /// What the ledgers say, and the thread that writes them from now on, one after the other.
@@ -146,19 +147,19 @@ fn open(ledgers: &Ledgers, background: &mut JoinSet<anyhow::Result<()>>) -> anyh
         let error = format!("{error:#}");
         tracing::warn!(error, "removed hosts are not forgotten");
     }
-    let (saves, mut to_save) = mpsc::unbounded_channel::<Save>();
-    let (saved, events) = mpsc::unbounded_channel();
+    let (to_disk, mut orders) = mpsc::unbounded_channel::<Save>();
+    let (told, from_disk) = mpsc::unbounded_channel();
     let ledgers = ledgers.clone();
     background.spawn_blocking(move || {
-        while let Some(Save { mac, ledger }) = to_save.blocking_recv() {
+        while let Some(Save { mac, ledger }) = orders.blocking_recv() {
             let result = ledgers.save(mac, &ledger);
             let result = result.map_err(|error| format!("{error:#}"));
             // The controller may have ended.
-            let _ = saved.send(Event::Saved { mac, result });
+            let _ = told.send(Event::Saved { mac, result });
         }
         Ok(())
     });
-    Ok((remembered, saves, events))
+    Ok((remembered, to_disk, from_disk))
 }
 
 fn new_token() -> Option<Token> {
@@ -192,7 +193,7 @@ struct Runner {
     artifacts: watch::Receiver<Option<Artifacts>>,
     uploads: Vec<ServedImage>,
     tasks: JoinSet<Event>,
-    saves: mpsc::UnboundedSender<Save>,
+    to_disk: mpsc::UnboundedSender<Save>,
     /// Asks for the nodes at once; the value is the pause after that.
     look: watch::Sender<Duration>,
     window: Window,
@@ -280,7 +281,7 @@ impl Runner {
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             // The thread ends with the controller.
-            Effect::Save { mac, ledger } => drop(self.saves.send(Save { mac, ledger })),
+            Effect::Save { mac, ledger } => drop(self.to_disk.send(Save { mac, ledger })),
             Effect::Act(act) => {
                 let (Some(end), hands) = (self.ironic.clone(), self.hands.clone()) else {
                     return;

@@ -351,7 +351,7 @@ impl<L: Luck> Site<L> {
                 let result = if matches!(fate, Fate::Fails | Fate::DiskFull) {
                     Err("no space left on device".to_owned())
                 } else {
-                    self.disk.insert(mac, ledger);
+                    self.disk.insert(mac, *ledger);
                     Ok(())
                 };
                 return Some(Event::Saved { mac, result });

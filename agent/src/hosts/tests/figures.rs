@@ -79,5 +79,5 @@ async fn figures_of_a_packet() {
     packet(&mut hosts, &window, None);
     let renewal = packet(&mut hosts, &window, None);
     let boot = packet(&mut hosts, &window, Some(ClientArch::UefiX64));
-    println!("figure base-packet {:.4}", renewal.max(boot));
+    eprintln!("figure base-packet {:.4}", renewal.max(boot));
 }
