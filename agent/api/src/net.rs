@@ -330,3 +330,54 @@ impl fmt::Display for HostName {
         f.write_str(&self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_written_as_it_is_read(
+            text in "([0-9a-fA-F]{1,2}[:-]?){0,7}|([0-9]{1,3}[./-]?){0,9}|[a-z0-9-]{0,70}|.{0,20}",
+        ) {
+            if let Ok(mac) = text.parse::<MacAddr>() {
+                prop_assert_eq!(mac.to_string(), text.to_lowercase().replace('-', ":"));
+            }
+            if let Ok(subnet) = text.parse::<Subnet>() {
+                prop_assert_eq!(subnet.to_string().parse(), Ok(subnet));
+            }
+            if let Ok(range) = text.parse::<AddressRange>() {
+                prop_assert_eq!(range.to_string().parse(), Ok(range));
+            }
+            if let Ok(name) = HostName::parse(&text) {
+                prop_assert_eq!(name.as_str(), text);
+            }
+        }
+
+        #[test]
+        fn a_network_has_room_for_its_box_and_somebody_else(address in any::<u32>(), prefix in 0..40_u8) {
+            let Ok(subnet) = Subnet::new(Ipv4Addr::from_bits(address), prefix) else {
+                return Ok(());
+            };
+            prop_assert_eq!(subnet.to_string().parse(), Ok(subnet));
+            prop_assert!(subnet.has_host(subnet.address()));
+            let range = AddressRange::derived_from(subnet);
+            prop_assert!((1..=AddressRange::LARGEST).contains(&range.size()));
+            prop_assert!(subnet.has_host(range.first()) && subnet.has_host(range.last()));
+            prop_assert!(!range.contains(subnet.address()), "{range}");
+            prop_assert_eq!(range.to_string().parse(), Ok(range));
+        }
+
+        #[test]
+        fn a_hardware_address_is_read_in_each_of_its_forms(octets: [u8; 6]) {
+            if let Some(mac) = MacAddr::new(octets) {
+                for form in [mac.to_string(), mac.dashed(), mac.to_string().to_uppercase()] {
+                    prop_assert_eq!(form.parse(), Ok(mac));
+                }
+            }
+        }
+    }
+}

@@ -143,8 +143,9 @@ impl DiskOrder {
             Value::Null => Ok(None),
             Value::String(taken_back) if taken_back.is_empty() => Ok(None),
             value => {
-                let order = Self::deserialize(value)
-                    .map_err(|error| format!("extra.{EXTRA} of the node: {error}"))?;
+                let order = Self::deserialize(value).map_err(|error| {
+                    bounded::sentence(&format!("extra.{EXTRA} of the node: {error}"))
+                })?;
                 if order.disks.len() > MOST_DISKS {
                     return Err(format!("extra.{EXTRA} names more than {MOST_DISKS} disks"));
                 }
@@ -267,6 +268,29 @@ mod tests {
             prop_assert_eq!(DeploymentId::parse(&id.to_string()), Some(id));
             if let Some(id) = DeploymentId::parse(&text) {
                 prop_assert_eq!(id.to_string(), text);
+            }
+        }
+
+        /// A valid order with one of its values replaced.
+        #[test]
+        fn whatever_a_node_carries_is_an_order_or_a_short_sentence(
+            field in prop::sample::select(&["", "/deployment", "/policy", "/disks", "/disks/0", "/disks/0/serial", "/disks/0/sizeBytes"][..]),
+            value in prop_oneof![
+                Just(Value::Null), any::<u64>().prop_map(Value::from), any::<i64>().prop_map(Value::from), any::<f64>().prop_map(Value::from),
+                (".{0,8}", 0..300_usize).prop_map(|(word, times)| Value::from(word.repeat(times))),
+                prop::collection::vec(Just(json!({"sizeBytes": 1})), 0..200).prop_map(Value::from),
+            ],
+        ) {
+            let mut order = json!({"deployment": ID, "policy": "blank", "disks": [{"serial": "S1", "sizeBytes": 8}]});
+            *order.pointer_mut(field).unwrap() = value;
+            match DiskOrder::of_node(&json!({"extra": {EXTRA: order}})) {
+                Ok(Some(order)) => {
+                    prop_assert!(order.disks.len() <= MOST_DISKS);
+                    let again = json!({"extra": {EXTRA: serde_json::to_value(&order).unwrap()}});
+                    prop_assert_eq!(DiskOrder::of_node(&again), Ok(Some(order)));
+                }
+                Ok(None) => {}
+                Err(sentence) => prop_assert!(sentence.chars().count() <= 1000 && !sentence.contains(char::is_control)),
             }
         }
     }

@@ -233,6 +233,37 @@ mod tests {
                 proptest::prop_assert!(serde_json::to_vec(&report).unwrap().len() < 4096);
             }
         }
+
+        /// It comes over SSH and is carried out as root.
+        #[test]
+        fn what_is_ordered_is_names_and_versions_and_nothing_else(
+            names in proptest::collection::vec("-{0,2}[a-zA-Z0-9+.:=/$* -]{0,5}|[a-z][a-z0-9]{1,8}", 0..4),
+            version in "[0-9a-z.:~+$*/ -]{0,8}|[0-9]{1,3}",
+            state in "present|absent|purged",
+            host in "172\\.22\\.0\\.1|.{0,10}",
+            noise: Vec<u8>,
+        ) {
+            proptest::prop_assert!(Order::parse(&noise).is_err());
+            let packages: Vec<_> = names.iter().map(|name| serde_json::json!({"name": name, "version": version})).collect();
+            let repository = serde_json::json!({"host": host, "base": "", "uploads": ""});
+            let order = serde_json::json!({"packages": {"state": state, "packages": packages, "repository": repository}});
+            let Ok(order) = Order::parse(order.to_string().as_bytes()) else {
+                return Ok(());
+            };
+            let again = Order::parse(&serde_json::to_vec(&order).unwrap()).unwrap();
+            proptest::prop_assert_eq!(&again, &order);
+            let Order::Packages(order) = order else {
+                panic!("no restart was ordered");
+            };
+            proptest::prop_assert!((1..=MOST_PACKAGES).contains(&order.packages.len()));
+            proptest::prop_assert!(host.parse::<std::net::IpAddr>().is_ok());
+            for package in order.packages {
+                let name = package.name.as_bytes();
+                proptest::prop_assert!(name.len() > 1 && name[0].is_ascii_alphanumeric() && !name.ends_with(b"-"));
+                let odd = |letter: char| !letter.is_ascii_alphanumeric() && !"+.~:-".contains(letter);
+                proptest::prop_assert!(!package.name.contains(odd) && !package.version.contains(odd));
+            }
+        }
     }
 
     #[test]

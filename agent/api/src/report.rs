@@ -16,6 +16,7 @@ pub const PROGRESS_PATH: &str = "/api/v1/ramdisk/progress";
 /// Bytes of a report. A server with 60 disks needs half of it.
 pub const LARGEST_REPORT: usize = 96 * 1024;
 pub const LARGEST_PROGRESS: usize = 4 * 1024;
+pub const LARGEST_REPLY: usize = 16 * 1024;
 pub const MOST_DISKS: usize = 128;
 /// Kinds of signatures on one disk.
 const MOST_SIGNATURES: usize = 32;
@@ -145,16 +146,35 @@ impl DiskSignatures {
 
 impl Fresh {
     fn bounded(self) -> Result<Self, ReportError> {
-        let plain = self.session.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if self.session.len() > 64 || !plain {
-            return Err(ReportError::Field("session"));
-        }
+        session(&self.session)?;
         Ok(self)
     }
 }
 
+impl Reply {
+    /// As a ramdisk keeps it: the session goes into its next posts, the reason onto its screen.
+    pub fn parse(body: &[u8]) -> Result<Self, ReportError> {
+        bounded::length("bytes in a reply", body.len(), LARGEST_REPLY)?;
+        let mut reply: Self = parse_json(body)?;
+        session(&reply.session)?;
+        if let Directive::Wait { reason, .. } = &mut reply.directive {
+            *reason = bounded::sentence(reason);
+        }
+        Ok(reply)
+    }
+}
+
+/// The error may quote what it met.
 fn parse_json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ReportError> {
-    serde_json::from_slice(body).map_err(|error| ReportError::Json(error.to_string()))
+    serde_json::from_slice(body)
+        .map_err(|error| ReportError::Json(bounded::sentence(&error.to_string())))
+}
+
+fn session(text: &str) -> Result<(), ReportError> {
+    if text.len() > 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(ReportError::Field("session"));
+    }
+    Ok(())
 }
 
 fn mac(text: &str) -> Result<String, ReportError> {

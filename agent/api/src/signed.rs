@@ -133,10 +133,15 @@ mod tests {
         #[test]
         fn whatever_a_header_holds_it_is_a_key_or_nothing(text in ".{0,100}", key in any::<[u8; 32]>()) {
             if let Some(parsed) = PublicKey::parse(&text) {
-                prop_assert_eq!(parsed.to_string(), text);
+                prop_assert_eq!(&parsed.to_string(), &text);
             }
             let key = PublicKey::new(key);
             prop_assert_eq!(PublicKey::parse(&key.to_string()), Some(key));
+            if let Some(signature) = parse_signature(&text) {
+                prop_assert_eq!(encode_signature(&signature), text);
+            }
+            let signature = [*key.as_bytes(), *key.as_bytes()].concat();
+            prop_assert_eq!(parse_signature(&encode_signature(&signature)).map(Vec::from), Some(signature));
         }
     }
 }

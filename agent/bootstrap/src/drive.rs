@@ -1,7 +1,7 @@
 //! The config drive that Ironic has written behind the installed system.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 
 const LINK: &str = "/dev/disk/by-label/config-2";
 const MOUNT_POINT: &str = "/run/firstlight/config-drive";
+/// Bytes of a file on it. Any disk may carry the label, and a link on it may lead to a device without an end.
+const LARGEST: u64 = 4 << 20;
 
 /// What is on it, as far as it matters here.
 #[derive(Clone, PartialEq, Eq)]
@@ -64,8 +66,8 @@ pub fn load_drive(device: &Path) -> Result<Drive> {
 pub fn read_drive(root: &Path) -> Result<Drive> {
     let latest = root.join("openstack/latest");
     let meta_data = latest.join("meta_data.json");
-    let text = fs::read(&meta_data).with_context(|| format!("reading {}", meta_data.display()))?;
-    let network = fs::read(latest.join("network_data.json")).ok();
+    let text = read(&meta_data).with_context(|| format!("reading {}", meta_data.display()))?;
+    let network = read(&latest.join("network_data.json")).ok();
     Ok(Drive {
         meta_data: serde_json::from_slice(&text)
             .with_context(|| format!("parsing {}", meta_data.display()))?,
@@ -73,9 +75,20 @@ pub fn read_drive(root: &Path) -> Result<Drive> {
     })
 }
 
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let file = fs::File::open(path)?;
+    file.take(LARGEST + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > LARGEST {
+        return Err(io::Error::other("it is far too large"));
+    }
+    Ok(text)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -93,5 +106,38 @@ mod tests {
         fs::write(latest.join("network_data.json"), r#"{"links": []}"#).unwrap();
         let drive = read_drive(dir.path()).unwrap();
         assert_eq!(drive.network_data, Some(json!({"links": []})));
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_not_read_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let latest = dir.path().join("openstack/latest");
+        fs::create_dir_all(&latest).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", latest.join("meta_data.json")).unwrap();
+        let Err(error) = read_drive(dir.path()) else {
+            panic!("nobody reads zeros");
+        };
+        assert!(format!("{error:#}").contains("too large"), "{error:#}");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_on_a_disk_of_that_label_is_a_drive_or_refused(
+            meta in prop::collection::vec(any::<u8>(), 0..60), text in "\\{(\"[a-z]{0,3}\": ?(1|null|\\{\\}|\"x\"),?){0,3}\\}?", is_text in any::<bool>(),
+            network in prop::collection::vec(any::<u8>(), 0..60),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let latest = dir.path().join("openstack/latest");
+            fs::create_dir_all(&latest).unwrap();
+            let meta = if is_text { text.as_bytes() } else { &meta };
+            fs::write(latest.join("meta_data.json"), meta).unwrap();
+            fs::write(latest.join("network_data.json"), &network).unwrap();
+            let expected = serde_json::from_slice::<Map<String, Value>>(meta).ok();
+            let drive = read_drive(dir.path()).ok();
+            prop_assert_eq!(drive.as_ref().map(|drive| &drive.meta_data), expected.as_ref());
+            if let Some(drive) = drive {
+                prop_assert_eq!(drive.network_data, serde_json::from_slice(&network).ok());
+            }
+        }
     }
 }

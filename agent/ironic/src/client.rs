@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderValue, Method, Request, Uri, header};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -15,6 +15,9 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{ClientError, MICROVERSION, SetupError, error::message_of};
+
+/// Bytes of an answer; the longest is a page of 500 nodes.
+const LARGEST_ANSWER: usize = 64 << 20;
 
 /// Where Ironic is and how to be let in.
 #[derive(Clone, Debug)]
@@ -164,11 +167,10 @@ impl Client {
             .await
             .map_err(|error| unreachable(error.into()))?;
         let status = answer.status();
-        let bytes = answer
-            .into_body()
+        let bytes = Limited::new(answer.into_body(), LARGEST_ANSWER)
             .collect()
             .await
-            .map_err(|error| unreachable(error.into()))?
+            .map_err(unreachable)?
             .to_bytes();
         if status.is_success() {
             return Ok(bytes);
@@ -210,6 +212,13 @@ fn tls(config: &ClientConfig) -> Result<rustls::ClientConfig, SetupError> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::{
+        io::{Read as _, Write as _},
+        net::TcpListener,
+    };
+
+    use proptest::prelude::*;
+
     use super::*;
 
     fn config(url: &str) -> ClientConfig {
@@ -261,5 +270,57 @@ mod tests {
         let error = client.version().await.unwrap_err();
         assert!(error.is_transient());
         assert_eq!(error.to_string(), "Ironic cannot be reached (GET /v1)");
+    }
+
+    /// What the client makes of these bytes on the wire.
+    fn asked(answer: Vec<u8>) -> Result<crate::Node, ClientError> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            let mut piece = [0; 4096];
+            while !request.ends_with(b"\r\n\r\n") {
+                let length = stream.read(&mut piece).unwrap();
+                request.extend(&piece[..length]);
+            }
+            // The client may have refused it already.
+            let _ = stream.write_all(&answer);
+        });
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let node = runtime.block_on(async {
+            let client = Client::new(&config(&url)).unwrap();
+            client.node("n1").await
+        });
+        server.join().unwrap();
+        node
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn whatever_ironic_answers_is_a_node_or_an_error_that_names_the_call(
+            noise in proptest::collection::vec(any::<u8>(), 0..300),
+            status in 200..600_u16,
+            body in prop_oneof![
+                Just(r#"{"uuid": "u", "provision_state": "active"}"#.to_owned()),
+                (".{0,8}", 0..5000_usize).prop_map(|(word, times)| serde_json::json!({"error_message": word.repeat(times)}).to_string()),
+                (".{0,8}", 0..5000_usize).prop_map(|(word, times)| word.repeat(times)),
+            ],
+            is_http in any::<bool>(),
+        ) {
+            let length = body.len();
+            let http = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n{body}");
+            let answer = asked(if is_http { http.into_bytes() } else { noise });
+            match answer {
+                Ok(node) => prop_assert!(is_http && status < 300 && node.uuid == "u"),
+                Err(error) => {
+                    let sentence = error.to_string();
+                    prop_assert!(sentence.contains("GET /v1/nodes/n1"), "{sentence}");
+                    prop_assert!(sentence.chars().count() < 2000, "{sentence}");
+                }
+            }
+        }
     }
 }

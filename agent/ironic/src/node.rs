@@ -209,3 +209,62 @@ impl Client {
             .await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node() -> Value {
+        json!({
+            "uuid": "7f3e0b1c-0000-4000-8000-000000000001", "name": "n1", "provision_state": "active",
+            "target_provision_state": null, "power_state": "power on", "last_error": "x", "maintenance": false,
+            "fault": null, "automated_clean": null, "reservation": null, "inspection_finished_at": null,
+            "instance_info": {"image_source": "http://172.22.0.1/n"}, "properties": {}, "extra": {},
+            "driver_internal_info": {"agent_url": "https://172.22.0.9:9999"},
+        })
+    }
+
+    proptest! {
+        /// Ramdisks say `agent_url`, and write into `last_error`.
+        #[test]
+        fn whatever_a_ramdisk_told_ironic_the_node_is_read_or_refused(
+            field in prop::sample::select(&[
+                "/uuid", "/name", "/provision_state", "/power_state", "/last_error", "/maintenance", "/automated_clean",
+                "/instance_info", "/instance_info/image_source", "/driver_internal_info", "/driver_internal_info/agent_url",
+            ][..]),
+            value in prop_oneof![
+                Just(Value::Null), any::<bool>().prop_map(Value::from), any::<i64>().prop_map(Value::from),
+                (".{0,8}", 0..1000_usize).prop_map(|(word, times)| Value::from(word.repeat(times))),
+                "https://[0-9a-f.:\\[\\]]{0,30}(/.{0,4})?".prop_map(Value::from),
+                prop::collection::vec(any::<u64>(), 0..4).prop_map(Value::from),
+            ],
+        ) {
+            let mut said = node();
+            *said.pointer_mut(field).unwrap() = value.clone();
+            let Ok(node) = Node::deserialize(&said) else {
+                return Ok(());
+            };
+            prop_assert!(node.last_error.as_ref().is_none_or(|text| text.chars().count() <= 1001));
+            prop_assert_eq!(node.has_image(), said["instance_info"]["image_source"].is_string());
+            let said_url = said["driver_internal_info"]["agent_url"].as_str();
+            if let Some(agent) = node.agent() {
+                // Nothing but an address and a port: what follows would be somebody else's path.
+                prop_assert_eq!(said_url.unwrap().strip_prefix("https://").unwrap().parse(), Ok(agent));
+            }
+            if field == "/provision_state" && let Some(name) = value.as_str() {
+                prop_assert_eq!(node.provision_state.as_str(), name);
+                prop_assert_eq!(String::from(node.provision_state), name);
+            }
+        }
+
+        #[test]
+        fn where_a_ramdisk_listens_is_read_as_it_was_said(address in any::<std::net::Ipv4Addr>(), port: u16) {
+            let mut said = node();
+            said["driver_internal_info"]["agent_url"] = json!(format!("https://{address}:{port}"));
+            prop_assert_eq!(Node::deserialize(&said).unwrap().agent(), Some((address, port).into()));
+        }
+    }
+}

@@ -70,6 +70,8 @@ pub fn reboots(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = &
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn with(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -132,5 +134,19 @@ mod tests {
             reboots(&asked).collect::<Vec<_>>(),
             ["reboot.metal3.io", "reboot.metal3.io/a"]
         );
+    }
+
+    proptest! {
+        /// Whoever may annotate may write anything.
+        #[test]
+        fn any_annotation_means_one_thing(
+            values in prop::collection::btree_map("(baremetalhost.metal3.io/(paused|detached)|inspect.metal3.io|reboot.metal3.io)?.{0,4}", ".{0,20}|disabled|\\{\"(force|deleteAction)\": ?(true|1|\"delay\"|null)\\}", 0..6),
+        ) {
+            prop_assert_eq!(detached(&values).is_some(), values.contains_key(DETACHED));
+            prop_assert!(paused_by(&values).is_none_or(|by| !by.is_empty()));
+            let never = values.get(INSPECT).is_some_and(|value| value == "disabled");
+            prop_assert_eq!(inspection(&values) == Inspection::Never, never);
+            prop_assert!(reboots(&values).all(|name| name == REBOOT || name.starts_with("reboot.metal3.io/")));
+        }
     }
 }

@@ -146,6 +146,47 @@ proptest! {
 
     #[test]
     fn any_bytes_are_a_post_or_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = (Report::parse(&body), Progress::parse(&body));
+        let _ = (Report::parse(&body), Progress::parse(&body), Reply::parse(&body));
+    }
+
+    /// Also where a word is wrong that the refusal quotes.
+    #[test]
+    fn a_refusal_is_a_short_line(word in ".{0,8}", times in 1..400_usize, field in 0..3_usize) {
+        let long = json!(word.repeat(times));
+        let report = with(["/lookup", "/disks", "/sequence"][field], long.clone());
+        let progress = json!({"bootMac": "52:54:00:00:00:01", "bootId": "a", "phase": long});
+        let reply = json!({"session": "ab", "action": long});
+        let bytes = |value: &Value| serde_json::to_vec(value).unwrap();
+        let refused = [
+            Report::parse(&bytes(&report)).unwrap_err(),
+            Progress::parse(&bytes(&progress)).unwrap_err(),
+            Reply::parse(&bytes(&reply)).unwrap_err(),
+        ];
+        for error in refused {
+            let sentence = error.to_string();
+            prop_assert!(sentence.chars().count() < 1100 && !sentence.contains(char::is_control), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn progress_and_its_reply_come_back_as_they_were_said(bytes: u64, total: u64, seconds: u32, sequence: u64, session in "[0-9a-f]{0,64}", reason in "\\PC{0,40}") {
+        let fresh = Fresh { session: session.clone(), sequence };
+        for phase in [Phase::Writing { bytes, total }, Phase::Failed { reason: bounded::text(&reason) }, Phase::ConfigDrive] {
+            let said = Progress { boot_mac: "52:54:00:00:00:01".into(), boot_id: "a-1".into(), phase, fresh: fresh.clone() };
+            prop_assert_eq!(Progress::parse(&serde_json::to_vec(&said).unwrap()).unwrap(), said);
+        }
+        let directive = Directive::Wait { seconds, reason: bounded::text(&reason) };
+        let said = Reply { session, directive };
+        prop_assert_eq!(Reply::parse(&serde_json::to_vec(&said).unwrap()).unwrap(), said);
+    }
+
+    #[test]
+    fn a_reply_fits_onto_a_screen_and_into_a_post(session in "[0-9a-f]{0,80}|.{0,8}", reason in ".{0,8}", times in 0..400_usize) {
+        let reply = json!({"session": session, "action": "wait", "seconds": 5, "reason": reason.repeat(times)});
+        let Ok(Reply { session, directive: Directive::Wait { reason, .. } }) = Reply::parse(&serde_json::to_vec(&reply).unwrap()) else {
+            return Ok(());
+        };
+        prop_assert!(session.len() <= 64 && session.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        prop_assert!(reason.chars().count() <= 1000 && !reason.contains(char::is_control));
     }
 }

@@ -395,6 +395,20 @@ proptest::proptest! {
             proptest::prop_assert!(problems.iter().all(|problem| problem.line > 0 && problem.column > 0 && !problem.message.is_empty()));
         }
     }
+
+    #[test]
+    fn any_text_is_one_line_of_a_key_or_refused(
+        text in ".{0,60}", comment in " ?\\PC{0,20}", at in 0_usize..80, letter in proptest::char::any(), cut in 0_usize..80,
+    ) {
+        let changed: String = KEY.chars().enumerate().map(|(index, old)| if index == at { letter } else { old }).collect();
+        let cut = KEY.chars().take(cut).collect();
+        for text in [text, format!("{KEY}{comment}"), changed, cut] {
+            if let Ok(key) = SshKey::parse(&text) {
+                proptest::prop_assert!(!key.as_str().contains(['\n', '\r']));
+                proptest::prop_assert_eq!(SshKey::parse(key.as_str()), Ok(key));
+            }
+        }
+    }
 }
 
 #[test]

@@ -20,6 +20,9 @@ const LOADERS: [&str; 3] = [
     r"\EFI\debian\grubx64.efi",
 ];
 
+/// Bytes in which every loader is found, or none is: a damaged file system can lead in a circle.
+const MOST_READ: u64 = 4 << 20;
+
 #[derive(Debug, thiserror::Error)]
 pub enum BootEntryError {
     #[error(transparent)]
@@ -108,15 +111,20 @@ fn loaders(device: &dyn BlockDevice, range: Range) -> io::Result<Vec<&'static st
         device,
         range,
         position: 0,
+        left: MOST_READ,
     };
     let options = fatfs::FsOptions::new().update_accessed_date(false);
     let fs = fatfs::FileSystem::new(volume, options)?;
     let root = fs.root_dir();
-    let exists = |path: &&str| {
-        root.open_file(&path.trim_start_matches('\\').replace('\\', "/"))
-            .is_ok()
-    };
-    Ok(LOADERS.into_iter().filter(exists).collect())
+    let mut found = Vec::new();
+    for loader in LOADERS {
+        match root.open_file(&loader.trim_start_matches('\\').replace('\\', "/")) {
+            Ok(_) => found.push(loader),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Ok(found)
 }
 
 fn write_entry(vars: &EfiVars, esp: &Esp, path: &str) -> io::Result<u16> {
@@ -152,12 +160,13 @@ fn own_entries(vars: &EfiVars) -> Vec<u16> {
         .collect()
 }
 
+/// Each once: `Boot00ab` is another variable than `Boot00AB`, and no entry.
 fn entry_numbers(vars: &EfiVars) -> Vec<u16> {
-    vars.names()
-        .iter()
-        .filter_map(|name| name.strip_prefix("Boot").filter(|d| d.len() == 4))
-        .filter_map(|digits| u16::from_str_radix(digits, 16).ok())
-        .collect()
+    let number = |name: &String| {
+        let number = u16::from_str_radix(name.strip_prefix("Boot")?, 16).ok()?;
+        (entry_name(number) == *name).then_some(number)
+    };
+    vars.names().iter().filter_map(number).collect()
 }
 
 fn free_number(vars: &EfiVars) -> io::Result<u16> {
@@ -183,12 +192,21 @@ struct Volume<'a> {
     device: &'a dyn BlockDevice,
     range: Range,
     position: u64,
+    /// Bytes that may still be read.
+    left: u64,
 }
 
 impl Read for Volume<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.range.length.saturating_sub(self.position);
         let length = usize::try_from(left).map_or(buffer.len(), |l| l.min(buffer.len()));
+        if length == 0 {
+            return Ok(0);
+        }
+        self.left = self.left.checked_sub(length as u64).ok_or_else(|| {
+            let circle = "it is damaged: its folders lead in a circle";
+            io::Error::new(io::ErrorKind::InvalidData, circle)
+        })?;
         self.device
             .read_at(self.range.start + self.position, &mut buffer[..length])?;
         self.position += length as u64;

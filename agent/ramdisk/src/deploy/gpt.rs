@@ -82,6 +82,10 @@ impl Gpt {
             .checked_mul(sector)
             .ok_or(GptError::Place)?;
         let start = usize::try_from(start).map_err(|_| GptError::Place)?;
+        // In front of that are the protective MBR and the header.
+        if start < 2 * at {
+            return Err(GptError::Place);
+        }
         let entries = start
             .checked_add(count * entry_size)
             .and_then(|end| head.get(start..end));

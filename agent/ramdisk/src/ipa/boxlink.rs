@@ -48,7 +48,7 @@ impl BoxLink {
 
     pub fn report(&self, report: Report<Value>) -> Result<Directive, String> {
         let body = self.post(REPORT_PATH, report, |report| &mut report.fresh)?;
-        let reply = serde_json::from_slice::<Reply>(&body).map_err(|e| {
+        let reply = Reply::parse(&body).map_err(|e| {
             format!(
                 "The box at {} answers a report with nonsense: {e}",
                 self.base
@@ -85,7 +85,7 @@ impl BoxLink {
                 .header(signed::KEY_HEADER, &public)
                 .header(signed::SIGNATURE_HEADER, &signature);
             let body = self.send(&request)?;
-            let reply = serde_json::from_slice::<Reply>(&body).ok();
+            let reply = Reply::parse(&body).ok();
             let Some(reply) = reply.filter(|reply| reply.directive == Directive::Again) else {
                 return Ok(body);
             };
@@ -199,3 +199,6 @@ fn next_phase(shared: &(Mutex<Pending>, Condvar)) -> Phase {
             .unwrap_or_else(PoisonError::into_inner);
     }
 }
+
+#[cfg(test)]
+mod tests;

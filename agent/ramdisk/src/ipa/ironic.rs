@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use firstlight_api::bounded;
 use serde_json::{Value, json};
 
 use super::event::{Beaten, Node, Registration};
@@ -16,6 +17,8 @@ const VERSION: &str = "1.68";
 const ANSWER_LIMIT: u64 = 16 << 20;
 /// What Ironic shows instead of a token that was handed out before.
 const HIDDEN: &str = "******";
+/// Characters of a UUID or a token.
+const LONGEST_WORD: usize = 256;
 
 #[derive(Clone, Debug)]
 pub struct Ironic {
@@ -137,10 +140,8 @@ fn read_lookup(status: u16, body: &[u8]) -> Registration {
 
 fn read_node(answer: &Value) -> Registration {
     let config = &answer["config"];
-    let (Some(uuid), Some(token)) = (
-        answer["node"]["uuid"].as_str(),
-        config["agent_token"].as_str(),
-    ) else {
+    let (Some(uuid), Some(token)) = (word(&answer["node"]["uuid"]), word(&config["agent_token"]))
+    else {
         return Registration::Failed("Ironic's answer names no node or no token".to_owned());
     };
     if token == HIDDEN {
@@ -158,6 +159,13 @@ fn read_node(answer: &Value) -> Registration {
             .as_bool()
             .unwrap_or(false),
     })
+}
+
+/// It goes into paths and is said again: no blank, no slash, nothing that ends a line.
+fn word(value: &Value) -> Option<&str> {
+    let word = value.as_str()?;
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"/?#".contains(&byte);
+    (word.len() <= LONGEST_WORD && word.bytes().all(is_plain)).then_some(word)
 }
 
 fn read_heartbeat(status: u16, body: &[u8]) -> Beaten {
@@ -179,7 +187,7 @@ fn parse(body: &[u8]) -> Option<Value> {
     serde_json::from_slice(body).ok()
 }
 
-/// The text of an error: `error_message` is an object, or that object as text.
+/// The text of an error: `error_message` is an object, or that object as text. People read it, and ramdisks write into it.
 fn fault(body: &[u8]) -> String {
     let answer = parse(body).unwrap_or(Value::Null);
     let inner = match &answer["error_message"] {
@@ -188,12 +196,14 @@ fn fault(body: &[u8]) -> String {
     };
     [&inner["faultstring"], &inner, &answer["faultstring"]]
         .into_iter()
-        .find_map(|v| v.as_str().map(str::to_owned))
-        .unwrap_or_else(|| String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned())
+        .find_map(|v| v.as_str().map(bounded::sentence))
+        .unwrap_or_else(|| bounded::text(&String::from_utf8_lossy(&body[..body.len().min(200)])))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn lookup(token: &str) -> String {
@@ -270,5 +280,69 @@ mod tests {
         );
         assert_eq!(ironic.inspection, "http://box:6385/v1/continue_inspection");
         assert_eq!(ironic.base, "http://box:6385");
+    }
+
+    /// A valid answer with one of its values replaced, or any bytes.
+    fn answers() -> impl Strategy<Value = Vec<u8>> {
+        let value = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            (".{0,8}", 0..400_usize).prop_map(|(word, times)| Value::from(word.repeat(times))),
+            ".{0,20}".prop_map(|text| json!({"faultstring": text})),
+            ".{0,20}".prop_map(|text| Value::from(json!({"faultstring": text}).to_string())),
+        ];
+        let fields = [
+            "",
+            "/node",
+            "/node/uuid",
+            "/config",
+            "/config/agent_token",
+            "/config/heartbeat_timeout",
+            "/error_message",
+        ];
+        let changed = (prop::sample::select(fields.to_vec()), value).prop_map(|(field, value)| {
+            let mut answer: Value = serde_json::from_str(&lookup("abc")).unwrap_or_default();
+            answer["error_message"] = json!({"faultstring": "token"});
+            if let Some(place) = answer.pointer_mut(field) {
+                *place = value;
+            }
+            answer.to_string().into_bytes()
+        });
+        prop_oneof![
+            4 => changed,
+            1 => prop::collection::vec(any::<u8>(), 0..400),
+        ]
+    }
+
+    fn is_for_people(sentence: &str) -> bool {
+        sentence.chars().count() < 1100 && !sentence.contains(char::is_control)
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_ironic_answers_is_a_node_or_a_short_line(
+            body in answers(),
+            status in prop_oneof![Just(200_u16), Just(202), Just(400), Just(404), Just(409), any::<u16>()],
+        ) {
+            for registration in [read_lookup(status, &body), read_inspection(status, &body)] {
+                match registration {
+                    Registration::Accepted(node) => {
+                        let url = format!("http://box/v1/heartbeat/{}", node.uuid);
+                        let parsed = crate::deploy::http::Url::parse(&url);
+                        prop_assert_eq!(parsed.map(|url| url.to_string()).ok(), Some(url));
+                        prop_assert!(node.token.len() <= LONGEST_WORD && node.token.is_ascii());
+                        prop_assert!((5..=3600).contains(&node.heartbeat_timeout.as_secs()));
+                    }
+                    Registration::Failed(reason) => prop_assert!(is_for_people(&reason), "{reason}"),
+                    Registration::TokenHidden | Registration::NotWanted => {}
+                }
+            }
+            match read_heartbeat(status, &body) {
+                Beaten::Forgotten(reason) | Beaten::Failed(reason) => prop_assert!(is_for_people(&reason), "{reason}"),
+                Beaten::Accepted | Beaten::Locked => {}
+            }
+        }
     }
 }

@@ -2,13 +2,17 @@
 
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::LazyLock;
 
+use fatfs::FatType;
+use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
 use crate::deploy::device::FileDisk;
 use crate::deploy::finish::EspId;
 use crate::deploy::gpt::{ESP_TYPE, Gpt};
+use crate::deploy::image::is_zero;
 use crate::deploy::testing::{disk_with, fixture, read};
 
 const MIB: u64 = 1 << 20;
@@ -200,4 +204,143 @@ fn the_network_entry_of_this_nic_and_of_ipv4_is_taken() {
         let next = vars.read("BootNext").map(|data| u16::from(data[0]));
         assert_eq!(next, expected, "{entries:?}");
     }
+}
+
+/// The bytes of a variable: some with a meaning, some without.
+fn values() -> impl Strategy<Value = Vec<u8>> {
+    let option = (any::<bool>(), any::<[u8; 6]>()).prop_map(|(ours, mac)| {
+        let text = if ours { DESCRIPTION } else { "Other" };
+        let mut option = vec![1, 0, 0, 0, 4, 0];
+        option.extend(text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
+        option.extend([0x7F, 0xFF, 4, 0]);
+        if ours {
+            option
+        } else {
+            network_option(mac, 12)
+        }
+    });
+    prop_oneof![option, proptest::collection::vec(any::<u8>(), 0..80)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn whatever_the_firmware_holds_the_next_boot_is_an_entry_that_is_there(
+        entries in proptest::collection::btree_map("000[0-9]|00a[bB]|00A[bB]|[+]0AB|.{0,4}", values(), 1..8),
+        order in proptest::collection::vec(any::<u8>(), 0..12),
+        mac: [u8; 6],
+    ) {
+        static INSTALLED: LazyLock<(tempfile::NamedTempFile, FileDisk)> =
+            LazyLock::new(|| disk_with_esp(&[REMOVABLE]));
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, data: &[u8]| {
+            let path = dir.path().join(format!("{name}-8be4df61-93ca-11d2-aa0d-00e098032b8c"));
+            // Not every text is a name of a file.
+            let _ = std::fs::write(path, [&[7, 0, 0, 0], data].concat());
+        };
+        for (digits, data) in &entries {
+            put(&format!("Boot{digits}"), data);
+        }
+        put("BootOrder", &order);
+        let vars = EfiVars::open(dir.path()).unwrap();
+        let next = || {
+            let next = vars.read("BootNext").unwrap();
+            entry_name(u16::from_le_bytes([next[0], next[1]]))
+        };
+        if boot_network_next(&vars, mac).unwrap() {
+            let option = vars.read(&next()).unwrap();
+            prop_assert!(load_option::network_path(&option).is_some());
+        }
+        if boot_next(&vars).unwrap() {
+            let option = vars.read(&next()).unwrap();
+            prop_assert_eq!(load_option::description(&option), Some(DESCRIPTION.to_owned()));
+        }
+        let Installed::Entry(number) = install(&INSTALLED.1, &vars).unwrap() else {
+            panic!("this firmware takes everything");
+        };
+        prop_assert_eq!(next(), entry_name(number));
+        prop_assert_eq!(own_entries(&vars), [number]);
+        let order = boot_order(&vars);
+        prop_assert_eq!(order[0], number);
+        prop_assert!(!order[1..].contains(&number));
+    }
+
+    /// An image of a person, or a disk that was damaged since: the first sectors of its EFI system partition say anything.
+    #[test]
+    fn whatever_an_esp_says_of_itself_it_is_looked_through_and_left(
+        large in any::<bool>(),
+        changes in proptest::collection::vec((prop_oneof![0..96_usize, 0..40_000_usize], any::<u8>()), 1..6),
+    ) {
+        static VOLUMES: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| [volume(4 * MIB, FatType::Fat12), volume(40 * MIB, FatType::Fat32)]);
+        let mut volume = VOLUMES[usize::from(large)].clone();
+        for (at, value) in changes {
+            volume[at] = value;
+        }
+        let (_image, disk, range) = disk_of(&volume);
+        if let Ok(found) = loaders(&disk, range) {
+            prop_assert!(found.iter().all(|path| LOADERS.contains(path)));
+        }
+    }
+}
+
+/// A disk with nothing but this file system on it.
+fn disk_of(volume: &[u8]) -> (tempfile::NamedTempFile, FileDisk, Range) {
+    let length = volume.len() as u64;
+    let blocks = (0_u64..).step_by(4096).zip(volume.chunks(4096));
+    let places: Vec<_> = blocks.filter(|(_, block)| !is_zero(block)).collect();
+    let (image, disk) = disk_with(length, &places);
+    (image, disk, Range { start: 0, length })
+}
+
+/// A file system with a loader and a folder of some length.
+fn volume(length: u64, kind: FatType) -> Vec<u8> {
+    let mut volume = std::io::Cursor::new(vec![0; usize::try_from(length).unwrap()]);
+    let options = fatfs::FormatVolumeOptions::new().fat_type(kind);
+    let options = match kind {
+        FatType::Fat32 => options.bytes_per_cluster(512),
+        _ => options,
+    };
+    fatfs::format_volume(&mut volume, options).unwrap();
+    {
+        let fs = fatfs::FileSystem::new(&mut volume, fatfs::FsOptions::new()).unwrap();
+        let folder = fs.root_dir().create_dir("EFI").unwrap();
+        for number in 0..100 {
+            folder.create_dir(&format!("a-long-name-{number}")).unwrap();
+        }
+        let folder = folder.create_dir("BOOT").unwrap();
+        folder
+            .create_file("BOOTX64.EFI")
+            .unwrap()
+            .write_all(b"MZ")
+            .unwrap();
+    }
+    volume.into_inner()
+}
+
+#[test]
+fn a_variable_in_small_letters_is_no_entry() {
+    let dir = tempfile::tempdir().unwrap();
+    let vars = firmware(dir.path());
+    let own = vars.read("Boot0003").unwrap();
+    vars.remove("Boot0003").unwrap();
+    vars.remove("Boot0005").unwrap();
+    vars.write("Boot00ab", &own).unwrap();
+    vars.write("Boot00AB", &own).unwrap();
+    let (_image, disk) = disk_with_esp(&[REMOVABLE]);
+    assert_eq!(install(&disk, &vars).unwrap(), Installed::Entry(0xAB));
+    assert!(vars.read("Boot00AB").is_some() && vars.read("Boot00ab").is_some());
+}
+
+#[test]
+fn a_folder_that_leads_in_a_circle_is_left() {
+    let mut volume = volume(40 * MIB, FatType::Fat32);
+    let reserved = u16::from_le_bytes([volume[14], volume[15]]);
+    // Of the cluster behind that of the root.
+    let entry = usize::from(reserved) * 512 + 4 * 3;
+    assert_ne!(volume[entry + 3], 0x0F, "EFI goes on");
+    volume[entry..entry + 4].copy_from_slice(&3_u32.to_le_bytes());
+    let (_image, disk, range) = disk_of(&volume);
+    let error = loaders(&disk, range).unwrap_err();
+    assert!(error.to_string().contains("circle"), "{error}");
 }

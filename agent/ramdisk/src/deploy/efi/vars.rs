@@ -128,3 +128,37 @@ mod flags {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// A firmware may hold anything, also a variable that is shorter than its attributes.
+        #[test]
+        fn whatever_a_firmware_holds_is_read_as_it_is_there(
+            files in prop::collection::btree_map("(Boot[0-9A-F]{4}|[A-Za-z]{1,9})(-8be4df61-93ca-11d2-aa0d-00e098032b8c)?", prop::collection::vec(any::<u8>(), 0..40), 1..8),
+            asked in "[A-Za-z0-9]{1,9}",
+            data in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            for (name, bytes) in &files {
+                fs::write(dir.path().join(name), bytes).unwrap();
+            }
+            let vars = EfiVars::open(dir.path()).unwrap();
+            let ours = |name: &String| name.strip_suffix(&format!("-{VENDOR}")).map(str::to_owned);
+            prop_assert_eq!(vars.names(), files.keys().filter_map(ours).collect::<Vec<_>>());
+            for name in vars.names() {
+                let there = &files[&format!("{name}-{VENDOR}")];
+                prop_assert_eq!(vars.read(&name), there.get(4..).map(Vec::from));
+            }
+            vars.write(&asked, &data).unwrap();
+            prop_assert_eq!(vars.read(&asked), Some(data));
+            vars.remove(&asked).unwrap();
+            prop_assert_eq!(vars.read(&asked), None);
+        }
+    }
+}

@@ -205,4 +205,48 @@ proptest! {
             }
         }
     }
+
+    /// Entries of a table whose checksums are right, on an image that somebody made or damaged.
+    #[test]
+    fn whatever_an_image_says_of_its_partitions_it_is_finished_or_refused(
+        entries in proptest::collection::vec(
+            (prop_oneof![Just(ESP_TYPE), any::<u128>().prop_map(Uuid::from_u128)], 0..420_000_u64, 0..420_000_u64, "(config-2)?.{0,3}"),
+            0..4,
+        ),
+        fields in proptest::collection::vec((prop::sample::select(vec![40_usize, 48]), any::<u64>()), 0..2),
+        drive in proptest::option::of(0..200_000_usize),
+    ) {
+        static HEAD: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| head_of("gpt"));
+        let mut head = HEAD.clone();
+        for (at, (kind, first, count, name)) in entries.iter().enumerate() {
+            let entry = &mut head[1024 + at * 128..][..128];
+            entry.fill(0);
+            entry[..16].copy_from_slice(&kind.to_bytes_le());
+            entry[32..40].copy_from_slice(&first.to_le_bytes());
+            entry[40..48].copy_from_slice(&(first + count).to_le_bytes());
+            for (place, unit) in entry[56..].chunks_exact_mut(2).zip(name.encode_utf16()) {
+                place.copy_from_slice(&unit.to_le_bytes());
+            }
+        }
+        for (at, value) in fields {
+            head[512 + at..520 + at].copy_from_slice(&value.to_le_bytes());
+        }
+        let sum = crc32fast::hash(&head[1024..1024 + 16384]);
+        head[600..604].copy_from_slice(&sum.to_le_bytes());
+        head[528..532].fill(0);
+        let sum = crc32fast::hash(&head[512..604]);
+        head[528..532].copy_from_slice(&sum.to_le_bytes());
+        let (_image, disk) = blank();
+        let drive = drive.map(|length| vec![7; length]);
+        let id = DeploymentId::new([7; 16]);
+        let finished = finish(&disk, held(head), drive.as_deref(), Some(id), Uuid::from_u128(9));
+        // What was written is looked at again by every ramdisk after this one.
+        let found = crate::deploy::signatures::look(&disk).unwrap();
+        if finished.is_ok() {
+            prop_assert!(!found.signatures.is_empty());
+            if let Some(esp) = find_esp(&disk).unwrap() {
+                prop_assert!(esp.range.start + esp.range.length <= SIZE);
+            }
+        }
+    }
 }

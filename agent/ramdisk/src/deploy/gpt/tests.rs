@@ -93,16 +93,35 @@ fn damage_is_found() {
     assert_eq!(Gpt::parse(&head[..2048], 512), Err(GptError::Place));
 }
 
+#[test]
+fn entries_that_lie_over_the_header_are_no_table() {
+    for (lba, is_placed) in [(0_u64, false), (1, false), (2, true)] {
+        let mut head = small();
+        head[512 + 72..512 + 80].copy_from_slice(&lba.to_le_bytes());
+        head[528..532].fill(0);
+        let sum = crc32fast::hash(&head[512..512 + HEADER]);
+        head[528..532].copy_from_slice(&sum.to_le_bytes());
+        let is_there = Gpt::parse(&head, 512) != Err(GptError::Place);
+        assert_eq!(is_there, is_placed, "{lba}");
+    }
+}
+
 proptest! {
     /// A table whose checksums are right may still hold any numbers.
     #[test]
     fn any_header_and_entry_can_be_read_and_moved(
         fields in proptest::collection::vec((prop::sample::select(vec![24_usize, 32, 40, 48, 72, 80, 84]), any::<u64>()), 0..4),
         entry in proptest::collection::vec(any::<u8>(), 128),
-        size in any::<u64>(),
+        place in proptest::option::of((0..400_000_u64, 0..400_000_u64)),
+        size in prop_oneof![any::<u64>(), 0..300 * MIB],
     ) {
         let mut head = small();
         head[1024..1152].copy_from_slice(&entry);
+        // Otherwise hardly any entry lies on a disk.
+        if let Some((first, count)) = place {
+            head[1056..1064].copy_from_slice(&first.to_le_bytes());
+            head[1064..1072].copy_from_slice(&(first + count).to_le_bytes());
+        }
         let entries = crc32fast::hash(&head[1024..1024 + 16384]);
         head[600..604].copy_from_slice(&entries.to_le_bytes());
         for (at, value) in fields {

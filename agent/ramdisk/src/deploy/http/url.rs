@@ -1,5 +1,7 @@
 //! The parts of a URL that a request needs.
 
+use firstlight_api::bounded;
+
 use super::HttpError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +16,7 @@ pub struct Url {
 
 impl Url {
     pub fn parse(text: &str) -> Result<Self, HttpError> {
-        Self::try_parse(text).ok_or_else(|| HttpError::Url(text.to_owned()))
+        Self::try_parse(text).ok_or_else(|| refused(text))
     }
 
     fn try_parse(text: &str) -> Option<Self> {
@@ -82,9 +84,14 @@ impl Url {
         } else if location.starts_with('/') {
             Self::parse(&format!("{}{location}", self.origin()))
         } else {
-            Err(HttpError::Url(location.to_owned()))
+            Err(refused(location))
         }
     }
+}
+
+/// People read it, and a server may have said it.
+fn refused(text: &str) -> HttpError {
+    HttpError::Url(bounded::text(text))
 }
 
 impl std::fmt::Display for Url {

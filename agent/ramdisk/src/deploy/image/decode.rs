@@ -160,3 +160,71 @@ impl Read for ChunkReader {
         Ok(length)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::mpsc::{channel, sync_channel};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What comes out of `served` for a disk of `size` bytes, with the blocks until then.
+    fn decode(
+        served: &[u8],
+        piece: usize,
+        compressed: bool,
+        size: u64,
+    ) -> (Vec<u8>, Result<(), DecodeError>) {
+        let (input, received) = channel();
+        for piece in served.chunks(piece) {
+            input.send(Bytes::copy_from_slice(piece)).unwrap();
+        }
+        drop(input);
+        // One more than fits, so that nobody waits.
+        let (output, blocks) = sync_channel(usize::try_from(size).unwrap() / BLOCK + 2);
+        let (_free, none) = channel();
+        let result = run(received, &output, &none, compressed, size);
+        drop(output);
+        let mut image = Vec::new();
+        for block in blocks {
+            assert_eq!(block.offset, image.len() as u64);
+            image.extend_from_slice(&block.data[..block.length]);
+        }
+        (image, result)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        /// The bytes are another server's; the digest comes after them.
+        #[test]
+        fn whatever_is_served_what_is_written_fits_the_disk(
+            word in proptest::collection::vec(any::<u8>(), 1..40),
+            times in 1..60_000_usize,
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            cut in any::<prop::sample::Index>(),
+            packed in any::<bool>(),
+            compressed in any::<bool>(),
+            piece in 1..5000_usize,
+            size in 0..(3_u64 << 20),
+        ) {
+            let whole = word.repeat(times);
+            let mut served = if packed { zstd::encode_all(&whole[..], 1).unwrap() } else { whole.clone() };
+            for (at, value) in &changes {
+                let at = at.index(served.len());
+                served[at] = *value;
+            }
+            let cut = cut.index(served.len() * 2).min(served.len());
+            let is_whole = changes.is_empty() && cut == served.len();
+            let (image, result) = decode(&served[..cut], piece, compressed, size);
+            prop_assert!(image.len() as u64 <= size);
+            let is_refused = REFUSED.iter().any(|(magic, _)| whole.starts_with(magic));
+            if is_whole && packed && !is_refused {
+                prop_assert!(whole.starts_with(&image));
+                prop_assert_eq!(result.is_ok(), whole.len() as u64 <= size);
+            }
+        }
+    }
+}

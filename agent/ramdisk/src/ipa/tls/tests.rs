@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use proptest::prelude::*;
 use rcgen::{BasicConstraints, IsCa, Issuer};
 use rustls::{ClientConnection, ProtocolVersion, ServerConnection};
 
@@ -110,4 +111,25 @@ fn the_command_api_is_known_by_its_own_certificate_at_any_time() {
         handshake(client, another.config).is_err(),
         "each boot has a key of its own"
     );
+}
+
+proptest! {
+    /// The file comes over plain HTTP.
+    #[test]
+    fn whatever_is_said_to_be_the_ca_only_the_one_of_the_fingerprint_is_taken(
+        noise in proptest::collection::vec(any::<u8>(), 0..200),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+    ) {
+        static CA: std::sync::LazyLock<rcgen::Certificate> = std::sync::LazyLock::new(|| site().0);
+        let fingerprint = Sha256::digest(CA.der()).into();
+        prop_assert!(check_ca(&noise, &fingerprint).is_err());
+        let mut pem = CA.pem().into_bytes();
+        for (at, value) in changes {
+            let at = at.index(pem.len());
+            pem[at] = value;
+        }
+        if let Ok(taken) = check_ca(&pem, &fingerprint) {
+            prop_assert_eq!(&taken, CA.der());
+        }
+    }
 }
