@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use firstlight_client::chain;
+use firstlight_client::http::{Client, HttpError, Request};
 use serde_json::{Value, json};
 
 use super::event::{Beaten, Node, Registration};
-use crate::deploy::chain;
-use crate::deploy::http::{Client, HttpError, Request};
 
 const VERSION_HEADER: &str = "x-openstack-ironic-api-version";
 /// The first whose answer to an inventory is that of a lookup, token included.
@@ -98,7 +98,7 @@ impl Ironic {
             .send(&request)
             .map_err(|e: HttpError| failed(&e))?;
         let body = reply.read_body(ANSWER_LIMIT).map_err(|e| failed(&e))?;
-        Ok((reply.status, body))
+        Ok((reply.status(), body))
     }
 }
 

@@ -3,11 +3,11 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use firstlight_efi::load_option::{self, PartitionId};
 use uuid::Uuid;
 
 use super::*;
 use crate::deploy::device::FileDisk;
-use crate::deploy::finish::EspId;
 use crate::deploy::gpt::{ESP_TYPE, Gpt};
 use crate::deploy::testing::{disk_with, fixture, read};
 
@@ -48,72 +48,27 @@ fn disk_with_esp(files: &[&str]) -> (tempfile::NamedTempFile, FileDisk) {
     )
 }
 
-/// Variables as an OVMF firmware has them, each with its attributes.
+/// A firmware that knows no disk.
 fn firmware(dir: &Path) -> EfiVars {
-    let vendor = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
-    let put = |name: &str, data: &[u8]| {
-        let bytes = [&7_u32.to_le_bytes(), data].concat();
-        std::fs::write(dir.join(format!("{name}-{vendor}")), bytes).unwrap();
-    };
-    let option = |text: &str| {
-        let mut data = vec![1, 0, 0, 0, 4, 0];
-        data.extend(text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
-        data.extend([0x7F, 0xFF, 4, 0]);
-        data
-    };
-    put("BootOrder", &[0, 0, 1, 0, 3, 0, 5, 0]);
-    put("Boot0000", &option("UiApp"));
-    put("Boot0001", &option("UEFI PXEv4"));
-    put("Boot0003", &option("Firstlight"));
-    put("Boot0005", &option("Firstlight"));
-    put("BootOptionSupport", &[0; 4]);
+    let order = dir.join("BootOrder-8be4df61-93ca-11d2-aa0d-00e098032b8c");
+    std::fs::write(order, 7_u32.to_le_bytes()).unwrap();
     EfiVars::open(dir).unwrap()
 }
 
 #[test]
-fn the_entry_comes_first_and_stale_ones_go() {
+fn the_entry_is_of_the_best_loader_on_the_disks_esp() {
     let dir = tempfile::tempdir().unwrap();
     let vars = firmware(dir.path());
     let (_image, disk) = disk_with_esp(&[REMOVABLE, r"\EFI\debian\shimx64.efi"]);
-    assert_eq!(install(&disk, &vars).unwrap(), Installed::Entry(3));
-    assert_eq!(vars.read("BootOrder").unwrap(), [3, 0, 0, 0, 1, 0]);
-    assert_eq!(vars.read("BootNext").unwrap(), [3, 0]);
-    assert_eq!(vars.read("Boot0005"), None);
+    assert_eq!(install(&disk, &vars).unwrap(), Installed::Entry(0));
+    assert_eq!(vars.read("BootOrder").unwrap(), [0, 0]);
     let esp = finish::find_esp(&disk).unwrap().unwrap();
     assert_eq!(
-        esp.id,
-        EspId::Gpt(Uuid::parse_str("6FE59A7E-F1A0-4E2B-9C3D-010203040506").unwrap())
+        esp.drive.id,
+        PartitionId::Gpt(Uuid::parse_str("6FE59A7E-F1A0-4E2B-9C3D-010203040506").unwrap())
     );
-    let wanted = load_option::encode("Firstlight", &esp, r"\EFI\debian\shimx64.efi");
-    assert_eq!(vars.read("Boot0003").unwrap(), wanted);
-    // A second time changes nothing.
-    assert_eq!(install(&disk, &vars).unwrap(), Installed::Entry(3));
-    assert_eq!(vars.read("Boot0003").unwrap(), wanted);
-}
-
-#[test]
-fn a_firmware_without_an_entry_of_ours_gets_a_free_number() {
-    let dir = tempfile::tempdir().unwrap();
-    let vars = firmware(dir.path());
-    vars.remove("Boot0003").unwrap();
-    vars.remove("Boot0005").unwrap();
-    let (_image, disk) = disk_with_esp(&[REMOVABLE]);
-    assert_eq!(install(&disk, &vars).unwrap(), Installed::Entry(2));
-    assert_eq!(
-        vars.read("BootOrder").unwrap(),
-        [2, 0, 0, 0, 1, 0, 3, 0, 5, 0]
-    );
-}
-
-#[test]
-fn an_installed_disk_can_be_made_the_next_boot() {
-    let dir = tempfile::tempdir().unwrap();
-    let vars = firmware(dir.path());
-    assert!(boot_next(&vars).unwrap());
-    assert_eq!(vars.read("BootNext").unwrap(), [3, 0]);
-    vars.remove("Boot0003").unwrap();
-    vars.remove("Boot0005").unwrap();
-    assert!(!boot_next(&vars).unwrap());
+    let wanted = load_option::encode("Firstlight", &esp.drive, r"\EFI\debian\shimx64.efi");
+    assert_eq!(vars.read("Boot0000").unwrap(), wanted);
 }
 
 #[test]
@@ -158,46 +113,4 @@ fn a_disk_that_no_firmware_can_boot_is_refused() {
         install(&disk, &vars),
         Err(BootEntryError::NoEsp(_))
     ));
-}
-
-#[test]
-fn a_machine_without_variables_has_none_to_open() {
-    let dir = tempfile::tempdir().unwrap();
-    assert!(EfiVars::open(dir.path()).is_none());
-    assert!(EfiVars::open(&dir.path().join("missing")).is_none());
-}
-
-/// A load option for the network, as far as it is looked at.
-fn network_option(mac: [u8; 6], node: u8) -> Vec<u8> {
-    let mut path = vec![3, 11, 10, 0];
-    path.extend(mac);
-    path.extend([3, node, 4, 0, 0x7F, 0xFF, 4, 0]);
-    let mut data = vec![1, 0, 0, 0, 18, 0, b'P', 0, 0, 0];
-    data.extend(path);
-    data
-}
-
-#[test]
-fn the_network_entry_of_this_nic_and_of_ipv4_is_taken() {
-    const V4: u8 = 12;
-    const V6: u8 = 13;
-    let (ours, other) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-    let cases = [
-        (vec![(1, other, V4), (2, ours, V6), (6, ours, V4)], Some(6)),
-        (vec![(1, other, V6), (2, other, V4)], Some(2)),
-        (vec![(5, ours, V4), (1, ours, V4)], Some(1)),
-        (vec![], None),
-    ];
-    for (entries, expected) in cases {
-        let dir = tempfile::tempdir().unwrap();
-        let vars = firmware(dir.path());
-        for (number, mac, node) in &entries {
-            let name = format!("Boot{number:04X}");
-            vars.write(&name, &network_option(*mac, *node)).unwrap();
-        }
-        let told = boot_network_next(&vars, ours).unwrap();
-        assert_eq!(told, expected.is_some(), "{entries:?}");
-        let next = vars.read("BootNext").map(|data| u16::from(data[0]));
-        assert_eq!(next, expected, "{entries:?}");
-    }
 }

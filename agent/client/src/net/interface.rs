@@ -15,8 +15,6 @@ use nix::sys::socket::{
 };
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::devices::names;
-
 /// A NIC: an Ethernet interface that is a device, not a construct of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nic {
@@ -45,11 +43,15 @@ pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
 
 /// The NICs that have a driver, in the order of their names.
 pub fn observe_nics() -> Vec<Nic> {
-    let root = Path::new("/sys/class/net");
-    names(root)
+    let entries = fs::read_dir("/sys/class/net");
+    let mut nics: Vec<Nic> = entries
         .into_iter()
-        .filter_map(|name| observe_nic(&root.join(&name), name))
-        .collect()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| observe_nic(&entry.path(), entry.file_name().into_string().ok()?))
+        .collect();
+    nics.sort_by(|a, b| a.name.cmp(&b.name));
+    nics
 }
 
 fn observe_nic(dir: &Path, name: String) -> Option<Nic> {

@@ -1,19 +1,19 @@
 //! The way to the box: HTTP/1.1 over one connection, which SSH carries to the box's loopback.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use firstlight_client::http::Head;
 
 use crate::ssh::ssh;
 
 const HTTP_PORT: u16 = 80;
 const UNAVAILABLE: u16 = 503;
 const PIECE: usize = 256 * 1024;
-const LARGEST_HEAD: usize = 16 * 1024;
 const LARGEST_BODY: u64 = 16 << 20;
 /// A disk may have to be read again on the box before an upload goes on.
 const SILENCE: Duration = Duration::from_mins(15);
@@ -53,7 +53,7 @@ enum Way {
 
 pub struct Door {
     way: Way,
-    line: Option<Line>,
+    line: Option<BufReader<Line>>,
 }
 
 enum Line {
@@ -116,9 +116,9 @@ impl Door {
         Ok(Self { way, line: None })
     }
 
-    fn line(&mut self) -> Result<&mut Line> {
+    fn line(&mut self) -> Result<&mut BufReader<Line>> {
         if self.line.is_none() {
-            self.line = Some(self.way.open()?);
+            self.line = Some(BufReader::new(self.way.open()?));
         }
         Ok(self.line.as_mut().expect("just opened"))
     }
@@ -188,7 +188,7 @@ fn broken(error: &io::Error) -> anyhow::Error {
 
 /// One request; tells whether the connection is good for another one.
 fn exchange(
-    line: &mut Line,
+    line: &mut BufReader<Line>,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
@@ -207,8 +207,10 @@ fn exchange(
         head.push_str("Expect: 100-continue\r\n");
     }
     head.push_str("\r\n");
-    line.write_all(head.as_bytes())
-        .and_then(|()| line.flush())
+    let output = line.get_mut();
+    output
+        .write_all(head.as_bytes())
+        .and_then(|()| output.flush())
         .map_err(|error| broken(&error))?;
     if asks_first {
         let first = read_head(line)?;
@@ -222,64 +224,35 @@ fn exchange(
         let wanted = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
         body.read_exact(&mut piece[..wanted])
             .context("reading the file: did it change?")?;
-        if let Err(error) = line.write_all(&piece[..wanted]) {
+        if let Err(error) = line.get_mut().write_all(&piece[..wanted]) {
             // The box may have said why before it stopped listening.
             let head = read_head(line).map_err(|_| broken(&error))?;
             return read_body(line, &head).map(|answer| (answer, false));
         }
         left -= wanted as u64;
     }
-    line.flush().map_err(|error| broken(&error))?;
+    line.get_mut().flush().map_err(|error| broken(&error))?;
     let mut head = read_head(line)?;
     while head.status == 100 {
         head = read_head(line)?;
     }
     let answer = read_body(line, &head)?;
-    Ok((answer, head.keeps))
+    let closes = |word: &str| word.eq_ignore_ascii_case("close");
+    Ok((answer, !head.header("connection").is_some_and(closes)))
 }
 
-struct Head {
-    status: u16,
-    length: Option<u64>,
-    keeps: bool,
-}
-
-/// Byte by byte, so that nothing of the body is taken; heads are short.
-fn read_head(line: &mut Line) -> Result<Head> {
-    let mut text = Vec::new();
-    let mut byte = [0];
-    while !text.ends_with(b"\r\n\r\n") {
-        if text.len() >= LARGEST_HEAD {
-            bail!("the box's answer is no HTTP");
-        }
-        match line.read(&mut byte) {
-            Ok(0) => return Err(Broken("it was closed".to_owned()).into()),
-            Ok(_) => text.push(byte[0]),
-            Err(error) => return Err(broken(&error)),
-        }
-    }
-    let mut headers = [httparse::EMPTY_HEADER; 32];
-    let mut response = httparse::Response::new(&mut headers);
-    response
-        .parse(&text)
-        .context("the box's answer is no HTTP")?;
-    let value = |name: &str| {
-        let found = response
-            .headers
-            .iter()
-            .find(|header| header.name.eq_ignore_ascii_case(name));
-        found.and_then(|header| std::str::from_utf8(header.value).ok())
-    };
-    Ok(Head {
-        status: response.code.context("the box's answer has no status")?,
-        length: value("content-length").and_then(|length| length.parse().ok()),
-        keeps: value("connection").is_none_or(|word| !word.eq_ignore_ascii_case("close")),
+fn read_head(line: &mut BufReader<Line>) -> Result<Head> {
+    Head::read(line).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => error.into(),
+        _ => broken(&error),
     })
 }
 
 /// Our box always says how long its answers are.
-fn read_body(line: &mut Line, head: &Head) -> Result<Answer> {
-    let length = head.length.unwrap_or(0).min(LARGEST_BODY);
+fn read_body(line: &mut BufReader<Line>, head: &Head) -> Result<Answer> {
+    let length = head.header("content-length");
+    let length = length.and_then(|length| length.parse().ok()).unwrap_or(0);
+    let length = LARGEST_BODY.min(length);
     let mut body = Vec::new();
     line.take(length)
         .read_to_end(&mut body)

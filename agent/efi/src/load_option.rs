@@ -1,13 +1,29 @@
 //! `EFI_LOAD_OPTION` (UEFI specification 2.10, section 3.1.3) for a file on a hard disk.
 
-use super::super::finish::{Esp, EspId};
+use uuid::Uuid;
 
 /// `LOAD_OPTION_ACTIVE`
 const ACTIVE: u32 = 1;
 
+/// How a device path names a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HardDrive {
+    pub number: u32,
+    pub first_lba: u64,
+    pub sectors: u64,
+    pub id: PartitionId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartitionId {
+    Gpt(Uuid),
+    /// Signature of the disk.
+    Mbr(u32),
+}
+
 /// The variable's data. `path` is the file on the partition, with backslashes.
-pub fn encode(description: &str, esp: &Esp, path: &str) -> Vec<u8> {
-    let mut device = hard_drive(esp);
+pub fn encode(description: &str, drive: &HardDrive, path: &str) -> Vec<u8> {
+    let mut device = hard_drive(drive);
     device.extend(file_path(path));
     device.extend([0x7F, 0xFF, 4, 0]);
     let mut data = ACTIVE.to_le_bytes().to_vec();
@@ -64,14 +80,14 @@ pub fn network_path(data: &[u8]) -> Option<NetworkPath> {
 }
 
 /// Media device path, hard drive (section 10.3.5.1).
-fn hard_drive(esp: &Esp) -> Vec<u8> {
+fn hard_drive(drive: &HardDrive) -> Vec<u8> {
     let mut node = vec![4, 1, 42, 0];
-    node.extend(esp.number.to_le_bytes());
-    node.extend(esp.first_lba.to_le_bytes());
-    node.extend(esp.sectors.to_le_bytes());
-    let (signature, format, kind) = match esp.id {
-        EspId::Gpt(id) => (id.to_bytes_le(), 2, 2),
-        EspId::Mbr(id) => {
+    node.extend(drive.number.to_le_bytes());
+    node.extend(drive.first_lba.to_le_bytes());
+    node.extend(drive.sectors.to_le_bytes());
+    let (signature, format, kind) = match drive.id {
+        PartitionId::Gpt(id) => (id.to_bytes_le(), 2, 2),
+        PartitionId::Mbr(id) => {
             let mut signature = [0; 16];
             signature[..4].copy_from_slice(&id.to_le_bytes());
             (signature, 1, 1)
@@ -107,22 +123,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::deploy::finish::Range;
-    use uuid::Uuid;
 
     #[test]
     fn the_golden_entry_of_a_debian_shim() {
-        let esp = Esp {
+        let drive = HardDrive {
             number: 15,
             first_lba: 8192,
             sectors: 253_952,
-            id: EspId::Gpt(Uuid::from_u128(0x6FE5_9A7E_F1A0_4E2B_9C3D_0102_0304_0506)),
-            range: Range {
-                start: 8192 * 512,
-                length: 253_952 * 512,
-            },
+            id: PartitionId::Gpt(Uuid::from_u128(0x6FE5_9A7E_F1A0_4E2B_9C3D_0102_0304_0506)),
         };
-        let data = encode("Fl", &esp, r"\EFI\a.efi");
+        let data = encode("Fl", &drive, r"\EFI\a.efi");
         #[rustfmt::skip]
         let golden: &[u8] = &[
             1, 0, 0, 0, 0x48, 0, b'F', 0, b'l', 0, 0, 0,

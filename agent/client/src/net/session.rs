@@ -75,7 +75,7 @@ impl Session {
         Ok(self.applied.clone())
     }
 
-    /// Renews for as long as the ramdisk runs.
+    /// Renews for as long as the program runs.
     pub fn keep(mut self) {
         loop {
             if let Err(error) = self.step(Instant::now() + REMINDER) {

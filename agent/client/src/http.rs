@@ -4,21 +4,21 @@
 //! against the box's clock rather than a server's dead CMOS battery. Must not: retry (callers know when it makes sense).
 
 mod body;
+mod head;
 mod url;
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 pub use body::Body;
+pub use head::Head;
 pub use url::Url;
 
-/// Header section of a reply, at most.
-const HEAD_LIMIT: u64 = 64 << 10;
 const REDIRECTS: u32 = 5;
 
 #[derive(Debug, thiserror::Error)]
@@ -28,13 +28,11 @@ pub enum HttpError {
     #[error("connecting to {host}")]
     Connect { host: String, source: io::Error },
     #[error(
-        "{0} is an https URL, and this ramdisk was given no CA to trust; add firstlight.ca= or ipa-insecure=1"
+        "{0} is an https URL, and there is no CA to trust; give a ramdisk firstlight.ca= or ipa-insecure=1"
     )]
     NoTls(String),
     #[error("talking to {host}")]
     Exchange { host: String, source: io::Error },
-    #[error("{url} answered with something that is not HTTP")]
-    NotHttp { url: String },
     #[error("{0} redirects in a circle")]
     Redirects(String),
 }
@@ -77,19 +75,25 @@ impl<'a> Request<'a> {
 /// A reply whose body is still on the wire.
 #[derive(Debug)]
 pub struct Reply {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
+    pub head: Head,
     /// Who answered, if a redirect led to somebody else than was asked.
     pub moved: Option<String>,
     pub body: Body,
 }
 
 impl Reply {
+    pub fn status(&self) -> u16 {
+        self.head.status
+    }
+
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(n, _)| n.eq_ignore_ascii_case(name))
-            .map(|(_, v)| v.as_str())
+        self.head.header(name)
+    }
+
+    /// When it was made by the other end's clock, in seconds since 1970.
+    pub fn date(&self) -> Option<u64> {
+        let date = httpdate::parse_http_date(self.header("date")?).ok()?;
+        Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs())
     }
 
     /// The whole body, refused above `limit` bytes.
@@ -140,7 +144,7 @@ impl Client {
         for _ in 0..REDIRECTS {
             let mut reply = self.exchange(&request, &url)?;
             let moves =
-                matches!(reply.status, 301 | 302 | 303 | 307 | 308) && request.method == "GET";
+                matches!(reply.status(), 301 | 302 | 303 | 307 | 308) && request.method == "GET";
             let Some(location) = reply.header("location").filter(|_| moves) else {
                 reply.moved = Some(url.authority()).filter(|host| *host != asked);
                 return Ok(reply);
@@ -164,18 +168,10 @@ impl Client {
         wire.write_all(request.body).map_err(failed)?;
         wire.flush().map_err(failed)?;
         let mut reader = BufReader::with_capacity(256 << 10, wire);
-        let head = read_head(&mut reader).map_err(failed)?;
-        let (status, headers) = parse_head(&head).ok_or_else(|| HttpError::NotHttp {
-            url: url.to_string(),
-        })?;
-        let body = Body::new(reader, request.method, status, &headers).ok_or_else(|| {
-            HttpError::NotHttp {
-                url: url.to_string(),
-            }
-        })?;
+        let head = Head::read(&mut reader).map_err(failed)?;
+        let body = Body::new(reader, request.method, &head).map_err(failed)?;
         Ok(Reply {
-            status,
-            headers,
+            head,
             moved: None,
             body,
         })
@@ -223,7 +219,7 @@ impl Client {
 fn head_of(request: &Request, url: &Url) -> Vec<u8> {
     use std::fmt::Write as _;
     let mut head = format!(
-        "{} {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\nuser-agent: firstlight-ramdisk/{}\r\naccept: */*\r\n",
+        "{} {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\nuser-agent: firstlight/{}\r\naccept: */*\r\n",
         request.method,
         url.target,
         url.authority(),
@@ -239,83 +235,4 @@ fn head_of(request: &Request, url: &Url) -> Vec<u8> {
     }
     head.push_str("\r\n");
     head.into_bytes()
-}
-
-/// Reads up to and with the empty line.
-fn read_head(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
-    let mut head = Vec::new();
-    let mut limited = reader.take(HEAD_LIMIT);
-    loop {
-        let before = head.len();
-        limited.read_until(b'\n', &mut head)?;
-        if head.len() == before || !head.ends_with(b"\n") {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the connection ended in the header",
-            ));
-        }
-        if matches!(&head[before..], b"\r\n" | b"\n") {
-            return Ok(head);
-        }
-    }
-}
-
-type Head = (u16, Vec<(String, String)>);
-
-fn parse_head(bytes: &[u8]) -> Option<Head> {
-    let mut fields = [httparse::EMPTY_HEADER; 64];
-    let mut response = httparse::Response::new(&mut fields);
-    if !response.parse(bytes).ok()?.is_complete() {
-        return None;
-    }
-    let headers = response
-        .headers
-        .iter()
-        .map(|h| {
-            (
-                h.name.to_owned(),
-                String::from_utf8_lossy(h.value).into_owned(),
-            )
-        })
-        .collect();
-    Some((response.code?, headers))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn a_head_ends_at_the_empty_line_and_at_its_limit() {
-        let mut wire: &[u8] = b"HTTP/1.1 206 Partial\r\nA: b\r\n\r\nbody";
-        let head = read_head(&mut wire).unwrap();
-        assert_eq!(wire, b"body");
-        let (status, headers) = parse_head(&head).unwrap();
-        assert_eq!((status, headers), (206, vec![("A".into(), "b".into())]));
-        let endless = io::repeat(b'a');
-        assert!(read_head(&mut BufReader::new(endless)).is_err());
-        let mut lines = BufReader::new(io::Cursor::new(b"a: b\r\n".repeat(100_000)));
-        assert!(read_head(&mut lines).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn any_head_is_read_or_refused(
-            line in prop_oneof![Just("HTTP/1.1 200 OK\r\n"), Just("HTTP/1.0 1\n"), Just("")],
-            bytes in proptest::collection::vec(any::<u8>(), 0..400),
-        ) {
-            let wire = [line.as_bytes(), &bytes, b"\r\n\r\nrest"].concat();
-            let mut left = &wire[..];
-            if let Ok(head) = read_head(&mut left) {
-                prop_assert_eq!([&head, left].concat(), wire);
-                if let Some((_, headers)) = parse_head(&head) {
-                    let breaks = headers.iter().any(|(name, value)| format!("{name}{value}").contains(['\r', '\n']));
-                    prop_assert!(!breaks, "{headers:?}");
-                }
-            }
-        }
-    }
 }

@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use rcgen::{BasicConstraints, IsCa, Issuer};
-use rustls::{ClientConnection, ProtocolVersion, ServerConnection};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rustls::{ClientConnection, ProtocolVersion, ServerConfig, ServerConnection};
 
 use super::*;
 
@@ -89,25 +89,4 @@ fn nothing_but_the_named_ca_is_trusted() {
     assert!(handshake(client, Arc::clone(&others_server)).is_err());
     // Only on request, as with a stock agent.
     assert!(handshake(trust_anyone().unwrap(), others_server).is_ok());
-}
-
-#[test]
-fn the_command_api_is_known_by_its_own_certificate_at_any_time() {
-    let identity = Identity::new(BOX).unwrap();
-    let own = CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes()).unwrap();
-    for year in [0, YEAR_2045] {
-        let clock = Arc::new(BoxClock::default());
-        clock.set(year.max(315_532_800)); // 1980
-        let client = trust_only(own.clone(), clock).unwrap();
-        assert_eq!(
-            handshake(client, Arc::clone(&identity.config)).unwrap(),
-            ProtocolVersion::TLSv1_3
-        );
-    }
-    let another = Identity::new(BOX).unwrap();
-    let client = trust_only(own, Arc::default()).unwrap();
-    assert!(
-        handshake(client, another.config).is_err(),
-        "each boot has a key of its own"
-    );
 }

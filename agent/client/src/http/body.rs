@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use super::Wire;
+use super::{Head, Wire};
 
 pub struct Body {
     wire: BufReader<Box<dyn Wire>>,
@@ -28,19 +28,13 @@ impl std::fmt::Debug for Body {
 }
 
 impl Body {
-    /// `None`: the length cannot be read.
     pub(super) fn new(
         wire: BufReader<Box<dyn Wire>>,
         method: &str,
-        status: u16,
-        headers: &[(String, String)],
-    ) -> Option<Self> {
-        let header = |name: &str| {
-            headers
-                .iter()
-                .find(|(n, _)| n.eq_ignore_ascii_case(name))
-                .map(|(_, v)| v.trim())
-        };
+        head: &Head,
+    ) -> io::Result<Self> {
+        let header = |name| head.header(name).map(str::trim);
+        let status = head.status;
         let framing = if method == "HEAD" || status < 200 || status == 204 || status == 304 {
             Framing::Done
         } else if header("transfer-encoding")
@@ -48,11 +42,12 @@ impl Body {
         {
             Framing::FirstChunk
         } else if let Some(length) = header("content-length") {
-            Framing::Length(length.parse().ok()?)
+            let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, "a body without a length");
+            Framing::Length(length.parse().map_err(invalid)?)
         } else {
             Framing::UntilClose
         };
-        Some(Self { wire, framing })
+        Ok(Self { wire, framing })
     }
 
     /// Bytes still to come, where the server said.
@@ -142,12 +137,8 @@ mod tests {
     use std::io::Cursor;
 
     fn body(headers: &[(&str, &str)], wire: &[u8]) -> Body {
-        let headers: Vec<_> = headers
-            .iter()
-            .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
-            .collect();
         let wire: Box<dyn Wire> = Box::new(Cursor::new(wire.to_vec()));
-        Body::new(BufReader::new(wire), "GET", 200, &headers).unwrap()
+        Body::new(BufReader::new(wire), "GET", &Head::of(200, headers)).unwrap()
     }
 
     fn read(mut body: Body) -> io::Result<String> {

@@ -18,35 +18,26 @@ impl Url {
     }
 
     fn try_parse(text: &str) -> Option<Self> {
-        let (tls, rest) = match text.split_once("://")? {
-            ("http", rest) => (false, rest),
-            ("https", rest) => (true, rest),
-            _ => return None,
-        };
         if text.contains(|c: char| c.is_control() || c.is_whitespace()) {
             return None;
         }
-        let rest = rest.split('#').next()?;
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (authority, target) = rest.split_at(end);
-        let default = if tls { 443 } else { 80 };
-        let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
-            let (host, after) = inner.split_once(']')?;
-            (
-                host,
-                after
-                    .strip_prefix(':')
-                    .map_or(Some(default), |p| p.parse().ok())?,
-            )
-        } else {
-            match authority.split_once(':') {
-                Some((host, port)) => (host, port.parse().ok()?),
-                None => (authority, default),
-            }
+        let uri: http::Uri = text.parse().ok()?;
+        let tls = match uri.scheme_str()? {
+            "http" => false,
+            "https" => true,
+            _ => return None,
         };
-        if host.is_empty() || host.contains('@') {
+        let default = if tls { 443 } else { 80 };
+        // With whoever logs in it begins otherwise.
+        let port = match uri.authority()?.as_str().strip_prefix(uri.host()?)? {
+            "" => default,
+            port => port.strip_prefix(':')?.parse().ok()?,
+        };
+        let host = uri.host()?.trim_matches(['[', ']']);
+        if host.is_empty() {
             return None;
         }
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
         let slash = if target.starts_with('/') { "" } else { "/" };
         Some(Self {
             tls,

@@ -1,4 +1,4 @@
-//! The ramdisk's network: the NIC it booted from gets an address by DHCP, and keeps it.
+//! The network of a machine with one address: the NIC it booted from gets it by DHCP, and keeps it.
 
 pub mod dhcp;
 pub mod interface;

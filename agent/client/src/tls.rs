@@ -1,20 +1,16 @@
-//! Whom to trust, and the certificate that Ironic is to trust.
+//! Whom to trust: the box, at the box's time.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
-use rcgen::{
-    CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, SanType,
-};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256};
 
 /// The box's time. A server whose battery is dead thinks it is 2003, and would take every certificate for not yet valid.
@@ -85,40 +81,6 @@ pub fn trust_anyone() -> Result<Arc<ClientConfig>> {
         .with_custom_certificate_verifier(Arc::new(Unchecked(provider())))
         .with_no_client_auth();
     Ok(Arc::new(config))
-}
-
-/// A new key and a certificate of its own for the command API.
-pub struct Identity {
-    /// What heartbeats carry as `agent_verify_ca`.
-    pub certificate_pem: String,
-    pub config: Arc<ServerConfig>,
-}
-
-impl Identity {
-    /// Valid from 1975 to 2099: neither clock need be right, and the key does not outlive this boot.
-    pub fn new(address: IpAddr) -> Result<Self> {
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("making a key")?;
-        let mut params = CertificateParams::default();
-        params.subject_alt_names = vec![SanType::IpAddress(address)];
-        params.distinguished_name = DistinguishedName::new();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, address.to_string());
-        params.not_before = rcgen::date_time_ymd(1975, 1, 1);
-        params.not_after = rcgen::date_time_ymd(2099, 12, 31);
-        let certificate = params
-            .self_signed(&key)
-            .context("signing the command API's certificate")?;
-        let private = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
-        let config = ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], private)?;
-        Ok(Self {
-            certificate_pem: certificate.pem(),
-            config: Arc::new(config),
-        })
-    }
 }
 
 fn provider() -> Arc<CryptoProvider> {
