@@ -10,21 +10,18 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use firstlight_api::site::{ClusterChoice, SiteConfig, parse_site};
-use firstlight_api::status::SiteStatus;
+use firstlight_api::site::{ClusterChoice, SiteConfig};
 use time::OffsetDateTime;
 
-use super::accel::{choose_accel, file_of_image};
+use super::accel::choose_accel;
 use super::clock::Clock;
 use super::disks;
-use super::http;
 use super::machine::{Setting, Vm, flash_for};
 use super::qemu::{
     Accel, Begin, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, NicModel, VmSpec,
 };
 use super::snapshot::Snapshot;
 use super::wire::{Mac, Site, Wire, WireSpec};
-use crate::build::settings::find_cache;
 
 pub use resume::Resumed;
 
@@ -38,6 +35,10 @@ pub const BOX_MAC: Mac = [0x52, 0x54, 0x00, 0xf1, 0x00, 0x00];
 pub struct LabSpec {
     /// Made by `firstlight build`; never written to.
     pub image: PathBuf,
+    /// The settings on the image.
+    pub site: SiteConfig,
+    /// Snapshots, and what is known of this host.
+    pub cache: PathBuf,
     /// Where the disks stay after the lab; without it they are removed.
     pub keep: Option<PathBuf>,
     /// Capture file of the wire.
@@ -114,7 +115,6 @@ pub struct Lab {
     dir: LabDir,
     accel: Accel,
     wire: Wire,
-    site: SiteConfig,
     began: Instant,
     /// What the machines' clocks say at an instant of ours.
     clock: Mutex<(OffsetDateTime, Instant)>,
@@ -123,18 +123,18 @@ pub struct Lab {
 }
 
 impl Lab {
-    pub fn set_up(spec: LabSpec) -> Result<Self> {
-        let dir = LabDir::make(spec.keep.as_deref())?;
-        let accel = choose_accel(&spec.image, &dir.path)?;
-        let site = load_site(&spec.image)?;
-        let wire = Wire::lay(&plan_wire(&site, spec.capture.clone())).context("laying the wire")?;
+    /// `load_kernel` reads the image's, where it is not known yet what this host can run.
+    pub fn set_up(spec: LabSpec, load_kernel: impl FnOnce() -> Result<Vec<u8>>) -> Result<Self> {
+        let dir = LabDir::make(spec.keep.as_deref(), &spec.cache)?;
+        let accel = choose_accel(&spec.cache, &dir.path, load_kernel)?;
+        let wire =
+            Wire::lay(&plan_wire(&spec.site, spec.capture.clone())).context("laying the wire")?;
         let began = Instant::now();
         Ok(Self {
             spec,
             dir,
             accel,
             wire,
-            site,
             began,
             clock: Mutex::new((OffsetDateTime::now_utc(), began)),
             below: Mutex::new(None),
@@ -162,11 +162,11 @@ impl Lab {
 
     /// The settings on the image.
     pub fn site(&self) -> &SiteConfig {
-        &self.site
+        &self.spec.site
     }
 
     pub fn box_address(&self) -> Ipv4Addr {
-        self.site.provisioning.address.address()
+        self.spec.site.provisioning.address.address()
     }
 
     /// Switches the box on; a second time it finds its stick as it left it.
@@ -286,7 +286,7 @@ impl Lab {
 
     /// Whose address what is forwarded comes from, as the site sees it.
     pub fn desk_address(&self) -> Ipv4Addr {
-        plan_wire(&self.site, None).host_address
+        plan_wire(&self.spec.site, None).host_address
     }
 
     /// 127.0.0.1:`port` (0: any free one) carried to the box's page.
@@ -299,18 +299,6 @@ impl Lab {
             .forward(port, target)
             .with_context(|| format!("forwarding 127.0.0.1:{port} to {target}"))
     }
-}
-
-/// What the box says about the site, read through a forwarded port.
-pub fn read_status(page: SocketAddr) -> Result<SiteStatus> {
-    let body = http::get(page, "/api/v1/status", Duration::from_secs(20))?;
-    serde_json::from_slice(&body).context("/api/v1/status is not the status value")
-}
-
-/// A bad file is the box's to report; it then runs with the defaults, and so does the lab.
-fn load_site(image: &Path) -> Result<SiteConfig> {
-    let text = file_of_image(image, "FIRSTLIGHT", "site.yaml")?.unwrap_or_default();
-    Ok(parse_site(&text).unwrap_or_default())
 }
 
 fn plan_wire(site: &SiteConfig, capture: Option<PathBuf>) -> WireSpec {
@@ -346,12 +334,12 @@ struct LabDir {
 }
 
 impl LabDir {
-    fn make(keep: Option<&Path>) -> Result<Self> {
+    fn make(keep: Option<&Path>, cache: &Path) -> Result<Self> {
         let path = if let Some(path) = keep {
             std::path::absolute(path)?
         } else {
             static COUNT: AtomicU32 = AtomicU32::new(0);
-            let base = find_cache()?.join("vm");
+            let base = cache.join("vm");
             sweep(&base);
             base.join(format!(
                 "{}-{}",

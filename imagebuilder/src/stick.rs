@@ -1,21 +1,42 @@
-//! What is on the stick of a lab's box: what a snapshot depends on, and the agent, which is brought into the box in seconds.
+//! What a laboratory has to know of the image that its box runs from: settings, kernel, what a snapshot depends on, and the agent,
+//! which is brought into the box in seconds.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use firstlight_api::site::parse_site;
+use firstlight_artifacts::hex;
+use lab::{Lab, LabSpec};
 use sha2::{Digest as _, Sha256};
 
-use super::accel::file_of_image;
 use crate::build::cache::digest_file;
-use crate::disk::gpt;
+use crate::build::settings::find_cache;
+use crate::disk::{fat, gpt};
 use crate::inspect::load_slot;
 use crate::unpack;
 
 const AGENT_LAYER: &str = "agent";
 const AGENT: &str = "usr/bin/firstlight-agent";
+
+/// A laboratory whose box runs from `image`; everything else is as `spec` says.
+pub fn set_up_lab(image: &Path, spec: LabSpec) -> Result<Lab> {
+    let spec = LabSpec {
+        image: image.to_owned(),
+        // A bad file is the box's to report; it then runs with the defaults, and so does the lab.
+        site: parse_site(&load_site(image)?).unwrap_or_default(),
+        cache: find_cache()?,
+        ..spec
+    };
+    Lab::set_up(spec, || kernel_of_image(image))
+}
+
+fn load_site(image: &Path) -> Result<Vec<u8>> {
+    Ok(file_of_image(image, "FIRSTLIGHT", "site.yaml")?.unwrap_or_default())
+}
 
 /// Read from an image.
 #[derive(Debug)]
@@ -26,8 +47,9 @@ pub struct Stick {
     pub agent_digest: String,
 }
 
-/// Unpacks the small layer with the agent into `folder`, which must not be there.
+/// Unpacks the small layer with the agent into `folder`, in place of what an earlier look left there.
 pub fn load_stick(image: &Path, folder: &Path) -> Result<Stick> {
+    drop(fs::remove_dir_all(folder));
     let mut digest = Sha256::new();
     let table = gpt::load_table(image)?;
     let part = table.partition("system-a")?;
@@ -45,7 +67,7 @@ pub fn load_stick(image: &Path, folder: &Path) -> Result<Stick> {
     for (name, content) in &files {
         digest.update(format!("{} {content}\n", name.display()));
     }
-    digest.update(file_of_image(image, "FIRSTLIGHT", "site.yaml")?.unwrap_or_default());
+    digest.update(load_site(image)?);
     Ok(Stick {
         digest: hex(&digest.finalize()),
         agent: folder.join(AGENT),
@@ -74,11 +96,26 @@ fn list(folder: &Path, under: &Path, files: &mut BTreeMap<PathBuf, String>) -> R
     Ok(())
 }
 
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+/// `/boot/vmlinuz` from the image's ESP.
+pub fn kernel_of_image(image: &Path) -> Result<Vec<u8>> {
+    match file_of_image(image, "ESP", "boot/vmlinuz")? {
+        Some(kernel) => Ok(kernel),
+        None => bail!(
+            "{}: no boot/vmlinuz on its ESP: not an image of `firstlight build`",
+            image.display()
+        ),
+    }
+}
+
+/// A file of one of the image's FAT partitions.
+pub fn file_of_image(image: &Path, partition: &str, file: &str) -> Result<Option<Vec<u8>>> {
+    let table = gpt::load_table(image)?;
+    let part = table.partition(partition)?;
+    let mut disk = fs::File::open(image).with_context(|| format!("opening {}", image.display()))?;
+    disk.seek(SeekFrom::Start(part.offset()))?;
+    let mut bytes = Vec::new();
+    disk.take(part.bytes())
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("reading {partition}"))?;
+    fat::read_file(Cursor::new(bytes), file)
 }

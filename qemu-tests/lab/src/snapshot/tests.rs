@@ -2,8 +2,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::vm::machine::Setting;
-use crate::vm::qemu::{BootFirst, Disk, DiskBus, NicModel};
+use crate::machine::Setting;
+use crate::qemu::{BootFirst, Disk, DiskBus, NicModel};
 
 const KEY: &str = "0123456789abcdef";
 

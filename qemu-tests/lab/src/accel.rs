@@ -4,35 +4,36 @@
 //! boot loader. So the kernel of the image itself is started under KVM, until it asks for a root file system.
 
 use std::fs;
-use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use time::OffsetDateTime;
 
 use super::machine::{Setting, Vm};
 use super::qemu::{Accel, Begin, BootFirst, DirectKernel, Firmware, NicModel, VmSpec};
-use crate::build::settings::find_cache;
-use crate::disk::{fat, gpt};
 
 /// Under KVM the kernel gets there in two or three seconds.
 const PROBE: Duration = Duration::from_secs(20);
 
-/// KVM if the kernel of `image` runs under it, else TCG. The answer is kept until the host boots again. `dir` is for
-/// temporary files.
-pub fn choose_accel(image: &Path, dir: &Path) -> Result<Accel> {
+/// KVM if the kernel that `load_kernel` gives runs under it, else TCG. The answer is kept in `cache` until the host boots again.
+/// `dir` is for temporary files.
+pub fn choose_accel(
+    cache: &Path,
+    dir: &Path,
+    load_kernel: impl FnOnce() -> Result<Vec<u8>>,
+) -> Result<Accel> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .context("reading the host's boot id")?;
-    let cache = find_cache()?.join("accel");
+    let cache = cache.join("accel");
     if let Some(known) = fs::read_to_string(&cache)
         .ok()
         .and_then(|text| parse_answer(&text, boot.trim()))
     {
         return Ok(known);
     }
-    let accel = if kvm_opens() && runs_under_kvm(image, dir)? {
+    let accel = if kvm_opens() && runs_under_kvm(&load_kernel()?, dir)? {
         Accel::Kvm
     } else {
         Accel::Tcg
@@ -59,10 +60,9 @@ fn kvm_opens() -> bool {
         .is_ok()
 }
 
-fn runs_under_kvm(image: &Path, dir: &Path) -> Result<bool> {
+fn runs_under_kvm(bytes: &[u8], dir: &Path) -> Result<bool> {
     let kernel = dir.join("probe.vmlinuz");
-    fs::write(&kernel, kernel_of_image(image)?)
-        .with_context(|| format!("writing {}", kernel.display()))?;
+    fs::write(&kernel, bytes).with_context(|| format!("writing {}", kernel.display()))?;
     let spec = VmSpec {
         name: "probe".to_owned(),
         firmware: Firmware::Bios,
@@ -92,30 +92,6 @@ fn runs_under_kvm(image: &Path, dir: &Path) -> Result<bool> {
         return Ok(false);
     };
     Ok(vm.console().wait_for("Kernel panic", PROBE).is_ok())
-}
-
-/// `/boot/vmlinuz` from the image's ESP.
-pub fn kernel_of_image(image: &Path) -> Result<Vec<u8>> {
-    match file_of_image(image, "ESP", "boot/vmlinuz")? {
-        Some(kernel) => Ok(kernel),
-        None => bail!(
-            "{}: no boot/vmlinuz on its ESP: not an image of `firstlight build`",
-            image.display()
-        ),
-    }
-}
-
-/// A file of one of the image's FAT partitions.
-pub fn file_of_image(image: &Path, partition: &str, file: &str) -> Result<Option<Vec<u8>>> {
-    let table = gpt::load_table(image)?;
-    let part = table.partition(partition)?;
-    let mut disk = fs::File::open(image).with_context(|| format!("opening {}", image.display()))?;
-    disk.seek(SeekFrom::Start(part.offset()))?;
-    let mut bytes = Vec::new();
-    disk.take(part.bytes())
-        .read_to_end(&mut bytes)
-        .with_context(|| format!("reading {partition}"))?;
-    fat::read_file(Cursor::new(bytes), file)
 }
 
 #[cfg(test)]

@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use firstlight_api::status::{ClusterStatus, DhcpMode, HostState, SiteStatus};
+use lab::{
+    Accel, BoxSpec, Clock, Firmware, Lab, LabSpec, NODE_MEMORY_MIB, ServerDisk, ServerSpec, Vm,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 
-use super::clock::Clock;
-use super::follow::changes;
-use super::lab::{BoxSpec, Lab, LabSpec, NODE_MEMORY_MIB, ServerDisk, ServerSpec, read_status};
-use super::machine::Vm;
-use super::qemu::{Accel, Firmware};
 use crate::UsageError;
+use crate::page::{changes, read_status};
+use crate::stick::set_up_lab;
 
 /// How often the status is read at most.
 const LOOK: Duration = Duration::from_secs(1);
@@ -116,12 +116,12 @@ pub fn run(args: &BootArgs) -> Result<()> {
     }
     let signals = Signals::catch()?;
     let spec = LabSpec {
-        image: args.image.clone(),
         keep: args.keep.clone(),
         capture: args.pcap.clone(),
         clock: args.clock(),
+        ..LabSpec::default()
     };
-    let lab = Lab::set_up(spec)?;
+    let lab = set_up_lab(&args.image, spec)?;
     let box_spec = BoxSpec {
         firmware: args.firmware,
         memory_mib: args.memory,

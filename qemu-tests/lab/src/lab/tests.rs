@@ -1,4 +1,6 @@
 #![allow(clippy::unwrap_used)]
+use firstlight_api::site::parse_site;
+
 use super::*;
 
 #[test]

@@ -13,6 +13,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
+use firstlight_artifacts::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
@@ -20,9 +21,7 @@ use time::OffsetDateTime;
 use super::disks;
 use super::machine::Vm;
 use super::qemu::{Accel, Begin, DiskFormat, Firmware, Flash, Sockets, VmSpec, command_line};
-use super::stick::hex;
 use super::tools::find_program;
-use crate::build::settings::find_cache;
 
 /// Of all snapshots together; beyond it those go that were used longest ago.
 const ROOM: u64 = 16 << 30;
@@ -101,8 +100,8 @@ fn devices(spec: &VmSpec, accel: Accel) -> Vec<String> {
 }
 
 impl Snapshots {
-    pub fn open() -> Result<Self> {
-        let dir = find_cache()?.join("snapshots");
+    pub fn open(cache: &Path) -> Result<Self> {
+        let dir = cache.join("snapshots");
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         Ok(Self { dir })
     }

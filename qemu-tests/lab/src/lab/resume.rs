@@ -8,10 +8,9 @@ use anyhow::{Context, Result};
 use time::OffsetDateTime;
 
 use super::Lab;
-use crate::vm::machine::Vm;
-use crate::vm::qemu::{Begin, VmSpec};
-use crate::vm::snapshot::{self, Snapshot, Snapshots};
-use crate::vm::stick::{Stick, load_stick};
+use crate::machine::Vm;
+use crate::qemu::{Begin, VmSpec};
+use crate::snapshot::{self, Snapshot, Snapshots};
 
 /// What became of the wish to go on from a snapshot.
 pub enum Resumed {
@@ -23,29 +22,21 @@ pub enum Resumed {
 }
 
 impl Lab {
-    /// What is on the stick; unpacks its agent.
-    pub fn load_stick(&self) -> Result<Stick> {
-        let folder = self.dir.path.join("agent-layer");
-        // Of an earlier look.
-        drop(fs::remove_dir_all(&folder));
-        load_stick(&self.spec.image, &folder)
-    }
-
-    /// The key of the snapshot in which `machines` are in a certain `state`.
-    pub fn snapshot_key(&self, state: &str, stick: &Stick, machines: &[VmSpec]) -> Result<String> {
+    /// The key of the snapshot in which `machines` are in a certain `state`; `stick` is the digest of what the box runs from.
+    pub fn snapshot_key(&self, state: &str, stick: &str, machines: &[VmSpec]) -> Result<String> {
         let clock = format!("{:?}", self.spec.clock);
-        snapshot::key(state, &stick.digest, &clock, self.accel, machines)
+        snapshot::key(state, stick, &clock, self.accel, machines)
     }
 
     /// Keeps `machines`, and ends them; `agent` is the digest of the program that the box runs.
     pub fn save(&self, key: &str, agent: &str, machines: Vec<Vm>) -> Result<()> {
         let time = || self.now();
-        Snapshots::open()?.save(key, time, agent, machines, &self.dir.path)
+        Snapshots::open(&self.spec.cache)?.save(key, time, agent, machines, &self.dir.path)
     }
 
     /// Goes on from a snapshot, if there is a whole one; returns the digest of the agent's program, too.
     pub fn resume(&self, key: &str) -> Result<(Resumed, String)> {
-        let snapshots = Snapshots::open()?;
+        let snapshots = Snapshots::open(&self.spec.cache)?;
         let found = match snapshots.find(key) {
             Ok(None) => return Ok((Resumed::Nothing, String::new())),
             Ok(Some(snapshot)) => self.load(&snapshot).map(|machines| (snapshot, machines)),
@@ -75,7 +66,7 @@ impl Lab {
                 fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
             }
         }
-        Snapshots::open()?.remove(key)
+        Snapshots::open(&self.spec.cache)?.remove(key)
     }
 
     fn load(&self, snapshot: &Snapshot) -> Result<Vec<Vm>> {
