@@ -137,19 +137,8 @@ fn problem_text(problem: &Problem) -> String {
 
 fn state_word(state: HostState) -> &'static str {
     match state {
-        HostState::Discovered => "discovered",
-        HostState::Registering => "registering",
-        HostState::Inspecting => "inspecting",
-        HostState::Available => "available",
-        HostState::Staged => "staged",
-        HostState::Provisioning => "provisioning",
-        HostState::Provisioned => "provisioned",
-        HostState::Running => "running",
-        HostState::Deprovisioning => "deprovisioning",
-        HostState::Deleting => "deleting",
-        HostState::External => "external",
-        HostState::Detached => "detached",
         HostState::Failed => "FAILED",
+        other => other.as_str(),
     }
 }
 
