@@ -23,12 +23,12 @@ const SILENCE: Duration = Duration::from_mins(15);
 #[error("the box cannot go on with it now: {0}")]
 pub struct Broken(pub String);
 
-pub struct Answer {
+pub struct Reply {
     pub status: u16,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl Reply {
     pub fn check(&self) -> Result<()> {
         match self.status {
             200..300 => Ok(()),
@@ -43,7 +43,7 @@ impl Answer {
 }
 
 #[derive(Debug)]
-enum Way {
+enum Route {
     Ssh {
         host: String,
         identity: Option<PathBuf>,
@@ -51,12 +51,12 @@ enum Way {
     Tcp(SocketAddr),
 }
 
-pub struct Door {
-    way: Way,
-    line: Option<BufReader<Line>>,
+pub struct BoxClient {
+    route: Route,
+    connection: Option<BufReader<Connection>>,
 }
 
-enum Line {
+enum Connection {
     Ssh {
         child: Child,
         input: ChildStdin,
@@ -65,7 +65,7 @@ enum Line {
     Tcp(TcpStream),
 }
 
-impl Drop for Line {
+impl Drop for Connection {
     fn drop(&mut self) {
         if let Self::Ssh { child, .. } = self {
             // It may have ended by itself.
@@ -75,7 +75,7 @@ impl Drop for Line {
     }
 }
 
-impl Read for Line {
+impl Read for Connection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Ssh { output, .. } => output.read(buffer),
@@ -84,7 +84,7 @@ impl Read for Line {
     }
 }
 
-impl Write for Line {
+impl Write for Connection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Ssh { input, .. } => input.write(bytes),
@@ -100,27 +100,30 @@ impl Write for Line {
     }
 }
 
-impl Door {
+impl BoxClient {
     pub fn new(host: &str, identity: Option<&Path>) -> Result<Self> {
-        let way = match host.strip_prefix("http://") {
-            Some(address) => Way::Tcp(address.trim_end_matches('/').parse().map_err(|_| {
+        let route = match host.strip_prefix("http://") {
+            Some(address) => Route::Tcp(address.trim_end_matches('/').parse().map_err(|_| {
                 crate::UsageError(format!(
                     "--box {host}: an address and a port are wanted, like http://127.0.0.1:8080"
                 ))
             })?),
-            None => Way::Ssh {
+            None => Route::Ssh {
                 host: host.to_owned(),
                 identity: identity.map(Path::to_owned),
             },
         };
-        Ok(Self { way, line: None })
+        Ok(Self {
+            route,
+            connection: None,
+        })
     }
 
-    fn line(&mut self) -> Result<&mut BufReader<Line>> {
-        if self.line.is_none() {
-            self.line = Some(BufReader::new(self.way.open()?));
+    fn connection(&mut self) -> Result<&mut BufReader<Connection>> {
+        if self.connection.is_none() {
+            self.connection = Some(BufReader::new(self.route.open()?));
         }
-        Ok(self.line.as_mut().expect("just opened"))
+        Ok(self.connection.as_mut().expect("just opened"))
     }
 
     pub fn ask(
@@ -129,7 +132,7 @@ impl Door {
         path: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> Result<Answer> {
+    ) -> Result<Reply> {
         self.send(method, path, headers, body.len() as u64, body)
     }
 
@@ -141,25 +144,25 @@ impl Door {
         headers: &[(&str, &str)],
         length: u64,
         body: impl Read,
-    ) -> Result<Answer> {
+    ) -> Result<Reply> {
         let result = self
-            .line()
-            .and_then(|line| exchange(line, method, path, headers, length, body));
+            .connection()
+            .and_then(|connection| exchange(connection, method, path, headers, length, body));
         if !matches!(&result, Ok((_, true))) {
-            self.line = None;
+            self.connection = None;
         }
         result.map(|(answer, _)| answer)
     }
 }
 
-impl Way {
-    fn open(&self) -> Result<Line> {
+impl Route {
+    fn open(&self) -> Result<Connection> {
         match self {
             Self::Tcp(address) => {
                 let stream = TcpStream::connect(address)
                     .map_err(|error| Broken(format!("{address}: {error}")))?;
                 stream.set_read_timeout(Some(SILENCE))?;
-                Ok(Line::Tcp(stream))
+                Ok(Connection::Tcp(stream))
             }
             Self::Ssh { host, identity } => {
                 let mut ssh = ssh(identity.as_deref());
@@ -172,7 +175,7 @@ impl Way {
                     .spawn()
                     .context("running ssh; install openssh-client")?;
                 let (input, output) = (child.stdin.take(), child.stdout.take());
-                Ok(Line::Ssh {
+                Ok(Connection::Ssh {
                     child,
                     input: input.context("ssh has no input")?,
                     output: output.context("ssh has no output")?,
@@ -188,13 +191,13 @@ fn broken(error: &io::Error) -> anyhow::Error {
 
 /// One request; tells whether the connection is good for another one.
 fn exchange(
-    line: &mut BufReader<Line>,
+    connection: &mut BufReader<Connection>,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     length: u64,
     mut body: impl Read,
-) -> Result<(Answer, bool)> {
+) -> Result<(Reply, bool)> {
     use std::fmt::Write as _;
     let mut head =
         format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n");
@@ -207,15 +210,15 @@ fn exchange(
         head.push_str("Expect: 100-continue\r\n");
     }
     head.push_str("\r\n");
-    let output = line.get_mut();
+    let output = connection.get_mut();
     output
         .write_all(head.as_bytes())
         .and_then(|()| output.flush())
         .map_err(|error| broken(&error))?;
     if asks_first {
-        let first = read_head(line)?;
+        let first = read_head(connection)?;
         if first.status != 100 {
-            return read_body(line, &first).map(|answer| (answer, false));
+            return read_body(connection, &first).map(|answer| (answer, false));
         }
     }
     let mut piece = vec![0; PIECE];
@@ -224,43 +227,47 @@ fn exchange(
         let wanted = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
         body.read_exact(&mut piece[..wanted])
             .context("reading the file: did it change?")?;
-        if let Err(error) = line.get_mut().write_all(&piece[..wanted]) {
+        if let Err(error) = connection.get_mut().write_all(&piece[..wanted]) {
             // The box may have said why before it stopped listening.
-            let head = read_head(line).map_err(|_| broken(&error))?;
-            return read_body(line, &head).map(|answer| (answer, false));
+            let head = read_head(connection).map_err(|_| broken(&error))?;
+            return read_body(connection, &head).map(|answer| (answer, false));
         }
         left -= wanted as u64;
     }
-    line.get_mut().flush().map_err(|error| broken(&error))?;
-    let mut head = read_head(line)?;
+    connection
+        .get_mut()
+        .flush()
+        .map_err(|error| broken(&error))?;
+    let mut head = read_head(connection)?;
     while head.status == 100 {
-        head = read_head(line)?;
+        head = read_head(connection)?;
     }
-    let answer = read_body(line, &head)?;
+    let answer = read_body(connection, &head)?;
     let closes = |word: &str| word.eq_ignore_ascii_case("close");
     Ok((answer, !head.header("connection").is_some_and(closes)))
 }
 
-fn read_head(line: &mut BufReader<Line>) -> Result<Head> {
-    Head::read(line).map_err(|error| match error.kind() {
+fn read_head(connection: &mut BufReader<Connection>) -> Result<Head> {
+    Head::read(connection).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => error.into(),
         _ => broken(&error),
     })
 }
 
 /// Our box always says how long its answers are.
-fn read_body(line: &mut BufReader<Line>, head: &Head) -> Result<Answer> {
+fn read_body(connection: &mut BufReader<Connection>, head: &Head) -> Result<Reply> {
     let length = head.header("content-length");
     let length = length.and_then(|length| length.parse().ok()).unwrap_or(0);
     let length = LARGEST_BODY.min(length);
     let mut body = Vec::new();
-    line.take(length)
+    connection
+        .take(length)
         .read_to_end(&mut body)
         .map_err(|error| broken(&error))?;
     if (body.len() as u64) < length {
         return Err(Broken("it was closed in the middle of an answer".to_owned()).into());
     }
-    Ok(Answer {
+    Ok(Reply {
         status: head.status,
         body,
     })

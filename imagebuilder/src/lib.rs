@@ -4,11 +4,11 @@
 
 pub mod agent;
 pub mod boot;
+mod box_client;
 pub mod build;
 pub mod check;
 pub mod cli;
 pub mod disk;
-mod door;
 pub mod flash;
 pub mod hosts;
 pub mod initramfs;

@@ -8,7 +8,7 @@ use crate::keep::Kept;
 
 /// Why it is not there yet, or never will be; each with what a person can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum PublishError {
     /// Tried again by itself, after a pause that grows.
     Later {
         reason: String,
@@ -20,7 +20,7 @@ pub enum Trouble {
     },
 }
 
-impl Trouble {
+impl PublishError {
     pub fn later(reason: impl Into<String>) -> Self {
         Self::Later {
             reason: reason.into(),
@@ -55,7 +55,7 @@ impl Trouble {
 }
 
 /// Of the box's own disk.
-impl From<anyhow::Error> for Trouble {
+impl From<anyhow::Error> for PublishError {
     fn from(error: anyhow::Error) -> Self {
         let reason = format!("{error:#}");
         match error.downcast::<Kept>() {
@@ -68,7 +68,7 @@ impl From<anyhow::Error> for Trouble {
     }
 }
 
-impl From<Unfit> for Trouble {
+impl From<Unfit> for PublishError {
     fn from(unfit: Unfit) -> Self {
         Self::refused(&unfit.to_string())
     }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::agent::{Agent, Config};
 use super::boxlink::{BoxLink, ProgressLine};
-use super::event::{Action, Beaten, Departure, Event, Failure, Registration};
+use super::event::{Action, Departure, Event, Failure, HeartbeatReply, Registration};
 use super::facts::Facts;
 use super::identity::Identity;
 use super::ironic::Ironic;
@@ -200,7 +200,7 @@ impl Edge {
             Action::Inspect => self.call(|shared| Event::Registration(shared.inspect())),
             Action::LookUp => self.call(|shared| Event::Registration(shared.look_up())),
             Action::Beat { uuid, token } => {
-                self.call(move |shared| Event::Beaten(shared.beat(&uuid, &token)))
+                self.call(move |shared| Event::HeartbeatReply(shared.beat(&uuid, &token)))
             }
             Action::Start { id, job } => self.begin(id, job),
             Action::Answer { ask, status, body } => {
@@ -312,10 +312,10 @@ impl Shared {
         }
     }
 
-    fn beat(&self, uuid: &str, token: &str) -> Beaten {
+    fn beat(&self, uuid: &str, token: &str) -> HeartbeatReply {
         match self.ironic() {
             Ok(ironic) => ironic.heartbeat(uuid, token, &self.callback, &self.certificate),
-            Err(error) => Beaten::Failed(format!("{error:#}")),
+            Err(error) => HeartbeatReply::Failed(format!("{error:#}")),
         }
     }
 

@@ -41,7 +41,7 @@ struct Port {
 
 /// Where a frame came from or goes to.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Attachment {
     Host,
     Port(usize),
 }
@@ -54,7 +54,7 @@ pub(super) struct Switch {
     watch: Watch,
     /// Ports of machines that are gone keep their place, so that places stay valid.
     ports: Vec<Port>,
-    table: HashMap<Mac, Place>,
+    table: HashMap<Mac, Attachment>,
 }
 
 impl Switch {
@@ -82,7 +82,7 @@ impl Switch {
             }
             self.host.work();
             while let Some(frame) = self.host.next_outgoing() {
-                self.pass(&frame, Place::Host);
+                self.pass(&frame, Attachment::Host);
             }
             for port in self.ports.iter_mut().filter(|port| port.open) {
                 port.flush();
@@ -142,14 +142,15 @@ impl Switch {
         let port = &mut self.ports[index];
         if port.fill().is_err() {
             port.open = false;
-            self.table.retain(|_, place| *place != Place::Port(index));
+            self.table
+                .retain(|_, place| *place != Attachment::Port(index));
             return;
         }
         // The buffer is lent out, so that frames go from it to other ports without a copy of their own.
         let input = std::mem::take(&mut port.input);
         let mut rest = &input[..port.filled];
         while let Some((frame, after)) = split_frame(rest) {
-            self.pass(frame, Place::Port(index));
+            self.pass(frame, Attachment::Port(index));
             rest = after;
         }
         let (start, filled) = (
@@ -166,7 +167,7 @@ impl Switch {
     }
 
     /// Delivers one frame: to the learned place, or to everybody.
-    fn pass(&mut self, bytes: &[u8], from: Place) {
+    fn pass(&mut self, bytes: &[u8], from: Attachment) {
         let Some((to, sender)) = frame::addresses(bytes) else {
             return;
         };
@@ -179,13 +180,14 @@ impl Switch {
             .get(&to)
             .copied()
             .filter(|_| !frame::is_group(to));
-        let everybody = std::iter::once(Place::Host).chain((0..self.ports.len()).map(Place::Port));
+        let everybody =
+            std::iter::once(Attachment::Host).chain((0..self.ports.len()).map(Attachment::Port));
         for place in
             everybody.filter(|&place| place != from && known.is_none_or(|known| known == place))
         {
             match place {
-                Place::Host => self.host.receive(bytes),
-                Place::Port(index) => {
+                Attachment::Host => self.host.receive(bytes),
+                Attachment::Port(index) => {
                     if !self.ports[index].push(bytes) {
                         self.watch.dropped();
                     }
