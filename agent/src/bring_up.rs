@@ -24,7 +24,7 @@ use crate::{
     kubernetes,
     network::{self, Segment},
     notify,
-    options::Place,
+    options::BoxForm,
     paths::Paths,
     pki::{self, Pki},
     registry_files, state, state_versions,
@@ -71,12 +71,12 @@ impl Default for Facts {
 /// `box0`, the state partition and the PKI, without which nothing of Kubernetes may start; then systemd is told.
 pub async fn foundation(
     paths: Paths,
-    place: Place,
+    form: BoxForm,
     status: StatusSender,
     facts: Facts,
     stop: CancellationToken,
 ) -> Result<()> {
-    if place != Place::Desk {
+    if form != BoxForm::Desk {
         network::make_box_interface(&paths, &status, &stop).await?;
     }
     state::wait_for_state(&paths, &status, &stop).await;

@@ -61,7 +61,7 @@ use tokio_util::sync::CancellationToken;
 
 use boot_files::BootFiles;
 use bring_up::Facts;
-use options::{Options, Place};
+use options::{BoxForm, Options};
 use paths::Paths;
 use status::StatusSender;
 use web::Web;
@@ -98,7 +98,7 @@ struct Agent {
 pub async fn run(options: Options) -> Result<()> {
     // Both of ours and kube's TLS use ring; a second call, in tests, changes nothing.
     drop(rustls::crypto::ring::default_provider().install_default());
-    let place = options.place();
+    let form = options.form();
     let paths = Paths::new(options.root);
     let (status, reader, owner) = status::channel(env!("CARGO_PKG_VERSION"));
     let (fleet, controller) = fleet::channel();
@@ -130,15 +130,15 @@ pub async fn run(options: Options) -> Result<()> {
     let (web, status) = (agent.web.clone(), agent.status.clone());
     tasks.spawn("http", |stop| web::serve_address(web, local, status, stop));
     tasks.spawn("liveness", |stop| liveness::run(local, stop));
-    spawn_common(&mut tasks, agent.clone(), place, controller);
-    if place != Place::Desk {
-        spawn_box(&mut tasks, &agent, place);
+    spawn_common(&mut tasks, agent.clone(), form, controller);
+    if form != BoxForm::Desk {
+        spawn_box(&mut tasks, &agent, form);
     }
     finish(tasks).await
 }
 
 /// What a desk has too.
-fn spawn_common(tasks: &mut Tasks, agent: Agent, place: Place, controller: fleet::Controller) {
+fn spawn_common(tasks: &mut Tasks, agent: Agent, form: BoxForm, controller: fleet::Controller) {
     let Agent {
         paths,
         status,
@@ -175,12 +175,12 @@ fn spawn_common(tasks: &mut Tasks, agent: Agent, place: Place, controller: fleet
         store::run(dirs, store::REGISTRY, pki, opened, told, stop)
     });
     tasks.spawn("foundation", |stop| {
-        bring_up::foundation(paths, place, status, facts, stop)
+        bring_up::foundation(paths, form, status, facts, stop)
     });
 }
 
 /// What only a box has: networks, DHCP and TFTP, Kubernetes, a console.
-fn spawn_box(tasks: &mut Tasks, agent: &Agent, place: Place) {
+fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     let Agent {
         paths,
         status,
@@ -203,7 +203,7 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, place: Place) {
         )
     });
     // A machine with a life of its own keeps its journal as it likes, and below another root it is not the box's.
-    if place == Place::Box && paths.root() == Path::new("/") {
+    if form == BoxForm::Box && paths.root() == Path::new("/") {
         tasks.spawn("warnings", |stop| {
             warnings::run(paths.clone(), status.clone(), stop)
         });
@@ -225,7 +225,7 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, place: Place) {
     tasks.spawn("network", |stop| {
         let (paths, status, facts) = copies();
         let site = facts.site.subscribe();
-        network::run(paths, place, site, status, facts.segment, stop)
+        network::run(paths, form, site, status, facts.segment, stop)
     });
     tasks.spawn("provisioning", |stop| {
         let (paths, status, facts) = copies();

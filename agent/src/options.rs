@@ -27,7 +27,7 @@ pub struct Options {
 
 /// What this machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum BoxForm {
     /// A box that runs from its stick, and is nothing else.
     Box,
     /// A box on somebody's own machine (`firstlight install`): what is not the box's stays as it is.
@@ -37,11 +37,11 @@ pub enum Place {
 }
 
 impl Options {
-    pub fn place(&self) -> Place {
+    pub fn form(&self) -> BoxForm {
         match (self.loopback, self.installed) {
-            (Some(_), _) => Place::Desk,
-            (None, true) => Place::Installed,
-            (None, false) => Place::Box,
+            (Some(_), _) => BoxForm::Desk,
+            (None, true) => BoxForm::Installed,
+            (None, false) => BoxForm::Box,
         }
     }
 }

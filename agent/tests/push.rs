@@ -27,20 +27,9 @@ impl Desk {
     fn new() -> Self {
         let cli = PathBuf::from(std::env::var_os(CLI).unwrap());
         let dir = tempfile::tempdir().unwrap();
-        for folder in [
-            "box/var/lib/firstlight/agent",
-            "box/var/lib/firstlight/kube",
-            "box/firstlight/site",
-            "box/proc",
-        ] {
-            fs::create_dir_all(dir.path().join(folder)).unwrap();
-        }
-        fs::write(
-            dir.path().join("box/firstlight/site/site.yaml"),
-            "cluster: none\n",
-        )
-        .unwrap();
-        let agent = Agent::new(&dir.path().join("box"));
+        let root = dir.path().join("box");
+        let agent = Agent::new(&root);
+        fs::write(root.join("firstlight/site/site.yaml"), "cluster: none\n").unwrap();
         Self { dir, cli, agent }
     }
 

@@ -4,15 +4,11 @@
 #[path = "common/agent.rs"]
 mod agent;
 
-use std::{
-    fs,
-    io::{Read, Write},
-    net::{Ipv4Addr, TcpStream},
-    path::PathBuf,
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 use agent::{Agent, wait_for};
 use firstlight_api::status::SiteStatus;
+use firstlight_client::http::{Client, Request};
 
 struct Desk {
     dir: tempfile::TempDir,
@@ -22,13 +18,6 @@ struct Desk {
 impl Desk {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        for folder in [
-            "run/firstlight",
-            "var/lib/firstlight/agent",
-            "firstlight/site",
-        ] {
-            fs::create_dir_all(dir.path().join(folder)).unwrap();
-        }
         let agent = Agent::new(dir.path());
         Self { dir, agent }
     }
@@ -43,12 +32,10 @@ impl Desk {
     }
 
     fn status(&self) -> Option<SiteStatus> {
-        let mut page = TcpStream::connect((Ipv4Addr::LOCALHOST, self.agent.port)).ok()?;
-        page.write_all(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            .ok()?;
-        let mut said = String::new();
-        page.read_to_string(&mut said).ok()?;
-        serde_json::from_str(said.split_once("\r\n\r\n")?.1).ok()
+        let url = format!("http://127.0.0.1:{}/api/v1/status", self.agent.port);
+        let client = Client::new(None, Duration::from_secs(20));
+        let mut reply = client.send(&Request::get(&url)).ok()?;
+        serde_json::from_slice(&reply.read_body(1 << 20).ok()?).ok()
     }
 
     fn read_site(&self) -> SiteStatus {

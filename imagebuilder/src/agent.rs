@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use lab::MACHINES;
 
 use crate::UsageError;
 use crate::build::cache::digest_file;
-use crate::ssh::ssh;
-use crate::vm::MACHINES;
+use crate::ssh::{ssh, ssh_to_machine};
 
 #[derive(Debug, Args)]
 pub struct AgentArgs {
@@ -52,30 +52,17 @@ pub fn run(args: &AgentArgs) -> Result<String> {
         );
         return Err(UsageError(what).into());
     }
-    let mut way = ssh(args.identity.as_deref());
-    match (&args.host, args.port) {
-        (None, Some(port)) => {
-            // Each virtual machine has a host key of its own at the same address.
-            way.args([
-                "-o",
-                "StrictHostKeyChecking=no",
-                "-o",
-                "UserKnownHostsFile=/dev/null",
-            ])
-            .args([
-                "-o",
-                "LogLevel=ERROR",
-                "-p",
-                &port.to_string(),
-                "--",
-                "admin@127.0.0.1",
-            ]);
-        }
-        (host, _) => {
-            let host = host.as_ref().context("clap asks for a port or a box")?;
-            way.arg("--").arg(host);
-        }
-    }
+    let identity = args.identity.as_deref();
+    let way = if let Some(host) = &args.host {
+        let mut way = ssh(identity);
+        way.arg("--").arg(host);
+        way
+    } else {
+        let port = args.port.context("clap asks for a port or a box")?;
+        let mut way = ssh_to_machine(identity, port);
+        way.args(["--", "admin@127.0.0.1"]);
+        way
+    };
     let boxes = if args.real {
         Boxes::Any
     } else {

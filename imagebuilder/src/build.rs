@@ -21,6 +21,7 @@ mod programs;
 pub mod progress;
 mod recipe;
 mod repository;
+mod rust;
 mod sbom;
 pub mod settings;
 mod squashfs;

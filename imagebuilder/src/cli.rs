@@ -9,7 +9,7 @@ use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
-    UsageError, agent, build, check, flash, hosts, inspect, install, kubeconfig, push, unpack, vm,
+    UsageError, agent, boot, build, check, flash, hosts, inspect, install, kubeconfig, push, unpack,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -49,7 +49,7 @@ enum Command {
     /// Turn this machine, a Debian 13 that is there already, into a box: the stick's image without the stick
     Install(install::InstallArgs),
     /// Run an image in virtual machines: the box, and servers beside it
-    Boot(vm::boot::BootArgs),
+    Boot(boot::BootArgs),
     /// Bring an agent that was just compiled into a box that runs, until it starts again
     Agent(agent::AgentArgs),
     /// Print the kubeconfig of a site's cluster, fetched from the box over SSH
@@ -104,7 +104,7 @@ impl Cli {
             Command::Unpack(args) => unpack::unpack(&args).map(|()| String::new()),
             Command::Flash(args) => flash::flash(&args.plan()),
             Command::Install(args) => install::install(&args),
-            Command::Boot(args) => vm::boot::run(&args).map(|()| String::new()),
+            Command::Boot(args) => boot::run(&args).map(|()| String::new()),
             Command::Agent(args) => agent::run(&args),
             Command::Kubeconfig(args) => kubeconfig::fetch(&args),
             Command::Push(args) => push::push(&args),

@@ -12,10 +12,10 @@ use clap::{Args, Subcommand};
 use firstlight_api::bmh::APPROVE_ANNOTATION;
 use firstlight_api::signed::same_code;
 use firstlight_api::site::HostName;
-use firstlight_api::status::{HostState, HostStatus, SiteStatus};
+use firstlight_api::status::{HostStatus, SiteStatus};
 
 use crate::UsageError;
-use crate::door::Door;
+use crate::box_client::BoxClient;
 use crate::ssh::ssh;
 
 const STATUS_PATH: &str = "/api/v1/status";
@@ -65,7 +65,7 @@ struct ApproveArgs {
 }
 
 pub fn run(args: &HostsArgs) -> Result<String> {
-    let hosts = look(&mut Door::new(&args.host, args.identity.as_deref())?)?;
+    let hosts = look(&mut BoxClient::new(&args.host, args.identity.as_deref())?)?;
     match &args.command {
         HostsCommand::List => Ok(list(&hosts)),
         HostsCommand::Approve(approve) => {
@@ -82,8 +82,8 @@ pub fn run(args: &HostsArgs) -> Result<String> {
     }
 }
 
-fn look(door: &mut Door) -> Result<Vec<HostStatus>> {
-    let answer = door.ask("GET", STATUS_PATH, &[], &[])?;
+fn look(the_box: &mut BoxClient) -> Result<Vec<HostStatus>> {
+    let answer = the_box.ask("GET", STATUS_PATH, &[], &[])?;
     answer.check()?;
     let status: SiteStatus = serde_json::from_slice(&answer.body)
         .context("the box's answer is no status; is it of another version?")?;
@@ -113,18 +113,18 @@ fn row(host: &HostStatus) -> [String; 5] {
     };
     let code = Some(&host.code).filter(|code| !code.is_empty());
     let code = code.map_or("-", String::as_str);
-    [&host.name, &host.mac, &state(host.state), code, &why].map(|text| {
+    [
+        host.name.as_str(),
+        &host.mac,
+        host.state.as_str(),
+        code,
+        &why,
+    ]
+    .map(|text| {
         text.chars()
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect()
     })
-}
-
-/// As the API calls it.
-fn state(state: HostState) -> String {
-    let name = serde_json::to_value(state).ok();
-    let name = name.as_ref().and_then(|name| name.as_str());
-    name.unwrap_or_default().to_owned()
 }
 
 /// The host that is meant, if the code is its.

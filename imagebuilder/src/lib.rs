@@ -3,22 +3,24 @@
 //! No async runtime: a build is a list of steps. To add a subcommand: a variant in [`cli`], a module beside it.
 
 pub mod agent;
+pub mod boot;
+mod box_client;
 pub mod build;
 pub mod check;
 pub mod cli;
 pub mod disk;
-mod door;
 pub mod flash;
 pub mod hosts;
 pub mod initramfs;
 pub mod inspect;
 pub mod install;
 pub mod kubeconfig;
+pub mod page;
 pub mod push;
 pub mod registry;
-mod ssh;
+pub mod ssh;
+pub mod stick;
 pub mod unpack;
-pub mod vm;
 
 /// What a person asked for cannot be done as asked: exit code 2.
 #[derive(Debug, thiserror::Error)]

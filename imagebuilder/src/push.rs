@@ -1,6 +1,6 @@
 //! `firstlight push`: puts files into the box's store, from where the site uses them.
 //!
-//! [`describe`] finds out what a file is; [`crate::door`] is the way to the box; this module sends, goes on after a broken connection,
+//! [`describe`] finds out what a file is; [`crate::box_client`] is the way to the box; this module sends, goes on after a broken connection,
 //! and waits until the box has put the file where it is used.
 
 mod describe;
@@ -17,8 +17,8 @@ use clap::Args;
 use firstlight_api::artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::door::{self, Answer, Door};
-use describe::Said;
+use crate::box_client::{self, BoxClient, Reply};
+use describe::Overrides;
 
 const PATH: &str = "/api/v1/artifacts";
 /// Connections that break one after the other without a byte in between.
@@ -65,14 +65,14 @@ pub struct PushArgs {
 
 /// A line for each file: what it is called now.
 pub fn push(args: &PushArgs) -> Result<String> {
-    let said = Said {
+    let given = Overrides {
         kind: args.kind,
         name: args.name.clone(),
         version: args.version.clone(),
         arch: args.arch,
     };
     ensure!(
-        args.files.len() == 1 || said.is_nothing(),
+        args.files.len() == 1 || given.is_nothing(),
         crate::UsageError(
             "--kind, --name, --version and --arch describe one file; push the others apart"
                 .to_owned()
@@ -86,14 +86,15 @@ pub fn push(args: &PushArgs) -> Result<String> {
             file.metadata().map_or(0, |found| found.len()),
         );
         described.push(
-            describe::describe(file, &said, &bar).with_context(|| file.display().to_string())?,
+            describe::describe(file, &given, &bar).with_context(|| file.display().to_string())?,
         );
         bar.finish_and_clear();
     }
-    let mut door = Door::new(&args.host, args.identity.as_deref())?;
+    let mut the_box = BoxClient::new(&args.host, args.identity.as_deref())?;
     let mut lines = String::new();
     for (file, spec) in args.files.iter().zip(&described) {
-        let artifact = send(&mut door, file, spec).with_context(|| file.display().to_string())?;
+        let artifact =
+            send(&mut the_box, file, spec).with_context(|| file.display().to_string())?;
         let _ = writeln!(lines, "{}\t{}", artifact.reference, shown(file));
     }
     Ok(lines)
@@ -120,10 +121,10 @@ fn bar(what: &str, length: u64) -> ProgressBar {
 }
 
 /// Until the box uses it.
-fn send(door: &mut Door, file: &Path, spec: &ArtifactSpec) -> Result<Artifact> {
+fn send(the_box: &mut BoxClient, file: &Path, spec: &ArtifactSpec) -> Result<Artifact> {
     let description = serde_json::to_vec(spec)?;
-    let begin = |door: &mut Door| {
-        artifact(&door.ask(
+    let begin = |the_box: &mut BoxClient| {
+        artifact(&the_box.ask(
             "POST",
             PATH,
             &[("content-type", "application/json")],
@@ -134,20 +135,20 @@ fn send(door: &mut Door, file: &Path, spec: &ArtifactSpec) -> Result<Artifact> {
     let (mut breaks, mut reached) = (0, 0);
     let artifact = loop {
         // The same description again tells where to go on.
-        let result = begin(door).and_then(|artifact| match artifact.state {
+        let result = begin(the_box).and_then(|artifact| match artifact.state {
             ArtifactState::Uploading { offset } => {
                 if offset > reached {
                     (breaks, reached) = (0, offset);
                 }
                 bar.set_position(offset);
-                send_from(door, file, &artifact, offset, &bar)
+                send_from(the_box, file, &artifact, offset, &bar)
             }
             _ => Ok(artifact),
         });
         match result {
             Ok(artifact) if matches!(artifact.state, ArtifactState::Uploading { .. }) => {}
             Ok(artifact) => break artifact,
-            Err(error) if error.is::<door::Broken>() && breaks < MOST_BREAKS => {
+            Err(error) if error.is::<box_client::Broken>() && breaks < MOST_BREAKS => {
                 breaks += 1;
                 bar.println(format!("  {}: {error:#}; trying again", shown(file)));
                 sleep(PAUSE);
@@ -156,11 +157,11 @@ fn send(door: &mut Door, file: &Path, spec: &ArtifactSpec) -> Result<Artifact> {
         }
     };
     bar.finish_and_clear();
-    published(door, artifact)
+    published(the_box, artifact)
 }
 
 fn send_from(
-    door: &mut Door,
+    the_box: &mut BoxClient,
     file: &Path,
     artifact: &Artifact,
     offset: u64,
@@ -173,7 +174,7 @@ fn send_from(
     let length = artifact.spec.size - offset;
     let path = format!("{PATH}/{}", artifact.id);
     let body = bar.wrap_read(content.take(length));
-    let answer = door.send(
+    let answer = the_box.send(
         "PATCH",
         &path,
         &[("upload-offset", &offset.to_string())],
@@ -182,19 +183,19 @@ fn send_from(
     )?;
     // Somebody else, or what is left of a connection that broke: asking again tells where to go on.
     if answer.status == CONFLICT {
-        return Err(door::Broken(answer.sentence()).into());
+        return Err(box_client::Broken(answer.sentence()).into());
     }
     self::artifact(&answer)
 }
 
-fn artifact(answer: &Answer) -> Result<Artifact> {
+fn artifact(answer: &Reply) -> Result<Artifact> {
     answer.check()?;
     serde_json::from_slice(&answer.body)
         .context("the box's answer is none that this version of firstlight knows")
 }
 
 /// Waits until it is where it is used.
-fn published(door: &mut Door, mut artifact: Artifact) -> Result<Artifact> {
+fn published(the_box: &mut BoxClient, mut artifact: Artifact) -> Result<Artifact> {
     let since = Instant::now();
     let path = format!("{PATH}/{}", artifact.id);
     loop {
@@ -211,9 +212,9 @@ fn published(door: &mut Door, mut artifact: Artifact) -> Result<Artifact> {
             PUBLISHING.as_secs() / 60
         );
         sleep(LOOK);
-        artifact = match door.ask("GET", &path, &[], &[]) {
+        artifact = match the_box.ask("GET", &path, &[], &[]) {
             Ok(answer) => self::artifact(&answer)?,
-            Err(error) if error.is::<door::Broken>() => continue,
+            Err(error) if error.is::<box_client::Broken>() => continue,
             Err(error) => return Err(error),
         };
     }

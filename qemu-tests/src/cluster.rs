@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use firstlight_api::status::{ClusterStatus, SiteStatus};
-use imagebuilder::vm::lab::{NODE_MEMORY_MIB, ServerSpec};
-use imagebuilder::vm::{DiskBus, Firmware, NicModel};
+use lab::{DiskBus, Firmware, NODE_MEMORY_MIB, NicModel, ServerSpec};
 use serde_json::Value;
 
 use crate::scene::Scene;

@@ -10,7 +10,7 @@ use firstlight_api::report::{
     Reply, Report,
 };
 use firstlight_api::signed::{self, PublicKey};
-use imagebuilder::vm::wire::{Mac, format_mac};
+use lab::wire::{Mac, format_mac};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -14,11 +14,12 @@ use anyhow::{Context, Result, bail, ensure};
 use firstlight_api::status::{HostState, HostStatus, SiteStatus, StepState};
 use imagebuilder::build::machine::Machine;
 use imagebuilder::build::settings::find_cache;
-use imagebuilder::vm::lab::{BOX_MAC, BoxSpec, Lab, LabSpec, ServerSpec, read_status};
-use imagebuilder::vm::wire::format_mac;
-use imagebuilder::vm::{
-    BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, NicModel, Vm, VmSpec, changes,
-    get,
+use imagebuilder::page::{changes, get, read_status};
+use imagebuilder::stick::set_up_lab;
+use lab::wire::format_mac;
+use lab::{
+    BOX_MAC, BootFirst, BoxSpec, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, Lab, LabSpec,
+    NicModel, ServerSpec, Vm, VmSpec,
 };
 
 use crate::site::TestSite;
@@ -47,12 +48,12 @@ pub struct Scene<'a> {
 impl<'a> Scene<'a> {
     pub fn set(site: &'a TestSite, story: &'static str) -> Result<Self> {
         let capture = failures()?.join(format!("{}.pcap", slug(story)));
-        let lab = Lab::set_up(LabSpec {
-            image: site.image.clone(),
-            keep: None,
+        let spec = LabSpec {
             capture: Some(capture),
             clock: site.clock,
-        })?;
+            ..LabSpec::default()
+        };
+        let lab = set_up_lab(&site.image, spec)?;
         let page = lab.forward_page(0)?;
         let box_door = lab.forward(0, SocketAddrV4::new(lab.box_address(), 22))?;
         let (began, seen) = (Instant::now(), SiteStatus::default());

@@ -9,7 +9,8 @@ use imagebuilder::build::build;
 use imagebuilder::build::cache::Reuse;
 use imagebuilder::build::progress::Progress;
 use imagebuilder::build::settings::{Settings, find_cache, find_source};
-use imagebuilder::vm::{Clock, file_of_image, kernel_of_image};
+use imagebuilder::stick::{file_of_image, kernel_of_image};
+use lab::Clock;
 
 use crate::figures;
 

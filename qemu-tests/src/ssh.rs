@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use imagebuilder::ssh::ssh_to_machine;
 
 /// A way into one machine, through a forwarded port.
 #[derive(Clone, Debug)]
@@ -75,26 +76,8 @@ impl Ssh {
     }
 
     fn command(&self) -> Command {
-        let mut ssh = Command::new("ssh");
-        ssh.arg("-i")
-            .arg(&self.key)
-            .args(["-p", &self.door.port().to_string()])
-            // The machines are made for this test; their host keys are new each time.
-            .args([
-                "-o",
-                "StrictHostKeyChecking=no",
-                "-o",
-                "UserKnownHostsFile=/dev/null",
-            ])
-            .args([
-                "-o",
-                "BatchMode=yes",
-                "-o",
-                "IdentitiesOnly=yes",
-                "-o",
-                "LogLevel=ERROR",
-            ])
-            .args(["-o", "ConnectTimeout=60", "-o", "ServerAliveInterval=20"]);
+        let mut ssh = ssh_to_machine(Some(&self.key), self.door.port());
+        ssh.args(["-o", "IdentitiesOnly=yes", "-o", "ServerAliveInterval=20"]);
         ssh
     }
 

@@ -203,6 +203,43 @@ pub enum HostState {
     Failed,
 }
 
+impl HostState {
+    pub const ALL: [Self; 13] = [
+        Self::Discovered,
+        Self::Registering,
+        Self::Inspecting,
+        Self::Available,
+        Self::Staged,
+        Self::Provisioning,
+        Self::Provisioned,
+        Self::Running,
+        Self::Deprovisioning,
+        Self::Deleting,
+        Self::External,
+        Self::Detached,
+        Self::Failed,
+    ];
+
+    /// The name in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Discovered => "discovered",
+            Self::Registering => "registering",
+            Self::Inspecting => "inspecting",
+            Self::Available => "available",
+            Self::Staged => "staged",
+            Self::Provisioning => "provisioning",
+            Self::Provisioned => "provisioned",
+            Self::Running => "running",
+            Self::Deprovisioning => "deprovisioning",
+            Self::Deleting => "deleting",
+            Self::External => "external",
+            Self::Detached => "detached",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostEvent {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result, ensure};
-use firstlight_ramdisk::net::interface::parse_mac;
+use firstlight_client::net::interface::parse_mac;
 use serde_json::{Map, Value};
 
 use crate::files::{NewFile, write_files};

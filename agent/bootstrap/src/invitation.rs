@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use firstlight_ramdisk::deploy::http::Url;
+use firstlight_client::http::Url;
 use serde_json::{Map, Value};
 
 /// Where to ask for bootstrap data, and whom to trust.

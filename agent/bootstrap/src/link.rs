@@ -1,15 +1,14 @@
 //! Talking to the box: its CA only, at its own time, with the token.
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use firstlight_api::signed;
-use firstlight_ramdisk::deploy::http::{Client, HttpError, Request, Url};
-use firstlight_ramdisk::ipa::date::parse_http_date;
-use firstlight_ramdisk::ipa::key::Key;
-use firstlight_ramdisk::ipa::tls::{BoxClock, trust_only};
+use firstlight_client::chain;
+use firstlight_client::http::{Client, HttpError, Reply, Request, Url};
+use firstlight_client::key::Key;
+use firstlight_client::tls::{BoxClock, trust_only};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -90,14 +89,14 @@ impl Link {
         }
         let exchange = |client: &Client| -> Result<_, HttpError> {
             let mut reply = client.send(&request)?;
-            let told = reply.header("date").and_then(parse_http_date);
+            let told = reply.date();
             let body = reply
                 .read_body(LIMIT)
                 .map_err(|source| HttpError::Exchange {
                     host: self.invitation.host.clone(),
                     source,
                 })?;
-            Ok((reply.status, body, told))
+            Ok((reply.status(), body, told))
         };
         match exchange(&self.client) {
             Ok((status, body, told)) => {
@@ -121,21 +120,8 @@ impl Link {
         let host = &self.invitation.host;
         let url = format!("http://{host}/boot/ca.pem");
         let reply = Client::new(None, SILENCE / 3).send(&Request::get(&url));
-        let told = reply
-            .ok()
-            .and_then(|reply| parse_http_date(reply.header("date")?));
-        if let Some(seconds) = told {
+        if let Some(seconds) = reply.ok().as_ref().and_then(Reply::date) {
             self.clock.set(seconds);
         }
     }
-}
-
-fn chain(error: &HttpError) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

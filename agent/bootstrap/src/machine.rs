@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
-use firstlight_ramdisk::deploy::boot_entry;
-use firstlight_ramdisk::deploy::efi::vars::EfiVars;
+use firstlight_efi::boot_entry;
+use firstlight_efi::vars::EfiVars;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_settime};
 

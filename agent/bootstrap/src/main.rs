@@ -20,8 +20,8 @@ use firstlight_bootstrap::plan::Held;
 use firstlight_bootstrap::seed::Seed;
 use firstlight_bootstrap::sources::plan_sources;
 use firstlight_bootstrap::trust::plan_trust;
-use firstlight_ramdisk::net;
-use firstlight_ramdisk::net::interface::{clear_address, parse_mac};
+use firstlight_client::net;
+use firstlight_client::net::interface::{clear_address, parse_mac};
 
 /// Between two attempts after something on this machine failed: ending would let cloud-init start without its data.
 const AGAIN: Duration = Duration::from_secs(10);

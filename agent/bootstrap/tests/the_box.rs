@@ -22,12 +22,12 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// What the box is asked: method, `Authorization`, body.
-type Asked = (String, String, String);
+type Request = (String, String, String);
 
 /// A box that gives these answers one after the other, and closes instead of answering for an empty one.
 struct TheBox {
     invitation: Invitation,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<Request>>>,
 }
 
 fn the_box(answers: Vec<(u16, String)>) -> TheBox {
@@ -84,7 +84,7 @@ fn the_box(answers: Vec<(u16, String)>) -> TheBox {
     }
 }
 
-fn read_request(wire: &mut impl std::io::BufRead) -> Option<Asked> {
+fn read_request(wire: &mut impl std::io::BufRead) -> Option<Request> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();

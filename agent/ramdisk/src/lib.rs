@@ -15,7 +15,6 @@ pub mod init;
 pub mod inventory;
 pub mod ipa;
 pub mod modules;
-pub mod net;
 pub mod power;
 pub mod ramdisk;
 pub mod uevent;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use firstlight_client::net;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::sethostname;
 
@@ -13,7 +14,7 @@ use crate::context::Context;
 use crate::devices::Devices;
 use crate::ipa::machine::{Machine, ThisMachine};
 use crate::modules::Loader;
-use crate::{early, ipa, net, power};
+use crate::{early, ipa, power};
 
 /// Runs the ramdisk; comes back only with an error.
 pub fn run(cmdline: Cmdline, loader: Loader) -> Result<Infallible> {

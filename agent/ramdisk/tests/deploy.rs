@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use firstlight_api::order::{DeploymentId, DiskId, DiskOrder, DiskPolicy, EXTRA, Mark};
 use firstlight_api::report::{Directive, LookupState, Phase};
+use firstlight_client::http::Request;
+use firstlight_client::key::Key;
 use firstlight_ramdisk::deploy::gpt::Gpt;
 use firstlight_ramdisk::ipa::event::Departure;
-use firstlight_ramdisk::ipa::key::Key;
 use serde_json::{Value, json};
 use support::ironic::Ironic;
 use support::machine::{DISK, TestMachine};
@@ -178,7 +179,7 @@ impl Site {
             "SUCCEEDED"
         );
         // At once: an Ironic that is still answered takes the lockdown for failed.
-        let call = firstlight_ramdisk::deploy::http::Request::get(&url);
+        let call = Request::get(&url);
         assert!(client.send(&call).is_err(), "the command API must be gone");
         self.ended
             .recv_timeout(Duration::from_secs(30))

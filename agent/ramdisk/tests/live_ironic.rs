@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
+use firstlight_client::http::{Client, Request};
+use firstlight_client::tls;
 use firstlight_ramdisk::deploy::gpt::Gpt;
-use firstlight_ramdisk::deploy::http::{Client, Request};
 use firstlight_ramdisk::ipa::event::Departure;
-use firstlight_ramdisk::ipa::tls;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ impl Api {
         let mut reply = self.client.send(&request).unwrap();
         let body = reply.read_body(1 << 24).unwrap();
         (
-            reply.status,
+            reply.status(),
             serde_json::from_slice(&body).unwrap_or(Value::Null),
         )
     }

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// What came to port 68.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum ProbeEvent {
     Overheard(Overheard),
     /// The answer to a question, after at most three seconds; `None`: nobody.
     Answer(Option<ForeignServer>),
@@ -29,7 +29,7 @@ pub enum Heard {
 /// The questioner's end.
 pub struct Prober {
     ask: mpsc::Sender<()>,
-    heard: mpsc::Receiver<Heard>,
+    heard: mpsc::Receiver<ProbeEvent>,
     _task: AbortOnDrop<()>,
 }
 
@@ -51,7 +51,7 @@ impl Prober {
         let _ = self.ask.try_send(());
     }
 
-    pub async fn heard(&mut self) -> Result<Heard> {
+    pub async fn heard(&mut self) -> Result<ProbeEvent> {
         self.heard
             .recv()
             .await
@@ -63,7 +63,7 @@ async fn run(
     socket: UdpSocket,
     mac: MacAddr,
     mut asked: mpsc::Receiver<()>,
-    tell: mpsc::Sender<Heard>,
+    tell: mpsc::Sender<ProbeEvent>,
 ) {
     let mut buffer = vec![0; sockets::LARGEST];
     let mut probe: Option<ForeignProbe> = None;
@@ -87,7 +87,7 @@ async fn run(
                     ProbeStep::Foreign(found) => Some(found),
                     _ => None,
                 };
-                if tell.send(Heard::Answer(found)).await.is_err() {
+                if tell.send(ProbeEvent::Answer(found)).await.is_err() {
                     return;
                 }
             }
@@ -100,7 +100,7 @@ async fn run(
                         probe.receive(datagram);
                     }
                     if let Some(heard) = observe_foreign(datagram).filter(|heard| heard.client != mac) {
-                        let _ = tell.try_send(Heard::Overheard(heard));
+                        let _ = tell.try_send(ProbeEvent::Overheard(heard));
                     }
                 }
                 // The interface goes down, or the network says something.

@@ -23,7 +23,7 @@ use tokio::{
 use super::{
     AbortOnDrop, Dhcp, config,
     lease_file::{self, Job, LeaseFile},
-    prober::{Heard, Prober},
+    prober::{ProbeEvent, Prober},
     sockets, tell,
 };
 use crate::{
@@ -276,12 +276,12 @@ impl Edge {
         }
     }
 
-    fn heard(&mut self, heard: Heard) -> Option<ModeStep> {
+    fn heard(&mut self, heard: ProbeEvent) -> Option<ModeStep> {
         let now = self.clock.now();
         match heard {
-            Heard::Overheard(heard) => self.server.overheard(&heard, now),
-            Heard::Answer(Some(found)) => self.server.foreign_seen(found, now),
-            Heard::Answer(None) => self.server.silence(now),
+            ProbeEvent::Overheard(heard) => self.server.overheard(&heard, now),
+            ProbeEvent::Answer(Some(found)) => self.server.foreign_seen(found, now),
+            ProbeEvent::Answer(None) => self.server.silence(now),
         }
     }
 

@@ -143,7 +143,7 @@ pub enum Effect {
     /// To the disk; [`Event::Saved`] says how that went.
     Save {
         mac: MacAddr,
-        ledger: Ledger,
+        ledger: Box<Ledger>,
     },
     /// By Ironic; [`Event::Acted`].
     Act(Box<Act>),

@@ -12,7 +12,7 @@ use crate::capi::world::{Host, HostExt, Key, World, is_left_alone};
 
 /// What a machine asks of its host.
 #[derive(Clone, Debug)]
-pub struct Wish<'a> {
+pub struct HostRequest<'a> {
     pub namespace: &'a str,
     pub control_plane: bool,
     pub selector: Option<&'a HostSelector>,
@@ -41,7 +41,7 @@ enum Unfit {
 /// The best free host, or a sentence that says why there is none. `taken` was claimed by the same plan.
 pub fn choose<'a>(
     world: &'a World,
-    wish: &Wish,
+    request: &HostRequest,
     taken: &BTreeSet<Key>,
 ) -> Result<&'a Host, String> {
     let mut free = Vec::new();
@@ -49,15 +49,15 @@ pub fn choose<'a>(
     let hosts = world
         .hosts
         .values()
-        .filter(|host| host.metadata.namespace == wish.namespace);
+        .filter(|host| host.metadata.namespace == request.namespace);
     for host in hosts {
-        match judge(world, wish, host, taken) {
+        match judge(world, request, host, taken) {
             Ok(()) => free.push(host),
             Err(why) => unfit.push((host, why)),
         }
     }
     let is_kept_for_us = |host: &Host| {
-        wish.owner.is_some() && host.metadata.label(capm3::NODE_REUSE_LABEL) == wish.owner
+        request.owner.is_some() && host.metadata.label(capm3::NODE_REUSE_LABEL) == request.owner
     };
     let kept_but_busy = unfit
         .iter()
@@ -75,13 +75,13 @@ pub fn choose<'a>(
         (
             is_kept_for_us(host),
             world.role(host) != HostRole::Any,
-            wish.failure_domain.is_some()
-                && host.metadata.label(capm3::FAILURE_DOMAIN_LABEL) == wish.failure_domain,
-            wish.image.is_some_and(|image| carries(host, image)),
+            request.failure_domain.is_some()
+                && host.metadata.label(capm3::FAILURE_DOMAIN_LABEL) == request.failure_domain,
+            request.image.is_some_and(|image| carries(host, image)),
             Reverse(&host.metadata.name),
         )
     });
-    best.ok_or_else(|| explain(wish, &unfit))
+    best.ok_or_else(|| explain(request, &unfit))
 }
 
 /// The image is on its disk already.
@@ -90,9 +90,14 @@ fn carries(host: &Host, image: &MachineImage) -> bool {
     staged.is_some_and(|staged| !staged.checksum.is_empty() && staged.checksum == image.checksum)
 }
 
-fn judge(world: &World, wish: &Wish, host: &Host, taken: &BTreeSet<Key>) -> Result<(), Unfit> {
+fn judge(
+    world: &World,
+    request: &HostRequest,
+    host: &Host,
+    taken: &BTreeSet<Key>,
+) -> Result<(), Unfit> {
     let meta = &host.metadata;
-    if wish
+    if request
         .selector
         .is_some_and(|selector| !selector.matches(&meta.labels))
     {
@@ -100,13 +105,13 @@ fn judge(world: &World, wish: &Wish, host: &Host, taken: &BTreeSet<Key>) -> Resu
     }
     match world.role(host) {
         HostRole::Any => {}
-        HostRole::ControlPlane if wish.control_plane => {}
-        HostRole::Worker if !wish.control_plane => {}
+        HostRole::ControlPlane if request.control_plane => {}
+        HostRole::Worker if !request.control_plane => {}
         HostRole::ControlPlane | HostRole::Worker | HostRole::Spare => {
             return Err(Unfit::OtherRole);
         }
     }
-    if wish.control_plane && !world.is_trusted(host) {
+    if request.control_plane && !world.is_trusted(host) {
         return Err(Unfit::Newcomer);
     }
     if host.spec.consumer_ref.is_some()
@@ -117,8 +122,8 @@ fn judge(world: &World, wish: &Wish, host: &Host, taken: &BTreeSet<Key>) -> Resu
         return Err(Unfit::InUse);
     }
     if let Some(owner) = meta.label(capm3::NODE_REUSE_LABEL)
-        && Some(owner) != wish.owner
-        && world.lacks_hosts(wish.namespace, owner)
+        && Some(owner) != request.owner
+        && world.lacks_hosts(request.namespace, owner)
     {
         return Err(Unfit::Kept(owner.to_owned()));
     }
@@ -134,14 +139,14 @@ fn judge(world: &World, wish: &Wish, host: &Host, taken: &BTreeSet<Key>) -> Resu
     }
 }
 
-fn explain(wish: &Wish, unfit: &[(&Host, Unfit)]) -> String {
+fn explain(request: &HostRequest, unfit: &[(&Host, Unfit)]) -> String {
     if unfit.is_empty() {
         return "no matching free host: no server has reported yet; switch one on with network boot"
             .to_owned();
     }
     let of = |is: fn(&Unfit) -> bool| unfit.iter().filter(|(_, why)| is(why)).count();
     let others = of(|why| *why == Unfit::OtherLabels);
-    if let Some(selector) = wish.selector.filter(|_| others == unfit.len()) {
+    if let Some(selector) = request.selector.filter(|_| others == unfit.len()) {
         return format!(
             "no matching free host: hostSelector ({selector}) matches none of the {} hosts; label one, or change the selector",
             unfit.len()

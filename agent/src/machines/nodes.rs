@@ -38,14 +38,14 @@ pub struct Nodes {
 
 /// One node that should have this provider ID.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct MissingProviderId {
     pub host_uid: String,
     pub provider_id: String,
 }
 
 /// By cluster: provisioned machines whose node Cluster API has not found.
-pub fn wanted(world: &World) -> BTreeMap<Key, Vec<Wanted>> {
-    let mut all: BTreeMap<Key, Vec<Wanted>> = BTreeMap::new();
+pub fn missing_provider_ids(world: &World) -> BTreeMap<Key, Vec<MissingProviderId>> {
+    let mut all: BTreeMap<Key, Vec<MissingProviderId>> = BTreeMap::new();
     for machine in world.metal3_machines.values() {
         let meta = &machine.metadata;
         let cluster = meta
@@ -68,7 +68,7 @@ pub fn wanted(world: &World) -> BTreeMap<Key, Vec<Wanted>> {
             && owner.status.node_ref.is_none()
             && !others_do_it
         {
-            all.entry(cluster).or_default().push(Wanted {
+            all.entry(cluster).or_default().push(MissingProviderId {
                 host_uid: host.metadata.uid.clone(),
                 provider_id: id.clone(),
             });
@@ -79,11 +79,16 @@ pub fn wanted(world: &World) -> BTreeMap<Key, Vec<Wanted>> {
 
 impl Nodes {
     pub fn label(&mut self, store: &Store, world: &World, now: Instant) {
-        self.begin(store, wanted(world), now);
+        self.begin(store, missing_provider_ids(world), now);
     }
 
     /// Those first that waited longest.
-    fn begin(&mut self, store: &Store, wanted: BTreeMap<Key, Vec<Wanted>>, now: Instant) {
+    fn begin(
+        &mut self,
+        store: &Store,
+        wanted: BTreeMap<Key, Vec<MissingProviderId>>,
+        now: Instant,
+    ) {
         while self.visits.try_join_next().is_some() {}
         self.visited
             .retain(|cluster, _| wanted.contains_key(cluster));
@@ -107,7 +112,7 @@ impl Nodes {
     }
 }
 
-async fn visit(store: &Store, cluster: &Key, wanted: &[Wanted]) -> Result<()> {
+async fn visit(store: &Store, cluster: &Key, wanted: &[MissingProviderId]) -> Result<()> {
     let kubeconfig =
         workload::kubeconfig(store.client(), &cluster.namespace, &cluster.name).await?;
     let kubeconfig = kubeconfig.context("the cluster has no kubeconfig yet")?;
@@ -152,7 +157,7 @@ mod tests {
         let config = Config::new(address.parse().unwrap());
         let store = Store::new(Client::try_from(config).unwrap());
         let names = (0..2 * MOST_AT_ONCE).map(|number| format!("cluster-{number}"));
-        let wanted: BTreeMap<Key, Vec<Wanted>> = names
+        let wanted: BTreeMap<Key, Vec<MissingProviderId>> = names
             .map(|name| (Key::new("default", &name), Vec::new()))
             .collect();
         let mut nodes = Nodes::default();

@@ -2,7 +2,7 @@
 
 use firstlight_api::site::{InterfaceChoice, MacAddr};
 
-use crate::options::Place;
+use crate::options::BoxForm;
 
 /// One network device, as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,14 +37,14 @@ pub enum Patience {
 }
 
 pub fn choose(
-    place: Place,
+    form: BoxForm,
     wanted: &InterfaceChoice,
     links: &[Link],
     patience: Patience,
 ) -> Choice {
     match wanted {
         // The first NIC with a cable may be the one to an office, where a second DHCP server does harm.
-        InterfaceChoice::Auto if place == Place::Installed => Choice::Wait(format!(
+        InterfaceChoice::Auto if form == BoxForm::Installed => Choice::Wait(format!(
             "waiting for site.yaml to name the provisioning NIC, because this machine has other uses; found {}",
             list(&candidates(links))
         )),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     fn auto(links: &[Link], patience: Patience) -> Choice {
-        choose(Place::Box, &InterfaceChoice::Auto, links, patience)
+        choose(BoxForm::Box, &InterfaceChoice::Auto, links, patience)
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
     fn an_installed_machine_wants_its_nic_named() {
         let links = [nic(1, "/a", true)];
         let choice = choose(
-            Place::Installed,
+            BoxForm::Installed,
             &InterfaceChoice::Auto,
             &links,
             Patience::Exhausted,
@@ -227,7 +227,7 @@ mod tests {
         let by_name = InterfaceChoice::Name("eth1".into());
         assert_eq!(
             choose(
-                Place::Installed,
+                BoxForm::Installed,
                 &by_name,
                 std::slice::from_ref(&dark),
                 Patience::Fresh
@@ -237,7 +237,7 @@ mod tests {
         let by_mac = InterfaceChoice::Mac(MacAddr::new([0x52, 0x54, 0, 0, 0, 1]).unwrap());
         assert_eq!(
             choose(
-                Place::Box,
+                BoxForm::Box,
                 &by_mac,
                 std::slice::from_ref(&dark),
                 Patience::Fresh
@@ -245,7 +245,7 @@ mod tests {
             Choice::Use(dark)
         );
         let others = [nic(2, "/b", true)];
-        let absent = choose(Place::Box, &by_name, &others, Patience::Fresh);
+        let absent = choose(BoxForm::Box, &by_name, &others, Patience::Fresh);
         assert_eq!(
             absent,
             Choice::Wait("waiting for eth1, which site.yaml names; found eth2".into())

@@ -18,7 +18,7 @@ use rtnetlink::{
 };
 
 use super::choose::Link;
-use crate::options::Place;
+use crate::options::BoxForm;
 
 /// Every network device; `devices` is `/sys/class/net`.
 pub async fn observe_links(handle: &Handle, devices: &Path) -> Result<Vec<Link>> {
@@ -87,7 +87,7 @@ pub async fn raise(handle: &Handle, index: u32) -> Result<()> {
 
 /// Makes the device ready for the address, and says whether it has it already. Other IPv4 addresses are left from an earlier configuration and are taken away,
 /// except on an installed machine, where they are somebody's.
-pub async fn make_room(handle: &Handle, index: u32, wanted: Subnet, place: Place) -> Result<bool> {
+pub async fn make_room(handle: &Handle, index: u32, wanted: Subnet, form: BoxForm) -> Result<bool> {
     let existing: Vec<_> = handle
         .address()
         .get()
@@ -117,7 +117,7 @@ pub async fn make_room(handle: &Handle, index: u32, wanted: Subnet, place: Place
             }
             Some(address) => {
                 ensure!(
-                    place != Place::Installed,
+                    form != BoxForm::Installed,
                     "the NIC that site.yaml names has the address {address}, which is not the box's"
                 );
                 tracing::info!(index, %address, "removing a stale address");

@@ -21,7 +21,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    options::Place,
+    options::BoxForm,
     paths::Paths,
     pki::NODE_ADDRESS,
     status::{StatusSender, StepName, Update},
@@ -97,7 +97,7 @@ fn forward_for_pods(paths: &Paths) {
 /// Keeps the provisioning NIC chosen and configured until `stop`.
 pub async fn run(
     paths: Paths,
-    place: Place,
+    form: BoxForm,
     mut site: watch::Receiver<Option<Arc<SiteConfig>>>,
     status: StatusSender,
     segment: watch::Sender<Option<Segment>>,
@@ -117,7 +117,7 @@ pub async fn run(
     status.running(StepName::Network);
     let mut keeper = Keeper {
         paths,
-        place,
+        form,
         site,
         status,
         segment,
@@ -152,7 +152,7 @@ pub async fn run(
 
 struct Keeper {
     paths: Paths,
-    place: Place,
+    form: BoxForm,
     site: Arc<SiteConfig>,
     status: StatusSender,
     segment: watch::Sender<Option<Segment>>,
@@ -171,7 +171,7 @@ impl Keeper {
             _ => Patience::Fresh,
         };
         match choose::choose(
-            self.place,
+            self.form,
             &self.site.provisioning.interface,
             &links,
             patience,
@@ -226,7 +226,7 @@ impl Keeper {
         if !link.up {
             link::raise(handle, link.index).await?;
         }
-        if !link::make_room(handle, link.index, address, self.place).await? {
+        if !link::make_room(handle, link.index, address, self.form).await? {
             let arp = Arp::open(link.index, mac)?;
             if let Some(claim) = arp.claim(address.address()).await? {
                 self.in_use(address.address(), claim);

@@ -120,21 +120,6 @@ fn refused(status: &SiteStatus) -> Vec<(String, f64)> {
 }
 
 fn hosts(status: &SiteStatus) -> Vec<(String, f64)> {
-    let all = [
-        HostState::Discovered,
-        HostState::Registering,
-        HostState::Inspecting,
-        HostState::Available,
-        HostState::Staged,
-        HostState::Provisioning,
-        HostState::Provisioned,
-        HostState::Running,
-        HostState::Deprovisioning,
-        HostState::Deleting,
-        HostState::External,
-        HostState::Detached,
-        HostState::Failed,
-    ];
     let of = |state| {
         status
             .hosts
@@ -142,33 +127,15 @@ fn hosts(status: &SiteStatus) -> Vec<(String, f64)> {
             .filter(|host| host.state == state)
             .count()
     };
-    all.iter()
+    HostState::ALL
+        .into_iter()
         .map(|state| {
             (
-                format!("{{state=\"{}\"}}", state_name(*state)),
-                count(of(*state)),
+                format!("{{state=\"{}\"}}", state.as_str()),
+                count(of(state)),
             )
         })
         .collect()
-}
-
-/// The name of a state in the API.
-pub fn state_name(state: HostState) -> &'static str {
-    match state {
-        HostState::Discovered => "discovered",
-        HostState::Registering => "registering",
-        HostState::Inspecting => "inspecting",
-        HostState::Available => "available",
-        HostState::Staged => "staged",
-        HostState::Provisioning => "provisioning",
-        HostState::Provisioned => "provisioned",
-        HostState::Running => "running",
-        HostState::Deprovisioning => "deprovisioning",
-        HostState::Deleting => "deleting",
-        HostState::External => "external",
-        HostState::Detached => "detached",
-        HostState::Failed => "failed",
-    }
 }
 
 fn step_value(state: &StepState) -> f64 {
@@ -242,20 +209,10 @@ mod tests {
 
     #[test]
     fn states_have_the_names_of_the_api() {
-        for state in [
-            HostState::Discovered,
-            HostState::Provisioned,
-            HostState::Failed,
-            HostState::Running,
-            HostState::Staged,
-            HostState::Deprovisioning,
-            HostState::Deleting,
-            HostState::External,
-            HostState::Detached,
-        ] {
+        for state in HostState::ALL {
             assert_eq!(
                 serde_json::to_value(state).ok(),
-                Some(state_name(state).into())
+                Some(state.as_str().into())
             );
         }
     }

@@ -17,6 +17,7 @@ pub mod apt;
 mod catalogue;
 mod identity;
 mod publish;
+mod publish_error;
 mod pushed;
 mod registry;
 mod room;
@@ -24,7 +25,6 @@ mod run;
 mod shelf;
 #[cfg(test)]
 mod tests;
-mod trouble;
 mod upload;
 mod usage;
 

@@ -29,11 +29,11 @@ use sha2::{Digest, Sha256};
 use super::{
     apt::Repository,
     identity::{OCI, SERVED, image_file, reference, tag},
+    publish_error::PublishError,
     pushed::{Notes, Tagged},
     registry::{Blob, Push, Registry},
     room::Room,
     shelf::Published,
-    trouble::Trouble,
 };
 
 const HELM_CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
@@ -44,15 +44,15 @@ const LOOK_AGAIN: u64 = 64 << 20;
 
 /// Where it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Publication {
     pub published: Published,
     /// The uploaded file is still needed: what is used was not copied from it.
     pub keep: bool,
 }
 
-/// The places that there are.
+/// Where artifacts are brought to.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct Destinations {
     pub registry: Registry,
     pub apt: Repository,
     pub images: PathBuf,
@@ -60,9 +60,9 @@ pub struct Places {
     pub room: Room,
 }
 
-impl Places {
+impl Destinations {
     /// Under a name that is nobody else's.
-    async fn push(&self, push: &Push) -> Result<(), Trouble> {
+    async fn push(&self, push: &Push) -> Result<(), PublishError> {
         let ours = push.tagged();
         let known = self.pushed.load().await?;
         if !known.iter().any(|note| note.name() == ours.name()) {
@@ -70,7 +70,7 @@ impl Places {
                 // Whoever brought it keeps it when this one is deleted.
                 there @ Some(_) if there.as_ref() == ours.digest() => return Ok(()),
                 Some(_) => {
-                    return Err(Trouble::Never {
+                    return Err(PublishError::Never {
                         reason: format!(
                             "the registry has another {}, from the stick or pushed there directly",
                             ours.name()
@@ -87,7 +87,7 @@ impl Places {
     }
 
     /// What was pushed and belongs to no artifact any more goes.
-    pub async fn sweep_registry(&self, references: &BTreeSet<String>) -> Result<(), Trouble> {
+    pub async fn sweep_registry(&self, references: &BTreeSet<String>) -> Result<(), PublishError> {
         let is_used = |note: &Tagged| {
             let address = format!("{REGISTRY}/{}", note.name());
             references
@@ -103,11 +103,12 @@ impl Places {
     }
 
     /// What is served and belongs to no artifact any more goes.
-    pub async fn sweep_images(&self, references: BTreeSet<String>) -> Result<(), Trouble> {
+    pub async fn sweep_images(&self, references: BTreeSet<String>) -> Result<(), PublishError> {
         let images = self.images.clone();
         let swept = tokio::task::spawn_blocking(move || sweep(&images, &references)).await;
-        let waits = |error| Trouble::later(format!("removing disks that were deleted: {error}"));
-        swept.map_err(Trouble::stopping)?.map_err(waits)
+        let waits =
+            |error| PublishError::later(format!("removing disks that were deleted: {error}"));
+        swept.map_err(PublishError::stopping)?.map_err(waits)
     }
 }
 
@@ -132,34 +133,34 @@ fn sweep(images: &Path, references: &BTreeSet<String>) -> io::Result<()> {
 }
 
 pub async fn publish(
-    places: &Places,
+    destinations: &Destinations,
     spec: &ArtifactSpec,
     content: &Path,
-) -> Result<Place, Trouble> {
+) -> Result<Publication, PublishError> {
     let (owned, path) = (spec.clone(), content.to_owned());
     let planned = tokio::task::spawn_blocking(move || plan(&owned, &path)).await;
-    let place = |checksum, keep| Place {
+    let publication = |checksum, keep| Publication {
         published: Published {
             reference: reference(spec),
             checksum,
         },
         keep,
     };
-    match planned.map_err(Trouble::stopping)?? {
+    match planned.map_err(PublishError::stopping)?? {
         Plan::Push(push) => {
-            places.push(&push).await?;
-            Ok(place(String::new(), false))
+            destinations.push(&push).await?;
+            Ok(publication(String::new(), false))
         }
         // The repository is made over all of them at once.
-        Plan::Index => Ok(place(String::new(), true)),
+        Plan::Index => Ok(publication(String::new(), true)),
         Plan::Serve(form) => {
-            let served = places.images.join(image_file(spec));
-            let (source, room) = (content.to_owned(), places.room.clone());
+            let served = destinations.images.join(image_file(spec));
+            let (source, room) = (content.to_owned(), destinations.room.clone());
             let made =
                 tokio::task::spawn_blocking(move || serve_image(&source, &served, form, &room));
-            let made = made.await.map_err(Trouble::stopping)??;
+            let made = made.await.map_err(PublishError::stopping)??;
             let checksum = made.unwrap_or_else(|| spec.sha256.clone());
-            Ok(place(checksum, form == Form::Ready))
+            Ok(publication(checksum, form == Form::Ready))
         }
     }
 }
@@ -170,7 +171,7 @@ enum Plan {
     Serve(Form),
 }
 
-fn plan(spec: &ArtifactSpec, content: &Path) -> Result<Plan, Trouble> {
+fn plan(spec: &ArtifactSpec, content: &Path) -> Result<Plan, PublishError> {
     match spec.kind {
         Kind::Container => plan_container(spec, content).map(Plan::Push),
         Kind::Chart => plan_chart(spec, content).map(Plan::Push),
@@ -187,13 +188,13 @@ enum Form {
     Qcow2,
 }
 
-fn plan_image(content: &Path) -> Result<Plan, Trouble> {
+fn plan_image(content: &Path) -> Result<Plan, PublishError> {
     let form = match recognise(&mut open(content)?)? {
         Format::Zstd => Form::Ready,
         Format::Raw => Form::Raw,
         Format::Qcow2 => Form::Qcow2,
         Format::Deb | Format::Tar | Format::Gzip => {
-            return Err(Trouble::refused("it is not a disk"));
+            return Err(PublishError::refused("it is not a disk"));
         }
     };
     Ok(Plan::Serve(form))
@@ -205,8 +206,9 @@ fn serve_image(
     served: &Path,
     form: Form,
     room: &Room,
-) -> Result<Option<String>, Trouble> {
-    let waits = |error: io::Error| Trouble::later(format!("making {}: {error}", served.display()));
+) -> Result<Option<String>, PublishError> {
+    let waits =
+        |error: io::Error| PublishError::later(format!("making {}: {error}", served.display()));
     let aside = aside(served);
     fs::create_dir_all(served.parent().unwrap_or(served)).map_err(waits)?;
     // Of a conversion that was cut.
@@ -225,9 +227,9 @@ fn serve_image(
             drop(fs::remove_file(&aside));
             Err(match error.kind() {
                 io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-                    Trouble::refused(&format!("the disk is damaged: {error}"))
+                    PublishError::refused(&format!("the disk is damaged: {error}"))
                 }
-                io::ErrorKind::StorageFull => Trouble::no_room(
+                io::ErrorKind::StorageFull => PublishError::no_room(
                     "the disk in the form that servers are given",
                     room.left().unwrap_or(0),
                 ),
@@ -285,11 +287,11 @@ impl Write for Hashed<'_> {
     }
 }
 
-fn check_package(spec: &ArtifactSpec, content: &Path) -> Result<(), Trouble> {
+fn check_package(spec: &ArtifactSpec, content: &Path) -> Result<(), PublishError> {
     let control = read_control(open(content)?)?;
     let found = (control.package(), control.version(), control.architecture());
     if found != (&spec.name, &spec.version, spec.arch.as_str()) {
-        return Err(Trouble::refused(&format!(
+        return Err(PublishError::refused(&format!(
             "it was announced as {} {} for {}, and the package says {} {} for {}",
             spec.name, spec.version, spec.arch, found.0, found.1, found.2
         )));
@@ -297,11 +299,11 @@ fn check_package(spec: &ArtifactSpec, content: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn open(content: &Path) -> Result<File, Trouble> {
-    File::open(content).map_err(|error| Trouble::unreadable(content, &error))
+fn open(content: &Path) -> Result<File, PublishError> {
+    File::open(content).map_err(|error| PublishError::unreadable(content, &error))
 }
 
-fn plan_container(spec: &ArtifactSpec, content: &Path) -> Result<Push, Trouble> {
+fn plan_container(spec: &ArtifactSpec, content: &Path) -> Result<Push, PublishError> {
     let pushed = read_container(&mut open(content)?)?;
     let part = |blob: container::Blob| Blob::part(content.to_owned(), blob.digest, blob.range);
     let (repository, tag) = tag(spec);
@@ -314,10 +316,10 @@ fn plan_container(spec: &ArtifactSpec, content: &Path) -> Result<Push, Trouble> 
 }
 
 /// As Helm itself pushes it.
-fn plan_chart(spec: &ArtifactSpec, content: &Path) -> Result<Push, Trouble> {
+fn plan_chart(spec: &ArtifactSpec, content: &Path) -> Result<Push, PublishError> {
     let chart = read_chart(open(content)?)?;
     if (&chart.name, &chart.version) != (&spec.name, &spec.version) {
-        return Err(Trouble::refused(&format!(
+        return Err(PublishError::refused(&format!(
             "it was announced as {} {}, and Chart.yaml says {} {}",
             spec.name, spec.version, chart.name, chart.version
         )));

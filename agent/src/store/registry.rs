@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use serde::{Deserialize, de::DeserializeOwned};
 use tokio::net::TcpStream;
 
-use super::{pushed::Tagged, room::Room, trouble::Trouble};
+use super::{publish_error::PublishError, pushed::Tagged, room::Room};
 use crate::pieces::pieces;
 
 /// As much as registries take as a manifest.
@@ -114,7 +114,7 @@ type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 impl Registry {
     /// May be repeated at any point: what is there already is not sent again.
-    pub async fn push(self, push: &Push, room: &Room) -> Result<(), Trouble> {
+    pub async fn push(self, push: &Push, room: &Room) -> Result<(), PublishError> {
         let base = format!("/v2/{}", push.repository);
         for blob in &push.blobs {
             self.push_blob(&base, blob, room).await?;
@@ -140,7 +140,7 @@ impl Registry {
     }
 
     /// The digest of what is called so.
-    pub async fn tagged(self, repository: &str, tag: &str) -> Result<Option<String>, Trouble> {
+    pub async fn tagged(self, repository: &str, tag: &str) -> Result<Option<String>, PublishError> {
         let place = format!("/v2/{repository}/manifests/{tag}");
         let answer = self
             .ask(Method::HEAD, &place, None, Content::empty())
@@ -154,7 +154,7 @@ impl Registry {
 
     /// Takes the tag and its manifests out, but what another tag needs; may be repeated at any point. Layers that nothing needs
     /// then go with the next collection of garbage (`manifests/registry.yaml`).
-    pub async fn remove(self, pushed: &Tagged) -> Result<(), Trouble> {
+    pub async fn remove(self, pushed: &Tagged) -> Result<(), PublishError> {
         let base = format!("/v2/{}", pushed.repository);
         // Whoever pushed over it since keeps it.
         if self.tagged(&pushed.repository, &pushed.tag).await?.as_ref() == pushed.digest() {
@@ -170,7 +170,7 @@ impl Registry {
     }
 
     /// Digests of all manifests behind the tags of a repository.
-    async fn needed(self, base: &str) -> Result<BTreeSet<String>, Trouble> {
+    async fn needed(self, base: &str) -> Result<BTreeSet<String>, PublishError> {
         let place = format!("{base}/tags/list");
         let answer = self
             .ask(Method::GET, &place, None, Content::empty())
@@ -189,7 +189,7 @@ impl Registry {
         Ok(needed)
     }
 
-    async fn delete(self, path: &str) -> Result<(), Trouble> {
+    async fn delete(self, path: &str) -> Result<(), PublishError> {
         let answer = self
             .ask(Method::DELETE, path, None, Content::empty())
             .await?;
@@ -199,7 +199,7 @@ impl Registry {
         answer.expect(StatusCode::ACCEPTED, "a deletion")
     }
 
-    async fn push_blob(self, base: &str, blob: &Blob, room: &Room) -> Result<(), Trouble> {
+    async fn push_blob(self, base: &str, blob: &Blob, room: &Room) -> Result<(), PublishError> {
         let place = format!("{base}/blobs/{}", blob.digest);
         let there = self
             .ask(Method::HEAD, &place, None, Content::empty())
@@ -208,8 +208,8 @@ impl Registry {
             return Ok(());
         }
         let admitted = room.admit(blob.size);
-        if let Err(left) = admitted.map_err(|error| Trouble::later(error.to_string()))? {
-            return Err(Trouble::no_room("a layer in the registry", left));
+        if let Err(left) = admitted.map_err(|error| PublishError::later(error.to_string()))? {
+            return Err(PublishError::no_room("a layer in the registry", left));
         }
         let begun = self
             .ask(
@@ -226,8 +226,8 @@ impl Registry {
             .and_then(|place| place.to_str().ok());
         let location = location.and_then(|place| place.parse::<http::Uri>().ok());
         let place = location.as_ref().and_then(http::Uri::path_and_query);
-        let place =
-            place.ok_or_else(|| Trouble::refused("the registry names no place for an upload"))?;
+        let place = place
+            .ok_or_else(|| PublishError::refused("the registry names no place for an upload"))?;
         let sent = self.send_blob(place, blob).await;
         if sent.is_err() {
             // What the registry has of it would lie there until it purges by itself (`manifests/registry.yaml`). The error says
@@ -238,7 +238,7 @@ impl Registry {
         sent
     }
 
-    async fn send_blob(self, place: &PathAndQuery, blob: &Blob) -> Result<(), Trouble> {
+    async fn send_blob(self, place: &PathAndQuery, blob: &Blob) -> Result<(), PublishError> {
         let joint = if place.query().is_some() { '&' } else { '?' };
         let place = format!("{place}{joint}digest={}", blob.digest);
         let content = match &blob.source {
@@ -263,11 +263,11 @@ impl Registry {
         path: &str,
         kind: Option<&str>,
         content: Content,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Answer, PublishError> {
         let time = TIME + Duration::from_secs(content.size / LEAST_RATE);
         let answer = self.ask_patiently(method, path, kind, content);
         let answer = tokio::time::timeout(time, answer).await;
-        answer.map_err(|_| Trouble::later("the box's registry does not answer in time"))?
+        answer.map_err(|_| PublishError::later("the box's registry does not answer in time"))?
     }
 
     async fn ask_patiently(
@@ -276,9 +276,9 @@ impl Registry {
         path: &str,
         kind: Option<&str>,
         content: Content,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Answer, PublishError> {
         let away = |error: &dyn std::fmt::Display| {
-            Trouble::later(format!("the box's registry does not answer: {error}"))
+            PublishError::later(format!("the box's registry does not answer: {error}"))
         };
         let stream = TcpStream::connect(self.0)
             .await
@@ -297,7 +297,7 @@ impl Registry {
             request = request.header(header::CONTENT_TYPE, kind);
         }
         let request = request.body(content.body).map_err(|error| {
-            Trouble::refused(&format!("no request can be made of {path}: {error}"))
+            PublishError::refused(&format!("no request can be made of {path}: {error}"))
         })?;
         let response = sender
             .send_request(request)
@@ -315,13 +315,14 @@ impl Registry {
 
 impl Answer {
     /// What is not there reads as empty.
-    fn read<T: Default + DeserializeOwned>(&self, path: &str) -> Result<T, Trouble> {
+    fn read<T: Default + DeserializeOwned>(&self, path: &str) -> Result<T, PublishError> {
         if self.status == StatusCode::NOT_FOUND {
             return Ok(T::default());
         }
         self.expect(StatusCode::OK, "a question")?;
-        serde_json::from_slice(&self.text)
-            .map_err(|error| Trouble::later(format!("the registry's answer to {path}: {error}")))
+        serde_json::from_slice(&self.text).map_err(|error| {
+            PublishError::later(format!("the registry's answer to {path}: {error}"))
+        })
     }
 
     /// Of the manifest that was asked for.
@@ -330,7 +331,7 @@ impl Answer {
         Some(digest.to_str().ok()?.to_owned())
     }
 
-    fn expect(&self, status: StatusCode, what: &str) -> Result<(), Trouble> {
+    fn expect(&self, status: StatusCode, what: &str) -> Result<(), PublishError> {
         if self.status == status {
             return Ok(());
         }
@@ -341,9 +342,9 @@ impl Answer {
             said.trim()
         );
         Err(if self.status.is_server_error() {
-            Trouble::later(sentence)
+            PublishError::later(sentence)
         } else {
-            Trouble::refused(&sentence)
+            PublishError::refused(&sentence)
         })
     }
 }
@@ -370,9 +371,9 @@ impl From<Bytes> for Content {
     }
 }
 
-async fn part(path: &Path, range: Range) -> Result<Content, Trouble> {
+async fn part(path: &Path, range: Range) -> Result<Content, PublishError> {
     let file = tokio::fs::File::open(path).await;
-    let file = file.map_err(|error| Trouble::unreadable(path, &error))?;
+    let file = file.map_err(|error| PublishError::unreadable(path, &error))?;
     let pieces = pieces(file.into_std().await, range.offset, range.size);
     Ok(Content {
         size: range.size,

@@ -19,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Store,
     apt::{self, Deb},
-    publish::{self, Place, Places},
+    publish::{self, Destinations, Publication},
+    publish_error::PublishError,
     pushed::Notes,
     registry::Registry,
-    trouble::Trouble,
 };
 use crate::{
     clock,
@@ -60,7 +60,7 @@ pub async fn run(
         pki.wait_for(Option::is_some).await?;
         let store = open(&dirs.store, &status).await?;
         opened.send_replace(Some(store.clone()));
-        let places = Places {
+        let destinations = Destinations {
             registry: Registry(registry),
             images: dirs.images,
             pushed: Notes::at(dirs.pushed),
@@ -72,7 +72,7 @@ pub async fn run(
         };
         let publisher = Publisher {
             store: store.clone(),
-            places,
+            destinations,
             status: status.clone(),
             tasks: JoinSet::new(),
             under_way: BTreeMap::new(),
@@ -149,19 +149,19 @@ impl Pause {
     }
 }
 
-type Published = (String, ArtifactSpec, Result<Place, Trouble>);
+type Published = (String, ArtifactSpec, Result<Publication, PublishError>);
 
 /// Brings what arrives to where it is used, and takes away what is deleted.
 struct Publisher {
     store: Store,
-    places: Places,
+    destinations: Destinations,
     status: StatusSender,
     tasks: JoinSet<Published>,
     under_way: BTreeMap<String, Kind>,
     /// By artifact; what is about none of them has a name of its own.
     pauses: BTreeMap<String, Pause>,
     /// Packages that are good, and wait for the index.
-    checked: BTreeMap<String, Place>,
+    checked: BTreeMap<String, Publication>,
     indexed: Option<Vec<Deb>>,
     /// Deletions that were seen.
     removals: u64,
@@ -212,9 +212,10 @@ impl Publisher {
                 continue;
             }
             self.under_way.insert(id.clone(), spec.kind);
-            let (places, content) = (self.places.clone(), self.store.0.shelf.content(&id));
+            let (destinations, content) =
+                (self.destinations.clone(), self.store.0.shelf.content(&id));
             self.tasks.spawn(async move {
-                let result = publish::publish(&places, &spec, &content).await;
+                let result = publish::publish(&destinations, &spec, &content).await;
                 (id, spec, result)
             });
         }
@@ -229,10 +230,10 @@ impl Publisher {
         self.under_way.remove(&id);
         match result {
             // The repository is made over all of them at once.
-            Ok(place) if spec.kind == Kind::Package => {
-                self.checked.insert(id, place);
+            Ok(publication) if spec.kind == Kind::Package => {
+                self.checked.insert(id, publication);
             }
-            Err(Trouble::Later { reason, next }) => {
+            Err(PublishError::Later { reason, next }) => {
                 let what = format!("{} {} {}: {reason}", spec.kind, spec.name, spec.version);
                 self.wait(&id, Problem { what, next });
             }
@@ -241,7 +242,11 @@ impl Publisher {
         Ok(())
     }
 
-    async fn settle(&mut self, id: String, result: Result<Place, Trouble>) -> anyhow::Result<()> {
+    async fn settle(
+        &mut self,
+        id: String,
+        result: Result<Publication, PublishError>,
+    ) -> anyhow::Result<()> {
         let (store, owned) = (self.store.clone(), id.clone());
         match tokio::task::spawn_blocking(move || store.settle(&owned, result)).await? {
             Ok(()) => drop(self.pauses.remove(&id)),
@@ -275,10 +280,10 @@ impl Publisher {
             if !self.is_due(INDEX) {
                 return Ok(());
             }
-            let (apt, set) = (self.places.apt.clone(), debs.clone());
+            let (apt, set) = (self.destinations.apt.clone(), debs.clone());
             let rebuild = move || apt.rebuild(&set, clock::wall_seconds());
             if let Err(error) = tokio::task::spawn_blocking(rebuild).await? {
-                let (Trouble::Later { reason, next } | Trouble::Never { reason, next }) =
+                let (PublishError::Later { reason, next } | PublishError::Never { reason, next }) =
                     error.into();
                 let what = format!("{INDEX}: {reason}");
                 self.wait(INDEX, Problem { what, next });
@@ -287,8 +292,8 @@ impl Publisher {
             self.indexed = Some(debs);
         }
         self.pauses.remove(INDEX);
-        for (id, place) in std::mem::take(&mut self.checked) {
-            self.settle(id, Ok(place)).await?;
+        for (id, publication) in std::mem::take(&mut self.checked) {
+            self.settle(id, Ok(publication)).await?;
         }
         Ok(())
     }
@@ -299,14 +304,14 @@ impl Publisher {
         }
         match self.try_sweep().await {
             Ok(()) => drop(self.pauses.remove(SWEEP)),
-            Err(Trouble::Later { reason, next } | Trouble::Never { reason, next }) => {
+            Err(PublishError::Later { reason, next } | PublishError::Never { reason, next }) => {
                 let what = format!("{SWEEP}: {reason}");
                 self.wait(SWEEP, Problem { what, next });
             }
         }
     }
 
-    async fn try_sweep(&self) -> Result<(), Trouble> {
+    async fn try_sweep(&self) -> Result<(), PublishError> {
         let mut spared = BTreeSet::new();
         for aside in &self.store.0.aside {
             // What was made of it cannot be told from what is nobody's.
@@ -320,13 +325,13 @@ impl Publisher {
             let used = kinds.iter().flat_map(|kind| catalogue.references(*kind));
             used.chain(spared.clone()).collect::<BTreeSet<_>>()
         };
-        self.places.sweep_images(of(&[Kind::Image])).await?;
+        self.destinations.sweep_images(of(&[Kind::Image])).await?;
         let pushed = [Kind::Container, Kind::Chart];
         // Nothing is taken out of the registry while something is put in.
         if self.under_way.values().any(|kind| pushed.contains(kind)) {
             return Ok(());
         }
-        self.places.sweep_registry(&of(&pushed)).await
+        self.destinations.sweep_registry(&of(&pushed)).await
     }
 
     fn show(&self) {

@@ -233,7 +233,7 @@ async fn a_disk_that_finds_no_room_waits_and_leaves_nothing() {
         size: raw.len() as u64,
         ..spec("debian", b"")
     };
-    let places = |room| publish::Places {
+    let destinations = |room| publish::Destinations {
         registry: registry::Registry(run::REGISTRY),
         apt: apt::Repository {
             dir: dir.path().join("apt"),
@@ -244,17 +244,17 @@ async fn a_disk_that_finds_no_room_waits_and_leaves_nothing() {
         room,
     };
     // Enough for the first part of it.
-    let short = places(room(&images, 110 * MB, 20 * MB));
-    let trouble = publish::publish(&short, &spec, &content).await.unwrap_err();
+    let short = destinations(room(&images, 110 * MB, 20 * MB));
+    let refused = publish::publish(&short, &spec, &content).await.unwrap_err();
     assert!(
-        matches!(&trouble, trouble::Trouble::Later { reason, next }
+        matches!(&refused, publish_error::PublishError::Later { reason, next }
             if reason.contains("no room") && next.contains("delete what is not used")),
-        "{trouble:?}"
+        "{refused:?}"
     );
     assert_eq!(std::fs::read_dir(&images).unwrap().count(), 0);
-    let enough = places(room(&images, 300 * MB, 20 * MB));
-    let place = publish::publish(&enough, &spec, &content).await.unwrap();
-    assert!(!place.keep);
+    let enough = destinations(room(&images, 300 * MB, 20 * MB));
+    let published = publish::publish(&enough, &spec, &content).await.unwrap();
+    assert!(!published.keep);
     assert_eq!(std::fs::read_dir(&images).unwrap().count(), 1);
 }
 

@@ -11,10 +11,10 @@ use super::{
     Refusal, Store, broken,
     catalogue::{Content, Entry, Open},
     identity::identify,
-    publish::Place,
+    publish::Publication,
+    publish_error::PublishError,
     room,
     shelf::Published,
-    trouble::Trouble,
     unknown,
 };
 
@@ -183,7 +183,11 @@ impl Store {
     }
 
     /// What came of publishing it; a failure is tried again at the next start only.
-    pub(super) fn settle(&self, id: &str, result: Result<Place, Trouble>) -> io::Result<()> {
+    pub(super) fn settle(
+        &self,
+        id: &str,
+        result: Result<Publication, PublishError>,
+    ) -> io::Result<()> {
         let mut catalogue = self.catalogue();
         // It may have been deleted meanwhile.
         let waits = catalogue
@@ -195,18 +199,21 @@ impl Store {
         }
         drop(catalogue);
         let noted = match &result {
-            Ok(place) => self.0.shelf.publish(id, &place.published, place.keep),
+            Ok(publication) => self
+                .0
+                .shelf
+                .publish(id, &publication.published, publication.keep),
             Err(_) => Ok(()),
         };
         let mut catalogue = self.catalogue();
         catalogue.held.remove(id);
         noted?;
         let (state, published) = match result {
-            Ok(place) => (ArtifactState::Ready, place.published),
-            Err(Trouble::Never { reason, next }) => {
+            Ok(publication) => (ArtifactState::Ready, publication.published),
+            Err(PublishError::Never { reason, next }) => {
                 (ArtifactState::Failed { reason, next }, Published::default())
             }
-            Err(Trouble::Later { .. }) => return Ok(()),
+            Err(PublishError::Later { .. }) => return Ok(()),
         };
         if let Some(entry) = catalogue.entries.get_mut(id) {
             entry.content = Content::Whole { state, published };

@@ -9,7 +9,7 @@ use hyper::Response;
 
 use super::{
     Body, full,
-    range::{Wanted, wanted},
+    range::{RangeReply, plan_range},
     refusal,
 };
 use crate::pieces::pieces;
@@ -32,11 +32,11 @@ pub async fn serve(path: &Path, headers: &HeaderMap, only_head: bool) -> Respons
         }
         Err(_) => return refusal(StatusCode::SERVICE_UNAVAILABLE, "the box is stopping"),
     };
-    let (status, first, count) = match wanted(headers, length, &etag) {
-        Wanted::Whole => (StatusCode::OK, 0, length),
-        Wanted::Part { first, last } => (StatusCode::PARTIAL_CONTENT, first, last - first + 1),
-        Wanted::NotModified => (StatusCode::NOT_MODIFIED, 0, 0),
-        Wanted::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
+    let (status, first, count) = match plan_range(headers, length, &etag) {
+        RangeReply::Whole => (StatusCode::OK, 0, length),
+        RangeReply::Part { first, last } => (StatusCode::PARTIAL_CONTENT, first, last - first + 1),
+        RangeReply::NotModified => (StatusCode::NOT_MODIFIED, 0, 0),
+        RangeReply::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
     };
     let mut response = Response::new(if only_head || count == 0 {
         full(Bytes::new())

@@ -13,8 +13,6 @@ use firstlight_api::status::{
     DhcpMode, HostState, HostStatus, NetworkStatus, Problem, SiteStatus, Step, StepState,
 };
 
-use crate::status::metrics::state_name;
-
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
@@ -238,7 +236,7 @@ impl Display for Summary<'_> {
         [HostState::Discovered, HostState::Running, HostState::Failed]
             .iter()
             .filter(|state| count(**state) > 0)
-            .try_for_each(|state| write!(f, " · {} {}", count(*state), state_name(*state)))
+            .try_for_each(|state| write!(f, " · {} {}", count(*state), state.as_str()))
     }
 }
 
@@ -255,7 +253,7 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
         Text(&host.name),
         Text(&host.mac),
         Text(&host.address),
-        state_name(host.state)
+        host.state.as_str()
     )?;
     writeln!(
         out,
@@ -306,7 +304,7 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
             write!(
                 out,
                 "<span>{} {}</span>",
-                state_name(event.state),
+                event.state.as_str(),
                 Span(event.ended - event.started)
             )?;
         }

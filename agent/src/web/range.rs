@@ -4,7 +4,7 @@ use http::{HeaderMap, header};
 
 /// The answer's kind with the bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RangeReply {
     /// 200
     Whole,
     /// 206, `first` to `last` both included.
@@ -16,7 +16,7 @@ pub enum Wanted {
 }
 
 /// `etag` with its quotes. Several ranges in one request are answered with the whole file, which is allowed.
-pub fn wanted(headers: &HeaderMap, length: u64, etag: &str) -> Wanted {
+pub fn plan_range(headers: &HeaderMap, length: u64, etag: &str) -> RangeReply {
     let text = |name| {
         headers
             .get(name)
@@ -27,19 +27,19 @@ pub fn wanted(headers: &HeaderMap, length: u64, etag: &str) -> Wanted {
             .split(',')
             .any(|tag| tag.trim() == etag || tag.trim() == "*")
     {
-        return Wanted::NotModified;
+        return RangeReply::NotModified;
     }
     let Some(range) = text(header::RANGE) else {
-        return Wanted::Whole;
+        return RangeReply::Whole;
     };
     // Another ETag, or a date, which we do not give: the client's part is of another file.
     if text(header::IF_RANGE).is_some_and(|tag| tag.trim() != etag) {
-        return Wanted::Whole;
+        return RangeReply::Whole;
     }
-    parse_range(range, length).unwrap_or(Wanted::Whole)
+    parse_range(range, length).unwrap_or(RangeReply::Whole)
 }
 
-fn parse_range(range: &str, length: u64) -> Option<Wanted> {
+fn parse_range(range: &str, length: u64) -> Option<RangeReply> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let (first, last) = match (first.trim(), last.trim()) {
@@ -54,9 +54,9 @@ fn parse_range(range: &str, length: u64) -> Option<Wanted> {
         return None;
     }
     if first >= length {
-        return Some(Wanted::Unsatisfiable);
+        return Some(RangeReply::Unsatisfiable);
     }
-    Some(Wanted::Part {
+    Some(RangeReply::Part {
         first,
         last: last.min(length - 1),
     })
@@ -67,54 +67,54 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn ask(pairs: &[(header::HeaderName, &str)]) -> Wanted {
+    fn ask(pairs: &[(header::HeaderName, &str)]) -> RangeReply {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.insert(name, value.parse().unwrap());
         }
-        wanted(&headers, 1000, "\"a\"")
+        plan_range(&headers, 1000, "\"a\"")
     }
 
     #[test]
     fn ranges_are_cut_to_the_file() {
         for (range, expected) in [
-            ("bytes=0-99", Wanted::Part { first: 0, last: 99 }),
+            ("bytes=0-99", RangeReply::Part { first: 0, last: 99 }),
             (
                 "bytes=990-2000",
-                Wanted::Part {
+                RangeReply::Part {
                     first: 990,
                     last: 999,
                 },
             ),
             (
                 "bytes=999-",
-                Wanted::Part {
+                RangeReply::Part {
                     first: 999,
                     last: 999,
                 },
             ),
             (
                 "bytes=-1",
-                Wanted::Part {
+                RangeReply::Part {
                     first: 999,
                     last: 999,
                 },
             ),
             (
                 "bytes=-5000",
-                Wanted::Part {
+                RangeReply::Part {
                     first: 0,
                     last: 999,
                 },
             ),
-            ("bytes=-0", Wanted::Unsatisfiable),
-            ("bytes=1000-", Wanted::Unsatisfiable),
-            ("bytes=5-2", Wanted::Whole),
-            ("bytes=0-1,5-6", Wanted::Whole),
-            ("bytes=a-b", Wanted::Whole),
-            ("bytes=-", Wanted::Whole),
-            ("lines=1-2", Wanted::Whole),
-            ("bytes=0-99999999999999999999", Wanted::Whole),
+            ("bytes=-0", RangeReply::Unsatisfiable),
+            ("bytes=1000-", RangeReply::Unsatisfiable),
+            ("bytes=5-2", RangeReply::Whole),
+            ("bytes=0-1,5-6", RangeReply::Whole),
+            ("bytes=a-b", RangeReply::Whole),
+            ("bytes=-", RangeReply::Whole),
+            ("lines=1-2", RangeReply::Whole),
+            ("bytes=0-99999999999999999999", RangeReply::Whole),
         ] {
             assert_eq!(ask(&[(header::RANGE, range)]), expected, "{range}");
         }
@@ -127,7 +127,7 @@ mod tests {
                 Ok(range) => HeaderMap::from_iter([(header::RANGE, range)]),
                 Err(_) => HeaderMap::new(),
             };
-            if let Wanted::Part { first, last } = wanted(&headers, length, "\"a\"") {
+            if let RangeReply::Part { first, last } = plan_range(&headers, length, "\"a\"") {
                 proptest::prop_assert!(first <= last && last < length);
             }
         }
@@ -136,8 +136,8 @@ mod tests {
         fn a_range_is_what_it_says(first in 0..2000_u64, more in 0..2000_u64) {
             let asked = format!("bytes={first}-{}", first + more);
             let expected = match first {
-                0..1000 => Wanted::Part { first, last: (first + more).min(999) },
-                _ => Wanted::Unsatisfiable,
+                0..1000 => RangeReply::Part { first, last: (first + more).min(999) },
+                _ => RangeReply::Unsatisfiable,
             };
             proptest::prop_assert_eq!(ask(&[(header::RANGE, &asked)]), expected);
         }
@@ -148,19 +148,19 @@ mod tests {
         let range = (header::RANGE, "bytes=1-2");
         assert_eq!(
             ask(&[range.clone(), (header::IF_RANGE, "\"a\"")]),
-            Wanted::Part { first: 1, last: 2 }
+            RangeReply::Part { first: 1, last: 2 }
         );
         assert_eq!(
             ask(&[range.clone(), (header::IF_RANGE, "\"b\"")]),
-            Wanted::Whole
+            RangeReply::Whole
         );
         assert_eq!(
             ask(&[range, (header::IF_RANGE, "Sat, 21 Nov 2026 00:00:00 GMT")]),
-            Wanted::Whole
+            RangeReply::Whole
         );
         assert_eq!(
             ask(&[(header::IF_NONE_MATCH, "\"b\", \"a\"")]),
-            Wanted::NotModified
+            RangeReply::NotModified
         );
     }
 }

@@ -11,8 +11,8 @@ use firstlight_api::{
     signed::{KEY_HEADER, SIGNATURE_HEADER},
     status::SiteStatus,
 };
+use firstlight_client::key::Key;
 use firstlight_netboot::{BootSite, BootTarget, BoxHttp, CaFingerprint, MacAddr};
-use firstlight_ramdisk::ipa::key::Key;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;

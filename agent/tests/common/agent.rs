@@ -1,6 +1,7 @@
 //! The agent's program without a box: its state below a folder, its page on a port of loopback.
 
 use std::{
+    fs,
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -23,7 +24,17 @@ impl Drop for Agent {
 }
 
 impl Agent {
+    /// On a box whose partitions are mounted, with nothing on them.
     pub fn new(root: &Path) -> Self {
+        for folder in [
+            "proc",
+            "run/firstlight",
+            "var/lib/firstlight/agent",
+            "var/lib/firstlight/kube",
+            "firstlight/site",
+        ] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         Self {
             root: root.to_owned(),

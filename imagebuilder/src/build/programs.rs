@@ -1,8 +1,6 @@
-//! Programs that are compiled for the image: our own with cargo, upstream's Go programs from `rootfs/go`.
+//! Upstream's Go programs, compiled for the image from `rootfs/go`.
 
-use std::env;
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -12,10 +10,6 @@ use serde::Deserialize;
 use super::cache::Work;
 use super::command::{Log, Program};
 use super::settings::Settings;
-
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// Of the workspace's Cargo.toml: like release, but a changed crate is linked in seconds.
-const PROFILE: &str = "image";
 
 /// One Go program: the module below `rootfs/go`, the package, where it goes, and names that are links to it.
 #[derive(Clone, Copy, Debug)]
@@ -183,15 +177,6 @@ pub fn go_version(log: &Log) -> Result<String> {
         .to_owned())
 }
 
-/// Version of the Rust compiler.
-pub fn rust_version(log: &Log) -> Result<String> {
-    Ok(Program::new("rustc", log)
-        .arg("--version")
-        .read()?
-        .trim()
-        .to_owned())
-}
-
 /// Builds Go programs into `root`.
 pub fn build_go(
     work: &Work,
@@ -315,79 +300,6 @@ pub fn required_version<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
             .split(' ')
             .next()
     })
-}
-
-/// Builds one of our own programs, named like its crate, as a static binary and copies it to `out`.
-///
-/// Static, because it then runs on any base and as PID 1; in a target folder of its own, so that the flags do not rebuild
-/// what `cargo test` has built.
-pub fn build_rust(work: &Work, settings: &Settings, package: &str, out: &Path) -> Result<()> {
-    let target = settings.cache.join("target-image");
-    let cargo = || {
-        let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        Program::new(program, &work.log)
-            .current_dir(&settings.source)
-            .env("CARGO_TARGET_DIR", &target)
-    };
-    forget_other_checkouts(&settings.source, &target, cargo)?;
-    cargo()
-        .env("RUSTFLAGS", rust_flags())
-        .args([
-            "build",
-            "--profile",
-            PROFILE,
-            "--locked",
-            "--target",
-            TARGET,
-            "--package",
-            package,
-            "--bin",
-            package,
-        ])
-        .run()?;
-    let built = target.join(TARGET).join(PROFILE).join(package);
-    fs::copy(&built, out).with_context(|| format!("copying {}", built.display()))?;
-    Ok(())
-}
-
-/// Cargo gives our crates the same names in every checkout and compares times, not contents: what another checkout has
-/// compiled would count as this one's. Other crates stay.
-fn forget_other_checkouts(source: &Path, target: &Path, cargo: impl Fn() -> Program) -> Result<()> {
-    #[derive(Deserialize)]
-    struct Workspace {
-        packages: Vec<Package>,
-    }
-    #[derive(Deserialize)]
-    struct Package {
-        name: String,
-    }
-    let mark = target.join("checkout");
-    let here = source.as_os_str().as_bytes();
-    if fs::read(&mark).is_ok_and(|last| last == here) {
-        return Ok(());
-    }
-    let text = cargo()
-        .args(["metadata", "--no-deps", "--format-version", "1"])
-        .read()?;
-    let workspace: Workspace =
-        serde_json::from_str(&text).context("what `cargo metadata` said of the workspace")?;
-    let names = workspace.packages.iter().map(|package| &package.name);
-    cargo()
-        .args(["clean", "--quiet", "--profile", PROFILE, "--target", TARGET])
-        .args(names.flat_map(|name| ["--package", name]))
-        .run()?;
-    fs::create_dir_all(target)
-        .and_then(|()| fs::write(&mark, here))
-        .with_context(|| format!("writing {}", mark.display()))
-}
-
-/// Paths of the build machine stay out of the binaries. Cargo compiles the workspace by relative paths; naming its folder
-/// here would compile every crate again in the next clone.
-fn rust_flags() -> String {
-    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")));
-    let remap = home.map(|home| format!(" --remap-path-prefix={}=/cargo", home.display()));
-    format!("-C target-feature=+crt-static{}", remap.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use super::cache::{Key, Output, Reuse, Steps, remove_tree};
 use super::command::Log;
 use super::debian::{Initramfs, Overlay, TreeSpec, Variant};
 use super::programs::GoProgram;
+use super::rust::Workspace;
 use super::settings::Settings;
 use super::tools::Tools;
-use super::{debian, debs, ironic, programs, repository, tree};
+use super::{debian, debs, ironic, programs, repository, rust, tree};
 
 /// Where users of the box are listed, in its overlay and in its tree.
 const SYSUSERS: &str = "usr/lib/sysusers.d";
@@ -94,41 +95,25 @@ impl Recipe<'_> {
 
     /// PID 1 of the initramfs.
     pub fn ramdisk_program(&self) -> Result<Output> {
-        self.rust_program(
-            "ramdisk",
-            "firstlight-ramdisk",
-            &["agent/admission", "agent/api", "agent/ramdisk"],
-        )
+        self.rust_program("ramdisk", "firstlight-ramdisk")
     }
 
     /// The agent of the box.
     pub fn agent_program(&self) -> Result<Output> {
-        let crates = [
-            "agent/Cargo.toml",
-            "agent/src",
-            "agent/admission",
-            "agent/api",
-            "agent/artifacts",
-            "agent/ironic",
-            "agent/netboot",
-            "agent/tftp-server",
-        ];
-        self.rust_program("agent-bin", "firstlight-agent", &crates)
+        self.rust_program("agent-bin", "firstlight-agent")
     }
 
-    /// One of our own programs, with the folders that its crate and the crates below it are in.
-    fn rust_program(&self, step: &str, package: &str, crates: &[&str]) -> Result<Output> {
-        let inputs = ["Cargo.toml", "Cargo.lock"]
-            .iter()
-            .chain(crates)
-            .map(|name| self.settings.source.join(name));
-        let inputs: Vec<PathBuf> = inputs.collect();
+    /// One of our own programs.
+    fn rust_program(&self, step: &str, package: &str) -> Result<Output> {
+        let source = &self.settings.source;
         let log = Log::create(self.settings.cache.join("logs/rustc.log"))?;
+        let mut inputs = Workspace::load(source, &log)?.sources(package);
+        inputs.extend(["Cargo.toml", "Cargo.lock"].map(|name| source.join(name)));
         let key = Key::new(step, 1)
-            .text("rustc", &programs::rust_version(&log)?)
+            .text("rustc", &rust::rust_version(&log)?)
             .paths(inputs.iter().map(PathBuf::as_path))?;
         self.steps.run(step, key, Reuse::Cached, |work| {
-            programs::build_rust(work, self.settings, package, &work.path(package))
+            rust::build_rust(work, self.settings, package, &work.path(package))
         })
     }
 
@@ -182,16 +167,7 @@ impl Recipe<'_> {
 
     /// What an installed server runs before cloud-init.
     pub fn bootstrap_program(&self) -> Result<Output> {
-        self.rust_program(
-            "bootstrap-bin",
-            "firstlight-bootstrap",
-            &[
-                "agent/admission",
-                "agent/api",
-                "agent/ramdisk",
-                "agent/bootstrap",
-            ],
-        )
+        self.rust_program("bootstrap-bin", "firstlight-bootstrap")
     }
 
     /// Debian as it is installed on hosts.

@@ -15,7 +15,7 @@ use super::cache::Output;
 use super::settings::SOURCE_DATE_EPOCH;
 use super::versions::WorkloadVersions;
 use crate::registry::layer::Entry;
-use crate::registry::store::{Image, Store};
+use crate::registry::store::{Image, RegistryTree};
 
 /// Where the registry's storage is in its layer (docs/reference.md).
 pub const STORAGE: &str = "usr/share/firstlight/registry";
@@ -65,7 +65,7 @@ pub fn fill(
     addons: &[Addon],
 ) -> Result<()> {
     fs::create_dir_all(root).with_context(|| format!("making {}", root.display()))?;
-    let mut store = Store::create(root, SOURCE_DATE_EPOCH)?;
+    let mut store = RegistryTree::create(root, SOURCE_DATE_EPOCH)?;
     store.add_layer("kube", &kube_layer(parts.kube))?;
     let tar = parts.nettools.path("nettools.tar");
     let programs = Entry::Tree {

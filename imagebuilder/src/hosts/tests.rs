@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 
 use clap::Parser as _;
-use firstlight_api::status::Problem;
+use firstlight_api::status::{HostState, Problem};
 
 use super::*;
 

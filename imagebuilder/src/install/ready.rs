@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use firstlight_api::status::{SiteStatus, StepState};
 
-use crate::vm::lab::read_status;
-use crate::vm::{changes, get};
+use crate::page::{changes, get, read_status};
 
 const LOOK: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(20);

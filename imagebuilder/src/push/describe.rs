@@ -1,4 +1,4 @@
-//! What a file is: by its content where it says so itself, by its name where it does not, and by what the person said.
+//! What a file is: by its content where it says so itself, by its name where it does not, and by what the person given.
 
 use std::fs::File;
 use std::io::Seek;
@@ -12,16 +12,16 @@ use indicatif::ProgressBar;
 use crate::UsageError;
 use crate::build::cache::digest_all;
 
-/// What the person said.
+/// What the person given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct Overrides {
     pub kind: Option<Kind>,
     pub name: Option<String>,
     pub version: Option<String>,
     pub arch: Option<Arch>,
 }
 
-impl Said {
+impl Overrides {
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
@@ -36,20 +36,20 @@ struct Found {
     arch: Arch,
 }
 
-pub fn describe(path: &Path, said: &Said, bar: &ProgressBar) -> Result<ArtifactSpec> {
+pub fn describe(path: &Path, given: &Overrides, bar: &ProgressBar) -> Result<ArtifactSpec> {
     let mut file = File::open(path).context("opening it")?;
-    let found = look(&mut file, path, said.kind)?;
+    let found = look(&mut file, path, given.kind)?;
     let missing = |what: &str| {
         UsageError(format!(
             "the file does not say its {what}; say it with --{what}"
         ))
     };
-    let name = said
+    let name = given
         .name
         .clone()
         .or(found.name)
         .ok_or_else(|| missing("name"))?;
-    let version = said
+    let version = given
         .version
         .clone()
         .or(found.version)
@@ -61,7 +61,7 @@ pub fn describe(path: &Path, said: &Said, bar: &ProgressBar) -> Result<ArtifactS
         kind: found.kind,
         name,
         version,
-        arch: said.arch.unwrap_or(found.arch),
+        arch: given.arch.unwrap_or(found.arch),
         size,
         sha256,
     };
@@ -69,7 +69,7 @@ pub fn describe(path: &Path, said: &Said, bar: &ProgressBar) -> Result<ArtifactS
     Ok(spec)
 }
 
-fn look(file: &mut File, path: &Path, said: Option<Kind>) -> Result<Found> {
+fn look(file: &mut File, path: &Path, given: Option<Kind>) -> Result<Found> {
     let stem = path
         .file_name()
         .unwrap_or_default()
@@ -122,8 +122,8 @@ fn look(file: &mut File, path: &Path, said: Option<Kind>) -> Result<Found> {
             }
         }
     };
-    if let Some(said) = said.filter(|said| *said != found.kind) {
-        bail!(UsageError(format!("it is a {}, not a {said}", found.kind)));
+    if let Some(given) = given.filter(|given| *given != found.kind) {
+        bail!(UsageError(format!("it is a {}, not a {given}", found.kind)));
     }
     Ok(found)
 }
@@ -215,20 +215,20 @@ mod tests {
         let mut disk = vec![0; 1024];
         disk[510..512].copy_from_slice(&[0x55, 0xaa]);
         std::fs::write(&path, &disk).unwrap();
-        let error = describe(&path, &Said::default(), &ProgressBar::hidden()).unwrap_err();
+        let error = describe(&path, &Overrides::default(), &ProgressBar::hidden()).unwrap_err();
         assert!(error.to_string().contains("--version"), "{error}");
-        let said = Said {
+        let given = Overrides {
             version: Some("1".into()),
-            ..Said::default()
+            ..Overrides::default()
         };
-        let spec = describe(&path, &said, &ProgressBar::hidden()).unwrap();
+        let spec = describe(&path, &given, &ProgressBar::hidden()).unwrap();
         assert_eq!(
             (spec.kind, spec.name.as_str(), spec.size),
             (Kind::Image, "disk", 1024)
         );
-        let wrong = Said {
+        let wrong = Overrides {
             kind: Some(Kind::Package),
-            ..said
+            ..given
         };
         assert!(
             describe(&path, &wrong, &ProgressBar::hidden())

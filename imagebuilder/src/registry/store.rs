@@ -26,7 +26,7 @@ pub struct Image {
 
 /// The registry's storage below `root`, as it is filled.
 #[derive(Debug)]
-pub struct Store {
+pub struct RegistryTree {
     root: PathBuf,
     /// Seconds since 1970, and the same as text: what everything is dated.
     time: u64,
@@ -34,7 +34,7 @@ pub struct Store {
     layers: BTreeMap<String, Layer>,
 }
 
-impl Store {
+impl RegistryTree {
     pub fn create(root: &Path, time: u64) -> Result<Self> {
         let created = i64::try_from(time)
             .ok()
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_tag_leads_to_the_layers_by_links_and_true_digests() {
         let dir = tempfile::tempdir().unwrap();
-        let mut store = Store::create(dir.path(), 1_793_491_200).unwrap();
+        let mut store = RegistryTree::create(dir.path(), 1_793_491_200).unwrap();
         let folder = |to: &str| Entry::Folder {
             to: to.into(),
             mode: 0o755,
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn an_image_with_an_unknown_layer_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::create(dir.path(), 0).unwrap();
+        let store = RegistryTree::create(dir.path(), 0).unwrap();
         let image = Image {
             repository: "kubernetes/pause".to_owned(),
             tag: "1".to_owned(),

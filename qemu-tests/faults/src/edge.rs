@@ -53,8 +53,7 @@ impl Edge {
     fn make(
         &self,
         request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
+        (parent, name): (INodeNo, &OsStr),
         mode: u32,
         what: What,
     ) -> Result<FileAttr, Errno> {
@@ -179,13 +178,8 @@ impl Filesystem for Edge {
         if mode & libc::S_IFMT != libc::S_IFREG {
             return reply.error(Errno::from_i32(libc::EPERM));
         }
-        let file = self.make(
-            request,
-            parent,
-            name,
-            mode & !umask,
-            What::File(Content::default()),
-        );
+        let what = What::File(Content::default());
+        let file = self.make(request, (parent, name), mode & !umask, what);
         answer!(reply, file, file => reply.entry(&KEPT, &file, Generation(0)));
     }
 
@@ -198,13 +192,8 @@ impl Filesystem for Edge {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let file = self.make(
-            request,
-            parent,
-            name,
-            mode & !umask,
-            What::Dir(BTreeMap::new()),
-        );
+        let what = What::Dir(BTreeMap::new());
+        let file = self.make(request, (parent, name), mode & !umask, what);
         answer!(reply, file, file => reply.entry(&KEPT, &file, Generation(0)));
     }
 
@@ -216,7 +205,12 @@ impl Filesystem for Edge {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let file = self.make(request, parent, name, 0o777, What::Link(target.to_owned()));
+        let file = self.make(
+            request,
+            (parent, name),
+            0o777,
+            What::Link(target.to_owned()),
+        );
         answer!(reply, file, file => reply.entry(&KEPT, &file, Generation(0)));
     }
 
@@ -275,13 +269,8 @@ impl Filesystem for Edge {
         _: i32,
         reply: ReplyCreate,
     ) {
-        let file = self.make(
-            request,
-            parent,
-            name,
-            mode & !umask,
-            What::File(Content::default()),
-        );
+        let what = What::File(Content::default());
+        let file = self.make(request, (parent, name), mode & !umask, what);
         let file = file.and_then(|file| self.act(|disk| disk.open(file.ino.0)).map(|()| file));
         answer!(reply, file, file => reply.created(&KEPT, &file, Generation(0), FileHandle(0), FopenFlags::empty()));
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use imagebuilder::agent::{Boxes, put};
-use imagebuilder::vm::lab::{BoxSpec, Resumed, ServerSpec};
-use imagebuilder::vm::{Stick, VmSpec};
+use imagebuilder::stick::{Stick, load_stick};
+use lab::{BoxSpec, Resumed, ServerSpec, VmSpec};
 
 use super::Scene;
 use crate::figures;
@@ -34,10 +34,10 @@ impl Scene<'_> {
         servers: &[ServerSpec],
         make: impl Fn(&mut Self) -> Result<()>,
     ) -> Result<()> {
-        let stick = self.lab.load_stick()?;
+        let stick = load_stick(self.image(), &self.lab.dir().join("agent-layer"))?;
         let mut machines: Vec<VmSpec> = vec![self.lab.plan_box(BoxSpec::default())];
         machines.extend(servers.iter().map(|server| self.lab.plan_server(server)));
-        let key = self.lab.snapshot_key(state, &stick, &machines)?;
+        let key = self.lab.snapshot_key(state, &stick.digest, &machines)?;
         if self.go_on_from(&key, &stick)? {
             return Ok(());
         }

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use firstlight_api::addon::AddonState;
-use imagebuilder::vm::Firmware;
-use imagebuilder::vm::lab::ServerSpec;
-use imagebuilder::vm::wire::format_mac;
+use lab::wire::format_mac;
+use lab::{Firmware, ServerSpec};
 use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
 use qemu_tests::registry;
 use qemu_tests::scene::Scene;

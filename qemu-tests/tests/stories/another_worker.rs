@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use imagebuilder::vm::Firmware;
+use lab::Firmware;
 use qemu_tests::cluster::{Cluster, node_server, nodes_ready, two_nodes};
 use qemu_tests::figures;
 use qemu_tests::scene::Scene;

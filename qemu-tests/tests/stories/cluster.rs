@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use firstlight_api::status::{ClusterMachine, ClusterStatus, HostState, HostStatus, SiteStatus};
-use imagebuilder::vm::Firmware;
-use imagebuilder::vm::lab::{BoxSpec, ServerSpec};
-use imagebuilder::vm::wire::format_mac;
+use lab::wire::format_mac;
+use lab::{BoxSpec, Firmware, ServerSpec};
 use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
 use qemu_tests::figures;
 use qemu_tests::registry;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use imagebuilder::vm::Firmware;
-use imagebuilder::vm::wire::format_mac;
+use lab::Firmware;
+use lab::wire::format_mac;
 use qemu_tests::cluster::{Cluster, node_server, switch_on};
 use qemu_tests::scene::Scene;
 

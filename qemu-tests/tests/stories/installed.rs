@@ -12,9 +12,8 @@ use imagebuilder::build::cache::Reuse;
 use imagebuilder::build::machine::{Machine, MachineSpec, make_machine};
 use imagebuilder::build::progress::Progress;
 use imagebuilder::build::settings::{Settings, find_cache, find_source};
-use imagebuilder::vm::Firmware;
-use imagebuilder::vm::lab::{BOX_MAC, ServerSpec};
-use imagebuilder::vm::wire::format_mac;
+use lab::wire::format_mac;
+use lab::{BOX_MAC, Firmware, ServerSpec};
 use qemu_tests::scene::{Scene, host_in, step_done};
 use qemu_tests::ssh::Ssh;
 

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use firstlight_api::status::HostState;
-use imagebuilder::vm::Firmware;
-use imagebuilder::vm::lab::{BoxSpec, ServerSpec};
-use imagebuilder::vm::wire::format_mac;
+use lab::wire::format_mac;
+use lab::{BoxSpec, Firmware, ServerSpec};
 use qemu_tests::figures;
 use qemu_tests::scene::{Scene, find_host, host_in, installs};
 use qemu_tests::site::{SERVER_ADDRESS, SERVER_NAME};

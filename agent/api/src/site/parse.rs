@@ -8,7 +8,7 @@ use std::{collections::HashMap, net::Ipv4Addr};
 use super::{
     AddressRange, ClusterChoice, HostConfig, HostName, HostRole, MacAddr, ProvisioningConfig,
     SiteConfig, SiteProblem, SiteProblems, SshKey, ValueError, schema,
-    yaml::{Key, Node, Place, Value, parse_yaml},
+    yaml::{Key, Node, Position, Value, parse_yaml},
 };
 use value::{
     parse_addon, parse_box_address, parse_install, parse_interface, parse_join, parse_package,
@@ -42,7 +42,7 @@ fn text_of(bytes: &[u8]) -> Result<&str, SiteProblem> {
             .take_while(|byte| **byte != b'\n')
             .count()
             + 1;
-        Place { line, column }
+        Position { line, column }
             .problem("the file is not UTF-8 text; save it again with encoding UTF-8")
     })?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
@@ -56,7 +56,7 @@ struct Walk {
 type Fields<'a> = HashMap<&'a str, &'a Node>;
 
 impl Walk {
-    fn report(&mut self, place: Place, message: impl Into<String>) {
+    fn report(&mut self, place: Position, message: impl Into<String>) {
         self.problems.push(place.problem(message));
     }
 
@@ -234,7 +234,13 @@ impl Walk {
         })
     }
 
-    fn once(&mut self, seen: &mut HashMap<String, Place>, value: String, what: &str, place: Place) {
+    fn once(
+        &mut self,
+        seen: &mut HashMap<String, Position>,
+        value: String,
+        what: &str,
+        place: Position,
+    ) {
         if let Some(first) = seen.get(&value) {
             let message = format!(
                 "the hosts at line {} and line {} have the same {what} {value}; change or remove one of them",
@@ -333,9 +339,9 @@ impl Walk {
 
 #[derive(Default)]
 struct Seen {
-    macs: HashMap<String, Place>,
-    names: HashMap<String, Place>,
-    addresses: HashMap<String, Place>,
+    macs: HashMap<String, Position>,
+    names: HashMap<String, Position>,
+    addresses: HashMap<String, Position>,
 }
 
 fn unknown_key(name: &str, known: &[&str], of: &str) -> String {

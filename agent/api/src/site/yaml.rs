@@ -9,12 +9,12 @@ use super::SiteProblem;
 
 /// Where something stands; lines and columns count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     pub line: usize,
     pub column: usize,
 }
 
-impl From<&Marker> for Place {
+impl From<&Marker> for Position {
     fn from(mark: &Marker) -> Self {
         Self {
             line: mark.line(),
@@ -23,7 +23,7 @@ impl From<&Marker> for Place {
     }
 }
 
-impl Place {
+impl Position {
     pub const START: Self = Self { line: 1, column: 1 };
 
     pub fn problem(self, message: impl Into<String>) -> SiteProblem {
@@ -37,7 +37,7 @@ impl Place {
 
 #[derive(Debug)]
 pub struct Node {
-    pub place: Place,
+    pub place: Position,
     pub value: Value,
 }
 
@@ -64,7 +64,7 @@ impl Value {
 
 #[derive(Debug)]
 pub struct Key {
-    pub place: Place,
+    pub place: Position,
     pub name: String,
 }
 
@@ -80,7 +80,7 @@ pub fn parse_yaml(text: &str) -> Result<Node, SiteProblem> {
         match reader.next()? {
             (Event::StreamEnd, _) => {
                 return Ok(Node {
-                    place: Place::START,
+                    place: Position::START,
                     value: Value::Null,
                 });
             }
@@ -94,7 +94,7 @@ pub fn parse_yaml(text: &str) -> Result<Node, SiteProblem> {
         match reader.next()? {
             (Event::StreamEnd, _) => return Ok(root),
             (Event::DocumentStart(_), span) => {
-                return Err(Place::from(&span.start)
+                return Err(Position::from(&span.start)
                     .problem("a second document starts here; keep one, without `---`"));
             }
             _ => {}
@@ -120,7 +120,7 @@ impl<'input> Reader<'input> {
         span: Span,
         depth: usize,
     ) -> Result<Node, SiteProblem> {
-        let place = Place::from(&span.start);
+        let place = Position::from(&span.start);
         if depth > DEEPEST {
             return Err(place.problem("nested too deeply; `site.yaml` has at most three levels"));
         }
@@ -176,7 +176,7 @@ impl<'input> Reader<'input> {
 }
 
 fn explain(error: &ScanError) -> SiteProblem {
-    Place::from(error.marker()).problem(format!(
+    Position::from(error.marker()).problem(format!(
         "not valid YAML: {}; check the indentation (spaces, no tabs) and the colons around this line",
         error.info()
     ))

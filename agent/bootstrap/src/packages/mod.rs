@@ -21,7 +21,7 @@ use firstlight_api::{
     software::{PackageState, Wish},
 };
 
-pub use server::{Said, Server, ThisServer};
+pub use server::{CommandOutput, Server, ThisServer};
 
 /// Carries out one order.
 pub fn obey(server: &mut impl Server, order: &Order) -> Result<Report> {

@@ -40,7 +40,7 @@ const ENVIRONMENT: [(&str, &str); 7] = [
 
 /// The end of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct CommandOutput {
     pub is_success: bool,
     /// Everything that it said, in the order in which it said it.
     pub text: String,
@@ -48,7 +48,7 @@ pub struct Said {
 
 pub trait Server {
     type Lock;
-    fn run(&mut self, program: &str, arguments: &[&str]) -> Result<Said>;
+    fn run(&mut self, program: &str, arguments: &[&str]) -> Result<CommandOutput>;
     /// Only one order at a time changes this server.
     fn lock(&mut self) -> Result<Self::Lock>;
     /// Below `/`; what is there with this content already stays.
@@ -66,8 +66,8 @@ pub struct ThisServer;
 impl Server for ThisServer {
     type Lock = Flock<File>;
 
-    fn run(&mut self, program: &str, arguments: &[&str]) -> Result<Said> {
-        let start = || -> io::Result<Said> {
+    fn run(&mut self, program: &str, arguments: &[&str]) -> Result<CommandOutput> {
+        let start = || -> io::Result<CommandOutput> {
             let (mut reader, writer) = io::pipe()?;
             let mut command = Command::new(program);
             command
@@ -83,7 +83,7 @@ impl Server for ThisServer {
             drop(command);
             let mut text = Vec::new();
             reader.read_to_end(&mut text)?;
-            Ok(Said {
+            Ok(CommandOutput {
                 is_success: child.wait()?.success(),
                 text: String::from_utf8_lossy(&text).into_owned(),
             })

@@ -29,7 +29,7 @@ struct Fake {
 impl Server for Fake {
     type Lock = ();
 
-    fn run(&mut self, program: &str, arguments: &[&str]) -> Result<Said> {
+    fn run(&mut self, program: &str, arguments: &[&str]) -> Result<CommandOutput> {
         let line = format!("{program} {}", arguments.join(" "));
         let found = self
             .answers
@@ -41,7 +41,7 @@ impl Server for Fake {
             None => "",
         };
         self.ran.push(line);
-        Ok(Said {
+        Ok(CommandOutput {
             is_success: !text.contains("E: "),
             text: text.to_owned(),
         })

@@ -1,16 +1,16 @@
-//! The UEFI boot entry of an installed disk: found boot loader, `Boot####`, first in `BootOrder`, and `BootNext`.
+//! The UEFI boot entry of an installed disk: its boot loader is looked for, and the firmware is pointed at it.
 //!
 //! A firmware whose variables are full or read-only still boots a disk that has the removable-media path, so that is
 //! a sentence and no failure.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use super::device::BlockDevice;
-use super::efi::load_option;
-use super::efi::vars::EfiVars;
-use super::finish::{self, Esp, FinishError, Range};
+use firstlight_efi::boot_entry::write_entry;
+use firstlight_efi::vars::EfiVars;
 
-const DESCRIPTION: &str = "Firstlight";
+use super::device::BlockDevice;
+use super::finish::{self, FinishError, Range};
+
 /// What firmware tries by itself.
 const REMOVABLE: &str = r"\EFI\BOOT\BOOTX64.EFI";
 /// Best first: shim with the distribution's own directory knows its fallback and its keys.
@@ -61,7 +61,7 @@ pub fn install(device: &dyn BlockDevice, vars: &EfiVars) -> Result<Installed, Bo
     let path = *found
         .first()
         .ok_or_else(|| BootEntryError::NoLoader(disk()))?;
-    match write_entry(vars, &esp, path) {
+    match write_entry(vars, &esp.drive, path) {
         Ok(number) => Ok(Installed::Entry(number)),
         Err(error) if found.contains(&REMOVABLE) => Ok(Installed::RemovablePath(format!(
             "The firmware took no boot entry ({error}); it has to find {REMOVABLE} on {} by itself.",
@@ -72,37 +72,6 @@ pub fn install(device: &dyn BlockDevice, vars: &EfiVars) -> Result<Installed, Bo
             source,
         }),
     }
-}
-
-/// Makes the next boot use the entry of an installed disk; false when there is none.
-pub fn boot_next(vars: &EfiVars) -> io::Result<bool> {
-    match own_entries(vars).first() {
-        Some(number) => vars.write("BootNext", &number.to_le_bytes()).map(|()| true),
-        None => Ok(false),
-    }
-}
-
-/// Makes the next boot come from the network: by the entry of this NIC, else of any; false when there is none.
-pub fn boot_network_next(vars: &EfiVars, mac: [u8; 6]) -> io::Result<bool> {
-    match network_entry(vars, mac) {
-        Some(number) => vars.write("BootNext", &number.to_le_bytes()).map(|()| true),
-        None => Ok(false),
-    }
-}
-
-/// IPv4 before the rest, because the box answers there; then in the firmware's own order.
-fn network_entry(vars: &EfiVars, mac: [u8; 6]) -> Option<u16> {
-    let order = boot_order(vars);
-    let place = |number: &u16| order.iter().position(|n| n == number).unwrap_or(usize::MAX);
-    let network = |number: u16| {
-        let path = load_option::network_path(&vars.read(&entry_name(number))?)?;
-        Some((number, path))
-    };
-    entry_numbers(vars)
-        .into_iter()
-        .filter_map(network)
-        .min_by_key(|(number, path)| (path.mac != mac, !path.ipv4, place(number)))
-        .map(|(number, _)| number)
 }
 
 /// Loaders that are there, best first.
@@ -125,66 +94,6 @@ fn loaders(device: &dyn BlockDevice, range: Range) -> io::Result<Vec<&'static st
         }
     }
     Ok(found)
-}
-
-fn write_entry(vars: &EfiVars, esp: &Esp, path: &str) -> io::Result<u16> {
-    let data = load_option::encode(DESCRIPTION, esp, path);
-    let own = own_entries(vars);
-    let number = own.first().copied().map_or_else(|| free_number(vars), Ok)?;
-    vars.write(&entry_name(number), &data)?;
-    let stale = own.get(1..).unwrap_or_default();
-    for other in stale {
-        vars.remove(&entry_name(*other))?;
-    }
-    let order: Vec<u8> = std::iter::once(number)
-        .chain(
-            boot_order(vars)
-                .into_iter()
-                .filter(|n| *n != number && !stale.contains(n)),
-        )
-        .flat_map(u16::to_le_bytes)
-        .collect();
-    vars.write("BootOrder", &order)?;
-    vars.write("BootNext", &number.to_le_bytes())?;
-    Ok(number)
-}
-
-/// Entries that an earlier installation made, in order of number.
-fn own_entries(vars: &EfiVars) -> Vec<u16> {
-    entry_numbers(vars)
-        .into_iter()
-        .filter(|number| {
-            let data = vars.read(&entry_name(*number));
-            data.and_then(|d| load_option::description(&d)).as_deref() == Some(DESCRIPTION)
-        })
-        .collect()
-}
-
-/// Each once: `Boot00ab` is another variable than `Boot00AB`, and no entry.
-fn entry_numbers(vars: &EfiVars) -> Vec<u16> {
-    let number = |name: &String| {
-        let number = u16::from_str_radix(name.strip_prefix("Boot")?, 16).ok()?;
-        (entry_name(number) == *name).then_some(number)
-    };
-    vars.names().iter().filter_map(number).collect()
-}
-
-fn free_number(vars: &EfiVars) -> io::Result<u16> {
-    let taken = entry_numbers(vars);
-    (0..=u16::MAX)
-        .find(|number| !taken.contains(number))
-        .ok_or_else(|| io::Error::other("every boot entry is taken"))
-}
-
-fn entry_name(number: u16) -> String {
-    format!("Boot{number:04X}")
-}
-
-fn boot_order(vars: &EfiVars) -> Vec<u16> {
-    let data = vars.read("BootOrder").unwrap_or_default();
-    data.chunks_exact(2)
-        .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
-        .collect()
 }
 
 /// A partition as a file that can only be read.

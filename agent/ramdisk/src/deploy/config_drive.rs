@@ -4,8 +4,7 @@ use std::io::Read;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-
-use super::http::{Client, HttpError, Request};
+use firstlight_client::http::{Client, HttpError, Request};
 
 /// Size of its partition, and so of the file system at most.
 pub const LENGTH: u64 = 64 << 20;
@@ -34,8 +33,8 @@ pub fn load(source: &str, client: &Client) -> Result<Vec<u8>, ConfigDriveError> 
         return unpack(source.as_bytes());
     }
     let mut reply = client.send(&Request::get(source))?;
-    if reply.status != 200 {
-        return Err(ConfigDriveError::Status(reply.status));
+    if reply.status() != 200 {
+        return Err(ConfigDriveError::Status(reply.status()));
     }
     let body = reply
         .read_body(2 * LENGTH)

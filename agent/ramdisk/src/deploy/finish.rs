@@ -5,6 +5,7 @@
 use std::io;
 
 use firstlight_api::order::DeploymentId;
+use firstlight_efi::load_option::{HardDrive, PartitionId};
 use uuid::Uuid;
 
 use super::config_drive;
@@ -52,19 +53,8 @@ pub struct Range {
 /// Where the firmware finds the boot loader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Esp {
-    pub number: u32,
-    pub first_lba: u64,
-    pub sectors: u64,
-    pub id: EspId,
+    pub drive: HardDrive,
     pub range: Range,
-}
-
-/// How a device path names the partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EspId {
-    Gpt(Uuid),
-    /// Signature of the disk.
-    Mbr(u32),
 }
 
 /// Finishes a disk; behind its config drive it says that it is of `deployment`. `id` becomes the config drive
@@ -133,10 +123,12 @@ pub fn find_esp(device: &dyn BlockDevice) -> Result<Option<Esp>, FinishError> {
         })?;
     let sector = device.sector();
     let esp = |number, first_lba, sectors, id| Esp {
-        number,
-        first_lba,
-        sectors,
-        id,
+        drive: HardDrive {
+            number,
+            first_lba,
+            sectors,
+            id,
+        },
         range: Range {
             start: first_lba * sector,
             length: sectors * sector,
@@ -149,7 +141,7 @@ pub fn find_esp(device: &dyn BlockDevice) -> Result<Option<Esp>, FinishError> {
                 p.number,
                 p.first_lba,
                 p.last_lba + 1 - p.first_lba,
-                EspId::Gpt(p.id),
+                PartitionId::Gpt(p.id),
             )
         }));
     }
@@ -162,7 +154,7 @@ pub fn find_esp(device: &dyn BlockDevice) -> Result<Option<Esp>, FinishError> {
             e.number,
             e.first_lba.into(),
             e.sectors.into(),
-            EspId::Mbr(m.disk_id),
+            PartitionId::Mbr(m.disk_id),
         )
     }))
 }

@@ -27,11 +27,11 @@ const TEXT_KEYS: [&str; 10] = [
 /// Hints that all must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    list: Vec<(String, Wanted)>,
+    list: Vec<(String, Hint)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Wanted {
+enum Hint {
     Text(Match),
     Size(Match),
     Rotational(bool),
@@ -85,9 +85,9 @@ impl Hints {
 
     pub fn matches(&self, disk: &Disk) -> bool {
         self.list.iter().all(|(key, wanted)| match wanted {
-            Wanted::Rotational(wanted) => disk.rotational == *wanted,
-            Wanted::Size(wanted) => wanted.number(disk.size >> 30),
-            Wanted::Text(wanted) => text_of(disk, key).is_some_and(|text| wanted.text(text)),
+            Hint::Rotational(wanted) => disk.rotational == *wanted,
+            Hint::Size(wanted) => wanted.number(disk.size >> 30),
+            Hint::Text(wanted) => text_of(disk, key).is_some_and(|text| wanted.text(text)),
         })
     }
 }
@@ -106,7 +106,7 @@ pub fn root_disk<'a>(disks: &'a [Disk], hints: Option<&Hints>) -> Option<&'a Dis
     suitable.first().copied()
 }
 
-fn parse_one(key: &str, value: &Value) -> Result<Wanted, String> {
+fn parse_one(key: &str, value: &Value) -> Result<Hint, String> {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),
         Value::Number(_) | Value::Bool(_) => value.to_string(),
@@ -114,16 +114,16 @@ fn parse_one(key: &str, value: &Value) -> Result<Wanted, String> {
     };
     match key {
         "rotational" => match text.to_ascii_lowercase().as_str() {
-            "true" | "1" | "yes" | "on" | "t" | "y" => Ok(Wanted::Rotational(true)),
-            "false" | "0" | "no" | "off" | "f" | "n" => Ok(Wanted::Rotational(false)),
+            "true" | "1" | "yes" | "on" | "t" | "y" => Ok(Hint::Rotational(true)),
+            "false" | "0" | "no" | "off" | "f" | "n" => Ok(Hint::Rotational(false)),
             _ => Err(format!("rotational: {text} is neither true nor false")),
         },
         "size" => Match::parse(&text, Operator::Equal)
             .filter(Match::is_numeric)
-            .map(Wanted::Size)
+            .map(Hint::Size)
             .ok_or_else(|| format!("size: {text} is not a number of GiB")),
         _ if TEXT_KEYS.contains(&key) => Match::parse(&normal(&text), Operator::Equal)
-            .map(Wanted::Text)
+            .map(Hint::Text)
             .ok_or_else(|| format!("{key}: the value is empty")),
         _ => Err(format!(
             "{key} is not a hint; known are size, rotational, {}",

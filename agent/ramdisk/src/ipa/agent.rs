@@ -9,7 +9,7 @@ use firstlight_api::report::{Directive, LookupState};
 use uuid::Uuid;
 
 use super::commands::Commands;
-use super::event::{Action, Beaten, Departure, Event, Node, Registration};
+use super::event::{Action, Departure, Event, HeartbeatReply, Node, Registration};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Between two heartbeats at least.
@@ -133,7 +133,7 @@ impl Agent {
             Event::Woken => self.woken(now),
             Event::Reported(answer) => self.reported(now, answer),
             Event::Registration(answer) => self.registration(now, answer),
-            Event::Beaten(answer) => self.beaten(now, answer),
+            Event::HeartbeatReply(answer) => self.beaten(now, answer),
             Event::Asked { ask, request } => self.asked(ask, request),
             Event::Finished { id, result } => self.finished(now, id, result),
         }
@@ -305,7 +305,7 @@ impl Agent {
         self.say(said)
     }
 
-    fn beaten(&mut self, now: Duration, answer: Beaten) -> Vec<Action> {
+    fn beaten(&mut self, now: Duration, answer: HeartbeatReply) -> Vec<Action> {
         let interval = self.spread(30, 60);
         let eager = match self.job {
             Some(_) => BEAT_WORKING,
@@ -316,23 +316,25 @@ impl Agent {
         };
         let steady = session.node.heartbeat_timeout * interval / 100;
         let pause = match &answer {
-            Beaten::Accepted if now < session.eager_until => eager.min(steady),
-            Beaten::Accepted => steady,
-            Beaten::Locked | Beaten::Failed(_) => BEAT_RETRY.min(steady),
-            Beaten::Forgotten(_) => return self.reset(now, answer),
+            HeartbeatReply::Accepted if now < session.eager_until => eager.min(steady),
+            HeartbeatReply::Accepted => steady,
+            HeartbeatReply::Locked | HeartbeatReply::Failed(_) => BEAT_RETRY.min(steady),
+            HeartbeatReply::Forgotten(_) => return self.reset(now, answer),
         };
         // A beat that a finished job forced meanwhile comes first.
         let due = now + pause.max(BEAT_SPACING);
         session.beat_due = Some(session.beat_due.map_or(due, |forced| forced.min(due)));
         match answer {
-            Beaten::Failed(reason) => self.say(format!("{reason}; the heartbeat is sent again")),
+            HeartbeatReply::Failed(reason) => {
+                self.say(format!("{reason}; the heartbeat is sent again"))
+            }
             _ => Vec::new(),
         }
     }
 
     /// Ironic wiped the token: whatever belonged to it is void, the command list above all.
-    fn reset(&mut self, now: Duration, answer: Beaten) -> Vec<Action> {
-        let Beaten::Forgotten(reason) = answer else {
+    fn reset(&mut self, now: Duration, answer: HeartbeatReply) -> Vec<Action> {
+        let HeartbeatReply::Forgotten(reason) = answer else {
             return Vec::new();
         };
         if self.leaving.is_some() {

@@ -9,14 +9,12 @@ use firstlight_api::report::{
     Directive, Fresh, PROGRESS_PATH, Phase, Progress, REPORT_PATH, Reply, Report,
 };
 use firstlight_api::signed;
+use firstlight_client::chain;
+use firstlight_client::http::{Client, Request};
+use firstlight_client::key::Key;
+use firstlight_client::tls::BoxClock;
 use serde::Serialize;
 use serde_json::Value;
-
-use super::date::parse_http_date;
-use super::key::Key;
-use super::tls::BoxClock;
-use crate::deploy::chain;
-use crate::deploy::http::{self, Client, Request};
 
 const ANSWER_LIMIT: u64 = 1 << 20;
 /// Between two lines of progress.
@@ -103,23 +101,20 @@ impl BoxLink {
             .client
             .send(request)
             .map_err(|e| format!("The box at {} cannot be asked: {}", self.base, chain(&e)))?;
-        self.learn_time(&reply);
+        if let Some(seconds) = reply.date() {
+            self.clock.set(seconds);
+        }
         let body = reply
             .read_body(ANSWER_LIMIT)
             .map_err(|e| format!("The box at {} cannot be asked: {e}", self.base))?;
-        if !(200..300).contains(&reply.status) {
+        if !(200..300).contains(&reply.status()) {
             return Err(format!(
                 "The box answered {} with status {}",
-                request.url, reply.status
+                request.url,
+                reply.status()
             ));
         }
         Ok(body)
-    }
-
-    fn learn_time(&self, reply: &http::Reply) {
-        if let Some(seconds) = reply.header("date").and_then(parse_http_date) {
-            self.clock.set(seconds);
-        }
     }
 }
 

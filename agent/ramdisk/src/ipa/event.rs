@@ -16,7 +16,7 @@ pub enum Event {
     /// The answer to [`Action::Inspect`] or [`Action::LookUp`].
     Registration(Registration),
     /// The answer to [`Action::Beat`].
-    Beaten(Beaten),
+    HeartbeatReply(HeartbeatReply),
     /// A request came in on the command API; `ask` names it until [`Action::Answer`].
     Asked { ask: u64, request: Request },
     /// The job started as command `id` ended.
@@ -51,7 +51,7 @@ pub struct Node {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Beaten {
+pub enum HeartbeatReply {
     Accepted,
     /// 409: the node is locked.
     Locked,

@@ -157,9 +157,10 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use firstlight_efi::vars::EfiVars;
+
     use super::*;
     use crate::deploy::device::{BlockDevice, FileDisk};
-    use crate::deploy::efi::vars::EfiVars;
     use crate::inventory::sys::SysTree;
 
     struct OneDisk {

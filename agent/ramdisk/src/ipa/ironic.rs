@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use firstlight_api::bounded;
+use firstlight_client::chain;
+use firstlight_client::http::{Client, HttpError, Request};
 use serde_json::{Value, json};
 
-use super::event::{Beaten, Node, Registration};
-use crate::deploy::chain;
-use crate::deploy::http::{Client, HttpError, Request};
+use super::event::{HeartbeatReply, Node, Registration};
 
 const VERSION_HEADER: &str = "x-openstack-ironic-api-version";
 /// The first whose answer to an inventory is that of a lookup, token included.
@@ -78,7 +78,13 @@ impl Ironic {
         }
     }
 
-    pub fn heartbeat(&self, uuid: &str, token: &str, callback: &str, certificate: &str) -> Beaten {
+    pub fn heartbeat(
+        &self,
+        uuid: &str,
+        token: &str,
+        callback: &str,
+        certificate: &str,
+    ) -> HeartbeatReply {
         let url = format!("{}/v1/heartbeat/{uuid}", self.base);
         let body = json!({
             "callback_url": callback, "agent_token": token, "agent_verify_ca": certificate,
@@ -87,7 +93,7 @@ impl Ironic {
         let bytes = body.to_string().into_bytes();
         match self.send(Request::post_json(&url, &bytes).header(VERSION_HEADER, VERSION)) {
             Ok((status, body)) => read_heartbeat(status, &body),
-            Err(reason) => Beaten::Failed(reason),
+            Err(reason) => HeartbeatReply::Failed(reason),
         }
     }
 
@@ -101,7 +107,7 @@ impl Ironic {
             .send(&request)
             .map_err(|e: HttpError| failed(&e))?;
         let body = reply.read_body(ANSWER_LIMIT).map_err(|e| failed(&e))?;
-        Ok((reply.status, body))
+        Ok((reply.status(), body))
     }
 }
 
@@ -168,16 +174,16 @@ fn word(value: &Value) -> Option<&str> {
     (word.len() <= LONGEST_WORD && word.bytes().all(is_plain)).then_some(word)
 }
 
-fn read_heartbeat(status: u16, body: &[u8]) -> Beaten {
+fn read_heartbeat(status: u16, body: &[u8]) -> HeartbeatReply {
     let reason = fault(body);
     match status {
-        200..=299 => Beaten::Accepted,
-        409 => Beaten::Locked,
-        404 => Beaten::Forgotten(reason),
+        200..=299 => HeartbeatReply::Accepted,
+        409 => HeartbeatReply::Locked,
+        404 => HeartbeatReply::Forgotten(reason),
         400 | 401 | 403 if reason.to_ascii_lowercase().contains("token") => {
-            Beaten::Forgotten(reason)
+            HeartbeatReply::Forgotten(reason)
         }
-        _ => Beaten::Failed(format!(
+        _ => HeartbeatReply::Failed(format!(
             "Ironic answered a heartbeat with status {status}: {reason}"
         )),
     }
@@ -260,15 +266,25 @@ mod tests {
         // As Ironic 39 sends it, and as older versions do: the object as text.
         let plain = br#"{"error_message": {"faultcode": "Client", "faultstring": "Invalid or missing agent token received."}}"#;
         let nested = br#"{"error_message": "{\"faultstring\": \"Invalid or missing agent token received.\"}"}"#;
-        let forgotten = Beaten::Forgotten("Invalid or missing agent token received.".into());
+        let forgotten =
+            HeartbeatReply::Forgotten("Invalid or missing agent token received.".into());
         assert_eq!(read_heartbeat(400, plain), forgotten);
         assert_eq!(read_heartbeat(400, nested), forgotten);
-        assert_eq!(read_heartbeat(202, b""), Beaten::Accepted);
-        assert_eq!(read_heartbeat(409, plain), Beaten::Locked);
-        assert!(matches!(read_heartbeat(404, b"gone"), Beaten::Forgotten(_)));
+        assert_eq!(read_heartbeat(202, b""), HeartbeatReply::Accepted);
+        assert_eq!(read_heartbeat(409, plain), HeartbeatReply::Locked);
+        assert!(matches!(
+            read_heartbeat(404, b"gone"),
+            HeartbeatReply::Forgotten(_)
+        ));
         let changed = br#"{"error_message": {"faultstring": "Detected change in ramdisk provided callback_url"}}"#;
-        assert!(matches!(read_heartbeat(400, changed), Beaten::Failed(_)));
-        assert!(matches!(read_heartbeat(500, b""), Beaten::Failed(_)));
+        assert!(matches!(
+            read_heartbeat(400, changed),
+            HeartbeatReply::Failed(_)
+        ));
+        assert!(matches!(
+            read_heartbeat(500, b""),
+            HeartbeatReply::Failed(_)
+        ));
     }
 
     #[test]
@@ -330,7 +346,7 @@ mod tests {
                 match registration {
                     Registration::Accepted(node) => {
                         let url = format!("http://box/v1/heartbeat/{}", node.uuid);
-                        let parsed = crate::deploy::http::Url::parse(&url);
+                        let parsed = firstlight_client::http::Url::parse(&url);
                         prop_assert_eq!(parsed.map(|url| url.to_string()).ok(), Some(url));
                         prop_assert!(node.token.len() <= LONGEST_WORD && node.token.is_ascii());
                         prop_assert!((5..=3600).contains(&node.heartbeat_timeout.as_secs()));
@@ -340,8 +356,8 @@ mod tests {
                 }
             }
             match read_heartbeat(status, &body) {
-                Beaten::Forgotten(reason) | Beaten::Failed(reason) => prop_assert!(is_for_people(&reason), "{reason}"),
-                Beaten::Accepted | Beaten::Locked => {}
+                HeartbeatReply::Forgotten(reason) | HeartbeatReply::Failed(reason) => prop_assert!(is_for_people(&reason), "{reason}"),
+                HeartbeatReply::Accepted | HeartbeatReply::Locked => {}
             }
         }
     }

@@ -5,10 +5,10 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use firstlight_efi::vars::EfiVars;
 use nix::fcntl::OFlag;
 
 use crate::deploy::device::{BlockDevice, KernelDisk};
-use crate::deploy::efi::vars::EfiVars;
 use crate::inventory::sys::SysTree;
 
 pub trait Machine: Send + Sync {

@@ -6,26 +6,25 @@
 pub mod agent;
 pub mod boxlink;
 pub mod commands;
-pub mod date;
 pub mod event;
 pub mod facts;
+pub mod identity;
 pub mod ironic;
 pub mod job;
 pub mod judge;
-pub mod key;
 pub mod machine;
 pub mod places;
 mod relay;
 pub mod runner;
 pub mod server;
-pub mod tls;
 pub mod work;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use firstlight_efi::boot_entry;
+
 use crate::context::{Context, Outcome};
-use crate::deploy::boot_entry;
 use crate::deploy::image::Patience;
 use event::Departure;
 use machine::Machine;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use firstlight_admission::Shares;
+use firstlight_client::http::Url;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, channel::Channel};
 use hyper::body::{Bytes, Incoming};
@@ -24,7 +25,6 @@ use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 
 use super::places::Places;
-use crate::deploy::http::Url;
 use crate::deploy::image::share::{Kept, Share, SharedFile};
 
 /// The box sends one server at a time; more than a few are no servers. Who has asked for nothing gives way.
@@ -245,10 +245,10 @@ fn refuse(status: StatusCode) -> Response<Body> {
 mod tests {
     use std::io::Read as _;
 
+    use firstlight_client::http::{Client, Reply, Request};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::deploy::http::{Client, Reply, Request};
 
     const URL: &str = "http://172.22.0.1/images/node.raw.zst";
 
@@ -266,12 +266,12 @@ mod tests {
     #[test]
     fn an_image_is_passed_on_while_it_comes_in() {
         let relay = Relay::start().unwrap();
-        assert_eq!(ask(&relay, "/images/node.raw.zst", &[]).status, 404);
+        assert_eq!(ask(&relay, "/images/node.raw.zst", &[]).status(), 404);
         relay.share.begin(URL, Some("\"1\""), Some(6));
         relay.share.add(&Bytes::from_static(b"abc"));
-        assert_eq!(ask(&relay, "/images/other", &[]).status, 404);
+        assert_eq!(ask(&relay, "/images/other", &[]).status(), 404);
         let mut reply = ask(&relay, "/images/node.raw.zst", &[]);
-        assert_eq!((reply.status, reply.header("etag")), (200, Some("\"1\"")));
+        assert_eq!((reply.status(), reply.header("etag")), (200, Some("\"1\"")));
         let mut start = [0; 3];
         reply.body.read_exact(&mut start).unwrap();
         relay.share.add(&Bytes::from_static(b"def"));
@@ -284,7 +284,7 @@ mod tests {
             &[range, ("if-range", "\"1\"")],
         );
         assert_eq!(
-            (rest.status, rest.header("content-range")),
+            (rest.status(), rest.header("content-range")),
             (206, Some("bytes 4-5/6"))
         );
         assert_eq!(rest.read_body(10).unwrap(), b"ef");
@@ -294,7 +294,10 @@ mod tests {
             ("bytes=6-", "\"1\"", 416),
         ] {
             let headers = [("range", range), ("if-range", version)];
-            assert_eq!(ask(&relay, "/images/node.raw.zst", &headers).status, status);
+            assert_eq!(
+                ask(&relay, "/images/node.raw.zst", &headers).status(),
+                status
+            );
         }
     }
 

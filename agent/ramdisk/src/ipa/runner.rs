@@ -8,22 +8,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use firstlight_api::report::{Fresh, LookupState, Phase, Report};
+use firstlight_client::http::Client;
+use firstlight_client::key::Key;
+use firstlight_client::tls::{self, BoxClock};
 use uuid::Uuid;
 
 use super::agent::{Agent, Config};
 use super::boxlink::{BoxLink, ProgressLine};
-use super::event::{Action, Beaten, Departure, Event, Failure, Registration};
+use super::event::{Action, Departure, Event, Failure, HeartbeatReply, Registration};
 use super::facts::Facts;
+use super::identity::Identity;
 use super::ironic::Ironic;
 use super::job::Job;
-use super::key::Key;
 use super::machine::Machine;
 use super::relay::Relay;
 use super::server::Server;
-use super::tls::{self, BoxClock, Identity};
 use super::work::{Rule, Worker, sentence};
 use crate::deploy::cancel::Cancel;
-use crate::deploy::http::Client;
 use crate::deploy::image::{Offer, Patience};
 use crate::inventory::Link;
 
@@ -199,7 +200,7 @@ impl Edge {
             Action::Inspect => self.call(|shared| Event::Registration(shared.inspect())),
             Action::LookUp => self.call(|shared| Event::Registration(shared.look_up())),
             Action::Beat { uuid, token } => {
-                self.call(move |shared| Event::Beaten(shared.beat(&uuid, &token)))
+                self.call(move |shared| Event::HeartbeatReply(shared.beat(&uuid, &token)))
             }
             Action::Start { id, job } => self.begin(id, job),
             Action::Answer { ask, status, body } => {
@@ -311,10 +312,10 @@ impl Shared {
         }
     }
 
-    fn beat(&self, uuid: &str, token: &str) -> Beaten {
+    fn beat(&self, uuid: &str, token: &str) -> HeartbeatReply {
         match self.ironic() {
             Ok(ironic) => ironic.heartbeat(uuid, token, &self.callback, &self.certificate),
-            Err(error) => Beaten::Failed(format!("{error:#}")),
+            Err(error) => HeartbeatReply::Failed(format!("{error:#}")),
         }
     }
 

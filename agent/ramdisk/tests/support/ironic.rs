@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firstlight_ramdisk::deploy::http::{Client, Request as Call};
-use firstlight_ramdisk::ipa::tls;
+use firstlight_client::http::{Client, Request as Call};
+use firstlight_client::tls;
 use serde_json::{Value, json};
 
 use super::http::{Request, Response, serve};
@@ -104,7 +104,7 @@ fn send(client: &Client, call: &Call) -> (u16, Value) {
     let mut reply = client.send(call).unwrap();
     let body = reply.read_body(1 << 26).unwrap();
     (
-        reply.status,
+        reply.status(),
         serde_json::from_slice(&body).unwrap_or(Value::Null),
     )
 }

@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::PathBuf;
 
+use firstlight_efi::vars::EfiVars;
 use firstlight_ramdisk::deploy::device::{BlockDevice, FileDisk};
-use firstlight_ramdisk::deploy::efi::vars::EfiVars;
 use firstlight_ramdisk::inventory::sys::SysTree;
 use firstlight_ramdisk::ipa::machine::{Access, Machine};
 use sha2::{Digest, Sha256};

@@ -50,7 +50,7 @@ fn state(state: &str) -> Value {
     json!({"status": {"provisioning": {"state": state}}})
 }
 
-const WISH: Wish = Wish {
+const REQUEST: HostRequest = HostRequest {
     namespace: "default",
     control_plane: false,
     selector: None,
@@ -66,8 +66,8 @@ fn world(hosts: Vec<(Key, Host)>) -> World {
     }
 }
 
-fn chosen(world: &World, wish: &Wish) -> Result<String, String> {
-    choose(world, wish, &BTreeSet::new()).map(|host| host.metadata.name.clone())
+fn chosen(world: &World, request: &HostRequest) -> Result<String, String> {
+    choose(world, request, &BTreeSet::new()).map(|host| host.metadata.name.clone())
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn only_a_free_host_is_chosen() {
         ),
     ] {
         let world = world(vec![host("n1", change.clone())]);
-        match chosen(&world, &WISH) {
+        match chosen(&world, &REQUEST) {
             Ok(_) => assert!(free, "{change}"),
             Err(sentence) => assert!(!free && sentence.contains(why), "{change}: {sentence}"),
         }
@@ -133,12 +133,12 @@ fn the_table_of_roles() {
         ("nonsense", false, true),
     ] {
         let world = world(vec![host("n1", labels(json!({capm3::ROLE_LABEL: role})))]);
-        let wish = Wish {
+        let request = HostRequest {
             control_plane,
-            ..WISH
+            ..REQUEST
         };
         assert_eq!(
-            chosen(&world, &wish).is_ok(),
+            chosen(&world, &request).is_ok(),
             free,
             "{role} {control_plane}"
         );
@@ -156,10 +156,10 @@ fn among_free_hosts_the_best_comes_first() {
     let in_rack = labels(json!({capm3::FAILURE_DOMAIN_LABEL: "rack-2"}));
     let made_for_it = labels(json!({capm3::ROLE_LABEL: "worker"}));
     let kept = labels(json!({capm3::NODE_REUSE_LABEL: "workers"}));
-    let wish = Wish {
+    let request = HostRequest {
         image: Some(&image),
         failure_domain: Some("rack-2"),
-        ..WISH
+        ..REQUEST
     };
     // Each line beats all lines before it.
     let mut hosts = Vec::new();
@@ -172,18 +172,18 @@ fn among_free_hosts_the_best_comes_first() {
         ("zzz-kept", kept),
     ] {
         hosts.push(host(name, change));
-        assert_eq!(chosen(&world(hosts.clone()), &wish), Ok(name.to_owned()));
+        assert_eq!(chosen(&world(hosts.clone()), &request), Ok(name.to_owned()));
     }
 }
 
 #[test]
 fn a_failure_domain_without_a_host_is_no_obstacle() {
-    let wish = Wish {
+    let request = HostRequest {
         failure_domain: Some("rack-9"),
-        ..WISH
+        ..REQUEST
     };
     assert_eq!(
-        chosen(&world(vec![host("n1", json!({}))]), &wish),
+        chosen(&world(vec![host("n1", json!({}))]), &request),
         Ok("n1".into())
     );
 }
@@ -194,12 +194,12 @@ fn a_host_that_is_kept_for_this_owner_is_waited_for() {
     merge(&mut kept, state("preparing"));
     let world = world(vec![host("n1", json!({})), host("n2", kept)]);
     assert_eq!(
-        chosen(&world, &WISH),
+        chosen(&world, &REQUEST),
         Err("waiting for the host n2, which is kept for this machine, to become available".into())
     );
-    let other = Wish {
+    let other = HostRequest {
         owner: Some("others"),
-        ..WISH
+        ..REQUEST
     };
     assert_eq!(chosen(&world, &other), Ok("n1".into()));
 }
@@ -208,13 +208,17 @@ fn a_host_that_is_kept_for_this_owner_is_waited_for() {
 fn a_host_that_is_kept_for_another_is_free_once_that_one_has_enough() {
     let kept = labels(json!({capm3::NODE_REUSE_LABEL: "control-plane"}));
     let mut world = world(vec![host("n1", kept)]);
-    assert_eq!(chosen(&world, &WISH), Ok("n1".into()), "its owner is gone");
+    assert_eq!(
+        chosen(&world, &REQUEST),
+        Ok("n1".into()),
+        "its owner is gone"
+    );
     let owner: firstlight_api::capi::Replicated = serde_json::from_value(
         json!({"metadata": {"name": "control-plane", "namespace": "default"}, "spec": {"replicas": 1}}),
     )
     .unwrap();
     world.control_planes.insert(Key::of(&owner.metadata), owner);
-    let sentence = chosen(&world, &WISH).unwrap_err();
+    let sentence = chosen(&world, &REQUEST).unwrap_err();
     assert!(
         sentence.contains("1 kept for a machine that is being replaced"),
         "{sentence}"
@@ -225,16 +229,16 @@ fn a_host_that_is_kept_for_another_is_free_once_that_one_has_enough() {
 fn a_selector_that_matches_nothing_is_named() {
     let selector: HostSelector =
         serde_json::from_value(json!({"matchLabels": {"rack": "r9"}})).unwrap();
-    let wish = Wish {
+    let request = HostRequest {
         selector: Some(&selector),
-        ..WISH
+        ..REQUEST
     };
     let world = world(vec![
         host("n1", json!({})),
         host("n2", labels(json!({"rack": "r1"}))),
     ]);
     assert_eq!(
-        chosen(&world, &wish),
+        chosen(&world, &request),
         Err("no matching free host: hostSelector (rack=r9) matches none of the 2 hosts; label one, or change the selector".into())
     );
 }
@@ -243,7 +247,7 @@ fn a_selector_that_matches_nothing_is_named() {
 fn two_machines_of_one_plan_get_two_hosts() {
     let world = world(vec![host("n1", json!({}))]);
     let taken = BTreeSet::from([Key::new("default", "n1")]);
-    let sentence = choose(&world, &WISH, &taken).unwrap_err();
+    let sentence = choose(&world, &REQUEST, &taken).unwrap_err();
     assert_eq!(
         sentence,
         "no matching free host among 1: 1 in use; add a server, or free one"
@@ -253,12 +257,12 @@ fn two_machines_of_one_plan_get_two_hosts() {
 #[test]
 fn a_newcomer_becomes_a_worker_and_no_control_plane_without_a_persons_word() {
     let newcomer = json!({"status": {"conditions": [trusted("False")]}});
-    let control_plane = Wish {
+    let control_plane = HostRequest {
         control_plane: true,
-        ..WISH
+        ..REQUEST
     };
     let site = world(vec![host("n1", newcomer.clone())]);
-    assert_eq!(chosen(&site, &WISH), Ok("n1".into()));
+    assert_eq!(chosen(&site, &REQUEST), Ok("n1".into()));
     let sentence = chosen(&site, &control_plane).unwrap_err();
     assert!(
         sentence.contains("firstlight.internal/approve=CODE"),

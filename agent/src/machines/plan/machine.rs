@@ -25,7 +25,7 @@ use crate::capi::{
     world::{Host, HostExt, Key, World, is_control_plane, is_managed, is_paused, owner_name},
 };
 use crate::machines::{
-    choose::{Wish, choose},
+    choose::{HostRequest, choose},
     data,
 };
 
@@ -160,7 +160,7 @@ fn find_host<'a>(
     let domain = [&machine.spec.failure_domain, &spec.failure_domain]
         .into_iter()
         .find(|domain| !domain.is_empty());
-    let wish = Wish {
+    let wish = HostRequest {
         namespace: &object.metadata.namespace,
         control_plane: is_control_plane(&object.metadata),
         selector: spec.host_selector.as_ref(),

@@ -3,11 +3,9 @@
 
 use std::io;
 
+use firstlight_efi::vars::EfiVars;
 use firstlight_ramdisk::{
-    deploy::{
-        device::{BlockDevice, FileDisk},
-        efi::vars::EfiVars,
-    },
+    deploy::device::{BlockDevice, FileDisk},
     inventory::sys::SysTree,
     ipa::machine::{Access, Machine},
 };

@@ -19,16 +19,16 @@ use firstlight_bootstrap::{
     machine::Machine as Installed,
     seed::Seed,
 };
+use firstlight_client::net::{
+    dhcp::Lease,
+    interface::{Nic, clear_address, parse_mac},
+    session::Session,
+};
 use firstlight_ramdisk::{
     cmdline::parse_cmdline,
     context::Context,
     deploy::gpt::Gpt,
     ipa::{self, machine::Machine},
-    net::{
-        dhcp::Lease,
-        interface::{Nic, clear_address, parse_mac},
-        session::Session,
-    },
 };
 use nix::sched::{CloneFlags, unshare};
 

@@ -6,7 +6,7 @@ use super::{Fields, Walk};
 use crate::site::{
     ClusterChoice, ClusterConfig, ControlPlanes, Ipv4Network, SiteConfig, ValueError, Workers,
     schema,
-    yaml::{Node, Place, Value},
+    yaml::{Node, Position, Value},
 };
 
 /// More than a box can boot.
@@ -18,7 +18,7 @@ impl Walk {
         &mut self,
         site: &SiteConfig,
         fields: &Fields<'_>,
-        root: Place,
+        root: Position,
         fits: bool,
     ) -> ClusterChoice {
         let node = match fields.get("cluster") {
@@ -46,7 +46,7 @@ impl Walk {
         &mut self,
         site: &SiteConfig,
         fields: &Fields<'_>,
-        place: Place,
+        place: Position,
         fits: bool,
     ) -> ClusterChoice {
         let control_planes = self.value(fields, "controlPlanes", parse_control_planes);

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use fatfs::FatType;
+use firstlight_efi::load_option::{self, PartitionId};
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
 use crate::deploy::device::FileDisk;
-use crate::deploy::finish::EspId;
 use crate::deploy::gpt::{ESP_TYPE, Gpt};
 use crate::deploy::image::is_zero;
 use crate::deploy::testing::{disk_with, fixture, read};
@@ -52,72 +52,27 @@ fn disk_with_esp(files: &[&str]) -> (tempfile::NamedTempFile, FileDisk) {
     )
 }
 
-/// Variables as an OVMF firmware has them, each with its attributes.
+/// A firmware that knows no disk.
 fn firmware(dir: &Path) -> EfiVars {
-    let vendor = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
-    let put = |name: &str, data: &[u8]| {
-        let bytes = [&7_u32.to_le_bytes(), data].concat();
-        std::fs::write(dir.join(format!("{name}-{vendor}")), bytes).unwrap();
-    };
-    let option = |text: &str| {
-        let mut data = vec![1, 0, 0, 0, 4, 0];
-        data.extend(text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
-        data.extend([0x7F, 0xFF, 4, 0]);
-        data
-    };
-    put("BootOrder", &[0, 0, 1, 0, 3, 0, 5, 0]);
-    put("Boot0000", &option("UiApp"));
-    put("Boot0001", &option("UEFI PXEv4"));
-    put("Boot0003", &option("Firstlight"));
-    put("Boot0005", &option("Firstlight"));
-    put("BootOptionSupport", &[0; 4]);
+    let order = dir.join("BootOrder-8be4df61-93ca-11d2-aa0d-00e098032b8c");
+    std::fs::write(order, 7_u32.to_le_bytes()).unwrap();
     EfiVars::open(dir).unwrap()
 }
 
 #[test]
-fn the_entry_comes_first_and_stale_ones_go() {
+fn the_entry_is_of_the_best_loader_on_the_disks_esp() {
     let dir = tempfile::tempdir().unwrap();
     let vars = firmware(dir.path());
     let (_image, disk) = disk_with_esp(&[REMOVABLE, r"\EFI\debian\shimx64.efi"]);
-    assert_eq!(install(&disk, &vars).unwrap(), Installed::Entry(3));
-    assert_eq!(vars.read("BootOrder").unwrap(), [3, 0, 0, 0, 1, 0]);
-    assert_eq!(vars.read("BootNext").unwrap(), [3, 0]);
-    assert_eq!(vars.read("Boot0005"), None);
+    assert_eq!(install(&disk, &vars).unwrap(), Installed::Entry(0));
+    assert_eq!(vars.read("BootOrder").unwrap(), [0, 0]);
     let esp = finish::find_esp(&disk).unwrap().unwrap();
     assert_eq!(
-        esp.id,
-        EspId::Gpt(Uuid::parse_str("6FE59A7E-F1A0-4E2B-9C3D-010203040506").unwrap())
+        esp.drive.id,
+        PartitionId::Gpt(Uuid::parse_str("6FE59A7E-F1A0-4E2B-9C3D-010203040506").unwrap())
     );
-    let wanted = load_option::encode("Firstlight", &esp, r"\EFI\debian\shimx64.efi");
-    assert_eq!(vars.read("Boot0003").unwrap(), wanted);
-    // A second time changes nothing.
-    assert_eq!(install(&disk, &vars).unwrap(), Installed::Entry(3));
-    assert_eq!(vars.read("Boot0003").unwrap(), wanted);
-}
-
-#[test]
-fn a_firmware_without_an_entry_of_ours_gets_a_free_number() {
-    let dir = tempfile::tempdir().unwrap();
-    let vars = firmware(dir.path());
-    vars.remove("Boot0003").unwrap();
-    vars.remove("Boot0005").unwrap();
-    let (_image, disk) = disk_with_esp(&[REMOVABLE]);
-    assert_eq!(install(&disk, &vars).unwrap(), Installed::Entry(2));
-    assert_eq!(
-        vars.read("BootOrder").unwrap(),
-        [2, 0, 0, 0, 1, 0, 3, 0, 5, 0]
-    );
-}
-
-#[test]
-fn an_installed_disk_can_be_made_the_next_boot() {
-    let dir = tempfile::tempdir().unwrap();
-    let vars = firmware(dir.path());
-    assert!(boot_next(&vars).unwrap());
-    assert_eq!(vars.read("BootNext").unwrap(), [3, 0]);
-    vars.remove("Boot0003").unwrap();
-    vars.remove("Boot0005").unwrap();
-    assert!(!boot_next(&vars).unwrap());
+    let wanted = load_option::encode("Firstlight", &esp.drive, r"\EFI\debian\shimx64.efi");
+    assert_eq!(vars.read("Boot0000").unwrap(), wanted);
 }
 
 #[test]
@@ -164,107 +119,8 @@ fn a_disk_that_no_firmware_can_boot_is_refused() {
     ));
 }
 
-#[test]
-fn a_machine_without_variables_has_none_to_open() {
-    let dir = tempfile::tempdir().unwrap();
-    assert!(EfiVars::open(dir.path()).is_none());
-    assert!(EfiVars::open(&dir.path().join("missing")).is_none());
-}
-
-/// A load option for the network, as far as it is looked at.
-fn network_option(mac: [u8; 6], node: u8) -> Vec<u8> {
-    let mut path = vec![3, 11, 10, 0];
-    path.extend(mac);
-    path.extend([3, node, 4, 0, 0x7F, 0xFF, 4, 0]);
-    let mut data = vec![1, 0, 0, 0, 18, 0, b'P', 0, 0, 0];
-    data.extend(path);
-    data
-}
-
-#[test]
-fn the_network_entry_of_this_nic_and_of_ipv4_is_taken() {
-    const V4: u8 = 12;
-    const V6: u8 = 13;
-    let (ours, other) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-    let cases = [
-        (vec![(1, other, V4), (2, ours, V6), (6, ours, V4)], Some(6)),
-        (vec![(1, other, V6), (2, other, V4)], Some(2)),
-        (vec![(5, ours, V4), (1, ours, V4)], Some(1)),
-        (vec![], None),
-    ];
-    for (entries, expected) in cases {
-        let dir = tempfile::tempdir().unwrap();
-        let vars = firmware(dir.path());
-        for (number, mac, node) in &entries {
-            let name = format!("Boot{number:04X}");
-            vars.write(&name, &network_option(*mac, *node)).unwrap();
-        }
-        let told = boot_network_next(&vars, ours).unwrap();
-        assert_eq!(told, expected.is_some(), "{entries:?}");
-        let next = vars.read("BootNext").map(|data| u16::from(data[0]));
-        assert_eq!(next, expected, "{entries:?}");
-    }
-}
-
-/// The bytes of a variable: some with a meaning, some without.
-fn values() -> impl Strategy<Value = Vec<u8>> {
-    let option = (any::<bool>(), any::<[u8; 6]>()).prop_map(|(ours, mac)| {
-        let text = if ours { DESCRIPTION } else { "Other" };
-        let mut option = vec![1, 0, 0, 0, 4, 0];
-        option.extend(text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
-        option.extend([0x7F, 0xFF, 4, 0]);
-        if ours {
-            option
-        } else {
-            network_option(mac, 12)
-        }
-    });
-    prop_oneof![option, proptest::collection::vec(any::<u8>(), 0..80)]
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn whatever_the_firmware_holds_the_next_boot_is_an_entry_that_is_there(
-        entries in proptest::collection::btree_map("000[0-9]|00a[bB]|00A[bB]|[+]0AB|.{0,4}", values(), 1..8),
-        order in proptest::collection::vec(any::<u8>(), 0..12),
-        mac: [u8; 6],
-    ) {
-        static INSTALLED: LazyLock<(tempfile::NamedTempFile, FileDisk)> =
-            LazyLock::new(|| disk_with_esp(&[REMOVABLE]));
-        let dir = tempfile::tempdir().unwrap();
-        let put = |name: &str, data: &[u8]| {
-            let path = dir.path().join(format!("{name}-8be4df61-93ca-11d2-aa0d-00e098032b8c"));
-            // Not every text is a name of a file.
-            let _ = std::fs::write(path, [&[7, 0, 0, 0], data].concat());
-        };
-        for (digits, data) in &entries {
-            put(&format!("Boot{digits}"), data);
-        }
-        put("BootOrder", &order);
-        let vars = EfiVars::open(dir.path()).unwrap();
-        let next = || {
-            let next = vars.read("BootNext").unwrap();
-            entry_name(u16::from_le_bytes([next[0], next[1]]))
-        };
-        if boot_network_next(&vars, mac).unwrap() {
-            let option = vars.read(&next()).unwrap();
-            prop_assert!(load_option::network_path(&option).is_some());
-        }
-        if boot_next(&vars).unwrap() {
-            let option = vars.read(&next()).unwrap();
-            prop_assert_eq!(load_option::description(&option), Some(DESCRIPTION.to_owned()));
-        }
-        let Installed::Entry(number) = install(&INSTALLED.1, &vars).unwrap() else {
-            panic!("this firmware takes everything");
-        };
-        prop_assert_eq!(next(), entry_name(number));
-        prop_assert_eq!(own_entries(&vars), [number]);
-        let order = boot_order(&vars);
-        prop_assert_eq!(order[0], number);
-        prop_assert!(!order[1..].contains(&number));
-    }
 
     /// An image of a person, or a disk that was damaged since: the first sectors of its EFI system partition say anything.
     #[test]
@@ -316,20 +172,6 @@ fn volume(length: u64, kind: FatType) -> Vec<u8> {
             .unwrap();
     }
     volume.into_inner()
-}
-
-#[test]
-fn a_variable_in_small_letters_is_no_entry() {
-    let dir = tempfile::tempdir().unwrap();
-    let vars = firmware(dir.path());
-    let own = vars.read("Boot0003").unwrap();
-    vars.remove("Boot0003").unwrap();
-    vars.remove("Boot0005").unwrap();
-    vars.write("Boot00ab", &own).unwrap();
-    vars.write("Boot00AB", &own).unwrap();
-    let (_image, disk) = disk_with_esp(&[REMOVABLE]);
-    assert_eq!(install(&disk, &vars).unwrap(), Installed::Entry(0xAB));
-    assert!(vars.read("Boot00AB").is_some() && vars.read("Boot00ab").is_some());
 }
 
 #[test]

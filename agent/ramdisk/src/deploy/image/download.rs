@@ -4,10 +4,10 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use firstlight_api::report::RELAY_HEADER;
+use firstlight_client::chain;
+use firstlight_client::http::{Client, Reply, Request};
 use hyper::body::Bytes;
 
-use super::super::chain;
-use super::super::http::{Client, Reply, Request};
 use super::{Context, ImageError, ImageRequest, Progress};
 
 const CHUNK: usize = 256 << 10;
@@ -111,13 +111,13 @@ impl Fetch for HttpFetch {
         }
         let reply = self.client.send(&request).map_err(|e| chain(&e))?;
         let range = reply.header("content-range").and_then(parse_content_range);
-        let (from, total) = match (reply.status, range) {
+        let (from, total) = match (reply.status(), range) {
             (206, Some((from, total))) => (from, total),
             _ => (0, reply.body.length()),
         };
         let validator = validator(&reply);
         Ok(Opened {
-            status: reply.status,
+            status: reply.status(),
             from,
             total,
             validator,
@@ -133,8 +133,12 @@ impl Fetch for HttpFetch {
             request = request.header("authorization", value);
         }
         let reply = self.client.send(&request).map_err(|e| chain(&e))?;
-        if reply.status != 200 {
-            return Err(format!("{} answered with status {}", ask.url, reply.status));
+        if reply.status() != 200 {
+            return Err(format!(
+                "{} answered with status {}",
+                ask.url,
+                reply.status()
+            ));
         }
         Ok(Described {
             total: reply

@@ -73,7 +73,7 @@ impl Line {
             ]
         );
         line.send(Event::Reported(Ok(Directive::Lookup)));
-        line.send(Event::Beaten(Beaten::Accepted));
+        line.send(Event::HeartbeatReply(HeartbeatReply::Accepted));
         line
     }
 
@@ -97,7 +97,9 @@ impl Line {
                     return action;
                 }
                 match action {
-                    Action::Beat { .. } => drop(self.send(Event::Beaten(Beaten::Accepted))),
+                    Action::Beat { .. } => {
+                        drop(self.send(Event::HeartbeatReply(HeartbeatReply::Accepted)))
+                    }
                     Action::Report { .. } => {
                         drop(self.send(Event::Reported(Ok(Directive::Lookup))));
                     }
@@ -319,7 +321,7 @@ fn heartbeats_are_eager_at_first_and_then_within_the_timeout() {
     while line.now < seconds(400) {
         line.wake_until(|a| matches!(a, Action::Beat { .. }));
         beats.push(line.now);
-        line.send(Event::Beaten(Beaten::Accepted));
+        line.send(Event::HeartbeatReply(HeartbeatReply::Accepted));
     }
     let gaps: Vec<Duration> = beats.windows(2).map(|w| w[1] - w[0]).collect();
     assert!(gaps[..20].iter().all(|g| *g == BEAT_EAGER), "{gaps:?}");
@@ -338,7 +340,7 @@ fn heartbeats_are_fewer_while_a_job_runs() {
     line.post(TOKEN, false, "deploy.execute_deploy_step", write_image());
     line.wake_until(|a| matches!(a, Action::Beat { .. }));
     let before = line.now;
-    line.send(Event::Beaten(Beaten::Accepted));
+    line.send(Event::HeartbeatReply(HeartbeatReply::Accepted));
     line.wake_until(|a| matches!(a, Action::Beat { .. }));
     assert_eq!(line.now - before, BEAT_WORKING);
 }
@@ -348,7 +350,7 @@ fn a_locked_node_is_tried_again_soon() {
     let mut line = Line::registered();
     line.wake_until(|a| matches!(a, Action::Beat { .. }));
     let before = line.now;
-    line.send(Event::Beaten(Beaten::Locked));
+    line.send(Event::HeartbeatReply(HeartbeatReply::Locked));
     line.wake_until(|a| matches!(a, Action::Beat { .. }));
     assert_eq!(line.now - before, BEAT_RETRY);
 }
@@ -491,7 +493,7 @@ fn a_deploy_from_steps_to_lockdown() {
 
     // The end of the step forces a heartbeat.
     line.wake_until(|a| matches!(a, Action::Beat { .. }));
-    line.send(Event::Beaten(Beaten::Accepted));
+    line.send(Event::HeartbeatReply(HeartbeatReply::Accepted));
     line.now += seconds(3);
     let actions = line.send(Event::Finished {
         id,
@@ -501,7 +503,7 @@ fn a_deploy_from_steps_to_lockdown() {
         actions.iter().any(|a| matches!(a, Action::Beat { .. })),
         "{actions:?}"
     );
-    line.send(Event::Beaten(Beaten::Accepted));
+    line.send(Event::HeartbeatReply(HeartbeatReply::Accepted));
     assert_eq!(line.list()[1]["command_status"], "SUCCEEDED");
 
     let (_, uuids) = answered(&line.post(TOKEN, true, "standby.get_partition_uuids", json!({})));
@@ -558,8 +560,8 @@ fn a_failed_write_is_told_to_both_and_the_same_ramdisk_can_try_again() {
 
     // Ironic wipes the token; the list of the old registration must not be seen under the new one.
     line.wake_until(|a| matches!(a, Action::Beat { .. }));
-    let forgotten = Beaten::Forgotten("Invalid or missing agent token received.".into());
-    assert_eq!(line.send(Event::Beaten(forgotten)), []);
+    let forgotten = HeartbeatReply::Forgotten("Invalid or missing agent token received.".into());
+    assert_eq!(line.send(Event::HeartbeatReply(forgotten)), []);
     assert_eq!(
         line.wake(),
         [Action::Report {
@@ -582,7 +584,9 @@ fn a_reset_during_a_job_waits_for_its_end() {
     let mut line = Line::registered();
     let id = started(&line.post(TOKEN, true, "deploy.execute_deploy_step", write_image()));
     line.wake_until(|a| matches!(a, Action::Beat { .. }));
-    let actions = line.send(Event::Beaten(Beaten::Forgotten("token".into())));
+    let actions = line.send(Event::HeartbeatReply(HeartbeatReply::Forgotten(
+        "token".into(),
+    )));
     assert_eq!(answered(&actions).0, 401, "who waited for the job is told");
     assert_eq!(actions.last(), Some(&Action::Abort));
     assert_eq!(
@@ -647,7 +651,9 @@ fn an_inventory_is_offered_again_while_nothing_was_commanded() {
         for action in line.wake() {
             assert_ne!(action, Action::Inspect);
             match action {
-                Action::Beat { .. } => drop(line.send(Event::Beaten(Beaten::Accepted))),
+                Action::Beat { .. } => {
+                    drop(line.send(Event::HeartbeatReply(HeartbeatReply::Accepted)))
+                }
                 Action::Report { .. } => drop(line.send(Event::Reported(Ok(Directive::Lookup)))),
                 _ => {}
             }
@@ -676,8 +682,8 @@ proptest! {
                 0 => line.send(Event::Reported(Ok(Directive::Lookup))),
                 1 => line.send(Event::Registration(Registration::NotWanted)),
                 2 | 3 => line.send(Event::Registration(Registration::Accepted(node(TOKEN)))),
-                4 => line.send(Event::Beaten(Beaten::Accepted)),
-                5 => line.send(Event::Beaten(Beaten::Forgotten("token".into()))),
+                4 => line.send(Event::HeartbeatReply(HeartbeatReply::Accepted)),
+                5 => line.send(Event::HeartbeatReply(HeartbeatReply::Forgotten("token".into()))),
                 6 | 7 => line.post(TOKEN, false, "deploy.execute_deploy_step", write_image()),
                 8 => line.post(TOKEN, true, "standby.sync", json!({})),
                 9 => line.post(TOKEN, true, "system.lockdown", json!({})),

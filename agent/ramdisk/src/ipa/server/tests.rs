@@ -2,11 +2,12 @@ use std::io::{Read as _, Write as _};
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
+use firstlight_client::tls::trust_anyone;
 use proptest::prelude::*;
 use rustls::{ClientConnection, StreamOwned};
 
 use super::*;
-use crate::ipa::tls::{Identity, trust_anyone};
+use crate::ipa::identity::Identity;
 
 const TOKEN: &str = "5ecret";
 const BOX: Ipv4Addr = Ipv4Addr::LOCALHOST;

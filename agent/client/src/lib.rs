@@ -1,0 +1,21 @@
+//! How a machine of the site reaches the box: an address by DHCP ([`net`]), requests over HTTP ([`http`]), whom it trusts and by
+//! whose clock ([`tls`]), and the key that it signs with ([`key`]).
+//!
+//! Blocking throughout, for PID 1 of the ramdisk, for what an installed server runs before cloud-init, and for people's tools.
+//! Must not: use an async runtime, touch disks, or know Ironic.
+
+pub mod http;
+pub mod key;
+pub mod net;
+pub mod tls;
+
+/// An error with its causes, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

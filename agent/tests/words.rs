@@ -1,0 +1,134 @@
+//! Names of types that had several meanings, or that nobody would search for, do not come back: ARCHITECTURE.md has the words that we
+//! use. To retire a name: a line in [`RETIRED`].
+#![allow(clippy::unwrap_used)]
+
+use std::{fs, path::Path};
+
+/// A name, what to say instead, and below which paths it has its one meaning or still waits for another name.
+const RETIRED: [(&str, &str, &[&str]); 13] = [
+    ("Asked", "Request", &[]),
+    ("Beaten", "HeartbeatReply", &[]),
+    ("Desired", "what it is: a target, an object", HOSTS),
+    ("Destiny", "SitePolicy", HOSTS),
+    (
+        "Door",
+        "BoxClient, or whose door it is",
+        &["agent/src/doors.rs"],
+    ),
+    ("Knock", "RestartOrder", HOSTS),
+    (
+        "Place",
+        "Position, Location, BoxForm; a place is room for one connection at a door",
+        &[
+            "agent/src/doors.rs",
+            "agent/ramdisk/src/ipa/places.rs",
+            "agent/src/software",
+        ],
+    ),
+    (
+        "Said",
+        "CommandOutput, Report, Overrides",
+        &["agent/src/addons"],
+    ),
+    ("Saying", "ConditionUpdate", &["agent/api/src/object.rs"]),
+    (
+        "Store",
+        "Objects; the store is where uploads are",
+        &[
+            "agent/src/store",
+            "agent/src/addons",
+            "agent/src/capi",
+            "agent/src/software",
+        ],
+    ),
+    (
+        "Trouble",
+        "an error, named like what failed",
+        &["agent/src/software"],
+    ),
+    ("Wanted", "what it is: a reply, a hint, a target", HOSTS),
+    (
+        "Wish",
+        "a request, named like what is asked for",
+        &["agent/src/hosts", "agent/api/src/software.rs"],
+    ),
+];
+
+const HOSTS: &[&str] = &["agent/src/hosts"];
+
+/// The type that a line declares.
+fn declared(line: &str) -> Option<&str> {
+    let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let kinds = ["struct", "enum", "trait", "type", "union"];
+    // Up to here there are `pub` and who may see it.
+    let kind = words.by_ref().find(|word| {
+        !matches!(
+            *word,
+            "" | "pub" | "crate" | "super" | "self" | "in" | "unsafe"
+        )
+    })?;
+    kinds
+        .contains(&kind)
+        .then(|| words.find(|word| !word.is_empty()))?
+}
+
+/// `file` is its path in the repository.
+fn complaints(file: &str, text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let retired = RETIRED
+            .iter()
+            .find(|(name, ..)| declared(line) == Some(name));
+        if let Some((name, instead, allowed)) = retired
+            && !allowed.iter().any(|path| Path::new(file).starts_with(path))
+        {
+            complaints.push(format!("{file}:{number}: {name}; say {instead}"));
+        }
+    }
+    complaints
+}
+
+fn walk(root: &Path, folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(root.join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let path = folder.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            walk(root, &path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            let text = fs::read_to_string(entry.path()).unwrap();
+            found.extend(complaints(path.to_str().unwrap(), &text));
+        }
+    }
+}
+
+#[test]
+fn no_retired_name_is_a_type_again() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut found = Vec::new();
+    for folder in ["agent", "imagebuilder", "qemu-tests"] {
+        walk(root, Path::new(folder), &mut found);
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn a_declaration_counts_and_other_words_do_not() {
+    let text = "\
+/// A struct Said of old.
+pub(crate) struct Said<T> {
+    said: Said,
+}
+enum Saids {}
+    type Beaten = u8;
+";
+    let found = complaints("agent/src/web/new.rs", text);
+    assert_eq!(
+        found,
+        [
+            "agent/src/web/new.rs:2: Said; say CommandOutput, Report, Overrides",
+            "agent/src/web/new.rs:6: Beaten; say HeartbeatReply",
+        ]
+    );
+    let within = complaints("agent/src/addons/plan.rs", "pub struct Said;");
+    assert_eq!(within, [""; 0]);
+}

@@ -1,0 +1,382 @@
+//! One site in virtual machines: the wire, the box from its stick, servers, and the directory with their disks.
+
+mod resume;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use firstlight_api::site::{ClusterChoice, SiteConfig};
+use time::OffsetDateTime;
+
+use super::accel::choose_accel;
+use super::clock::Clock;
+use super::disks;
+use super::machine::{Setting, Vm, flash_for};
+use super::qemu::{
+    Accel, Begin, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, NicModel, VmSpec,
+};
+use super::snapshot::Snapshot;
+use super::wire::{Mac, Site, Wire, WireSpec};
+
+pub use resume::Resumed;
+
+/// For a server that becomes a node: kubeadm refuses a control plane with less than 1700 MB.
+pub const NODE_MEMORY_MIB: u32 = 2560;
+
+pub const BOX_MAC: Mac = [0x52, 0x54, 0x00, 0xf1, 0x00, 0x00];
+
+/// What a lab is made for.
+#[derive(Clone, Debug, Default)]
+pub struct LabSpec {
+    /// Made by `firstlight build`; never written to.
+    pub image: PathBuf,
+    /// The settings on the image.
+    pub site: SiteConfig,
+    /// Snapshots, and what is known of this host.
+    pub cache: PathBuf,
+    /// Where the disks stay after the lab; without it they are removed.
+    pub keep: Option<PathBuf>,
+    /// Capture file of the wire.
+    pub capture: Option<PathBuf>,
+    pub clock: Clock,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct BoxSpec {
+    pub firmware: Firmware,
+    pub memory_mib: u32,
+    pub stick_gib: u32,
+}
+
+impl Default for BoxSpec {
+    fn default() -> Self {
+        Self {
+            firmware: Firmware::Bios,
+            memory_mib: 4096,
+            stick_gib: 16,
+        }
+    }
+}
+
+/// A server beside the box. Its disk is made at the first start and kept until the lab ends.
+#[derive(Clone, Debug)]
+pub struct ServerSpec {
+    /// From 1; gives name and MAC.
+    pub number: u8,
+    pub firmware: Firmware,
+    pub memory_mib: u32,
+    pub nic: NicModel,
+    pub bus: DiskBus,
+    pub disk: ServerDisk,
+}
+
+#[derive(Clone, Debug)]
+pub enum ServerDisk {
+    Blank {
+        gib: u32,
+    },
+    /// A raw file with something in it.
+    Data(PathBuf),
+}
+
+impl ServerSpec {
+    /// A blank server; BIOS servers get other hardware than UEFI ones, so that both kinds are met.
+    pub fn blank(number: u8, firmware: Firmware) -> Self {
+        let (nic, bus) = match firmware {
+            Firmware::Bios => (NicModel::E1000e, DiskBus::Sata),
+            Firmware::Uefi | Firmware::SecureBoot => (NicModel::Virtio, DiskBus::Virtio),
+        };
+        Self {
+            number,
+            firmware,
+            memory_mib: 1024,
+            nic,
+            bus,
+            disk: ServerDisk::Blank { gib: 8 },
+        }
+    }
+
+    pub fn mac(&self) -> Mac {
+        [0x52, 0x54, 0x00, 0xf1, 0x00, self.number]
+    }
+
+    pub fn name(&self) -> String {
+        format!("server-{}", self.number)
+    }
+}
+
+pub struct Lab {
+    spec: LabSpec,
+    dir: LabDir,
+    accel: Accel,
+    wire: Wire,
+    began: Instant,
+    /// What the machines' clocks say at an instant of ours.
+    clock: Mutex<(OffsetDateTime, Instant)>,
+    /// What the disks here are overlays of.
+    below: Mutex<Option<Snapshot>>,
+}
+
+impl Lab {
+    /// `load_kernel` reads the image's, where it is not known yet what this host can run.
+    pub fn set_up(spec: LabSpec, load_kernel: impl FnOnce() -> Result<Vec<u8>>) -> Result<Self> {
+        let dir = LabDir::make(spec.keep.as_deref(), &spec.cache)?;
+        let accel = choose_accel(&spec.cache, &dir.path, load_kernel)?;
+        let wire =
+            Wire::lay(&plan_wire(&spec.site, spec.capture.clone())).context("laying the wire")?;
+        let began = Instant::now();
+        Ok(Self {
+            spec,
+            dir,
+            accel,
+            wire,
+            began,
+            clock: Mutex::new((OffsetDateTime::now_utc(), began)),
+            below: Mutex::new(None),
+        })
+    }
+
+    pub fn accel(&self) -> Accel {
+        self.accel
+    }
+
+    /// How long to wait for something that real hardware does within `real`.
+    pub fn limit(&self, real: Duration) -> Duration {
+        let emulated = real * self.accel.patience();
+        self.spec.clock.stretch(self.accel, emulated)
+    }
+
+    pub fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
+    /// Disks, consoles and logs of the machines.
+    pub fn dir(&self) -> &Path {
+        &self.dir.path
+    }
+
+    /// The settings on the image.
+    pub fn site(&self) -> &SiteConfig {
+        &self.spec.site
+    }
+
+    pub fn box_address(&self) -> Ipv4Addr {
+        self.spec.site.provisioning.address.address()
+    }
+
+    /// Switches the box on; a second time it finds its stick as it left it.
+    pub fn start_box(&self, spec: BoxSpec) -> Result<Vm> {
+        let vm = self.plan_box(spec);
+        let stick = self.stick();
+        if !stick.exists() {
+            disks::stick(&self.spec.image, &stick, spec.stick_gib)?;
+        }
+        self.start(&vm)
+    }
+
+    fn stick(&self) -> PathBuf {
+        self.dir.path.join("stick.qcow2")
+    }
+
+    pub fn plan_box(&self, spec: BoxSpec) -> VmSpec {
+        VmSpec {
+            name: "box".to_owned(),
+            firmware: spec.firmware,
+            cpus: 2,
+            memory_mib: spec.memory_mib,
+            mac: BOX_MAC,
+            nic: NicModel::Virtio,
+            disk: Some(Disk {
+                file: self.stick(),
+                format: DiskFormat::Qcow2,
+                bus: DiskBus::Usb,
+            }),
+            boot: BootFirst::Disk,
+            direct: None,
+        }
+    }
+
+    /// Switches a server on: network first, then disk.
+    pub fn start_server(&self, spec: &ServerSpec) -> Result<Vm> {
+        self.start_server_as(spec, None)
+    }
+
+    /// Switches a server on with a kernel that QEMU loads, for measuring what comes after the firmware.
+    pub fn start_server_with(&self, spec: &ServerSpec, direct: DirectKernel) -> Result<Vm> {
+        self.start_server_as(spec, Some(direct))
+    }
+
+    fn start_server_as(&self, spec: &ServerSpec, direct: Option<DirectKernel>) -> Result<Vm> {
+        if let ServerDisk::Blank { gib } = spec.disk {
+            let file = self.blank_disk(spec);
+            if !file.exists() {
+                disks::blank(&file, gib)?;
+            }
+        }
+        self.start(&VmSpec {
+            direct,
+            ..self.plan_server(spec)
+        })
+    }
+
+    pub fn plan_server(&self, spec: &ServerSpec) -> VmSpec {
+        let (file, format) = match &spec.disk {
+            ServerDisk::Data(file) => (file.clone(), DiskFormat::Raw),
+            ServerDisk::Blank { .. } => (self.blank_disk(spec), DiskFormat::Qcow2),
+        };
+        VmSpec {
+            name: spec.name(),
+            firmware: spec.firmware,
+            cpus: 2,
+            memory_mib: spec.memory_mib,
+            mac: spec.mac(),
+            nic: spec.nic,
+            disk: Some(Disk {
+                file,
+                format,
+                bus: spec.bus,
+            }),
+            boot: BootFirst::Network,
+            direct: None,
+        }
+    }
+
+    fn blank_disk(&self, spec: &ServerSpec) -> PathBuf {
+        self.dir.path.join(format!("{}.qcow2", spec.name()))
+    }
+
+    /// The whole disk of a server that is off and began blank, as a sparse raw file.
+    pub fn copy_disk(&self, spec: &ServerSpec, to: &Path) -> Result<()> {
+        disks::to_raw(&self.blank_disk(spec), to)
+    }
+
+    /// Any machine, on the lab's wire.
+    pub fn start(&self, spec: &VmSpec) -> Result<Vm> {
+        self.start_as(spec, Begin::PowerOn(self.now()))
+    }
+
+    fn start_as(&self, spec: &VmSpec, begin: Begin) -> Result<Vm> {
+        let flash = flash_for(spec, &self.dir.path)?;
+        let wire = self.wire.attach().context("a port of the wire")?;
+        let clock = self
+            .spec
+            .clock
+            .environment(self.accel, self.began.elapsed())?;
+        let setting = Setting {
+            accel: self.accel,
+            environment: &clock,
+            flash: flash.as_ref(),
+            wire,
+            dir: &self.dir.path,
+            begin,
+        };
+        Vm::start(spec, setting)
+    }
+
+    /// What the machines' clocks say.
+    fn now(&self) -> OffsetDateTime {
+        let (then, at) = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        then + self.spec.clock.passed(self.accel, at.elapsed())
+    }
+
+    /// Whose address what is forwarded comes from, as the site sees it.
+    pub fn desk_address(&self) -> Ipv4Addr {
+        plan_wire(&self.spec.site, None).host_address
+    }
+
+    /// 127.0.0.1:`port` (0: any free one) carried to the box's page.
+    pub fn forward_page(&self, port: u16) -> Result<SocketAddr> {
+        self.forward(port, SocketAddrV4::new(self.box_address(), 80))
+    }
+
+    pub fn forward(&self, port: u16, target: SocketAddrV4) -> Result<SocketAddr> {
+        self.wire
+            .forward(port, target)
+            .with_context(|| format!("forwarding 127.0.0.1:{port} to {target}"))
+    }
+}
+
+fn plan_wire(site: &SiteConfig, capture: Option<PathBuf>) -> WireSpec {
+    let address = site.provisioning.address;
+    let pods = match &site.cluster {
+        ClusterChoice::Generated(cluster) => Some(cluster.pod_cidr),
+        ClusterChoice::None | ClusterChoice::Manual => None,
+    };
+    let taken = |candidate: Ipv4Addr| {
+        let host = site
+            .hosts
+            .iter()
+            .any(|host| host.address == Some(candidate));
+        host || candidate == address.address() || site.provisioning.range.contains(candidate)
+    };
+    let hosts = (address.first_host().to_bits() + 1..=address.last_host().to_bits())
+        .map(Ipv4Addr::from_bits);
+    let host_address = hosts
+        .into_iter()
+        .find(|&candidate| !taken(candidate))
+        .unwrap_or(address.last_host());
+    WireSpec {
+        site: Site::new(address.network(), address.prefix()).with_pods(pods),
+        host_address,
+        capture,
+    }
+}
+
+/// The directory of a running lab, named after its process so that what a killed one left can be told and removed.
+struct LabDir {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl LabDir {
+    fn make(keep: Option<&Path>, cache: &Path) -> Result<Self> {
+        let path = if let Some(path) = keep {
+            std::path::absolute(path)?
+        } else {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let base = cache.join("vm");
+            sweep(&base);
+            base.join(format!(
+                "{}-{}",
+                std::process::id(),
+                COUNT.fetch_add(1, Ordering::Relaxed)
+            ))
+        };
+        fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
+        Ok(Self {
+            path,
+            keep: keep.is_some(),
+        })
+    }
+}
+
+impl Drop for LabDir {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Removes the directories of labs whose process is gone.
+fn sweep(base: &Path) {
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name
+            .to_string_lossy()
+            .split('-')
+            .next()
+            .and_then(|pid| pid.parse::<u32>().ok());
+        if process.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
