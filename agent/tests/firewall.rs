@@ -1,6 +1,6 @@
-//! The box's firewall between a pod and the site, with real packets.
+//! The box's firewall between a pod, the site and Ironic, with real packets.
 //!
-//! Runs unprivileged in namespaces of its own, like `netns.rs`. Needs the Debian packages iproute2, nftables and busybox.
+//! Runs unprivileged in namespaces of its own, like `netns.rs`. Needs the Debian packages iproute2, nftables, busybox and python3.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -186,4 +186,94 @@ fn what_the_box_serves_is_for_the_provisioning_network_only() {
             );
         },
     );
+}
+
+const BOX: &str = "172.22.0.1";
+
+/// A namespace has one user, who plays Ironic's where `number` is 0.
+fn load_as(number: u32, interface: &str) {
+    let ours = std::fs::read_to_string(RULES).unwrap();
+    let sites = firstlight_agent::network::firewall::rules(BOX.parse().unwrap(), interface);
+    let rules = tempfile::NamedTempFile::new().unwrap();
+    let text = (ours + &sites)
+        .replace("ironic = 902", &format!("ironic = {number}"))
+        .replace("skuid 902", &format!("skuid {number}"));
+    std::fs::write(rules.path(), text).unwrap();
+    let loaded = Command::new("nft").arg("-f").arg(rules.path()).status();
+    assert!(loaded.unwrap().success());
+}
+
+/// From this address of the box's own to that one.
+type Way = (&'static str, &'static str, u16);
+const ANY: &str = "0.0.0.0";
+
+fn is_open((from, to, port): Way) -> bool {
+    let script = format!(
+        "import socket; print(socket.create_connection(('{to}', {port}), 3, ('{from}', 0)).recv(9))"
+    );
+    let output = Command::new("python3").args(["-c", &script]).output();
+    output.unwrap().stdout.starts_with(b"b'welcome")
+}
+
+#[test]
+fn ironic_reaches_no_door_that_is_the_operators() {
+    isolated("ironic_reaches_no_door_that_is_the_operators", || {
+        let (pod, site) = (Namespace::new(), Namespace::new());
+        let links = Command::new("sh")
+            .args(["-c", LINKS])
+            .env("POD_PID", pod.0.id().to_string())
+            .env("SITE_PID", site.0.id().to_string())
+            .env("RULES", RULES)
+            .status();
+        assert!(links.unwrap().success());
+        pod.run(POD_LINKS);
+        site.run(SITE_LINKS);
+        let _servers = [pod.listen(), site.listen()];
+        let listen = |port: &str| {
+            let mut nc = Command::new("busybox");
+            nc.args(["nc", "-ll", "-p", port, "-e", "echo", "welcome"]);
+            Namespace(nc.spawn().unwrap())
+        };
+        let _doors = ["80", "5001", "6385", "6443"].map(listen);
+        let operators: [Way; 7] = [
+            (ANY, "127.0.0.1", 80),
+            (ANY, "127.0.0.1", 5001),
+            (ANY, "127.1.2.3", 6385),
+            (ANY, BOX, 5001),
+            // As somebody on loopback, to whom the page would listen.
+            ("127.0.0.1", BOX, 80),
+            (ANY, "100.64.2.1", 6443),
+            (ANY, POD, 6443),
+        ];
+        let everybodys: [Way; 3] = [(ANY, BOX, 80), (ANY, BOX, 6385), (ANY, SITE, 6443)];
+
+        load_as(902, "wire");
+        let start = Instant::now();
+        for way in operators.into_iter().chain(everybodys) {
+            while !is_open(way) {
+                assert!(start.elapsed() < Duration::from_mins(1), "{way:?}");
+            }
+        }
+        load_as(0, "wire");
+        for way in operators {
+            assert!(!is_open(way), "{way:?}");
+        }
+        for way in everybodys {
+            assert!(is_open(way), "{way:?}");
+        }
+        let answered = "busybox nc -w 3 172.22.0.1 6385 </dev/null | grep -q welcome";
+        site.run(answered);
+        load_as(0, "other");
+        assert!(!is_open((ANY, SITE, 6443)), "another NIC of this machine");
+    });
+}
+
+#[test]
+fn the_user_of_ironic_has_the_number_that_the_rules_name() {
+    let users = std::fs::read_to_string("../overlays/box/usr/lib/sysusers.d/firstlight.conf");
+    let number = firstlight_agent::network::firewall::IRONIC;
+    let user = format!("u firstlight-ironic {number}:{number} ");
+    assert!(users.unwrap().contains(&user), "{user}");
+    let rules = std::fs::read_to_string(RULES).unwrap();
+    assert!(rules.contains(&format!("define ironic = {number}\n")));
 }
