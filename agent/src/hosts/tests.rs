@@ -421,11 +421,11 @@ impl Server {
         }
         match fleet.report(self.speaker(), self.report()).await {
             Directive::BootDisk => true,
-            Directive::Lookup if self.known.is_none() => {
+            Directive::Lookup { .. } if self.known.is_none() => {
                 self.register().await;
                 false
             }
-            Directive::Again | Directive::Lookup | Directive::Wait { .. } => false,
+            Directive::Again | Directive::Lookup { .. } | Directive::Wait { .. } => false,
         }
     }
 
