@@ -307,13 +307,12 @@ impl Shared {
     }
 
     fn look_up(&self, node: Option<&str>) -> Registration {
-        let by = match node {
-            Some(node) => format!("node_uuid={node}"),
-            None => {
-                let interfaces = self.facts.inventory().interfaces;
-                let macs: Vec<String> = interfaces.into_iter().map(|i| i.mac_address).collect();
-                format!("addresses={}", macs.join(","))
-            }
+        let by = if let Some(node) = node {
+            format!("node_uuid={node}")
+        } else {
+            let interfaces = self.facts.inventory().interfaces;
+            let macs: Vec<String> = interfaces.into_iter().map(|i| i.mac_address).collect();
+            format!("addresses={}", macs.join(","))
         };
         match self.ironic() {
             Ok(ironic) => ironic.look_up(&by),
