@@ -235,7 +235,7 @@ fn ironic_reaches_no_door_that_is_the_operators() {
             Namespace(nc.spawn().unwrap())
         };
         let _doors = ["80", "5001", "6385", "6443"].map(listen);
-        let operators: [Way; 7] = [
+        let operators: [Way; 8] = [
             (ANY, "127.0.0.1", 80),
             (ANY, "127.0.0.1", 5001),
             (ANY, "127.1.2.3", 6385),
@@ -244,6 +244,7 @@ fn ironic_reaches_no_door_that_is_the_operators() {
             ("127.0.0.1", BOX, 80),
             (ANY, "100.64.2.1", 6443),
             (ANY, POD, 6443),
+            (BOX, POD, 6443),
         ];
         let everybodys: [Way; 3] = [(ANY, BOX, 80), (ANY, BOX, 6385), (ANY, SITE, 6443)];
 
@@ -276,4 +277,56 @@ fn the_user_of_ironic_has_the_number_that_the_rules_name() {
     assert!(users.unwrap().contains(&user), "{user}");
     let rules = std::fs::read_to_string(RULES).unwrap();
     assert!(rules.contains(&format!("define ironic = {number}\n")));
+}
+
+/// "I am the way to everywhere" (RFC 4861, 4.2); the kernel adds the checksum.
+const ADVERTISE: &str = "
+import socket, struct
+out = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+out.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+here = socket.if_nametoindex('host')
+out.sendto(struct.pack('!BBHBBHII', 134, 0, 0, 64, 0, 1800, 0, 0), ('ff02::1', 0, 0, here))
+";
+
+fn said(script: &str) -> String {
+    let output = Command::new("sh").args(["-euc", script]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_server_believes_no_router() {
+    isolated("a_server_believes_no_router", || {
+        let stranger = Namespace::new();
+        let pid = stranger.0.id();
+        said(&format!(
+            "ip link add nic type veth peer name host netns {pid}; ip link set nic up"
+        ));
+        stranger.run("ip link set host up");
+        let advertise = || {
+            let mut python = Command::new("nsenter");
+            python.arg(format!("--net=/proc/{pid}/ns/net"));
+            let ended = python.args(["python3", "-c", ADVERTISE]).output();
+            ended.unwrap().status.success()
+        };
+        let router = || said("ip -6 route show default");
+        let start = Instant::now();
+        // Neither end may send before it knows that its address is its own.
+        while !(advertise() && router().contains("proto ra")) {
+            assert!(
+                start.elapsed() < Duration::from_mins(1),
+                "without the rule it is believed"
+            );
+        }
+        said("ip -6 route flush proto ra");
+        assert_eq!(router(), "");
+        let rules = "../overlays/node/etc/firstlight/segment.nft";
+        // Twice: it replaces itself.
+        said(&format!("nft -f {rules}; nft -f {rules}"));
+        assert!(advertise());
+        // What the stranger sends after it has arrived, so it has, too.
+        let mine =
+            said("ip -6 -o address show dev nic scope link | awk '{print $4}' | cut -d/ -f1");
+        stranger.run(&format!("busybox ping6 -c 1 -w 60 {mine}%host >/dev/null"));
+        assert_eq!(router(), "");
+    });
 }
