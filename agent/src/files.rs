@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
     path::{Path, PathBuf},
 };
 
@@ -17,6 +17,8 @@ pub enum Access {
     Everybody,
     /// 0640: the services of the box run in the agent's group.
     Group,
+    /// 0640, with a group that the agent is in besides its own.
+    GroupOf(u32),
     /// 0600
     Owner,
 }
@@ -25,7 +27,7 @@ impl Access {
     pub fn mode(self) -> u32 {
         match self {
             Self::Everybody => 0o644,
-            Self::Group => 0o640,
+            Self::Group | Self::GroupOf(_) => 0o640,
             Self::Owner => 0o600,
         }
     }
@@ -106,6 +108,9 @@ fn write_aside(file: &NewFile) -> io::Result<File> {
         .truncate(true)
         .mode(file.access.mode())
         .open(&path)?;
+    if let Access::GroupOf(group) = file.access {
+        fchown(&out, None, Some(group))?;
+    }
     // The mode at creation is cut by the umask and does not apply to a file left by a power cut.
     out.set_permissions(fs::Permissions::from_mode(file.access.mode()))?;
     out.write_all(&file.content)?;

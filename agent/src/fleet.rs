@@ -289,8 +289,8 @@ mod tests {
         let Some(Input::Report { answer, .. }) = controller.inputs.recv().await else {
             panic!("a report")
         };
-        answer.send(Directive::Lookup).unwrap();
-        assert_eq!(asked.await.unwrap(), Directive::Lookup);
+        answer.send(Directive::BootDisk).unwrap();
+        assert_eq!(asked.await.unwrap(), Directive::BootDisk);
         drop(controller);
         assert!(matches!(
             fleet.report(from, report()).await,

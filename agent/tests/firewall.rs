@@ -1,6 +1,6 @@
-//! The box's firewall between a pod and the site, with real packets.
+//! The box's firewall between a pod, the site and Ironic, with real packets.
 //!
-//! Runs unprivileged in namespaces of its own, like `netns.rs`. Needs the Debian packages iproute2, nftables and busybox.
+//! Runs unprivileged in namespaces of its own, like `netns.rs`. Needs the Debian packages iproute2, nftables, busybox and python3.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -186,4 +186,147 @@ fn what_the_box_serves_is_for_the_provisioning_network_only() {
             );
         },
     );
+}
+
+const BOX: &str = "172.22.0.1";
+
+/// A namespace has one user, who plays Ironic's where `number` is 0.
+fn load_as(number: u32, interface: &str) {
+    let ours = std::fs::read_to_string(RULES).unwrap();
+    let sites = firstlight_agent::network::firewall::rules(BOX.parse().unwrap(), interface);
+    let rules = tempfile::NamedTempFile::new().unwrap();
+    let text = (ours + &sites)
+        .replace("ironic = 902", &format!("ironic = {number}"))
+        .replace("skuid 902", &format!("skuid {number}"));
+    std::fs::write(rules.path(), text).unwrap();
+    let loaded = Command::new("nft").arg("-f").arg(rules.path()).status();
+    assert!(loaded.unwrap().success());
+}
+
+/// From this address of the box's own to that one.
+type Way = (&'static str, &'static str, u16);
+const ANY: &str = "0.0.0.0";
+
+fn is_open((from, to, port): Way) -> bool {
+    let script = format!(
+        "import socket; print(socket.create_connection(('{to}', {port}), 3, ('{from}', 0)).recv(9))"
+    );
+    let output = Command::new("python3").args(["-c", &script]).output();
+    output.unwrap().stdout.starts_with(b"b'welcome")
+}
+
+#[test]
+fn ironic_reaches_no_door_that_is_the_operators() {
+    isolated("ironic_reaches_no_door_that_is_the_operators", || {
+        let (pod, site) = (Namespace::new(), Namespace::new());
+        let links = Command::new("sh")
+            .args(["-c", LINKS])
+            .env("POD_PID", pod.0.id().to_string())
+            .env("SITE_PID", site.0.id().to_string())
+            .env("RULES", RULES)
+            .status();
+        assert!(links.unwrap().success());
+        pod.run(POD_LINKS);
+        site.run(SITE_LINKS);
+        let _servers = [pod.listen(), site.listen()];
+        let listen = |port: &str| {
+            let mut nc = Command::new("busybox");
+            nc.args(["nc", "-ll", "-p", port, "-e", "echo", "welcome"]);
+            Namespace(nc.spawn().unwrap())
+        };
+        let _doors = ["80", "5001", "6385", "6443"].map(listen);
+        let operators: [Way; 8] = [
+            (ANY, "127.0.0.1", 80),
+            (ANY, "127.0.0.1", 5001),
+            (ANY, "127.1.2.3", 6385),
+            (ANY, BOX, 5001),
+            // As somebody on loopback, to whom the page would listen.
+            ("127.0.0.1", BOX, 80),
+            (ANY, "100.64.2.1", 6443),
+            (ANY, POD, 6443),
+            (BOX, POD, 6443),
+        ];
+        let everybodys: [Way; 3] = [(ANY, BOX, 80), (ANY, BOX, 6385), (ANY, SITE, 6443)];
+
+        load_as(902, "wire");
+        let start = Instant::now();
+        for way in operators.into_iter().chain(everybodys) {
+            while !is_open(way) {
+                assert!(start.elapsed() < Duration::from_mins(1), "{way:?}");
+            }
+        }
+        load_as(0, "wire");
+        for way in operators {
+            assert!(!is_open(way), "{way:?}");
+        }
+        for way in everybodys {
+            assert!(is_open(way), "{way:?}");
+        }
+        let answered = "busybox nc -w 3 172.22.0.1 6385 </dev/null | grep -q welcome";
+        site.run(answered);
+        load_as(0, "other");
+        assert!(!is_open((ANY, SITE, 6443)), "another NIC of this machine");
+    });
+}
+
+#[test]
+fn the_user_of_ironic_has_the_number_that_the_rules_name() {
+    let users = std::fs::read_to_string("../overlays/box/usr/lib/sysusers.d/firstlight.conf");
+    let number = firstlight_agent::network::firewall::IRONIC;
+    let user = format!("u firstlight-ironic {number}:{number} ");
+    assert!(users.unwrap().contains(&user), "{user}");
+    let rules = std::fs::read_to_string(RULES).unwrap();
+    assert!(rules.contains(&format!("define ironic = {number}\n")));
+}
+
+/// "I am the way to everywhere" (RFC 4861, 4.2); the kernel adds the checksum.
+const ADVERTISE: &str = "
+import socket, struct
+out = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+out.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+here = socket.if_nametoindex('host')
+out.sendto(struct.pack('!BBHBBHII', 134, 0, 0, 64, 0, 1800, 0, 0), ('ff02::1', 0, 0, here))
+";
+
+fn said(script: &str) -> String {
+    let output = Command::new("sh").args(["-euc", script]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_server_believes_no_router() {
+    isolated("a_server_believes_no_router", || {
+        let stranger = Namespace::new();
+        let pid = stranger.0.id();
+        said(&format!(
+            "ip link add nic type veth peer name host netns {pid}; ip link set nic up"
+        ));
+        stranger.run("ip link set host up");
+        let advertise = || {
+            let mut python = Command::new("nsenter");
+            python.arg(format!("--net=/proc/{pid}/ns/net"));
+            let ended = python.args(["python3", "-c", ADVERTISE]).output();
+            ended.unwrap().status.success()
+        };
+        let router = || said("ip -6 route show default");
+        let start = Instant::now();
+        // Neither end may send before it knows that its address is its own.
+        while !(advertise() && router().contains("proto ra")) {
+            assert!(
+                start.elapsed() < Duration::from_mins(1),
+                "without the rule it is believed"
+            );
+        }
+        said("ip -6 route flush proto ra");
+        assert_eq!(router(), "");
+        let rules = "../overlays/node/etc/firstlight/segment.nft";
+        // Twice: it replaces itself.
+        said(&format!("nft -f {rules}; nft -f {rules}"));
+        assert!(advertise());
+        // What the stranger sends after it has arrived, so it has, too.
+        let mine =
+            said("ip -6 -o address show dev nic scope link | awk '{print $4}' | cut -d/ -f1");
+        stranger.run(&format!("busybox ping6 -c 1 -w 60 {mine}%host >/dev/null"));
+        assert_eq!(router(), "");
+    });
 }

@@ -14,6 +14,10 @@ pub const HTTP_PORT: u16 = 80;
 /// Where installed systems ask for their bootstrap data, with TLS by the site's CA.
 pub const BOOTSTRAP_PORT: u16 = 8443;
 
+/// GUID of the node image's disk. It says that nothing in the image names a partition by its GUID: each disk that it is written
+/// to gets its own, so that two of them in one server are never taken for each other.
+pub const NODE_DISK: u128 = 0xcb7d_5c33_04db_88cd_b625_8f51_cb0e_b16c;
+
 /// The `imageRepository` of clusters.
 pub fn kubernetes_images() -> String {
     format!("{REGISTRY}/{KUBERNETES_REPOSITORY}")

@@ -245,8 +245,8 @@ pub struct Reply {
 pub enum Directive {
     /// The post was of another session and means nothing: send it again at once.
     Again,
-    /// Ask Ironic now (and keep asking), then report again.
-    Lookup,
+    /// Ask Ironic now (and keep asking) for this node of it, by its UUID, then report again.
+    Lookup { node: String },
     /// Stay, report again after `seconds`; `reason` goes to the console.
     Wait { seconds: u32, reason: String },
     /// This host has its operating system: boot it from disk.

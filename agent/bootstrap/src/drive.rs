@@ -2,14 +2,18 @@
 
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::stat::{major, minor};
 use serde_json::{Map, Value};
 
 const LINK: &str = "/dev/disk/by-label/config-2";
+/// In what udev knows of a device.
+const LABEL: &str = "E:ID_FS_LABEL=config-2";
 const MOUNT_POINT: &str = "/run/firstlight/config-drive";
 /// Bytes of a file on it. Any disk may carry the label, and a link on it may lead to a device without an end.
 const LARGEST: u64 = 4 << 20;
@@ -21,17 +25,45 @@ pub struct Drive {
     pub network_data: Option<Value>,
 }
 
-/// The device, once udev has looked at every disk; `None` if there is none.
+/// The device, once udev has looked at every disk; `None` if there is none. It is the one on the disk that this system runs from:
+/// another disk may have one of an earlier installation.
 pub fn find_drive() -> Result<Option<PathBuf>> {
-    let link = Path::new(LINK);
-    if !link.exists() {
-        settle_devices();
+    let root = Path::new("/");
+    let device = fs::metadata(root)
+        .context("looking for the root's device")?
+        .dev();
+    let own = || drive_beside(root, &format!("{}:{}", major(device), minor(device)));
+    if let Some(device) = own() {
+        return Ok(Some(device));
     }
+    settle_devices();
+    if let Some(device) = own() {
+        return Ok(Some(device));
+    }
+    let link = Path::new(LINK);
     match fs::canonicalize(link) {
         Ok(device) => Ok(Some(device)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("following {LINK}")),
     }
+}
+
+/// The config drive on the disk with the partition `number` (`MAJOR:MINOR`), as `sys`, `run` and `dev` below `root` show it.
+fn drive_beside(root: &Path, number: &str) -> Option<PathBuf> {
+    let partition = fs::canonicalize(root.join("sys/dev/block").join(number)).ok()?;
+    let beside = fs::read_dir(partition.parent()?).ok()?.flatten();
+    let is_drive = |path: &Path| {
+        let number = fs::read_to_string(path.join("dev")).unwrap_or_default();
+        let known = root
+            .join("run/udev/data")
+            .join(format!("b{}", number.trim()));
+        path.join("partition").exists()
+            && fs::read_to_string(known).is_ok_and(|known| known.lines().any(|line| line == LABEL))
+    };
+    let drive = beside
+        .map(|entry| entry.path())
+        .find(|path| is_drive(path))?;
+    Some(root.join("dev").join(drive.file_name()?))
 }
 
 /// Waits until udev has named every device that is there by now.
@@ -90,8 +122,37 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use proptest::prelude::*;
     use serde_json::json;
+    use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn of_two_disks_with_config_drives_the_own_one_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        fs::create_dir_all(dir.path().join("sys/dev/block")).unwrap();
+        for (disk, major) in [("sda", 8), ("vdb", 254)] {
+            for number in [3, 4] {
+                let partition = format!("sys/devices/{disk}/{disk}{number}");
+                write(&format!("{partition}/dev"), &format!("{major}:{number}\n"));
+                write(&format!("{partition}/partition"), &format!("{number}\n"));
+                let link = dir.path().join(format!("sys/dev/block/{major}:{number}"));
+                symlink(format!("../../devices/{disk}/{disk}{number}"), link).unwrap();
+            }
+            let known = format!("run/udev/data/b{major}:4");
+            write(&known, "S:disk/by-label/config-2\nE:ID_FS_LABEL=config-2\n");
+        }
+        let beside = |number| drive_beside(dir.path(), number);
+        assert_eq!(beside("8:3"), Some(dir.path().join("dev/sda4")));
+        assert_eq!(beside("254:3"), Some(dir.path().join("dev/vdb4")));
+        assert_eq!(beside("9:0"), None, "a root on something else");
+        write("run/udev/data/b8:4", "E:ID_FS_LABEL=config-2-old\n");
+        assert_eq!(beside("8:3"), None);
+    }
 
     #[test]
     fn network_data_may_be_missing_and_metadata_may_not() {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
+use firstlight_api::names::NODE_DISK;
 use firstlight_api::order::{DeploymentId, DiskId, DiskOrder, DiskPolicy, EXTRA, Mark};
 use firstlight_api::report::{Directive, LookupState, Phase};
 use firstlight_client::http::Request;
@@ -17,8 +18,9 @@ use firstlight_ramdisk::ipa::event::Departure;
 use serde_json::{Value, json};
 use support::ironic::Ironic;
 use support::machine::{DISK, TestMachine};
-use support::the_box::{Box, Decide};
+use support::the_box::{Box, Decide, lookup};
 use support::{MAC, MIB, Pki, sha256_hex};
+use uuid::Uuid;
 
 const DEPLOYMENT: DeploymentId = DeploymentId::new([7; 16]);
 const ANOTHER: DeploymentId = DeploymentId::new([8; 16]);
@@ -241,10 +243,14 @@ fn a_host_is_discovered_inspected_and_deployed_through_broken_downloads() {
         site.ironic.node.lock().unwrap().inventory.is_some()
     });
     let inspection = site.ironic.node.lock().unwrap().inventory.clone().unwrap();
-    assert_eq!(
-        inspection["inventory"]["interfaces"][0]["mac_address"],
-        support::MAC
-    );
+    // Another NIC's address may be claimed by somebody else's node, and Ironic takes no inventory of two nodes.
+    let macs = |inventory: &Value| {
+        let nics = inventory["interfaces"].as_array().unwrap().iter();
+        nics.map(|nic| nic["mac_address"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(macs(&inspection["inventory"]), [support::MAC]);
+    assert_eq!(macs(&first.inventory).len(), 2);
     assert_eq!(inspection["root_disk"]["name"], "/dev/vda");
     assert_eq!(inspection["inventory"]["cpu"]["architecture"], "x86_64");
 
@@ -273,6 +279,35 @@ fn a_host_is_discovered_inspected_and_deployed_through_broken_downloads() {
     site.assert_installed(&image, &drive);
     let phases = site.the_box.phases.lock().unwrap();
     assert_eq!(phases.last(), Some(&Phase::Rebooting), "{phases:?}");
+}
+
+/// The image of nodes says by its disk's GUID that nothing in it goes by GUIDs.
+#[test]
+fn two_disks_with_the_node_image_are_never_taken_for_each_other() {
+    let mut image = image();
+    let mut gpt = Gpt::parse(&image[..1 << 20], 512).unwrap().unwrap();
+    let mut numbers = NODE_DISK..;
+    gpt.renew_ids(&mut || Uuid::from_u128(numbers.next().unwrap()));
+    gpt.write_head(&mut image[..1 << 20]);
+    let ids_of = |head: &[u8]| {
+        let gpt = Gpt::parse(head, 512).unwrap().unwrap();
+        let partitions = gpt.partitions().into_iter().map(|partition| partition.id);
+        partitions.chain([gpt.disk_id()]).collect::<Vec<_>>()
+    };
+    let mut ids = ids_of(&image);
+    for _ in 0..2 {
+        let site = Site::start(None);
+        site.ready();
+        *site.the_box.image.lock().unwrap() = image.clone();
+        let drive = b"drive";
+        let step = site.step(&image, "node.raw", Some(&packed_drive(drive)));
+        let done = site.write_image(&step);
+        assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+        site.assert_installed(&image, drive);
+        ids.extend(ids_of(&site.machine.read(0, 1 << 20)));
+    }
+    let different: std::collections::BTreeSet<_> = ids.iter().collect();
+    assert_eq!((ids.len(), different.len()), (8, 8), "{ids:?}");
 }
 
 #[test]
@@ -601,7 +636,7 @@ fn a_box_that_restarted_is_told_again_at_once_and_nothing_is_told_twice() {
 fn counting() -> impl Fn(&firstlight_api::report::Report<Value>) -> Directive + Send {
     let count = std::sync::atomic::AtomicU32::new(0);
     move |_| match count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
-        0 | 1 => Directive::Lookup,
+        0 | 1 => lookup(),
         _ => Directive::BootDisk,
     }
 }

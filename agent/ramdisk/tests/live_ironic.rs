@@ -23,6 +23,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use support::ironic::NODE;
 use support::machine::TestMachine;
 use support::the_box::Box;
 use support::{MAC, sha256_hex};
@@ -117,12 +118,11 @@ impl Api {
     fn make_node(&self) {
         self.remove_node();
         let node = json!({
-            "driver": "manual-management", "name": NAME, "power_interface": "fake", "disable_power_off": true,
+            "uuid": NODE, "driver": "manual-management", "name": NAME, "power_interface": "fake", "disable_power_off": true,
             "properties": {"cpu_arch": "x86_64", "capabilities": "boot_mode:uefi"},
         });
         self.ask("POST", "nodes", &node);
-        let uuid = self.node()["uuid"].clone();
-        self.ask("POST", "ports", &json!({"node_uuid": uuid, "address": MAC}));
+        self.ask("POST", "ports", &json!({"node_uuid": NODE, "address": MAC}));
         self.target("manage");
         self.wait_for("manageable");
         self.ask(

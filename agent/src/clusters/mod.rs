@@ -9,7 +9,7 @@
 pub mod certificates;
 mod flannel;
 pub mod marker;
-mod node;
+pub mod node;
 mod object;
 mod render;
 mod replicas;

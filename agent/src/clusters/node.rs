@@ -68,9 +68,13 @@ pub fn control_plane_files() -> Vec<Value> {
     ]
 }
 
-/// The interface is the one that has the node's address.
+/// The interface is the one that has the node's address. The secret is made of a key that all control planes have and nobody else
+/// (decision 0025); `printf` is the shell's own, so no process shows it.
 pub fn endpoint_commands() -> Vec<String> {
     vec![
+        format!(
+            "test -s {KEY} && (umask 077 && printf 'auth_pass %s\\n' \"$( (echo keepalived; cat {KEY}) | openssl dgst -sha256 -binary | base64 | tr '+/' '._' | cut -c1-8)\" >{SECRET})"
+        ),
         "sed -i \"s/@INTERFACE@/$(ip -o -4 address show to {{ ds.meta_data.local_ipv4 }}/32 | awk '{print $2}')/\" /etc/keepalived/keepalived.conf".to_owned(),
         "systemctl enable --now keepalived".to_owned(),
     ]
@@ -82,8 +86,13 @@ pub fn long_certificates() -> String {
     "sed -i 's/^certificateValidityPeriod: .*/certificateValidityPeriod: 86400h0m0s/' /run/kubeadm/kubeadm.yaml || true".to_owned()
 }
 
+/// Of the cluster's service accounts: cloud-init writes it before it runs commands.
+const KEY: &str = "/etc/kubernetes/pki/sa.key";
+const SECRET: &str = "/etc/keepalived/endpoint.secret";
+
 /// All nodes begin as backup with one priority; a running API server lifts it. So the first node gets the address before its
-/// API server runs, and one that joins later does not take it away.
+/// API server runs, and one that joins later does not take it away. What a stranger advertises is not authenticated and counts for
+/// nothing, whatever its priority.
 fn keepalived(endpoint: Ipv4Addr) -> String {
     // Unique among the site's segment as long as no two clusters' endpoints end alike.
     let router = endpoint.octets()[3].max(1);
@@ -91,7 +100,7 @@ fn keepalived(endpoint: Ipv4Addr) -> String {
         "global_defs {{\n    enable_script_security\n}}\n\n\
          vrrp_track_process api {{\n    process kube-apiserver\n    weight 50\n    delay 3\n}}\n\n\
          vrrp_instance endpoint {{\n    state BACKUP\n    interface @INTERFACE@\n    virtual_router_id {router}\n    priority 100\n    \
-         advert_int 1\n    virtual_ipaddress {{\n        {endpoint}/32\n    }}\n    track_process {{\n        api\n    }}\n}}\n"
+         advert_int 1\n    authentication {{\n        auth_type AH\n        include {SECRET}\n    }}\n    virtual_ipaddress {{\n        {endpoint}/32\n    }}\n    track_process {{\n        api\n    }}\n}}\n"
     )
 }
 

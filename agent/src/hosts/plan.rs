@@ -182,8 +182,13 @@ impl Plan {
         self
     }
 
-    fn lookup(mut self) -> Self {
-        self.directive = Directive::Lookup;
+    /// The ramdisk asks Ironic for its own node.
+    fn lookup(mut self, o: &Observed) -> Self {
+        if let Ironic::Node(node) = o.ironic {
+            self.directive = Directive::Lookup {
+                node: node.uuid.clone(),
+            };
+        }
         self
     }
 
@@ -311,9 +316,9 @@ fn registered(o: &Observed, node: &Node) -> Plan {
         S::AdoptFailed => Plan::new(before, "starting over").act(Action::Manage),
         S::Manageable => enrol::manageable(o, node),
         S::Inspecting => enrol::inspecting(o, "Ironic works on the inventory"),
-        S::InspectWait => enrol::inspecting(o, "waiting for the inventory").lookup(),
+        S::InspectWait => enrol::inspecting(o, "waiting for the inventory").lookup(o),
         S::InspectFailed => enrol::inspect_failed(o, node),
-        S::Cleaning => Plan::new(before, "making it available").lookup(),
+        S::Cleaning => Plan::new(before, "making it available").lookup(o),
         S::CleanWait => leave::cleaning(o, before),
         S::CleanFailed => leave::clean_failed(o, node, before),
         S::Available if adopt => installed::adopting(o, node, Action::Manage),

@@ -1,9 +1,12 @@
 //! What the box serves on the provisioning network is for that network only: Linux answers for an address on every interface,
-//! and the registry listens on all.
+//! and the registry listens on all. Ironic goes nowhere else either: no server could load an image from there.
 
 use std::{io::Write, net::Ipv4Addr, process::Stdio};
 
 use anyhow::{Context, Result, ensure};
+
+/// Ironic's user (overlays/box/usr/lib/sysusers.d, overlays/box/etc/firstlight/firewall.nft).
+pub const IRONIC: u32 = 902;
 
 /// A table of its own beside `/etc/firstlight/firewall.nft`, replaced as a whole.
 pub fn rules(address: Ipv4Addr, interface: &str) -> String {
@@ -21,6 +24,10 @@ pub fn rules(address: Ipv4Addr, interface: &str) -> String {
          iifname {{ \"lo\", \"box0\", \"cni0\", \"{interface}\" }} accept\n        \
          ip daddr {address} drop\n        \
          fib daddr type local tcp dport 5000 drop\n    \
+         }}\n    \
+         chain output {{\n        \
+         type filter hook output priority filter; policy accept;\n        \
+         meta skuid {IRONIC} ct state new oifname != {{ \"lo\", \"{interface}\" }} reject\n    \
          }}\n}}\n"
     )
 }

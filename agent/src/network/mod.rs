@@ -245,7 +245,7 @@ impl Keeper {
             let closed = firewall::apply(address.address(), &link.name).await;
             let open = closed.err().map(|error| Problem {
                 what: format!(
-                    "what the box serves can be reached over its other NICs too: {error:#}"
+                    "what the box serves can be reached over its other NICs too, and Ironic reaches what is there: {error:#}"
                 ),
                 next: "the package nftables may be missing; the box tries again when it starts"
                     .to_owned(),

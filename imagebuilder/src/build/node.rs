@@ -18,7 +18,7 @@ use super::tools::Tools;
 use crate::disk::fat::{Content, FatSpec, format_fat};
 use crate::disk::{self, gpt, grub};
 
-/// Named in `overlays/node/etc/fstab` and in the kernel command line of `overlays/node/boot/grub/grub.cfg`.
+/// Named in `overlays/node/etc/fstab`. It is on every disk with this image: what boots is found by its partition's GUID.
 const ROOT_ID: &str = "5f1a57e0-0b0c-4a5e-8d1e-f1257116a7d0";
 const HASH_SEED: &str = "5f1a57e0-0b0c-4a5e-8d1e-f1257116a7d1";
 const ESP_VOLUME: u32 = 0x5f1a_57e0;

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use firstlight_api::names::NODE_DISK;
 use gpt::partition::Partition;
 use gpt::partition_types::{OperatingSystem, Type};
 use sha2::{Digest, Sha256};
@@ -90,14 +91,17 @@ pub fn plan_stick(content: &str, system_bytes: u64) -> DiskPlan {
     lay_out(content, &parts)
 }
 
-/// The node image: the root file system comes last, so that it can grow.
+/// The node image: the root file system comes last, so that it can grow. Its GUIDs are replaced on each disk it is written to.
 pub fn plan_node(content: &str, esp_bytes: u64, root_bytes: u64) -> DiskPlan {
     let parts = [
         (1, "bios-boot", BIOS_BOOT, MIB),
         (2, "ESP", ESP, sectors(esp_bytes)),
         (3, "root", LINUX_ROOT, sectors(root_bytes)),
     ];
-    lay_out(content, &parts)
+    DiskPlan {
+        id: Uuid::from_u128(NODE_DISK),
+        ..lay_out(content, &parts)
+    }
 }
 
 fn lay_out(content: &str, parts: &[(u32, &str, Uuid, u64)]) -> DiskPlan {

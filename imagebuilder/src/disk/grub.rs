@@ -28,6 +28,7 @@ pub const BIOS_MODULES: &[&str] = &[
     "linux",
     "search",
     "search_fs_uuid",
+    "probe",
     "echo",
     "test",
     "serial",

@@ -142,7 +142,7 @@ fn leave_data_alone(scene: &mut Scene<'_>) -> Result<()> {
         Duration::from_mins(1),
         |_| {
             let answer = forger.says_blank(server(2).mac(), DATA_DISK, LookupState::NotAsked)?;
-            Ok((answer == Directive::Lookup).then_some(()))
+            Ok(matches!(answer, Directive::Lookup { .. }).then_some(()))
         },
     )?;
     scene.switch_server_on(&server(2))?;

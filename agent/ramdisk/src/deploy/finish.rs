@@ -4,6 +4,7 @@
 
 use std::io;
 
+use firstlight_api::names::NODE_DISK;
 use firstlight_api::order::DeploymentId;
 use firstlight_efi::load_option::{HardDrive, PartitionId};
 use uuid::Uuid;
@@ -57,14 +58,14 @@ pub struct Esp {
     pub range: Range,
 }
 
-/// Finishes a disk; behind its config drive it says that it is of `deployment`. `id` becomes the config drive
-/// partition's GUID.
+/// Finishes a disk; behind its config drive it says that it is of `deployment`. A new partition for the config drive gets a new
+/// GUID, and so does everything in the table of a node image: two disks that it was written to differ.
 pub fn finish(
     device: &dyn BlockDevice,
     mut held: Held,
     config_drive: Option<&[u8]>,
     deployment: Option<DeploymentId>,
-    id: Uuid,
+    new_id: &mut dyn FnMut() -> Uuid,
 ) -> Result<(), FinishError> {
     let sector = device.sector();
     let mut tail = std::mem::take(&mut held.tail);
@@ -73,8 +74,11 @@ pub fn finish(
             return Err(FinishError::NoTable);
         }
         gpt.resize(device.size())?;
+        if gpt.disk_id() == Uuid::from_u128(NODE_DISK) {
+            gpt.renew_ids(new_id);
+        }
         let place = match config_drive {
-            Some(_) => Some(gpt_place(device, &held, &mut gpt, id)?),
+            Some(_) => Some(gpt_place(device, &held, &mut gpt, new_id)?),
             None => None,
         };
         gpt.write_head(&mut held.head);
@@ -163,7 +167,7 @@ fn gpt_place(
     device: &dyn BlockDevice,
     held: &Held,
     gpt: &mut Gpt,
-    id: Uuid,
+    new_id: &mut dyn FnMut() -> Uuid,
 ) -> Result<Range, FinishError> {
     let sector = device.sector();
     let range = |first: u64, last: u64| Range {
@@ -176,7 +180,7 @@ fn gpt_place(
             return Ok(place);
         }
     }
-    let partition = gpt.append(config_drive::LENGTH, "config-2", id)?;
+    let partition = gpt.append(config_drive::LENGTH, "config-2", new_id())?;
     Ok(range(partition.first_lba, partition.last_lba))
 }
 

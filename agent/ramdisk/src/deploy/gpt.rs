@@ -110,6 +110,16 @@ impl Gpt {
         guid_at(&self.header, 56)
     }
 
+    /// The disk and its partitions are no others from now on.
+    pub fn renew_ids(&mut self, new_id: &mut dyn FnMut() -> Uuid) {
+        self.header[56..72].copy_from_slice(&new_id().to_bytes_le());
+        for entry in self.entries.chunks_exact_mut(self.entry_size) {
+            if !guid_at(entry, 0).is_nil() {
+                entry[16..32].copy_from_slice(&new_id().to_bytes_le());
+            }
+        }
+    }
+
     pub fn partitions(&self) -> Vec<Partition> {
         self.entries
             .chunks_exact(self.entry_size)

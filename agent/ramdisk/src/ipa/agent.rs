@@ -76,6 +76,8 @@ pub struct Agent {
     config: Config,
     stage: Stage,
     lookup: LookupState,
+    /// The node that this machine is, by the word of the box: a MAC address finds whoever claims it.
+    named: Option<String>,
     commands: Commands,
     job: Option<Uuid>,
     failures: u32,
@@ -96,6 +98,7 @@ impl Agent {
             config,
             stage: Stage::Reporting,
             lookup: LookupState::NotAsked,
+            named: None,
             commands: Commands::default(),
             job: None,
             failures: 0,
@@ -154,11 +157,23 @@ impl Agent {
     fn ask_ironic(&mut self) -> Vec<Action> {
         if self.config.inspects {
             self.stage = Stage::Inspecting;
-            vec![Action::Inspect]
+            vec![self.inspect()]
         } else {
-            self.stage = Stage::LookingUp;
-            vec![Action::LookUp]
+            self.look_up()
         }
+    }
+
+    fn inspect(&self) -> Action {
+        Action::Inspect {
+            node: self.named.clone(),
+        }
+    }
+
+    fn look_up(&mut self) -> Vec<Action> {
+        self.stage = Stage::LookingUp;
+        vec![Action::LookUp {
+            node: self.named.clone(),
+        }]
     }
 
     fn woken(&mut self, now: Duration) -> Vec<Action> {
@@ -179,7 +194,7 @@ impl Agent {
     fn registered_timers(&mut self, now: Duration) -> Vec<Action> {
         let lookup = self.lookup;
         let has_box = self.config.has_box;
-        let offers = self.offers();
+        let offers = self.offers().then(|| self.inspect());
         let Stage::Registered(session) = &mut self.stage else {
             return Vec::new();
         };
@@ -196,9 +211,9 @@ impl Agent {
             session.report_due = None;
             actions.push(Action::Report { lookup });
         }
-        if offers && session.offer_due.is_some_and(|at| now >= at) {
+        if let Some(inspect) = offers.filter(|_| session.offer_due.is_some_and(|at| now >= at)) {
             session.offer_due = None;
-            actions.push(Action::Inspect);
+            actions.push(inspect);
         }
         actions
     }
@@ -213,13 +228,18 @@ impl Agent {
             session.report_due = Some(now + REPORT_EVERY);
         }
         match (&self.stage, answer) {
-            (Stage::Reporting, Ok(Directive::Lookup)) => self.ask_ironic(),
+            (Stage::Reporting, Ok(Directive::Lookup { node })) => {
+                self.named = Some(node);
+                self.ask_ironic()
+            }
             (Stage::Reporting, Ok(Directive::Wait { seconds, reason })) => {
                 self.failures = 0;
                 let pause = SECOND * seconds.clamp(1, 300);
                 self.stage = Stage::Resting { until: now + pause };
                 self.say(format!("Waiting: {reason}"))
             }
+            // Whoever answers to one of this machine's MAC addresses is not its node.
+            (Stage::Reporting, Err(reason)) if self.named.is_none() => self.fail(now, &reason),
             // The box may be down while Ironic is not, and Ironic alone can still want this machine.
             (Stage::Reporting, Err(reason)) => {
                 let mut actions = self.say(format!("{reason}; asking Ironic directly"));
@@ -238,6 +258,7 @@ impl Agent {
     }
 
     fn registration(&mut self, now: Duration, answer: Registration) -> Vec<Action> {
+        let answer = self.only_own(answer);
         if let Stage::Registered(session) = &mut self.stage {
             session.offer_due = Some(now + OFFER_EVERY);
             if let Registration::Accepted(node) = answer {
@@ -252,10 +273,7 @@ impl Agent {
         match answer {
             Registration::Accepted(node) => self.register(now, node),
             // Inspection not wanted is the usual case: the node's own lookup may still be.
-            Registration::NotWanted | Registration::TokenHidden if inspecting => {
-                self.stage = Stage::LookingUp;
-                vec![Action::LookUp]
-            }
+            Registration::NotWanted | Registration::TokenHidden if inspecting => self.look_up(),
             Registration::NotWanted => {
                 self.lookup = LookupState::NotWanted;
                 self.failures = 0;
@@ -269,13 +287,27 @@ impl Agent {
                     an operator with `abort` or `deleted`, must reset the node.";
                 self.rest(now, REST_SHORT, said.to_owned())
             }
-            Registration::Failed(reason) => {
-                self.failures += 1;
-                let pause =
-                    (REST_SHORT * 2_u32.saturating_pow(self.failures.min(8))).min(REST_LONGEST);
-                self.rest(now, pause, format!("{reason}; trying again"))
-            }
+            Registration::Failed(reason) => self.fail(now, &reason),
         }
+    }
+
+    /// Another node's token is not this machine's, whatever Ironic was told of MAC addresses.
+    fn only_own(&self, answer: Registration) -> Registration {
+        match (answer, &self.named) {
+            (Registration::Accepted(node), Some(named)) if node.uuid != *named => {
+                Registration::Failed(format!(
+                    "Ironic takes this machine for node {}, and the box says it is {named}",
+                    node.uuid
+                ))
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    fn fail(&mut self, now: Duration, reason: &str) -> Vec<Action> {
+        self.failures += 1;
+        let pause = (REST_SHORT * 2_u32.saturating_pow(self.failures.min(8))).min(REST_LONGEST);
+        self.rest(now, pause, format!("{reason}; trying again"))
     }
 
     fn register(&mut self, now: Duration, node: Node) -> Vec<Action> {

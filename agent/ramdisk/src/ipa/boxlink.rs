@@ -15,6 +15,7 @@ use firstlight_client::key::Key;
 use firstlight_client::tls::BoxClock;
 use serde::Serialize;
 use serde_json::Value;
+use uuid::Uuid;
 
 const ANSWER_LIMIT: u64 = 1 << 20;
 /// Between two lines of progress.
@@ -48,11 +49,18 @@ impl BoxLink {
         let body = self.post(REPORT_PATH, report, |report| &mut report.fresh)?;
         let reply = Reply::parse(&body).map_err(|e| {
             format!(
-                "The box at {} answers a report with nonsense: {e}",
+                "The box at {} answers a report with nonsense ({e}); if it is of another version than this ramdisk, start this machine from the network again",
                 self.base
             )
         })?;
-        Ok(reply.directive)
+        match reply.directive {
+            // It becomes part of a URL.
+            Directive::Lookup { node } if Uuid::parse_str(&node).is_err() => Err(format!(
+                "The box at {} names a node without a UUID",
+                self.base
+            )),
+            directive => Ok(directive),
+        }
     }
 
     pub fn ca(&self) -> Result<Vec<u8>, String> {

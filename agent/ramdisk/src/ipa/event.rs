@@ -94,8 +94,13 @@ pub enum Action {
     Report {
         lookup: LookupState,
     },
-    Inspect,
-    LookUp,
+    /// Offer the inventory, for the node that the box named; where there is no box, Ironic finds it by the MAC addresses.
+    Inspect {
+        node: Option<String>,
+    },
+    LookUp {
+        node: Option<String>,
+    },
     Beat {
         uuid: String,
         token: String,

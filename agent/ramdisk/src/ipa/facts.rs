@@ -13,6 +13,7 @@ use super::machine::{Access, Machine};
 use crate::deploy::signatures::{self, Content};
 use crate::inventory::disks::Disk;
 use crate::inventory::hints::root_disk;
+use crate::inventory::interfaces::Interface;
 use crate::inventory::{self, Inventory, Link};
 
 /// A report may say what was read this long ago.
@@ -91,9 +92,14 @@ impl Facts {
             .clear();
     }
 
-    /// The body of `continue_inspection`.
-    pub fn inspection(&self) -> Value {
-        let inventory = self.inventory();
+    /// The body of `continue_inspection`. Ironic refuses an inventory with a MAC address of another node, which anybody can
+    /// claim; the node that the box named has one port, of the NIC that the machine booted from.
+    pub fn inspection(&self, node: Option<&str>) -> Value {
+        let mut inventory = self.inventory();
+        if node.is_some() {
+            let booted = |nic: &Interface| nic.mac_address == self.link.boot_mac;
+            inventory.interfaces.retain(booted);
+        }
         json!({
             "root_disk": root_disk(&inventory.disks, None),
             "boot_interface": inventory.boot.pxe_interface,

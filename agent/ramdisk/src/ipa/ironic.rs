@@ -49,10 +49,14 @@ impl Ironic {
     }
 
     /// Offers the inventory.
-    pub fn inspect(&self, body: &Value) -> Registration {
+    pub fn inspect(&self, node: Option<&str>, body: &Value) -> Registration {
         let bytes = body.to_string().into_bytes();
+        let url = node.map_or_else(
+            || self.inspection.clone(),
+            |node| format!("{}?node_uuid={node}", self.inspection),
+        );
         let post = |version: bool| {
-            let request = Request::post_json(&self.inspection, &bytes);
+            let request = Request::post_json(&url, &bytes);
             self.send(if version {
                 request.header(VERSION_HEADER, INSPECTION_VERSION)
             } else {
@@ -70,8 +74,9 @@ impl Ironic {
         }
     }
 
-    pub fn look_up(&self, addresses: &[String]) -> Registration {
-        let url = format!("{}/v1/lookup?addresses={}", self.base, addresses.join(","));
+    /// `by` is the query: `node_uuid=` or `addresses=`.
+    pub fn look_up(&self, by: &str) -> Registration {
+        let url = format!("{}/v1/lookup?{by}", self.base);
         match self.send(Request::get(&url).header(VERSION_HEADER, VERSION)) {
             Ok((status, body)) => read_lookup(status, &body),
             Err(reason) => Registration::Failed(reason),

@@ -197,8 +197,12 @@ impl Edge {
             Action::Report { lookup } => {
                 self.call(move |shared| Event::Reported(shared.report(lookup)))
             }
-            Action::Inspect => self.call(|shared| Event::Registration(shared.inspect())),
-            Action::LookUp => self.call(|shared| Event::Registration(shared.look_up())),
+            Action::Inspect { node } => {
+                self.call(move |shared| Event::Registration(shared.inspect(node.as_deref())))
+            }
+            Action::LookUp { node } => {
+                self.call(move |shared| Event::Registration(shared.look_up(node.as_deref())))
+            }
             Action::Beat { uuid, token } => {
                 self.call(move |shared| Event::HeartbeatReply(shared.beat(&uuid, &token)))
             }
@@ -296,18 +300,23 @@ impl Shared {
         })
     }
 
-    fn inspect(&self) -> Registration {
+    fn inspect(&self, node: Option<&str>) -> Registration {
         match self.ironic() {
-            Ok(ironic) => ironic.inspect(&self.facts.inspection()),
+            Ok(ironic) => ironic.inspect(node, &self.facts.inspection(node)),
             Err(error) => Registration::Failed(format!("{error:#}")),
         }
     }
 
-    fn look_up(&self) -> Registration {
-        let interfaces = self.facts.inventory().interfaces;
-        let addresses: Vec<String> = interfaces.into_iter().map(|i| i.mac_address).collect();
+    fn look_up(&self, node: Option<&str>) -> Registration {
+        let by = if let Some(node) = node {
+            format!("node_uuid={node}")
+        } else {
+            let interfaces = self.facts.inventory().interfaces;
+            let macs: Vec<String> = interfaces.into_iter().map(|i| i.mac_address).collect();
+            format!("addresses={}", macs.join(","))
+        };
         match self.ironic() {
-            Ok(ironic) => ironic.look_up(&addresses),
+            Ok(ironic) => ironic.look_up(&by),
             Err(error) => Registration::Failed(format!("{error:#}")),
         }
     }

@@ -126,7 +126,7 @@ impl Worker {
             held,
             drive.as_deref(),
             deployment,
-            Uuid::new_v4(),
+            &mut Uuid::new_v4,
         )?;
         reread(device.as_ref(), cancel);
         *self

@@ -51,14 +51,12 @@ impl Ironic {
             .split_once('?')
             .unwrap_or((&request.target, ""));
         match (request.method.as_str(), path) {
-            ("POST", "/v1/continue_inspection") if node.inspecting => {
+            ("POST", "/v1/continue_inspection") if node.inspecting && is_ours(query) => {
                 node.inventory = Some(request.json());
                 node.inspecting = false;
                 registration(&mut node, 202)
             }
-            ("GET", "/v1/lookup") if node.wanted && query.contains(super::MAC) => {
-                registration(&mut node, 200)
-            }
+            ("GET", "/v1/lookup") if node.wanted && is_ours(query) => registration(&mut node, 200),
             ("POST", path) if path == format!("/v1/heartbeat/{NODE}") => {
                 heartbeat(&mut node, &request.json())
             }
@@ -107,6 +105,10 @@ fn send(client: &Client, call: &Call) -> (u16, Value) {
         reply.status(),
         serde_json::from_slice(&body).unwrap_or(Value::Null),
     )
+}
+
+fn is_ours(query: &str) -> bool {
+    query == format!("node_uuid={NODE}")
 }
 
 fn registration(node: &mut Node, status: u16) -> Response {

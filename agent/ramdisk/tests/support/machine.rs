@@ -1,4 +1,4 @@
-//! A machine with one NIC and one disk, which is a sparse file.
+//! A machine with two NICs, of which it booted from the first, and one disk, which is a sparse file.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::fs;
@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 pub const DISK: u64 = 5 << 30;
 
 const NIC: &str = "sys/devices/pci0000:00/0000:00:02.0/net/ens2";
+const SECOND_NIC: &str = "sys/devices/pci0000:00/0000:00:02.0/net/ens3";
 
 pub struct TestMachine {
     dir: tempfile::TempDir,
@@ -29,6 +30,7 @@ impl TestMachine {
         for (path, text) in [
             (format!("{NIC}/address"), mac),
             (format!("{NIC}/carrier"), "1"),
+            (format!("{SECOND_NIC}/address"), "52:54:00:12:34:57"),
             (
                 "sys/devices/pci0000:00/0000:00:02.0/vendor".into(),
                 "0x8086",
@@ -45,16 +47,12 @@ impl TestMachine {
         }
         let class = machine.dir.path().join("sys/class/net");
         fs::create_dir_all(&class).unwrap();
-        symlink(
-            "../../devices/pci0000:00/0000:00:02.0/net/ens2",
-            class.join("ens2"),
-        )
-        .unwrap();
-        symlink(
-            "../../../0000:00:02.0",
-            machine.dir.path().join(NIC).join("device"),
-        )
-        .unwrap();
+        for (name, nic) in [("ens2", NIC), ("ens3", SECOND_NIC)] {
+            let path = machine.dir.path().join(nic);
+            symlink("../../../0000:00:02.0", path.join("device")).unwrap();
+            let device = nic.replacen("sys/", "../../", 1);
+            symlink(device, class.join(name)).unwrap();
+        }
         fs::File::create(machine.disk())
             .unwrap()
             .set_len(DISK)

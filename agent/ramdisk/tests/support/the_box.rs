@@ -12,6 +12,13 @@ use super::http::{Request, Response, serve};
 /// Answers a report.
 pub type Decide = std::boxed::Box<dyn Fn(&Report<Value>) -> Directive + Send>;
 
+/// Ask Ironic for the node that it has.
+pub fn lookup() -> Directive {
+    Directive::Lookup {
+        node: super::ironic::NODE.to_owned(),
+    }
+}
+
 #[derive(Default)]
 pub struct Box {
     pub ca_pem: String,
@@ -50,7 +57,7 @@ impl Box {
                     .lock()
                     .unwrap()
                     .as_ref()
-                    .map_or(Directive::Lookup, |decide| decide(&report));
+                    .map_or_else(lookup, |decide| decide(&report));
                 self.reports.lock().unwrap().push(report);
                 Some(self.reply(directive))
             }

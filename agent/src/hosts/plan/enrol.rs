@@ -75,7 +75,7 @@ pub(super) fn manageable(o: &Observed, node: &Node) -> Plan {
     if node.power_state.as_deref() != Some("power on") {
         return plan("recording that it is switched on").act(Action::PowerOn);
     }
-    plan("making it available").lookup().act(Action::Provide {
+    plan("making it available").lookup(o).act(Action::Provide {
         clean: o.ledger.leaving,
     })
 }

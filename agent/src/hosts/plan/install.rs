@@ -66,7 +66,7 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
 }
 
 pub(super) fn available(o: &Observed, node: &Node) -> Plan {
-    let idle = |step: &str| Plan::new(HostState::Available, step).lookup();
+    let idle = |step: &str| Plan::new(HostState::Available, step).lookup(o);
     if o.wanted.inspection == Inspection::Again {
         return idle("to be inspected again").act(Action::Manage);
     }
@@ -88,16 +88,16 @@ pub(super) fn available(o: &Observed, node: &Node) -> Plan {
         Some(LookupState::Registered) => plan,
         Some(LookupState::TokenLost) => {
             Plan::new(HostState::Available, "giving its ramdisk a new token")
-                .lookup()
+                .lookup(o)
                 .act(Action::ForgetToken)
         }
         // Ironic takes a fast way when the ramdisk is there already.
-        _ => Plan::new(HostState::Available, "waiting for its ramdisk to register").lookup(),
+        _ => Plan::new(HostState::Available, "waiting for its ramdisk to register").lookup(o),
     }
 }
 
 pub(super) fn deploying(o: &Observed, node: &Node) -> Plan {
-    let plan = Plan::new(HostState::Provisioning, "waiting for its ramdisk").lookup();
+    let plan = Plan::new(HostState::Provisioning, "waiting for its ramdisk").lookup(o);
     if let Some(phase @ Phase::Rebooting) = o.phase {
         return writing(o, phase, plan);
     }
@@ -207,5 +207,5 @@ fn unwanted(o: &Observed) -> Plan {
         HostState::Available,
         "free: give it an image, or let a cluster claim it",
     );
-    plan.lookup()
+    plan.lookup(o)
 }

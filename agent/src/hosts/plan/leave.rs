@@ -85,10 +85,10 @@ fn ask(o: &Observed) -> Problem {
 pub(super) fn cleaning(o: &Observed, state: HostState) -> Plan {
     if o.lost_token() {
         return Plan::new(state, "starting over")
-            .lookup()
+            .lookup(o)
             .act(Action::Abort);
     }
-    let plan = Plan::new(state, "erasing metadata").lookup();
+    let plan = Plan::new(state, "erasing metadata").lookup(o);
     if o.ramdisk().is_some() || o.report.is_none() {
         return plan;
     }

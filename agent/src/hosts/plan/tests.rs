@@ -75,6 +75,12 @@ fn world() -> World {
     }
 }
 
+/// For the node of [`World::node`].
+fn lookup() -> Directive {
+    let node = "u".to_owned();
+    Directive::Lookup { node }
+}
+
 fn image() -> Image {
     Image {
         url: "http://box/node.raw.zst".into(),
@@ -515,7 +521,7 @@ fn a_lost_token_has_its_way_out_in_every_state() {
             .plan();
         assert_eq!(
             plan.directive,
-            Directive::Lookup,
+            lookup(),
             "{state}: only who asks again gets the new token"
         );
     }
@@ -523,9 +529,9 @@ fn a_lost_token_has_its_way_out_in_every_state() {
 
 #[test]
 fn a_ramdisk_registers_before_the_deployment_begins() {
-    for lookup in [LookupState::NotAsked, LookupState::NotWanted] {
-        let plan = world().node("available", json!({})).lookup(lookup).plan();
-        assert_eq!((plan.directive, plan.action), (Directive::Lookup, None));
+    for state in [LookupState::NotAsked, LookupState::NotWanted] {
+        let plan = world().node("available", json!({})).lookup(state).plan();
+        assert_eq!((plan.directive, plan.action), (lookup(), None));
     }
     let gone = world()
         .node("available", json!({}))

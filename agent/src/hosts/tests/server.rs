@@ -110,7 +110,7 @@ impl Server {
         }
         match to.report(self.speaker(), self.report()).await {
             Some(Directive::BootDisk) => true,
-            Some(Directive::Lookup) if self.known.is_none() => {
+            Some(Directive::Lookup { .. }) if self.known.is_none() => {
                 self.register().await;
                 false
             }

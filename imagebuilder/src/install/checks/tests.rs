@@ -67,7 +67,7 @@ fn a_plain_debian_13_is_good() {
 #[test]
 fn each_thing_that_speaks_against_a_machine_is_said() {
     type Change = fn(&mut Machine);
-    let cases: [(Change, &str); 15] = [
+    let cases: [(Change, &str); 16] = [
         (|m| m.system.1 = "12".into(), "runs debian 12"),
         (|m| m.arch = "aarch64".into(), "is aarch64"),
         (|m| m.systemd = false, "not started by systemd"),
@@ -97,6 +97,10 @@ fn each_thing_that_speaks_against_a_machine_is_said() {
         (
             |m| m.groups.push(("firstlight".into(), 998)),
             "group firstlight: has number 998",
+        ),
+        (
+            |m| m.users.push(("printer".into(), 902)),
+            "user printer: has number 902, and a box has firstlight-ironic",
         ),
         (
             |m| m.signs = vec!["var/lib/kubelet"],
@@ -134,8 +138,15 @@ fn a_box_that_runs_here_has_its_own_ports_and_containers() {
         listeners: vec![page()],
         signs: vec!["run/containerd/containerd.sock"],
         forwards: true,
-        users: vec![("firstlight".into(), 900), ("firstlight-kube".into(), 901)],
-        groups: vec![("firstlight".into(), 900)],
+        users: vec![
+            ("firstlight".into(), 900),
+            ("firstlight-kube".into(), 901),
+            ("firstlight-ironic".into(), 902),
+        ],
+        groups: vec![
+            ("firstlight".into(), 900),
+            ("firstlight-ironic".into(), 902),
+        ],
         state: State::Running,
         ..plain()
     };

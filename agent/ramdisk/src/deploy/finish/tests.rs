@@ -27,24 +27,18 @@ fn blank() -> (tempfile::NamedTempFile, FileDisk) {
     disk_with(SIZE, &[])
 }
 
+fn nine() -> Uuid {
+    Uuid::from_u128(9)
+}
+
 #[test]
 fn a_gpt_disk_ends_with_its_backup_and_carries_the_config_drive_before_it() {
     let (_image, disk) = blank();
     let drive: Vec<u8> = (1..=255).cycle().take(391_168).collect();
-    finish(
-        &disk,
-        held(head_of("gpt")),
-        Some(&drive),
-        None,
-        Uuid::from_u128(9),
-    )
-    .unwrap();
+    finish(&disk, held(head_of("gpt")), Some(&drive), None, &mut nine).unwrap();
     let gpt = Gpt::parse(&read(&disk, 0, MIB), 512).unwrap().unwrap();
     let place = &gpt.partitions()[1];
-    assert_eq!(
-        (place.name.as_str(), place.id),
-        ("config-2", Uuid::from_u128(9))
-    );
+    assert_eq!((place.name.as_str(), place.id), ("config-2", nine()));
     let written = read(&disk, place.first_lba * 512, 64 * MIB);
     assert!(written[..drive.len()] == drive && written[drive.len()..].iter().all(|b| *b == 0));
     let backup = gpt.backup();
@@ -54,7 +48,7 @@ fn a_gpt_disk_ends_with_its_backup_and_carries_the_config_drive_before_it() {
 #[test]
 fn without_a_config_drive_no_partition_is_added() {
     let (_image, disk) = blank();
-    finish(&disk, held(head_of("gpt")), None, None, Uuid::from_u128(9)).unwrap();
+    finish(&disk, held(head_of("gpt")), None, None, &mut nine).unwrap();
     assert_eq!(
         Gpt::parse(&read(&disk, 0, MIB), 512)
             .unwrap()
@@ -68,14 +62,7 @@ fn without_a_config_drive_no_partition_is_added() {
 #[test]
 fn a_dos_table_gets_a_primary_partition() {
     let (_image, disk) = blank();
-    finish(
-        &disk,
-        held(head_of("dos")),
-        Some(b"drive"),
-        None,
-        Uuid::from_u128(9),
-    )
-    .unwrap();
+    finish(&disk, held(head_of("dos")), Some(b"drive"), None, &mut nine).unwrap();
     let mbr = Mbr::parse(&read(&disk, 0, MIB)).unwrap();
     let place = mbr.entries[1];
     assert_eq!(place.sectors, 64 * 2048);
@@ -92,7 +79,7 @@ fn a_config_partition_that_the_image_brings_is_used() {
         held(head_of("gpt")),
         Some(b"new drive"),
         None,
-        Uuid::from_u128(9),
+        &mut nine,
     )
     .unwrap();
     assert_eq!(
@@ -114,7 +101,7 @@ fn a_config_partition_that_the_image_brings_is_used() {
 fn an_image_without_partitions_never_gets_its_first_sector() {
     for head in [vec![0; 1 << 20], head_of("ext4"), head_of("vfat32")] {
         let (_image, disk) = blank();
-        let error = finish(&disk, held(head), Some(b"x"), None, Uuid::from_u128(9)).unwrap_err();
+        let error = finish(&disk, held(head), Some(b"x"), None, &mut nine).unwrap_err();
         assert!(matches!(error, FinishError::NoTable), "{error}");
         assert!(read(&disk, 0, MIB).iter().all(|b| *b == 0));
     }
@@ -123,21 +110,14 @@ fn an_image_without_partitions_never_gets_its_first_sector() {
 #[test]
 fn an_image_for_other_sectors_is_named_as_such() {
     let (_image, disk) = disk_of_sectors(4096, SIZE, &[]);
-    let error = finish(&disk, held(head_of("gpt")), None, None, Uuid::from_u128(9)).unwrap_err();
+    let error = finish(&disk, held(head_of("gpt")), None, None, &mut nine).unwrap_err();
     assert!(matches!(error, FinishError::SectorSize(_)), "{error}");
 }
 
 #[test]
 fn a_disk_without_room_for_the_drive_stays_unbootable() {
     let (_image, disk) = disk_with(40 * MIB, &[]);
-    let error = finish(
-        &disk,
-        held(head_of("gpt")),
-        Some(b"x"),
-        None,
-        Uuid::from_u128(9),
-    )
-    .unwrap_err();
+    let error = finish(&disk, held(head_of("gpt")), Some(b"x"), None, &mut nine).unwrap_err();
     assert!(
         matches!(error, FinishError::Gpt(GptError::NoRoom { .. })),
         "{error}"
@@ -160,7 +140,7 @@ fn a_complete_disk_says_which_deployment_it_is_of_with_either_table() {
         ] {
             let (_image, disk) = blank();
             let held = held(head_of(table));
-            finish(&disk, held, drive, deployment, Uuid::from_u128(9)).unwrap();
+            finish(&disk, held, drive, deployment, &mut nine).unwrap();
             let content = signatures::look(&disk).unwrap();
             assert_eq!(
                 (content.mark, content.signatures),
@@ -176,10 +156,42 @@ fn a_config_drive_that_fills_its_partition_leaves_no_mark_and_stays_whole() {
     let drive = vec![7; 64 << 20];
     let deployment = Some(DeploymentId::new([7; 16]));
     let held = held(head_of("gpt"));
-    finish(&disk, held, Some(&drive), deployment, Uuid::from_u128(9)).unwrap();
+    finish(&disk, held, Some(&drive), deployment, &mut nine).unwrap();
     let gpt = Gpt::parse(&read(&disk, 0, MIB), 512).unwrap().unwrap();
     let start = gpt.partitions()[1].first_lba * 512;
     assert!(read(&disk, start, 64 * MIB) == drive);
+}
+
+/// A table as the build makes it, on `disk_id`.
+fn with_disk_id(disk_id: Uuid) -> Vec<u8> {
+    let mut head = head_of("gpt");
+    let mut first = Some(disk_id);
+    let mut gpt = Gpt::parse(&head, 512).unwrap().unwrap();
+    gpt.renew_ids(&mut || first.take().unwrap_or_else(nine));
+    gpt.write_head(&mut head);
+    head
+}
+
+#[test]
+fn two_disks_with_the_node_image_have_no_guid_in_common_and_other_images_keep_theirs() {
+    let install = |disk_id: Uuid| {
+        let (_image, disk) = blank();
+        let held = held(with_disk_id(disk_id));
+        finish(&disk, held, Some(b"drive"), None, &mut Uuid::new_v4).unwrap();
+        let gpt = Gpt::parse(&read(&disk, 0, MIB), 512).unwrap().unwrap();
+        let backup = gpt.backup();
+        assert!(read(&disk, SIZE - backup.len() as u64, backup.len() as u64) == backup);
+        let mut ids: Vec<Uuid> = gpt.partitions().iter().map(|p| p.id).collect();
+        ids.push(gpt.disk_id());
+        ids
+    };
+    let ours = Uuid::from_u128(NODE_DISK);
+    let ids = [install(ours), install(ours), vec![ours, nine()]].concat();
+    let different: std::collections::BTreeSet<_> = ids.iter().collect();
+    assert_eq!((ids.len(), different.len()), (8, 8), "{ids:?}");
+    // Something in it may name them.
+    let theirs = install(Uuid::from_u128(5));
+    assert_eq!((theirs[0], theirs[2]), (nine(), Uuid::from_u128(5)));
 }
 
 proptest! {

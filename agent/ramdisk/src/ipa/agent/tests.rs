@@ -28,6 +28,24 @@ fn node(token: &str) -> Node {
     }
 }
 
+fn named() -> Option<String> {
+    Some(node("").uuid)
+}
+
+fn lookup() -> Directive {
+    Directive::Lookup {
+        node: node("").uuid,
+    }
+}
+
+fn inspect() -> Action {
+    Action::Inspect { node: named() }
+}
+
+fn look_up() -> Action {
+    Action::LookUp { node: named() }
+}
+
 /// An agent on a virtual clock. Lines for the console are left out of what tests compare.
 struct Line {
     agent: Agent,
@@ -56,7 +74,7 @@ impl Line {
     /// With the box's word, an inspection that is not wanted, and a lookup that is.
     fn registered() -> Self {
         let (mut line, _) = Self::start(true);
-        line.send(Event::Reported(Ok(Directive::Lookup)));
+        line.send(Event::Reported(Ok(lookup())));
         line.send(Event::Registration(Registration::NotWanted));
         let actions = line.send(Event::Registration(Registration::Accepted(node(TOKEN))));
         let beat = Action::Beat {
@@ -72,7 +90,7 @@ impl Line {
                 }
             ]
         );
-        line.send(Event::Reported(Ok(Directive::Lookup)));
+        line.send(Event::Reported(Ok(lookup())));
         line.send(Event::HeartbeatReply(HeartbeatReply::Accepted));
         line
     }
@@ -98,12 +116,12 @@ impl Line {
                 }
                 match action {
                     Action::Beat { .. } => {
-                        drop(self.send(Event::HeartbeatReply(HeartbeatReply::Accepted)))
+                        drop(self.send(Event::HeartbeatReply(HeartbeatReply::Accepted)));
                     }
                     Action::Report { .. } => {
-                        drop(self.send(Event::Reported(Ok(Directive::Lookup))));
+                        drop(self.send(Event::Reported(Ok(lookup()))));
                     }
-                    Action::Inspect => {
+                    Action::Inspect { .. } => {
                         drop(self.send(Event::Registration(Registration::NotWanted)));
                     }
                     _ => {}
@@ -190,13 +208,10 @@ fn the_box_is_asked_first_then_inspection_then_lookup() {
             lookup: LookupState::NotAsked
         }]
     );
-    assert_eq!(
-        line.send(Event::Reported(Ok(Directive::Lookup))),
-        [Action::Inspect]
-    );
+    assert_eq!(line.send(Event::Reported(Ok(lookup()))), [inspect()]);
     assert_eq!(
         line.send(Event::Registration(Registration::NotWanted)),
-        [Action::LookUp]
+        [look_up()]
     );
     assert_eq!(line.send(Event::Registration(Registration::NotWanted)), []);
     assert_eq!(
@@ -211,7 +226,7 @@ fn the_box_is_asked_first_then_inspection_then_lookup() {
 #[test]
 fn an_accepted_inventory_saves_the_lookup() {
     let (mut line, _) = Line::start(true);
-    line.send(Event::Reported(Ok(Directive::Lookup)));
+    line.send(Event::Reported(Ok(lookup())));
     let actions = line.send(Event::Registration(Registration::Accepted(node("t"))));
     assert_eq!(
         actions[0],
@@ -255,11 +270,15 @@ fn an_installed_host_starts_its_disk() {
 #[test]
 fn a_box_that_is_down_does_not_stop_ironic_and_retries_are_spread_and_bounded() {
     let (mut line, _) = Line::start(true);
+    line.send(Event::Reported(Ok(lookup())));
+    line.send(Event::Registration(Registration::NotWanted));
+    line.send(Event::Registration(Registration::NotWanted));
+    assert!(matches!(line.wake()[..], [Action::Report { .. }]));
     let mut pauses = Vec::new();
     for _ in 0..12 {
         assert_eq!(
             line.send(Event::Reported(Err("refused".into()))),
-            [Action::Inspect]
+            [inspect()]
         );
         assert_eq!(
             line.send(Event::Registration(Registration::Failed("refused".into()))),
@@ -283,10 +302,10 @@ fn a_box_that_is_down_does_not_stop_ironic_and_retries_are_spread_and_bounded() 
 #[test]
 fn without_a_box_it_is_a_plain_agent() {
     let (mut line, first) = Line::start(false);
-    assert_eq!(first, [Action::Inspect]);
+    assert_eq!(first, [Action::Inspect { node: None }]);
     line.send(Event::Registration(Registration::NotWanted));
     line.send(Event::Registration(Registration::NotWanted));
-    assert_eq!(line.wake(), [Action::Inspect]);
+    assert_eq!(line.wake(), [Action::Inspect { node: None }]);
     let actions = line.send(Event::Registration(Registration::Accepted(node("t"))));
     assert_eq!(
         actions,
@@ -298,12 +317,55 @@ fn without_a_box_it_is_a_plain_agent() {
 }
 
 #[test]
+fn a_machine_that_the_box_has_not_named_asks_nobody_else() {
+    let (mut line, _) = Line::start(true);
+    let mut pauses = Vec::new();
+    for _ in 0..12 {
+        // Ironic would find whoever claims one of its MAC addresses.
+        let reason = "the box cannot be asked".to_owned();
+        assert_eq!(line.send(Event::Reported(Err(reason))), []);
+        let before = line.now;
+        let report = Action::Report {
+            lookup: LookupState::NotAsked,
+        };
+        assert_eq!(line.wake(), [report]);
+        pauses.push(line.now - before);
+    }
+    let bounded = |pause: &Duration| *pause >= seconds(1) && *pause <= seconds(18);
+    assert!(pauses.iter().all(bounded), "{pauses:?}");
+}
+
+#[test]
+fn the_token_of_another_node_is_not_taken() {
+    let another = || {
+        let node = Node {
+            uuid: "n2".into(),
+            ..node("theirs")
+        };
+        Event::Registration(Registration::Accepted(node))
+    };
+    for inspections in [0, 1] {
+        let (mut line, _) = Line::start(true);
+        line.send(Event::Reported(Ok(lookup())));
+        for _ in 0..inspections {
+            line.send(Event::Registration(Registration::NotWanted));
+        }
+        assert_eq!(line.send(another()), []);
+        assert!(matches!(line.wake()[..], [Action::Report { .. }]));
+    }
+    let mut line = Line::registered();
+    line.wake_until(|a| *a == inspect());
+    line.send(another());
+    assert_eq!(line.token(), TOKEN);
+}
+
+#[test]
 fn a_lost_token_is_reported_and_asked_for_again() {
     let (mut line, _) = Line::start(true);
-    line.send(Event::Reported(Ok(Directive::Lookup)));
+    line.send(Event::Reported(Ok(lookup())));
     assert_eq!(
         line.send(Event::Registration(Registration::TokenHidden)),
-        [Action::LookUp]
+        [look_up()]
     );
     line.send(Event::Registration(Registration::TokenHidden));
     assert_eq!(
@@ -568,7 +630,7 @@ fn a_failed_write_is_told_to_both_and_the_same_ramdisk_can_try_again() {
             lookup: LookupState::NotAsked
         }]
     );
-    line.send(Event::Reported(Ok(Directive::Lookup)));
+    line.send(Event::Reported(Ok(lookup())));
     line.send(Event::Registration(Registration::NotWanted));
     line.send(Event::Registration(Registration::Accepted(node("tok-9"))));
     assert_eq!(line.list(), Vec::<Value>::new());
@@ -641,7 +703,7 @@ fn power_off_is_a_restart_where_nobody_could_switch_it_on_again() {
 #[test]
 fn an_inventory_is_offered_again_while_nothing_was_commanded() {
     let mut line = Line::registered();
-    line.wake_until(|a| *a == Action::Inspect);
+    line.wake_until(|a| *a == inspect());
     assert_eq!(line.now, OFFER_AFTER);
     line.send(Event::Registration(Registration::Accepted(node("tok-new"))));
     assert_eq!(line.token(), "tok-new");
@@ -649,12 +711,12 @@ fn an_inventory_is_offered_again_while_nothing_was_commanded() {
     let until = line.now + seconds(200);
     while line.now < until {
         for action in line.wake() {
-            assert_ne!(action, Action::Inspect);
+            assert_ne!(action, inspect());
             match action {
                 Action::Beat { .. } => {
                     drop(line.send(Event::HeartbeatReply(HeartbeatReply::Accepted)))
                 }
-                Action::Report { .. } => drop(line.send(Event::Reported(Ok(Directive::Lookup)))),
+                Action::Report { .. } => drop(line.send(Event::Reported(Ok(lookup())))),
                 _ => {}
             }
         }
@@ -679,7 +741,7 @@ proptest! {
         let mut job: Option<Uuid> = None;
         for pick in picks {
             let actions = match pick {
-                0 => line.send(Event::Reported(Ok(Directive::Lookup))),
+                0 => line.send(Event::Reported(Ok(lookup()))),
                 1 => line.send(Event::Registration(Registration::NotWanted)),
                 2 | 3 => line.send(Event::Registration(Registration::Accepted(node(TOKEN)))),
                 4 => line.send(Event::HeartbeatReply(HeartbeatReply::Accepted)),

@@ -118,9 +118,8 @@ proptest! {
     ) {
         let (answer, posts) = asked(bytes);
         prop_assert!((1..=2).contains(&posts.len()), "{}", posts.len());
-        let sentence = match answer {
-            Ok(Directive::Wait { reason, .. }) | Err(reason) => reason,
-            Ok(_) => return Ok(()),
+        let (Ok(Directive::Wait { reason: sentence, .. }) | Err(sentence)) = answer else {
+            return Ok(());
         };
         prop_assert!(sentence.chars().count() < 1200 && !sentence.contains(char::is_control), "{sentence}");
     }
