@@ -45,8 +45,8 @@ use super::{
     wish::Destiny,
 };
 use crate::{
-    capi::Listed,
     fleet::{self, Fleet, Input, Speaker},
+    objects::Listed,
     sources::Sources,
     ssh::Keys,
 };

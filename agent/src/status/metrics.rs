@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use firstlight_api::status::{DhcpMode, HostState, SiteStatus, StepState};
+use firstlight_api::status::{ControllerRound, DhcpMode, HostState, SiteStatus, StepState};
 
 use super::counters::{Counter, ODD_OBJECTS, REFUSED};
 
@@ -95,6 +95,31 @@ pub fn render(status: &SiteStatus) -> String {
         &certificates,
     );
     family("firstlight_hosts", "Servers by state.", &hosts(status));
+    let rounds = |value: fn(&ControllerRound) -> f64| -> Vec<_> {
+        let all = status.controllers.iter();
+        all.map(|round| {
+            (
+                format!("{{loop=\"{}\"}}", escape(&round.name)),
+                value(round),
+            )
+        })
+        .collect()
+    };
+    family(
+        "firstlight_reconcile_started_seconds",
+        "Uptime at which a controller began its last round.",
+        &rounds(|round| round.started),
+    );
+    family(
+        "firstlight_reconcile_seconds",
+        "How long a controller's last round took.",
+        &rounds(|round| round.took),
+    );
+    family(
+        "firstlight_reconcile_failures",
+        "Objects that could not be read and steps that failed in a controller's last round.",
+        &rounds(|round| count(round.failed)),
+    );
     let mut counter = |name: &str, help: &str, label: &str, counter: &Counter| {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
         for (value, times) in counter.all() {
@@ -218,6 +243,12 @@ mod tests {
                 cluster: "lab".into(),
                 end: 1_900_000_000,
             }],
+            controllers: vec![ControllerRound {
+                name: "addons".into(),
+                took: 0.25,
+                failed: 2,
+                ..ControllerRound::default()
+            }],
             ..SiteStatus::default()
         };
         let text = render(&status);
@@ -233,6 +264,12 @@ mod tests {
         let end =
             "firstlight_cluster_certificates_end_timestamp_seconds{cluster=\"lab\"} 1900000000\n";
         assert!(text.contains(end), "{text}");
+        for line in [
+            "firstlight_reconcile_seconds{loop=\"addons\"} 0.25\n",
+            "firstlight_reconcile_failures{loop=\"addons\"} 2\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
         assert!(
             text.lines()
                 .all(|line| line.starts_with('#') || line.starts_with("firstlight_")),
