@@ -1,37 +1,28 @@
 //! The one task that joins what `machines` and `clusters` plan: it looks at all objects, writes, and waits for a change of any
-//! of them, or some seconds. What it writes carries the version that it saw, so two looks never claim one host twice. Between
-//! two looks only lists are kept that nobody has changed.
+//! of them, or some seconds. What it writes carries the version that it saw, so two looks never claim one host twice.
 //!
 //! Must not: talk to Ironic or to hosts. `BareMetalHost` objects are all it has.
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use firstlight_api::site::SiteConfig;
-use futures_util::StreamExt;
-use kube::{
-    Api, Client,
-    api::{DynamicObject, PartialObjectMeta},
-    runtime::{WatchStreamExt, watcher},
-};
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
-};
+use kube::Client;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    capi::{self, Resource, Store},
+    capi::{self, MANAGER, Store, world::World},
     clock, clusters, machines,
-    status::{Failing, Rounds, StatusSender, Update},
+    objects::Watches,
+    reconcile::{self, AGAIN, Applied, Reason, Reconciler, Teller},
+    status::{StatusSender, Update},
 };
 
 /// Without a change.
 const LOOK: Duration = Duration::from_secs(15);
 /// After a change: more of them come together.
-const SETTLE: Duration = Duration::from_secs(1);
-/// While Cluster API is not there, and after a failed write.
-const AGAIN: Duration = Duration::from_secs(3);
+const COALESCE: Duration = Duration::from_secs(1);
 
 /// What the rest of the agent publishes and this controller waits for.
 pub struct Facts {
@@ -53,7 +44,7 @@ pub async fn run(mut facts: Facts, status: StatusSender, stop: CancellationToken
             return Ok(());
         };
         facts.cluster_api.wait_for(|there| *there).await?;
-        reconcile(Store::new(client), site, facts.stick, status).await
+        reconcile(client, site, facts.stick, status).await
     };
     tokio::select! {
         result = work => result,
@@ -63,74 +54,68 @@ pub async fn run(mut facts: Facts, status: StatusSender, stop: CancellationToken
 
 /// For ever: look, plan, write, wait for a change.
 pub async fn reconcile(
-    store: Store,
+    client: Client,
     site: Arc<SiteConfig>,
     stick: watch::Receiver<Option<Arc<clusters::Stick>>>,
     status: StatusSender,
 ) -> Result<()> {
-    let (trigger, mut changes) = mpsc::channel(1);
-    let mut watches = tokio::task::JoinSet::new();
-    for resource in capi::WATCHED {
-        watches.spawn(follow(store.clone(), resource, trigger.clone()));
-    }
-    let mut nodes = machines::Nodes::default();
-    let failing = |source, what| Failing::new(status.clone(), source, what);
-    let mut rounds = Rounds {
-        whole: failing(
+    let mut watches = Watches::new(client, MANAGER, COALESCE);
+    let provider = Provider {
+        store: Store::new(&mut watches),
+        watches,
+        site,
+        stick,
+        status: status.clone(),
+        nodes: machines::Nodes::default(),
+    };
+    let teller = Teller::new(
+        "machines",
+        &status,
+        [
             "machines",
             "clusters are not looked after: Cluster API's objects cannot be read",
-        ),
-        objects: failing(
+        ],
+        [
             "machines-objects",
             "an object of a cluster is left as it is",
-        ),
-    };
-    loop {
-        let look = store.look(site.clone()).await;
-        let mut rest = AGAIN;
-        let round = match look {
-            Ok(mut world) => {
-                let now = clock::rfc3339();
-                let (generated, said) = clusters::plan(&world, stick.borrow().as_deref());
-                let mut plan = machines::plan(&world, &now);
-                plan.extend(generated);
-                let mut odd = capi::apply_all(&store, &plan).await;
-                if odd.is_empty() {
-                    rest = LOOK;
-                }
-                odd.append(&mut world.unreadable);
-                status.send(Update::Clusters(machines::shown(&world)));
-                status.problems("cluster", said);
-                nodes.label(&store, &world, Instant::now());
-                Ok(odd)
-            }
-            Err(error) => Err(error),
-        };
-        rounds.went(round, clock::uptime());
-        tokio::select! {
-            Some(()) = changes.recv() => tokio::time::sleep(SETTLE).await,
-            Some(ended) = watches.join_next() => {
-                ended?;
-                bail!("a watch of the box's API server ended");
-            }
-            () = tokio::time::sleep(rest) => store.forget_unwatched(),
-        }
-        while changes.try_recv().is_ok() {}
-    }
+        ],
+    );
+    reconcile::run(provider, teller).await
 }
 
-/// Says that something changed; what exactly is for the next look.
-async fn follow(store: Store, resource: Resource, changed: mpsc::Sender<()>) {
-    let client = store.client().clone();
-    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &resource.api());
-    let events = watcher(api, watcher::Config::default()).default_backoff();
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
-        store.forget(resource);
-        match event {
-            // A full channel: a look is due already.
-            Ok(_) => drop(changed.try_send(())),
-            Err(error) => tracing::debug!(kind = resource.2, error = %error, "watching again"),
-        }
+struct Provider {
+    store: Store,
+    watches: Watches,
+    site: Arc<SiteConfig>,
+    stick: watch::Receiver<Option<Arc<clusters::Stick>>>,
+    status: StatusSender,
+    nodes: machines::Nodes,
+}
+
+impl Reconciler for Provider {
+    type Seen = World;
+
+    async fn look(&mut self) -> Result<World> {
+        self.store.look(self.site.clone()).await
+    }
+
+    async fn apply(&mut self, mut world: World) -> Result<Applied> {
+        let now = clock::rfc3339();
+        let (generated, said) = clusters::plan(&world, self.stick.borrow().as_deref());
+        let mut plan = machines::plan(&world, &now);
+        plan.extend(generated);
+        let mut failures = capi::apply_all(&self.store, &plan).await;
+        let rest = if failures.is_empty() { LOOK } else { AGAIN };
+        failures.append(&mut world.unreadable);
+        self.status.send(Update::Clusters(machines::shown(&world)));
+        self.status.problems("cluster", said);
+        let client = self.store.client();
+        self.nodes.label(client, &world, Instant::now());
+        Ok(Applied { failures, rest })
+    }
+
+    async fn reason(&mut self) -> Result<Reason> {
+        self.watches.changed().await?;
+        Ok(Reason::Change)
     }
 }

@@ -15,13 +15,13 @@ use std::{
 const FLOORS: [&[&str]; 6] = [
     // Tools that know nothing of a site.
     &[
-        "capi", "child", "clock", "files", "journal", "keep", "notify", "options", "paths",
+        "child", "clock", "files", "journal", "keep", "notify", "objects", "options", "paths",
         "pieces", "workload",
     ],
     // What is told, who is who, and plans.
     &[
+        "capi",
         "liveness",
-        "machines",
         "pki",
         "sources",
         "ssh",
@@ -36,7 +36,9 @@ const FLOORS: [&[&str]; 6] = [
         "doors",
         "fleet",
         "ironic_files",
+        "machines",
         "network",
+        "reconcile",
         "registry_files",
         "state",
         "store",

@@ -43,8 +43,41 @@ pub struct SiteStatus {
     /// The last warnings of the box's programs before it was started this time, oldest first.
     #[serde(default)]
     pub before_start: Vec<String>,
+    /// The last round of each controller.
+    #[serde(default)]
+    pub controllers: Vec<ControllerRound>,
     /// What a person should look at that belongs to no step and no host, e.g. a bad `site.yaml`.
     pub problems: Vec<Problem>,
+}
+
+/// What one of the box's controllers did last: it looked at its objects, planned and wrote.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerRound {
+    /// `machines`, `software`, `addons` or `hosts`.
+    pub name: String,
+    /// Uptime seconds at which it began.
+    pub started: f64,
+    /// How long it took, in seconds.
+    pub took: f64,
+    pub reason: RoundReason,
+    /// Objects that could not be read, and steps that failed.
+    pub failed: usize,
+    /// The first of them, as sentences.
+    pub failures: Vec<String>,
+}
+
+/// Why a controller looked at its objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RoundReason {
+    #[default]
+    Start,
+    /// Of an object.
+    Change,
+    /// Something else that it waited for: a task of its own told something, or it is asked for something else.
+    News,
+    Time,
 }
 
 /// Of one cluster.

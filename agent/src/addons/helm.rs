@@ -1,4 +1,4 @@
-//! The real Helm, as a program: one call at a time, each with a limit.
+//! The real Helm, as a program: some calls at a time, each with a limit.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,12 +8,9 @@ use std::{
 use firstlight_api::addon::Addon;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tokio::process::Command;
+use tokio::{process::Command, sync::Semaphore};
 
-use super::{
-    chart::{self, Source},
-    store,
-};
+use super::chart::{self, Source};
 use crate::child;
 
 /// In the folder of an addon.
@@ -23,6 +20,8 @@ const LABEL: &str = "firstlight.internal/addon";
 /// Helm's own limit for hooks, and ours for the whole call.
 const TIMEOUT: &str = "5m";
 const CALL: Duration = Duration::from_mins(10);
+/// Calls at the same time: together they and the agent stay below what the agent may use.
+const MOST_AT_ONCE: usize = 3;
 /// From here on its garbage is collected all the time; the limit that kills is the agent's own.
 const MEMORY: &str = "256MiB";
 /// Of what Helm says to a person.
@@ -31,6 +30,7 @@ const LONGEST: usize = 1000;
 #[derive(Debug)]
 pub struct Helm {
     program: PathBuf,
+    places: Semaphore,
 }
 
 /// One release, and the folder with what a call needs.
@@ -46,7 +46,11 @@ impl<'a> Release<'a> {
     pub fn of(addon: &'a Addon, folder: &'a Path) -> Self {
         Self {
             name: &addon.metadata.name,
-            namespace: store::namespace(addon),
+            // Where its objects go that name no namespace.
+            namespace: match addon.spec.namespace.as_str() {
+                "" => "default",
+                namespace => namespace,
+            },
             folder,
             addon,
         }
@@ -54,7 +58,8 @@ impl<'a> Release<'a> {
 
     /// A label's value has no slash.
     fn label(&self) -> String {
-        store::key(self.addon).replace('/', ".")
+        let meta = &self.addon.metadata;
+        format!("{}.{}", meta.namespace, meta.name)
     }
 }
 
@@ -77,7 +82,10 @@ struct Metadata {
 
 impl Helm {
     pub fn new(program: PathBuf) -> Self {
-        Self { program }
+        Self {
+            program,
+            places: Semaphore::new(MOST_AT_ONCE),
+        }
     }
 
     /// Installs or upgrades; an error is what Helm said.
@@ -201,6 +209,7 @@ impl Helm {
             .env_clear()
             .env("HOME", release.folder)
             .env("GOMEMLIMIT", MEMORY);
+        let _place = self.places.acquire().await.map_err(|it| it.to_string())?;
         let output = child::output(&mut command, input.as_bytes(), CALL).await;
         let output = output.map_err(|error| format!("{}: {error}", self.program.display()))?;
         if output.status.success() {

@@ -171,7 +171,8 @@ pub fn charts(addons: &[Addon]) -> Vec<Reference> {
 }
 
 /// For the page.
-pub fn line(addon: &Addon, status: &AddonStatus) -> AddonLine {
+pub fn line(addon: &Addon) -> AddonLine {
+    let status = &addon.status;
     AddonLine {
         name: addon.metadata.name.clone(),
         cluster: addon.spec.cluster.clone(),

@@ -13,35 +13,18 @@ use firstlight_api::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Namespace and name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    pub namespace: String,
-    pub name: String,
-}
+pub use crate::objects::Key;
+use crate::objects::Listed;
 
-impl Key {
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
-    pub fn of(meta: &Meta) -> Self {
-        Self::new(&meta.namespace, &meta.name)
-    }
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-pub fn keyed<S, T>(objects: Vec<Object<S, T>>) -> BTreeMap<Key, Object<S, T>> {
+/// By name; what could not be read is added to `unreadable`.
+pub fn keyed<S: Clone, T: Clone>(
+    listed: Listed<Arc<Object<S, T>>>,
+    unreadable: &mut Vec<String>,
+) -> BTreeMap<Key, Object<S, T>> {
     let keyed = |object: Object<S, T>| (Key::of(&object.metadata), object);
-    objects.into_iter().map(keyed).collect()
+    let listed = listed.owned();
+    unreadable.extend(listed.unreadable);
+    listed.objects.into_iter().map(keyed).collect()
 }
 
 /// A `BareMetalHost`, as far as the provider reads it.

@@ -1,131 +1,90 @@
 //! `BareMetalHost` objects in Kubernetes, by server-side apply: fields that others wrote stay theirs.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use firstlight_api::bmh::{self, BareMetalHost, BareMetalHostSpec, HardwareData, annotations};
-use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
-use kube::{
-    Api, Client,
-    api::{
-        ApiResource, DynamicObject, GroupVersionKind, ListParams, PartialObjectMeta, Patch,
-        PatchParams, PostParams,
-    },
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event},
-    },
-};
+use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
 use super::{
     object::NAMESPACE,
     store::{Amendment, HostStore, Secret},
 };
-use crate::capi::{Listed, read_one, value};
+use crate::{
+    capi::HOSTS,
+    objects::{Key, Listed, Objects, Part, Readable, Selection, Watches, Writers},
+};
 
 const MANAGER: &str = "firstlight-hosts";
 
 #[derive(Clone)]
 pub struct KubeStore {
-    client: Client,
-    api: Api<DynamicObject>,
-    heads: Api<PartialObjectMeta<DynamicObject>>,
-    hardware: Api<DynamicObject>,
+    hosts: Arc<Objects<BareMetalHost>>,
+    writers: Writers,
+    watches: Arc<Mutex<Watches>>,
 }
 
 impl KubeStore {
     pub fn new(client: Client) -> Self {
-        let resource = |kind, plural| {
-            let kind = GroupVersionKind::gvk(bmh::GROUP, bmh::VERSION, kind);
-            ApiResource::from_gvk_with_plural(&kind, plural)
-        };
-        let hosts = resource(bmh::KIND, bmh::PLURAL);
-        let hardware = resource(HardwareData::KIND, HardwareData::PLURAL);
+        // Who reads the objects waits for more changes himself.
+        let mut watches = Watches::new(client, MANAGER, Duration::ZERO);
         Self {
-            api: Api::namespaced_with(client.clone(), NAMESPACE, &hosts),
-            heads: Api::namespaced_with(client.clone(), NAMESPACE, &hosts),
-            hardware: Api::namespaced_with(client.clone(), NAMESPACE, &hardware),
-            client,
+            hosts: Arc::new(watches.objects(Selection {
+                namespace: Some(NAMESPACE),
+                ..HOSTS.into()
+            })),
+            writers: watches.writers().clone(),
+            watches: Arc::new(Mutex::new(watches)),
         }
     }
 }
 
 /// What people change of an object, and the agent does not by writing its status.
-#[derive(Default)]
-struct Heads(BTreeMap<String, Head>);
-
 #[derive(PartialEq)]
 struct Head {
     /// Counts changes of the spec.
-    generation: Option<i64>,
+    generation: i64,
     is_deleted: bool,
-    annotations: Option<BTreeMap<String, String>>,
+    annotations: BTreeMap<String, String>,
 }
 
-impl Heads {
-    /// Whether the event is a reason to look at the objects.
-    fn is_news(&mut self, event: Event<PartialObjectMeta<DynamicObject>>) -> bool {
-        match event {
-            Event::Apply(object) | Event::InitApply(object) => {
-                let meta = object.metadata;
-                let head = Head {
-                    generation: meta.generation,
-                    is_deleted: meta.deletion_timestamp.is_some(),
-                    annotations: meta.annotations,
-                };
-                let name = meta.name.unwrap_or_default();
-                if self.0.get(&name) == Some(&head) {
-                    return false;
-                }
-                self.0.insert(name, head);
-                true
-            }
-            Event::Delete(object) => {
-                self.0.remove(&object.metadata.name.unwrap_or_default());
-                true
-            }
-            Event::Init => false,
-            // Listed again: what went meanwhile is not named.
-            Event::InitDone => true,
-        }
-    }
-}
-
-/// One object that cannot be read holds up no other, and is no host without an object either.
-fn read(objects: &[DynamicObject]) -> Listed<BareMetalHost> {
-    let mut listed = Listed::default();
-    for object in objects {
-        match read_one(bmh::KIND, &value(object)) {
-            Ok(host) => listed.objects.push(host),
-            Err(sentence) => {
-                listed.unreadable.push(sentence);
-                listed.objects.extend(held(object));
-            }
-        }
-    }
-    listed
-}
-
-/// What is left of an object that cannot be read: whose it is, and hands off.
-fn held(object: &DynamicObject) -> Option<BareMetalHost> {
-    let name = object.metadata.name.as_deref().unwrap_or_default();
-    let mac = object.data.pointer("/spec/bootMACAddress")?.as_str()?;
-    let spec = BareMetalHostSpec {
-        boot_mac_address: mac.to_owned(),
-        ..BareMetalHostSpec::default()
+/// By name.
+fn heads(hosts: &[Arc<BareMetalHost>]) -> BTreeMap<String, Head> {
+    let head = |host: &Arc<BareMetalHost>| {
+        let head = Head {
+            generation: host.metadata.generation,
+            is_deleted: host.is_deleted(),
+            annotations: host.metadata.annotations.clone(),
+        };
+        (host.metadata.name.clone(), head)
     };
-    let mut host = BareMetalHost::new(name, NAMESPACE, spec);
-    if let Some(annotations) = &object.metadata.annotations {
-        host.metadata.annotations.clone_from(annotations);
+    hosts.iter().map(head).collect()
+}
+
+impl Readable for BareMetalHost {
+    /// Whose it is, and hands off: a host whose object cannot be read is no host without an object.
+    fn remains(object: &Value) -> Option<Self> {
+        let meta = &object["metadata"];
+        let mac = object.pointer("/spec/bootMACAddress")?.as_str()?;
+        let spec = BareMetalHostSpec {
+            boot_mac_address: mac.to_owned(),
+            ..BareMetalHostSpec::default()
+        };
+        let mut host = Self::new(meta["name"].as_str().unwrap_or_default(), NAMESPACE, spec);
+        let said = meta["annotations"].clone();
+        host.metadata.annotations = serde_json::from_value(said).unwrap_or_default();
+        let why = "the box, which cannot read its object".to_owned();
+        let paused = annotations::PAUSED.to_owned();
+        host.metadata.annotations.insert(paused, why);
+        Some(host)
     }
-    let why = "the box, which cannot read its object".to_owned();
-    host.metadata
-        .annotations
-        .insert(annotations::PAUSED.to_owned(), why);
-    Some(host)
+}
+
+fn key(host: &BareMetalHost) -> Key {
+    Key::new(NAMESPACE, &host.metadata.name)
 }
 
 /// A merge patch (RFC 7386); the version makes it fail if anybody was faster.
@@ -155,74 +114,43 @@ fn part(host: &BareMetalHost, key: &str, value: &Value) -> Value {
 
 impl HostStore for KubeStore {
     async fn follow(&self, changed: mpsc::Sender<()>) {
-        let events = watcher::watcher(self.heads.clone(), watcher::Config::default());
-        let mut events = std::pin::pin!(events.default_backoff());
-        let mut heads = Heads::default();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => {
-                    if heads.is_news(event) {
-                        // A full channel: a look is due already.
-                        let _ = changed.try_send(());
-                    }
-                }
-                Err(error) => tracing::debug!(%error, "watching BareMetalHosts again"),
+        let mut watches = self.watches.lock().await;
+        let mut old = BTreeMap::new();
+        while watches.changed().await.is_ok() {
+            let new = heads(&self.hosts.known().objects);
+            if new != old {
+                // A full channel: a look is due already.
+                let _ = changed.try_send(());
             }
+            old = new;
         }
     }
 
     async fn list(&self) -> Result<Listed<BareMetalHost>> {
-        let list = self
-            .api
-            .list(&ListParams::default())
-            .await
-            .context("listing BareMetalHosts")?;
-        Ok(read(&list.items))
+        Ok(self.hosts.all().await?.owned())
     }
 
     async fn create(&self, host: &BareMetalHost) -> Result<()> {
-        let name = &host.metadata.name;
         let mut new = part(host, "spec", &serde_json::to_value(&host.spec)?);
         new["metadata"]["finalizers"] = json!(host.metadata.finalizers);
-        let object: DynamicObject = serde_json::from_value(new)?;
-        match self.api.create(&PostParams::default(), &object).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            created => created
-                .map(drop)
-                .with_context(|| format!("creating the BareMetalHost {name}")),
-        }
+        self.hosts.writer().create(&key(host), new).await
     }
 
     async fn amend(&self, object: &BareMetalHost, amendment: &Amendment) -> Result<()> {
-        let name = &object.metadata.name;
         let patch = merge_patch(object, amendment);
-        let parameters = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let amended = self
-            .api
-            .patch(name, &parameters, &Patch::Merge(&patch))
-            .await;
-        amended
-            .map(drop)
-            .with_context(|| format!("changing the BareMetalHost {name}"))
+        let writer = self.hosts.writer();
+        let amended = writer.merge(&key(object), Part::Object, &patch).await;
+        amended.map(drop)
     }
 
     async fn apply_hardware(&self, data: &HardwareData) -> Result<()> {
-        let name = &data.metadata.name;
-        let parameters = PatchParams::apply(MANAGER).force();
-        let applied = self
-            .hardware
-            .patch(name, &parameters, &Patch::Apply(data))
-            .await;
-        applied
-            .map(drop)
-            .with_context(|| format!("writing the HardwareData {name}"))
+        let object = serde_json::to_value(data)?;
+        let (writer, key) = self.writers.of(&object);
+        writer.apply(&key, Part::Object, &object).await
     }
 
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>> {
-        let api: Api<KubeSecret> = Api::namespaced(self.client.clone(), namespace);
+        let api: Api<KubeSecret> = Api::namespaced(self.writers.client().clone(), namespace);
         let found = api
             .get_opt(name)
             .await
@@ -235,16 +163,9 @@ impl HostStore for KubeStore {
     }
 
     async fn apply_status(&self, host: &BareMetalHost) -> Result<()> {
-        let name = &host.metadata.name;
         let patch = part(host, "status", &serde_json::to_value(&host.status)?);
-        let parameters = PatchParams::apply(MANAGER).force();
-        let applied = self
-            .api
-            .patch_status(name, &parameters, &Patch::Apply(&patch))
-            .await;
-        applied
-            .map(drop)
-            .with_context(|| format!("writing the status of the BareMetalHost {name}"))
+        let writer = self.hosts.writer();
+        writer.apply(&key(host), Part::Status, &patch).await
     }
 }
 
@@ -255,14 +176,18 @@ mod tests {
     //! box, and makes and removes one object.
     #![allow(clippy::unwrap_used)]
 
-    use std::{path::Path, time::Duration};
+    use std::path::Path;
 
     use firstlight_api::bmh::{HardwareData, examples};
-    use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+    use kube::{
+        api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+        config::{Config, KubeConfigOptions, Kubeconfig},
+    };
 
     use super::*;
+    use crate::objects::Seen;
 
-    const HOSTS: &str =
+    const CRD: &str =
         include_str!("../../../overlays/box/usr/share/firstlight/manifests/crd-baremetalhost.yaml");
     const HARDWARE: &str =
         include_str!("../../../overlays/box/usr/share/firstlight/manifests/crd-hardwaredata.yaml");
@@ -279,8 +204,12 @@ mod tests {
         Client::try_from(config).unwrap()
     }
 
+    fn api(client: &Client) -> Api<DynamicObject> {
+        Api::namespaced_with(client.clone(), NAMESPACE, &HOSTS.api())
+    }
+
     async fn apply_crd(client: &Client) {
-        let crd: Value = serde_json::to_value(crd(HOSTS)).unwrap();
+        let crd: Value = serde_json::to_value(crd(CRD)).unwrap();
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
         let parameters = PatchParams::apply(MANAGER).force();
@@ -319,20 +248,23 @@ mod tests {
                 "metadata": {"name": name, "namespace": NAMESPACE},
                 "spec": {"bootMACAddress": "52:54:00:00:00:01", "online": online},
             });
-            serde_json::from_value::<DynamicObject>(object).unwrap()
+            serde_json::from_value::<Seen<BareMetalHost>>(object).unwrap()
         };
-        let listed = read(&[object("odd", json!("perhaps")), object("good", json!(true))]);
-        let paused: Vec<_> = listed
-            .objects
-            .iter()
+        let listed = [object("odd", json!("perhaps")), object("good", json!(true))];
+        let hosts = listed.iter().filter_map(|seen| seen.object.as_ref());
+        let paused: Vec<_> = hosts
             .map(|host| {
                 let by = annotations::paused_by(&host.metadata.annotations);
                 (host.metadata.name.as_str(), by.is_some())
             })
             .collect();
         assert_eq!(paused, [("odd", true), ("good", false)]);
-        assert_eq!(listed.unreadable.len(), 1);
-        assert!(listed.unreadable[0].contains("odd"), "{listed:?}");
+        let told: Vec<_> = listed
+            .iter()
+            .filter_map(|seen| seen.trouble(bmh::KIND))
+            .collect();
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("odd"), "{told:?}");
     }
 
     #[tokio::test]
@@ -340,7 +272,7 @@ mod tests {
     async fn a_live_api_server_keeps_every_field_that_we_write() {
         let client = client().await;
         apply_crd(&client).await;
-        let store = KubeStore::new(client);
+        let store = KubeStore::new(client.clone());
         let host = host();
         store.create(&host).await.unwrap();
         store.create(&host).await.unwrap();
@@ -351,9 +283,8 @@ mod tests {
             .find(|found| found.metadata.name == NAME)
             .unwrap();
         assert_eq!((&found.spec, &found.status), (&host.spec, &host.status));
-        store
-            .api
-            .delete(NAME, &kube::api::DeleteParams::default())
+        api(&client)
+            .delete(NAME, &DeleteParams::default())
             .await
             .unwrap();
     }
@@ -363,7 +294,7 @@ mod tests {
     async fn an_edit_in_a_live_api_server_is_told_in_a_second_and_a_status_of_ours_is_not() {
         let client = client().await;
         apply_crd(&client).await;
-        let store = KubeStore::new(client);
+        let store = KubeStore::new(client.clone());
         let mut host = host();
         host.metadata.name = "host-525400c0ffef".into();
         let name = host.metadata.name.clone();
@@ -383,15 +314,15 @@ mod tests {
         ] {
             let patch = Patch::Merge(&patch);
             let parameters = PatchParams::default();
-            store.api.patch(&name, &parameters, &patch).await.unwrap();
+            let api = api(&client);
+            api.patch(&name, &parameters, &patch).await.unwrap();
             let since = std::time::Instant::now();
             let told = tokio::time::timeout(second, edits.recv()).await;
             assert!(told.is_ok());
             eprintln!("told after {:?}", since.elapsed());
         }
-        store
-            .api
-            .delete(&name, &kube::api::DeleteParams::default())
+        api(&client)
+            .delete(&name, &DeleteParams::default())
             .await
             .unwrap();
         assert!(tokio::time::timeout(second, edits.recv()).await.is_ok());
@@ -400,30 +331,29 @@ mod tests {
 
     #[test]
     fn what_people_change_is_news_and_a_status_is_not() {
-        let object = |generation: i64, meta: Value| {
+        let head = |generation: i64, meta: Value| {
             let mut object = json!({"metadata": {"name": "a", "generation": generation}});
+            object["apiVersion"] = bmh::API_VERSION.into();
+            object["kind"] = bmh::KIND.into();
             for (key, value) in meta.as_object().unwrap() {
                 object["metadata"][key] = value.clone();
             }
-            serde_json::from_value::<PartialObjectMeta<DynamicObject>>(object).unwrap()
+            heads(&[Arc::new(serde_json::from_value(object).unwrap())])
         };
-        let mut heads = Heads::default();
-        let news = [
-            Event::Init,
-            Event::InitApply(object(1, json!({"resourceVersion": "1"}))),
-            Event::InitDone,
-            Event::Apply(object(1, json!({"resourceVersion": "2"}))),
-            Event::Apply(object(2, json!({}))),
-            Event::Apply(object(2, json!({"annotations": {"reboot.metal3.io": ""}}))),
-            Event::Apply(object(2, json!({"annotations": {"reboot.metal3.io": ""}}))),
-            Event::Delete(object(2, json!({}))),
-            Event::Apply(object(2, json!({"annotations": {"reboot.metal3.io": ""}}))),
-        ]
-        .map(|event| heads.is_news(event));
-        assert_eq!(
-            news,
-            [false, true, true, false, true, true, false, true, true]
-        );
+        let reboot = || json!({"annotations": {"reboot.metal3.io": ""}});
+        let all = [
+            BTreeMap::new(),
+            head(1, json!({"resourceVersion": "1"})),
+            head(1, json!({"resourceVersion": "2"})),
+            head(2, json!({})),
+            head(2, reboot()),
+            head(2, reboot()),
+            head(2, json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})),
+            BTreeMap::new(),
+            head(2, reboot()),
+        ];
+        let news: Vec<bool> = all.windows(2).map(|two| two[0] != two[1]).collect();
+        assert_eq!(news, [true, false, true, true, false, true, true, true]);
     }
 
     /// The same without a server: each field of the examples is in the schema.
@@ -431,7 +361,7 @@ mod tests {
     fn the_schemas_have_every_field_of_the_examples() {
         let data: HardwareData = examples::hardware_data();
         for (text, example) in [
-            (HOSTS, serde_json::to_value(examples::host()).unwrap()),
+            (CRD, serde_json::to_value(examples::host()).unwrap()),
             (HARDWARE, serde_json::to_value(data).unwrap()),
         ] {
             let crd = serde_json::to_value(crd(text)).unwrap();

@@ -1,7 +1,8 @@
 //! Keeps the `BareMetalHost` objects equal to what the controller wants, and tells it what people wrote into them.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use anyhow::{Result, bail};
 use firstlight_api::bmh::{BareMetalHost, FINALIZER, HardwareData, Image};
 use tokio::{
     sync::{mpsc, watch},
@@ -10,12 +11,14 @@ use tokio::{
 };
 
 use super::store::{Amendment, HostStore};
-use crate::{clock, status::Failing};
+use crate::{
+    objects::Listed,
+    reconcile::{self, Applied, Reason, Reconciler, Teller},
+    status::Failing,
+};
 
 /// Changes within this time become one write.
-const SETTLE: Duration = Duration::from_millis(500);
-/// For one object's requests. An emulated API server takes seconds for some.
-const ANSWER: Duration = Duration::from_secs(30);
+const COALESCE: Duration = Duration::from_millis(500);
 
 /// How one object shall be.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,58 +37,101 @@ pub struct Desired {
 /// Runs for ever. What people change and what we want is looked at once; without either, objects are looked at after `look`. Without a store it
 /// waits; an error is tried again, and told if it stays.
 pub async fn run<S: HostStore>(
-    mut store: watch::Receiver<Option<S>>,
-    mut wanted: watch::Receiver<Arc<Vec<Desired>>>,
+    store: watch::Receiver<Option<S>>,
+    wanted: watch::Receiver<Arc<Vec<Desired>>>,
     seen: mpsc::Sender<Vec<BareMetalHost>>,
     look: Duration,
-    mut failing: Failing,
-) -> anyhow::Result<()> {
-    // What is wanted before the objects are known knows nothing of their history: first they are told, then written.
-    let mut told = false;
-    let (trigger, mut edits) = mpsc::channel(1);
-    let mut watching = JoinSet::new();
-    loop {
-        let Some(api) = store.wait_for(Option::is_some).await?.clone() else {
-            continue;
+    failing: Failing,
+) -> Result<()> {
+    let teller = Teller {
+        name: "hosts",
+        status: failing.status().clone(),
+        rounds: failing.beside("hosts-loop"),
+        objects: failing,
+    };
+    let (changed, edits) = mpsc::channel(1);
+    let keeper = Keeper {
+        store,
+        wanted,
+        seen,
+        look,
+        told: false,
+        changed,
+        edits,
+        watching: JoinSet::new(),
+    };
+    reconcile::run(keeper, teller).await
+}
+
+struct Keeper<S> {
+    store: watch::Receiver<Option<S>>,
+    wanted: watch::Receiver<Arc<Vec<Desired>>>,
+    seen: mpsc::Sender<Vec<BareMetalHost>>,
+    look: Duration,
+    /// What is wanted before the objects are known knows nothing of their history: first they are told, then written.
+    told: bool,
+    changed: mpsc::Sender<()>,
+    edits: mpsc::Receiver<()>,
+    watching: JoinSet<()>,
+}
+
+impl<S: HostStore> Reconciler for Keeper<S> {
+    type Seen = (S, Arc<Vec<Desired>>, Listed<BareMetalHost>);
+
+    async fn look(&mut self) -> Result<Self::Seen> {
+        let Some(api) = self.store.wait_for(Option::is_some).await?.clone() else {
+            bail!("there is no API server");
         };
-        while watching.try_join_next().is_some() {}
-        if watching.is_empty() {
-            let (api, trigger) = (api.clone(), trigger.clone());
-            watching.spawn(async move { api.follow(trigger).await });
+        if self.watching.is_empty() {
+            let (api, changed) = (api.clone(), self.changed.clone());
+            self.watching
+                .spawn(async move { api.follow(changed).await });
         }
         // Whatever was said until now is in the list that follows.
-        while edits.try_recv().is_ok() {}
-        let hosts = wanted.borrow_and_update().clone();
-        let hosts = if told { hosts.as_slice() } else { &[] };
-        match sync(&api, hosts).await {
-            Ok((objects, odd)) => {
-                told = true;
-                if seen.send(objects).await.is_err() {
-                    return Ok(());
-                }
-                failing.met(odd, clock::uptime());
+        while self.edits.try_recv().is_ok() {}
+        let hosts = self.wanted.borrow_and_update().clone();
+        let listed = api.list().await?;
+        Ok((api, hosts, listed))
+    }
+
+    async fn apply(&mut self, (api, hosts, listed): Self::Seen) -> Result<Applied> {
+        let hosts = if self.told { hosts.as_slice() } else { &[] };
+        let (objects, failures) = write_all(&api, listed, hosts).await?;
+        self.told = true;
+        self.seen.send(objects).await?;
+        let rest = self.look;
+        Ok(Applied { failures, rest })
+    }
+
+    async fn reason(&mut self) -> Result<Reason> {
+        let reason = tokio::select! {
+            changed = self.wanted.changed() => { changed?; Reason::News }
+            Some(()) = self.edits.recv() => Reason::Change,
+            Some(ended) = self.watching.join_next() => {
+                ended?;
+                bail!("a watch of the box's API server ended");
             }
-            round => failing.went(&round, clock::uptime()),
-        }
-        tokio::select! {
-            changed = wanted.changed() => { changed?; tokio::time::sleep(SETTLE.min(look)).await }
-            Some(()) = edits.recv() => tokio::time::sleep(SETTLE.min(look)).await,
-            () = tokio::time::sleep(look) => {}
-        }
+        };
+        tokio::time::sleep(COALESCE.min(self.look)).await;
+        Ok(reason)
+    }
+
+    fn again(&self) -> Duration {
+        self.look
     }
 }
 
 /// Writes what differs and returns the objects as they are then, with a sentence for each that could not be read or
 /// written: it holds up no other.
-pub async fn sync<S: HostStore>(
+pub async fn write_all<S: HostStore>(
     api: &S,
+    mut listed: Listed<BareMetalHost>,
     wanted: &[Desired],
-) -> anyhow::Result<(Vec<BareMetalHost>, Vec<String>)> {
-    let mut listed = within(api.list()).await?;
+) -> Result<(Vec<BareMetalHost>, Vec<String>)> {
     let mut trouble = std::mem::take(&mut listed.unreadable);
     let mut changed = false;
     for desired in wanted.iter().filter(|desired| !desired.paused) {
-        match within(write(api, &listed.objects, desired)).await {
+        match write(api, &listed.objects, desired).await {
             Ok(wrote) => changed |= wrote,
             Err(error) => {
                 trouble.push(format!("{}: {error:#}", desired.host.metadata.name));
@@ -97,14 +143,9 @@ pub async fn sync<S: HostStore>(
         }
     }
     if changed {
-        listed.objects = within(api.list()).await?.objects;
+        listed.objects = api.list().await?.objects;
     }
     Ok((listed.objects, trouble))
-}
-
-/// An API server that takes requests and does not answer must not end the loop.
-async fn within<T>(request: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    tokio::time::timeout(ANSWER, request).await?
 }
 
 /// Brings one object to what is wanted; true if it had to be changed.
@@ -188,7 +229,6 @@ mod tests {
     use firstlight_api::bmh::BareMetalHostSpec;
 
     use super::{super::store::Secret, *};
-    use crate::capi::Listed;
 
     /// Refuses the status of one host, and cannot read another one's object.
     #[derive(Clone, Default)]
@@ -291,7 +331,8 @@ mod tests {
                 paused: false,
             })
             .collect();
-        let (_, trouble) = sync(&store, &wanted).await.unwrap();
+        let listed = store.list().await.unwrap();
+        let (_, trouble) = write_all(&store, listed, &wanted).await.unwrap();
         assert_eq!(*store.0.lock().unwrap(), ["b", "c"]);
         assert_eq!(
             trouble,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, future::Future};
 use firstlight_api::bmh::{BareMetalHost, HardwareData, Image};
 use tokio::sync::mpsc;
 
-use crate::capi::Listed;
+use crate::objects::Listed;
 
 /// A change of an object that people may write to as well: only what is here.
 #[derive(Clone, Debug, Default, PartialEq)]

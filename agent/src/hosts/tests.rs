@@ -45,8 +45,8 @@ use super::{
     wish::Destiny,
 };
 use crate::{
-    capi::Listed,
     fleet::{Answer, Ask, Speaker},
+    objects::Listed,
     sources::Sources,
     ssh::Keys,
 };
@@ -421,7 +421,9 @@ impl<L: Luck> Site<L> {
                 .values()
                 .filter_map(|shown| shown.desired.clone())
                 .collect();
-            if let Ok((objects, _)) = objects::sync(&self.store, &wanted).await {
+            if let Ok(listed) = self.store.list().await
+                && let Ok((objects, _)) = objects::write_all(&self.store, listed, &wanted).await
+            {
                 self.take(Event::Objects(objects)).await;
             }
         }

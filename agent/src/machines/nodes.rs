@@ -7,17 +7,14 @@ use anyhow::{Context, Result};
 use firstlight_api::{capi, capm3::NODE_UUID_LABEL};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
-    Api,
+    Api, Client,
     api::{ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
-    capi::{
-        Store,
-        world::{Key, World},
-    },
+    capi::world::{Key, World},
     workload,
 };
 
@@ -78,14 +75,14 @@ pub fn missing_provider_ids(world: &World) -> BTreeMap<Key, Vec<MissingProviderI
 }
 
 impl Nodes {
-    pub fn label(&mut self, store: &Store, world: &World, now: Instant) {
-        self.begin(store, missing_provider_ids(world), now);
+    pub fn label(&mut self, client: &Client, world: &World, now: Instant) {
+        self.begin(client, missing_provider_ids(world), now);
     }
 
     /// Those first that waited longest.
     fn begin(
         &mut self,
-        store: &Store,
+        client: &Client,
         wanted: BTreeMap<Key, Vec<MissingProviderId>>,
         now: Instant,
     ) {
@@ -101,9 +98,9 @@ impl Nodes {
         let free = MOST_AT_ONCE.saturating_sub(self.visits.len());
         for (_, cluster, wanted) in due.into_iter().take(free) {
             self.visited.insert(cluster.clone(), now);
-            let store = store.clone();
+            let client = client.clone();
             self.visits.spawn(async move {
-                let visit = tokio::time::timeout(TIME, visit(&store, &cluster, &wanted)).await;
+                let visit = tokio::time::timeout(TIME, visit(&client, &cluster, &wanted)).await;
                 if let Ok(Err(error)) = visit {
                     tracing::debug!(cluster = %cluster, error = format!("{error:#}"), "nodes were not looked at");
                 }
@@ -112,9 +109,8 @@ impl Nodes {
     }
 }
 
-async fn visit(store: &Store, cluster: &Key, wanted: &[MissingProviderId]) -> Result<()> {
-    let kubeconfig =
-        workload::kubeconfig(store.client(), &cluster.namespace, &cluster.name).await?;
+async fn visit(client: &Client, cluster: &Key, wanted: &[MissingProviderId]) -> Result<()> {
+    let kubeconfig = workload::kubeconfig(client, &cluster.namespace, &cluster.name).await?;
     let kubeconfig = kubeconfig.context("the cluster has no kubeconfig yet")?;
     let client = workload::client(&kubeconfig).await?;
     let nodes: Api<Node> = Api::all(client);
@@ -144,7 +140,7 @@ async fn visit(store: &Store, cluster: &Key, wanted: &[MissingProviderId]) -> Re
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kube::{Client, Config};
+    use kube::Config;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -155,7 +151,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let config = Config::new(address.parse().unwrap());
-        let store = Store::new(Client::try_from(config).unwrap());
+        let api = Client::try_from(config).unwrap();
         let names = (0..2 * MOST_AT_ONCE).map(|number| format!("cluster-{number}"));
         let wanted: BTreeMap<Key, Vec<MissingProviderId>> = names
             .map(|name| (Key::new("default", &name), Vec::new()))
@@ -163,16 +159,16 @@ mod tests {
         let mut nodes = Nodes::default();
         let now = Instant::now();
         for _ in 0..3 {
-            nodes.begin(&store, wanted.clone(), now);
+            nodes.begin(&api, wanted.clone(), now);
             assert_eq!(nodes.visits.len(), MOST_AT_ONCE);
             assert_eq!(nodes.visited.len(), MOST_AT_ONCE);
         }
         // The first are due again, and yet the others come before them.
         nodes.visits.shutdown().await;
-        nodes.begin(&store, wanted.clone(), now + PAUSE);
+        nodes.begin(&api, wanted.clone(), now + PAUSE);
         assert_eq!(nodes.visited.len(), 2 * MOST_AT_ONCE);
         nodes.visits.shutdown().await;
-        nodes.begin(&store, wanted, now + PAUSE + PAUSE / 2);
+        nodes.begin(&api, wanted, now + PAUSE + PAUSE / 2);
         assert_eq!(nodes.visits.len(), MOST_AT_ONCE);
         let again = now + PAUSE + PAUSE / 2;
         let last = nodes.visited.values().filter(|at| **at == again);

@@ -12,7 +12,6 @@ mod drain;
 mod job;
 mod plan;
 mod servers;
-mod store;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,10 +19,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use firstlight_api::{
+    capi::Machine,
+    capm3::Metal3Machine,
     site::SiteConfig,
-    software::{NodeState, NodeStatus, Software, SoftwareStatus},
+    software::{self, NodeState, NodeStatus, Software, SoftwareStatus},
 };
 use kube::Client;
 use tokio::{
@@ -40,22 +41,33 @@ use drain::Member;
 use job::Work;
 use plan::Job;
 use servers::Server;
-pub use store::Store;
 
 use crate::{
-    capi::{HOSTS, Listed, world::Key},
+    capi::{
+        HOSTS, MACHINES, METAL3_MACHINES,
+        world::{Host, World, keyed},
+    },
     clock,
+    objects::{Key, Listed, Objects, Resource, Selection, Watches, is_overtaken},
     paths::Paths,
+    reconcile::{self, Applied, Reason, Reconciler, Teller},
     sources::Sources,
     ssh::{Keys, Node},
-    status::{Failing, Rounds, StatusSender, Update},
+    status::{StatusSender, Update},
     store::{Store as Artifacts, User},
 };
 
+const MANAGER: &str = "firstlight-software";
+pub const SOFTWARE: Resource = Resource(
+    software::GROUP,
+    software::VERSION,
+    software::KIND,
+    software::PLURAL,
+);
 /// Between two looks without a change.
 const LOOK: Duration = Duration::from_secs(15);
-/// After a change: more of them come together.
-const SETTLE: Duration = Duration::from_millis(300);
+/// After a change, or what a job tells: more of them come together.
+const COALESCE: Duration = Duration::from_millis(300);
 
 /// What the rest of the agent publishes and this controller waits for.
 pub struct Facts {
@@ -104,50 +116,16 @@ pub async fn reconcile<H: Hands>(
     artifacts: watch::Receiver<Option<Artifacts>>,
     status: StatusSender,
 ) -> Result<()> {
-    let (trigger, mut changes) = mpsc::channel(1);
-    let store = Store { client };
-    let mut watches = JoinSet::new();
-    for resource in [store::SOFTWARE, HOSTS] {
-        watches.spawn(store.clone().follow(resource, trigger.clone()));
-    }
-    let (tell, mut news) = mpsc::unbounded_channel();
-    let failing = |source, what| Failing::new(status.clone(), source, what);
-    let mut rounds = Rounds {
-        whole: failing("software-loop", "software on servers is not looked after"),
-        objects: failing(
+    let teller = Teller::new(
+        "software",
+        &status,
+        ["software-loop", "software on servers is not looked after"],
+        [
             "software-objects",
             "an object about software on servers is left as it is",
-        ),
-    };
-    let mut keeper = Keeper {
-        hands,
-        store,
-        site,
-        artifacts,
-        status,
-        tell,
-        jobs: JoinSet::new(),
-        busy: BTreeSet::new(),
-        known: BTreeMap::new(),
-        tried: BTreeMap::new(),
-    };
-    loop {
-        rounds.went(keeper.look().await, clock::uptime());
-        tokio::select! {
-            Some(told) = news.recv() => { keeper.hear(told); tokio::time::sleep(SETTLE).await }
-            Some(()) = changes.recv() => tokio::time::sleep(SETTLE).await,
-            Some(ended) = watches.join_next() => {
-                ended?;
-                bail!("a watch of the box's API server ended");
-            }
-            () = tokio::time::sleep(LOOK) => {}
-        }
-        while let Ok(told) = news.try_recv() {
-            keeper.hear(told);
-        }
-        while changes.try_recv().is_ok() {}
-        while keeper.jobs.try_join_next().is_some() {}
-    }
+        ],
+    );
+    reconcile::run(Keeper::new(hands, client, site, artifacts, status), teller).await
 }
 
 /// A Software and one of its servers.
@@ -155,11 +133,18 @@ type Place = (Key, String);
 
 struct Keeper<H> {
     hands: H,
-    store: Store,
+    client: Client,
+    watches: Watches,
+    software: Objects<Software>,
+    /// Which server is which node.
+    hosts: Objects<Host>,
+    machines: Objects<Machine>,
+    metal3_machines: Objects<Metal3Machine>,
     site: Arc<SiteConfig>,
     artifacts: watch::Receiver<Option<Artifacts>>,
     status: StatusSender,
     tell: mpsc::UnboundedSender<(Place, News)>,
+    told: mpsc::UnboundedReceiver<(Place, News)>,
     jobs: JoinSet<()>,
     busy: BTreeSet<Place>,
     /// Each Software as it was seen last, with the newest status: what is in the API server may be a write behind.
@@ -168,44 +153,113 @@ struct Keeper<H> {
     tried: BTreeMap<Place, Instant>,
 }
 
-impl<H: Hands> Keeper<H> {
-    /// A sentence for each object that could not be read or written.
-    async fn look(&mut self) -> Result<Vec<String>> {
-        let Listed {
-            objects,
-            unreadable: mut odd,
-        } = self.store.software().await?;
-        // What an object that cannot be read refers to stays in use.
-        if let (Some(artifacts), true) = (&*self.artifacts.borrow(), odd.is_empty()) {
-            artifacts.note(User::Software, plan::packages(&objects));
+impl<H: Hands> Reconciler for Keeper<H> {
+    type Seen = (Listed<Software>, World);
+
+    async fn look(&mut self) -> Result<Self::Seen> {
+        while let Ok(told) = self.told.try_recv() {
+            self.hear(told);
         }
+        while self.jobs.try_join_next().is_some() {}
+        let listed = self.software.all().await?.owned();
+        // What an object that cannot be read refers to stays in use.
+        if let (Some(artifacts), true) = (&*self.artifacts.borrow(), listed.unreadable.is_empty()) {
+            artifacts.note(User::Software, plan::packages(&listed.objects));
+        }
+        let world = if listed.objects.is_empty() {
+            World::default()
+        } else {
+            self.world().await?
+        };
+        Ok((listed, world))
+    }
+
+    async fn apply(&mut self, (listed, world): Self::Seen) -> Result<Applied> {
+        let with_servers = |software: Software| {
+            let servers = servers::selected(&world, &software);
+            (software, servers)
+        };
+        let all: Vec<_> = listed.objects.into_iter().map(with_servers).collect();
+        let mut failures = [listed.unreadable, world.unreadable].concat();
+        self.known
+            .retain(|key, _| all.iter().any(|(one, _)| Key::of(&one.metadata) == *key));
         let mut lines = Vec::new();
-        if !objects.is_empty() {
-            let mut world = self.store.world(self.site.clone()).await?;
-            odd.append(&mut world.unreadable);
-            let all: Vec<(Software, Vec<Server>)> = objects
-                .into_iter()
-                .map(|software| {
-                    let servers = servers::selected(&world, &software);
-                    (software, servers)
-                })
-                .collect();
-            self.known
-                .retain(|key, _| all.iter().any(|(one, _)| Key::of(&one.metadata) == *key));
-            for (software, servers) in &all {
-                let conflicts = servers::conflicts(software, servers, &all);
-                let told = match self.attend(software, servers, &conflicts).await {
-                    Ok(told) => told,
-                    Err(error) => {
-                        odd.push(format!("{error:#}"));
-                        software.status.clone()
+        for (software, servers) in &all {
+            let conflicts = servers::conflicts(software, servers, &all);
+            let told = match self.attend(software, servers, &conflicts).await {
+                Ok(told) => told,
+                Err(error) => {
+                    if !is_overtaken(&error) {
+                        failures.push(format!("{error:#}"));
                     }
-                };
-                lines.push(plan::line(software, &told));
-            }
+                    software.status.clone()
+                }
+            };
+            lines.push(plan::line(software, &told));
         }
         self.status.send(Update::Software(lines));
-        Ok(odd)
+        let rest = LOOK;
+        Ok(Applied { failures, rest })
+    }
+
+    async fn reason(&mut self) -> Result<Reason> {
+        tokio::select! {
+            Some(told) = self.told.recv() => {
+                self.hear(told);
+                tokio::time::sleep(COALESCE).await;
+                Ok(Reason::News)
+            }
+            changed = self.watches.changed() => changed.map(|()| Reason::Change),
+        }
+    }
+}
+
+impl<H: Hands> Keeper<H> {
+    fn new(
+        hands: H,
+        client: Client,
+        site: Arc<SiteConfig>,
+        artifacts: watch::Receiver<Option<Artifacts>>,
+        status: StatusSender,
+    ) -> Self {
+        let (tell, told) = mpsc::unbounded_channel();
+        let mut watches = Watches::new(client.clone(), MANAGER, COALESCE);
+        // A site without clusters has no machines.
+        let all = |kind: Resource| Selection {
+            may_lack: true,
+            ..kind.into()
+        };
+        Self {
+            hands,
+            client,
+            software: watches.objects(all(SOFTWARE)),
+            hosts: watches.objects(all(HOSTS)),
+            machines: watches.objects(all(MACHINES)),
+            metal3_machines: watches.objects(all(METAL3_MACHINES)),
+            watches,
+            site,
+            artifacts,
+            status,
+            tell,
+            told,
+            jobs: JoinSet::new(),
+            busy: BTreeSet::new(),
+            known: BTreeMap::new(),
+            tried: BTreeMap::new(),
+        }
+    }
+
+    /// As much of it as says which server is which node.
+    async fn world(&self) -> Result<World> {
+        let mut unreadable = Vec::new();
+        Ok(World {
+            site: self.site.clone(),
+            hosts: keyed(self.hosts.all().await?, &mut unreadable),
+            machines: keyed(self.machines.all().await?, &mut unreadable),
+            metal3_machines: keyed(self.metal3_machines.all().await?, &mut unreadable),
+            unreadable,
+            ..World::default()
+        })
     }
 
     async fn attend(
@@ -216,8 +270,10 @@ impl<H: Hands> Keeper<H> {
     ) -> Result<SoftwareStatus> {
         let key = Key::of(&software.metadata);
         let now = clock::rfc3339();
-        if !software.metadata.is_deleting() {
-            self.store.hold(software).await?;
+        let mut meta = software.metadata.clone();
+        let writer = self.software.writer().clone();
+        if !meta.is_deleting() {
+            writer.hold(&mut meta, software::FINALIZER).await?;
         }
         let same = self
             .known
@@ -249,9 +305,9 @@ impl<H: Hands> Keeper<H> {
         };
         self.known.insert(key.clone(), known);
         if is_over {
-            self.store.let_go(software).await?;
+            writer.let_go(&mut meta, software::FINALIZER).await?;
         } else if told != software.status {
-            self.store.write_status(&key, &told).await?;
+            writer.write_status(&mut meta, &told).await?;
         }
         Ok(told)
     }
@@ -280,7 +336,7 @@ impl<H: Hands> Keeper<H> {
         let place = (Key::of(&software.metadata), node.name.clone());
         let is_member = !node.cluster.is_empty() && !node.node.is_empty();
         let member = is_member.then(|| Member {
-            client: self.store.client.clone(),
+            client: self.client.clone(),
             namespace: place.0.namespace.clone(),
             cluster: node.cluster.clone(),
             node: node.node.clone(),
@@ -335,4 +391,62 @@ fn ssh_node(server: &Server) -> Option<Node> {
         mac: server.mac,
         address,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::convert::Infallible;
+
+    use firstlight_api::packages::{Order, Report};
+    use http::{Request, Response};
+    use kube::client::Body;
+    use tower::service_fn;
+
+    use super::*;
+
+    #[derive(Clone)]
+    struct Panicking;
+
+    impl Hands for Panicking {
+        async fn order(&self, _: &Node, _: &Order, _: Duration) -> Result<Report, Trouble> {
+            panic!("as a bug would")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_whose_job_panicked_is_free_again() {
+        let silent = service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let (_artifacts, artifacts) = watch::channel(None);
+        let mut keeper = Keeper::new(
+            Panicking,
+            Client::new(silent, "default"),
+            Arc::default(),
+            artifacts,
+            crate::status::channel("tests").0,
+        );
+        let mut software = Software::default();
+        software.metadata.name = "tools".to_owned();
+        let server = Server {
+            name: "a".to_owned(),
+            mac: "52:54:00:00:00:01".parse().unwrap(),
+            address: Some([127, 0, 0, 1].into()),
+            cluster: String::new(),
+            node: String::new(),
+            control_plane: false,
+            system: String::new(),
+        };
+        let mut node = NodeStatus {
+            name: "a".to_owned(),
+            ..NodeStatus::default()
+        };
+        for job in [Job::Look, Job::Apply] {
+            keeper.begin(&software, &mut node, Some(&server), job);
+            assert_eq!(keeper.busy.len(), 1, "{job:?}");
+            assert_eq!(keeper.reason().await.unwrap(), Reason::News);
+            assert!(keeper.busy.is_empty(), "{job:?}");
+        }
+    }
 }

@@ -72,6 +72,12 @@ impl Board {
             Update::Software(software) => self.status.software = software,
             Update::Artifacts(artifacts) => self.status.artifacts = artifacts,
             Update::Certificates(ends) => self.status.certificates = ends,
+            Update::Round(round) => {
+                let controllers = &mut self.status.controllers;
+                controllers.retain(|other| other.name != round.name);
+                controllers.push(round);
+                controllers.sort_by(|a, b| a.name.cmp(&b.name));
+            }
             Update::BeforeStart(lines) => self.status.before_start = lines,
             Update::Problems(source, problems) => {
                 self.problems.insert(source, problems);

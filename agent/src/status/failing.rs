@@ -10,28 +10,6 @@ use super::{StatusSender, counters::ODD_OBJECTS};
 /// Errors for this long are told.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Of a loop over objects of Kubernetes: whether it goes round at all, and what it left out.
-#[derive(Debug)]
-pub struct Rounds {
-    /// Errors of whole rounds.
-    pub whole: Failing,
-    /// Objects that could not be read or written.
-    pub objects: Failing,
-}
-
-impl Rounds {
-    /// A good round gives a sentence for each object that it left out. `now` is uptime.
-    pub fn went(&mut self, round: anyhow::Result<Vec<String>>, now: Duration) {
-        match round {
-            Ok(odd) => {
-                self.whole.went(&Ok(()), now);
-                self.objects.met(odd, now);
-            }
-            Err(_) => self.whole.went(&round, now),
-        }
-    }
-}
-
 /// Kept by one loop, and told how each of its rounds went.
 #[derive(Debug)]
 pub struct Failing {
@@ -55,10 +33,20 @@ impl Failing {
         }
     }
 
+    /// Another one of the same loop.
+    #[must_use]
+    pub fn beside(&self, source: &'static str) -> Self {
+        Self::new(self.status.clone(), source, self.what)
+    }
+
+    pub fn status(&self) -> &StatusSender {
+        &self.status
+    }
+
     /// A round that met objects of Kubernetes which could not be read or written, a sentence each: they held up no other,
     /// all are counted, and the first is told.
-    pub fn met(&mut self, odd: Vec<String>, now: Duration) {
-        for _ in &odd {
+    pub fn met(&mut self, odd: &[String], now: Duration) {
+        for _ in odd {
             ODD_OBJECTS.count(self.source);
         }
         self.went(&one_error(odd), now);
@@ -89,12 +77,11 @@ impl Failing {
 }
 
 /// The first of them, and how many there are.
-fn one_error(sentences: Vec<String>) -> anyhow::Result<()> {
-    let others = sentences.len().saturating_sub(1);
-    match sentences.into_iter().next() {
-        None => Ok(()),
-        Some(first) if others == 0 => Err(anyhow!(first)),
-        Some(first) => Err(anyhow!("{first} (and {others} more)")),
+fn one_error(sentences: &[String]) -> anyhow::Result<()> {
+    match sentences {
+        [] => Ok(()),
+        [one] => Err(anyhow!("{one}")),
+        [first, others @ ..] => Err(anyhow!("{first} (and {} more)", others.len())),
     }
 }
 
@@ -138,7 +125,7 @@ mod tests {
         let mut failing = Failing::new(status::channel("1").0, "loop", "nothing is counted");
         let error = format!("unknown variant \u{1b}[2J{}", "x".repeat(1 << 20));
         for at in [Duration::ZERO, PATIENCE] {
-            failing.met(vec![error.clone()], at);
+            failing.met(std::slice::from_ref(&error), at);
         }
         let told = failing.told.unwrap();
         assert_eq!(told.chars().count(), 1000);
@@ -148,11 +135,11 @@ mod tests {
     #[test]
     fn the_first_odd_object_is_told_with_the_number_of_the_others_and_all_are_counted() {
         let mut failing = Failing::new(status::channel("1").0, "odd-test", "one is left out");
-        let odd = || vec!["a: too large".to_owned(), "b cannot be read".to_owned()];
-        failing.met(odd(), Duration::ZERO);
-        failing.met(odd(), PATIENCE);
+        let odd = ["a: too large".to_owned(), "b cannot be read".to_owned()];
+        failing.met(&odd, Duration::ZERO);
+        failing.met(&odd, PATIENCE);
         assert_eq!(failing.told.as_deref(), Some("a: too large (and 1 more)"));
-        failing.met(Vec::new(), PATIENCE * 2);
+        failing.met(&[], PATIENCE * 2);
         assert_eq!(failing.told, None);
         assert_eq!(ODD_OBJECTS.all()["odd-test"], 4);
     }

@@ -2,11 +2,32 @@
 
 use std::fmt::Write as _;
 
-use firstlight_api::status::{DhcpMode, HostState, SiteStatus, StepState};
+use firstlight_api::status::{ControllerRound, DhcpMode, HostState, SiteStatus, StepState};
 
 use super::counters::{Counter, ODD_OBJECTS, REFUSED};
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+type RoundValue = fn(&ControllerRound) -> f64;
+
+/// What is said of the last round of each controller.
+const ROUNDS: [(&str, &str, RoundValue); 3] = [
+    (
+        "firstlight_reconcile_started_seconds",
+        "Uptime at which a controller began its last round.",
+        |round| round.started,
+    ),
+    (
+        "firstlight_reconcile_seconds",
+        "How long a controller's last round took.",
+        |round| round.took,
+    ),
+    (
+        "firstlight_reconcile_failures",
+        "Objects that could not be read and steps that failed in a controller's last round.",
+        |round| count(round.failed),
+    ),
+];
 
 /// One line a sample; label values are escaped, because names of hosts come from outside.
 pub fn render(status: &SiteStatus) -> String {
@@ -78,23 +99,15 @@ pub fn render(status: &SiteStatus) -> String {
         "Uptime at which a step was done.",
         &ends,
     );
-    let certificates: Vec<_> = status
-        .certificates
-        .iter()
-        .map(|end| {
-            let labels = format!("{{cluster=\"{}\"}}", escape(&end.cluster));
-            // Exact until the year 285 million.
-            #[expect(clippy::cast_precision_loss, reason = "a time in seconds")]
-            let seconds = end.end as f64;
-            (labels, seconds)
-        })
-        .collect();
     family(
         "firstlight_cluster_certificates_end_timestamp_seconds",
         "When the first certificate of a cluster ends.",
-        &certificates,
+        &certificates(status),
     );
     family("firstlight_hosts", "Servers by state.", &hosts(status));
+    for (name, help, value) in ROUNDS {
+        family(name, help, &rounds(status, value));
+    }
     let mut counter = |name: &str, help: &str, label: &str, counter: &Counter| {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
         for (value, times) in counter.all() {
@@ -107,6 +120,24 @@ pub fn render(status: &SiteStatus) -> String {
         "Objects of Kubernetes that could not be read or written, each time that a loop met one.";
     counter("firstlight_odd_objects_total", odd, "loop", &ODD_OBJECTS);
     text
+}
+
+fn rounds(status: &SiteStatus, value: RoundValue) -> Vec<(String, f64)> {
+    let labels = |round: &ControllerRound| format!("{{loop=\"{}\"}}", escape(&round.name));
+    let all = status.controllers.iter();
+    all.map(|round| (labels(round), value(round))).collect()
+}
+
+fn certificates(status: &SiteStatus) -> Vec<(String, f64)> {
+    let all = status.certificates.iter();
+    all.map(|end| {
+        let labels = format!("{{cluster=\"{}\"}}", escape(&end.cluster));
+        // Exact until the year 285 million.
+        #[expect(clippy::cast_precision_loss, reason = "a time in seconds")]
+        let seconds = end.end as f64;
+        (labels, seconds)
+    })
+    .collect()
 }
 
 fn refused(status: &SiteStatus) -> Vec<(String, f64)> {
@@ -185,6 +216,12 @@ mod tests {
                 cluster: "lab".into(),
                 end: 1_900_000_000,
             }],
+            controllers: vec![ControllerRound {
+                name: "addons".into(),
+                took: 0.25,
+                failed: 2,
+                ..ControllerRound::default()
+            }],
             ..SiteStatus::default()
         };
         let text = render(&status);
@@ -200,6 +237,12 @@ mod tests {
         let end =
             "firstlight_cluster_certificates_end_timestamp_seconds{cluster=\"lab\"} 1900000000\n";
         assert!(text.contains(end), "{text}");
+        for line in [
+            "firstlight_reconcile_seconds{loop=\"addons\"} 0.25\n",
+            "firstlight_reconcile_failures{loop=\"addons\"} 2\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
         assert!(
             text.lines()
                 .all(|line| line.starts_with('#') || line.starts_with("firstlight_")),

@@ -15,15 +15,15 @@ pub mod steps;
 use firstlight_api::{
     artifact::Artifact,
     status::{
-        AddonLine, CertificateEnd, ClusterStatus, DhcpMode, HostStatus, Problem, SiteStatus,
-        SoftwareLine,
+        AddonLine, CertificateEnd, ClusterStatus, ControllerRound, DhcpMode, HostStatus, Problem,
+        SiteStatus, SoftwareLine,
     },
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use board::Board;
-pub use failing::{Failing, Rounds};
+pub use failing::Failing;
 pub use steps::StepName;
 
 use crate::clock;
@@ -58,6 +58,8 @@ pub enum Update {
     Artifacts(Vec<Artifact>),
     /// Replaces the whole list.
     Certificates(Vec<CertificateEnd>),
+    /// Replaces what this controller reported before.
+    Round(ControllerRound),
     /// Known once, at the start.
     BeforeStart(Vec<String>),
     /// Replaces what this source reported before.

@@ -4,6 +4,7 @@
 
 mod before;
 mod clusters;
+mod controllers;
 mod software;
 mod store;
 
@@ -94,6 +95,7 @@ fn write_page(out: &mut String, status: &SiteStatus) -> fmt::Result {
     write_network(out, &status.network)?;
     write_steps(out, status)?;
     store::write(out, &status.artifacts)?;
+    controllers::write(out, &status.controllers)?;
     before::write(out, &status.before_start)?;
     out.write_str("</div>\n<div>\n")?;
     clusters::write(out, &status.clusters, &status.addons)?;

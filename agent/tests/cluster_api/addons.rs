@@ -40,6 +40,7 @@ pub async fn addons_come_change_and_go() {
     manifests_are_installed_as_they_are(&site).await;
     a_chart_of_the_store_follows_its_values(&site).await;
     a_folder_of_the_stick_is_an_addon(&site).await;
+    a_chart_that_takes_long_holds_up_no_other(&site).await;
     what_was_made_by_hand_stays(&site).await;
     everything_goes_with_its_addon(&site).await;
 }
@@ -283,6 +284,37 @@ async fn a_folder_of_the_stick_is_an_addon(site: &Site) {
     assert_eq!(site.data("default", "builtin")["word"], "unknown");
 }
 
+/// Helm waits for the end of a hook, here a pod that nobody runs.
+async fn a_chart_that_takes_long_holds_up_no_other(site: &Site) {
+    let folder = site.places.builtin.join("slow");
+    fs::create_dir_all(folder.join("templates")).unwrap();
+    let chart = "apiVersion: v2\nname: slow\nversion: 0.1.0\n";
+    fs::write(folder.join("Chart.yaml"), chart).unwrap();
+    let hook = "apiVersion: v1\nkind: Pod\nmetadata: {name: hook, annotations: {helm.sh/hook: pre-install}}\nspec: {containers: [{name: a, image: a}]}\n";
+    fs::write(folder.join("templates/hook.yaml"), hook).unwrap();
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}});
+    site.objects.apply(&account).await;
+    site.addon("slow", json!({"builtin": "slow"})).await;
+    site.is("slow", "Installing", "Helm installs").await;
+    let hook = async || !site.objects.find("v1", "Pod", "hook").await.is_null();
+    site.objects.wait_until("the hook is there", hook).await;
+    let others = ["quick-1", "quick-2", "quick-3", "quick-4"];
+    for name in others {
+        site.addon(name, json!({"manifests": config_map(name, "x")}))
+            .await;
+    }
+    for name in others {
+        site.is(name, "Ready", "").await;
+    }
+    site.is("slow", "Installing", "Helm installs").await;
+    let done = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hook", "namespace": "default"},
+        "status": {"phase": "Succeeded"},
+    });
+    site.objects.status(&done).await;
+    site.is("slow", "Ready", "").await;
+}
+
 async fn what_was_made_by_hand_stays(site: &Site) {
     let mine = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -323,7 +355,9 @@ async fn what_was_made_by_hand_stays(site: &Site) {
 }
 
 async fn everything_goes_with_its_addon(site: &Site) {
-    for name in ["plain", "after", "hello", "unknown", "beside", "early"] {
+    let quick = ["quick-1", "quick-2", "quick-3", "quick-4", "slow"];
+    let others = ["plain", "after", "hello", "unknown", "beside", "early"];
+    for name in others.into_iter().chain(quick) {
         site.objects.delete("Addon", name).await;
         site.objects
             .wait_for("Addon", name, "gone", Value::is_null)

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use firstlight_agent::capi::Resource;
+use firstlight_agent::objects::Resource;
 use kube::{
     Api, Client, Config,
     api::{

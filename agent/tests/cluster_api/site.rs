@@ -10,7 +10,6 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use firstlight_agent::{
-    capi::Store,
     clusters::Stick,
     paths::Paths,
     pki::{self, CertSpec, Pki},
@@ -77,9 +76,9 @@ impl Site {
         let (sender, _reader, owner) = status::channel("test");
         tokio::spawn(status::own(owner, CancellationToken::new()));
         let stick = watch::Sender::new(Some(Arc::new(stick()))).subscribe();
-        let store = Store::new(objects.client.clone());
+        let client = objects.client.clone();
         tokio::spawn(controllers(kills, move || {
-            provider::reconcile(store.clone(), site.clone(), stick.clone(), sender.clone())
+            provider::reconcile(client.clone(), site.clone(), stick.clone(), sender.clone())
         }));
         let servers = Servers::start(objects.clone(), dir.path().join("servers"));
         let site = Self {

@@ -58,6 +58,7 @@ fn busy_site() -> SiteStatus {
         },
         hosts: busy_hosts(),
         certificates: vec![],
+        controllers: vec![],
         before_start: vec!["2026-11-22T03:00:01+00:00 etcd[7]: slow <fdatasync>".into()],
         clusters: vec![busy_cluster()],
         addons: busy_addons(),

@@ -1,0 +1,270 @@
+//! The copy of all objects of a kind: kube's reflector with a limit of memory, and how far it has come.
+
+use std::sync::Arc;
+
+use kube::{
+    Resource as _,
+    api::ApiResource,
+    runtime::{
+        reflector::{Store, store::Writer},
+        watcher::Event,
+    },
+};
+use tokio::sync::watch;
+
+use super::read::{Readable, Seen};
+
+/// For all objects of a kind, about: a thousand hosts with all that is known of their hardware, several times over. Without a
+/// limit, whoever fills etcd ends the agent.
+pub const ROOM: usize = 64 << 20;
+
+/// What readers and writers share with the watch.
+pub type Standing = watch::Sender<State>;
+
+/// How far a copy has come.
+#[derive(Debug, Default)]
+pub struct State {
+    is_listed: bool,
+    /// Why the copy may be old.
+    trouble: Option<String>,
+    /// Some objects are left out.
+    pub is_crowded: bool,
+    /// The newest version that the watch told, and the newest that we wrote.
+    seen: u64,
+    written: u64,
+}
+
+impl State {
+    /// Everything is there, also what we wrote; or the reason why it does not come. `None`: it is on its way.
+    pub fn verdict(&self) -> Option<Result<(), String>> {
+        if let Some(trouble) = &self.trouble {
+            return Some(Err(trouble.clone()));
+        }
+        (self.is_listed && self.seen >= self.written).then_some(Ok(()))
+    }
+
+    /// A version from an answer to a write. Versions of one API server grow.
+    pub fn wrote(&mut self, version: &str) {
+        self.written = self.written.max(version.parse().unwrap_or_default());
+    }
+
+    /// What was written does not come: its object went before it was listed.
+    pub fn give_up(&mut self) {
+        self.written = self.seen;
+    }
+}
+
+/// The end of the copy that its watch holds.
+pub struct Copy<K: 'static> {
+    store: Writer<Seen<K>>,
+    standing: Arc<Standing>,
+    room: usize,
+    /// Something did not fit.
+    crowded: bool,
+    /// While a list comes: its size until now, and the newest version of which it is known that it is in it.
+    size: usize,
+    newest: u64,
+}
+
+impl<K: Readable> Copy<K> {
+    pub fn new(kind: ApiResource, standing: Arc<Standing>, room: usize) -> Self {
+        Self {
+            store: Writer::new(kind),
+            standing,
+            room,
+            crowded: false,
+            size: 0,
+            newest: 0,
+        }
+    }
+
+    pub fn reader(&self) -> Store<Seen<K>> {
+        self.store.as_reader()
+    }
+
+    /// False if there may be room now for what was left out: everything is to be listed again.
+    pub fn hear(&mut self, event: Event<Seen<K>>) -> bool {
+        match event {
+            Event::Init => {
+                (self.size, self.crowded) = (0, false);
+                // What was written before it was asked for, there or gone already.
+                self.newest = self.standing.borrow().written;
+                self.store.apply_watcher_event(&Event::Init);
+                true
+            }
+            Event::InitApply(object) => {
+                self.size += object.size;
+                self.newest = self.newest.max(version(&object));
+                self.crowded |= self.size > self.room;
+                if !self.crowded {
+                    self.store.apply_watcher_event(&Event::InitApply(object));
+                }
+                true
+            }
+            Event::InitDone => {
+                self.store.apply_watcher_event(&Event::InitDone);
+                self.now(self.newest);
+                true
+            }
+            Event::Apply(object) => {
+                let seen = version(&object);
+                let fits = self.others(&object) + object.size <= self.room;
+                self.crowded |= !fits;
+                let event = if fits { Event::Apply } else { Event::Delete };
+                self.store.apply_watcher_event(&event(object));
+                self.now(seen);
+                true
+            }
+            Event::Delete(object) => {
+                let seen = version(&object);
+                self.store.apply_watcher_event(&Event::Delete(object));
+                self.now(seen);
+                !self.crowded
+            }
+        }
+    }
+
+    /// The watch has lost its way; the copy stays as it is until everything was listed again.
+    pub fn fail(&self, trouble: String) {
+        self.standing
+            .send_modify(|state| state.trouble = Some(trouble));
+    }
+
+    /// There is nothing, and that is no trouble.
+    pub fn is_empty(&mut self) {
+        for event in [Event::Init, Event::InitDone] {
+            self.hear(event);
+        }
+    }
+
+    fn now(&self, seen: u64) {
+        self.standing.send_modify(|state| {
+            state.is_listed = true;
+            state.trouble = None;
+            state.is_crowded = self.crowded;
+            state.seen = state.seen.max(seen);
+        });
+    }
+
+    fn others(&self, object: &Seen<K>) -> usize {
+        let id = |seen: &Seen<K>| (seen.meta().namespace.clone(), seen.meta().name.clone());
+        let own = id(object);
+        let all = self.reader().state().into_iter();
+        all.filter(|other| id(other) != own)
+            .map(|other| other.size)
+            .sum()
+    }
+}
+
+/// Also when it panicked: nobody takes an old copy for a new one.
+impl<K: 'static> Drop for Copy<K> {
+    fn drop(&mut self) {
+        let ended = "a watch of the box's API server ended".to_owned();
+        self.standing
+            .send_modify(|state| state.trouble = Some(ended));
+    }
+}
+
+fn version<K>(object: &Seen<K>) -> u64 {
+    let version = object.meta().resource_version.as_ref();
+    version.and_then(|it| it.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use firstlight_api::addon::{self, Addon};
+    use serde_json::json;
+
+    use super::{super::Resource, *};
+
+    const ADDONS: Resource = Resource(addon::GROUP, addon::VERSION, addon::KIND, addon::PLURAL);
+
+    fn copy(room: usize) -> (Copy<Addon>, Arc<Standing>) {
+        let standing: Arc<Standing> = Arc::default();
+        (Copy::new(ADDONS.api(), standing.clone(), room), standing)
+    }
+
+    fn object(name: &str, version: &str, text: usize) -> Seen<Addon> {
+        let metadata = json!({"name": name, "namespace": "default", "resourceVersion": version});
+        let spec = json!({"cluster": "lab", "manifests": "x".repeat(text)});
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+    }
+
+    fn names(copy: &Copy<Addon>) -> Vec<String> {
+        let all = copy.reader().state().into_iter();
+        let mut names: Vec<String> = all.filter_map(|it| it.meta().name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_has_no_room_is_left_out_and_told_until_something_went() {
+        let (mut copy, standing) = copy(100 << 10);
+        for event in [
+            Event::Init,
+            Event::InitApply(object("a", "1", 40 << 10)),
+            Event::InitApply(object("b", "2", 40 << 10)),
+            Event::InitDone,
+        ] {
+            assert!(copy.hear(event));
+        }
+        assert!(!standing.borrow().is_crowded);
+        // One that grows takes its own place only; the next has none, and one that grows too much loses its.
+        assert!(copy.hear(Event::Apply(object("b", "3", 50 << 10))));
+        assert!(!standing.borrow().is_crowded);
+        assert!(copy.hear(Event::Apply(object("c", "4", 40 << 10))));
+        assert!(standing.borrow().is_crowded);
+        assert_eq!(names(&copy), ["a", "b"]);
+        assert!(copy.hear(Event::Apply(object("b", "5", 90 << 10))));
+        assert_eq!(names(&copy), ["a"]);
+        assert!(!copy.hear(Event::Delete(object("a", "6", 0))));
+        for event in [
+            Event::Init,
+            Event::InitApply(object("b", "5", 90 << 10)),
+            Event::InitApply(object("c", "4", 40 << 10)),
+            Event::InitDone,
+        ] {
+            copy.hear(event);
+        }
+        assert!(standing.borrow().is_crowded);
+        assert_eq!(names(&copy), ["b"]);
+    }
+
+    #[test]
+    fn a_copy_is_new_when_it_has_what_was_written() {
+        let (mut copy, standing) = copy(ROOM);
+        let verdict = || standing.borrow().verdict();
+        let list = [Event::Init, Event::InitApply(object("a", "7", 0))];
+        assert_eq!(verdict(), None);
+        for event in list {
+            copy.hear(event);
+        }
+        // Written while the list was on its way, which may be older.
+        standing.send_modify(|state| state.wrote("9"));
+        copy.hear(Event::InitDone);
+        assert_eq!(verdict(), None);
+        copy.hear(Event::Apply(object("a", "8", 0)));
+        assert_eq!(verdict(), None);
+        copy.hear(Event::Apply(object("a", "9", 0)));
+        assert_eq!(verdict(), Some(Ok(())));
+        standing.send_modify(|state| state.wrote("10"));
+        assert_eq!(verdict(), None);
+        standing.send_modify(State::give_up);
+        assert_eq!(verdict(), Some(Ok(())));
+        // A list that has something newer, or was asked for afterwards, has it or has seen it go.
+        copy.hear(Event::Init);
+        standing.send_modify(|state| state.wrote("11"));
+        copy.hear(Event::InitApply(object("a", "11", 0)));
+        copy.hear(Event::InitDone);
+        assert_eq!(verdict(), Some(Ok(())));
+        standing.send_modify(|state| state.wrote("12"));
+        copy.fail("no route".to_owned());
+        assert_eq!(verdict(), Some(Err("no route".to_owned())));
+        copy.is_empty();
+        assert_eq!(verdict(), Some(Ok(())));
+        assert!(names(&copy).is_empty());
+        drop(copy);
+        assert!(verdict().unwrap().unwrap_err().contains("ended"));
+    }
+}
