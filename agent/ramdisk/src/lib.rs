@@ -18,4 +18,5 @@ pub mod modules;
 pub mod net;
 pub mod power;
 pub mod ramdisk;
+pub mod tpm;
 pub mod uevent;

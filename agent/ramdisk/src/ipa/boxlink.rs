@@ -9,11 +9,13 @@ use firstlight_api::report::{
     Directive, Fresh, PROGRESS_PATH, Phase, Progress, REPORT_PATH, Reply, Report,
 };
 use firstlight_api::signed;
+use firstlight_api::tpm::{Claim, Tpm};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::date::parse_http_date;
 use super::key::Key;
+use super::prover::Prover;
 use super::tls::BoxClock;
 use crate::deploy::chain;
 use crate::deploy::http::{self, Client, Request};
@@ -21,6 +23,8 @@ use crate::deploy::http::{self, Client, Request};
 const ANSWER_LIMIT: u64 = 1 << 20;
 /// Between two lines of progress.
 const SPACING: Duration = Duration::from_secs(1);
+/// For one report. A second one is asked for by a box that has restarted meanwhile.
+const MOST_PROOFS: usize = 3;
 
 #[derive(Clone, Debug)]
 pub struct BoxLink {
@@ -46,7 +50,31 @@ impl BoxLink {
         }
     }
 
-    pub fn report(&self, report: Report<Value>) -> Result<Directive, String> {
+    /// `prover` tells what the report says of the TPM. A box that asks for a proof, and is content with none, gets a report
+    /// without: what becomes of this machine then is the box's to say.
+    pub fn report(&self, mut report: Report<Value>, prover: &Prover) -> Result<Directive, String> {
+        for _ in 0..MOST_PROOFS {
+            report.tpm = prover.said();
+            let challenge = match self.post_report(report.clone())? {
+                Directive::Prove(challenge) => challenge,
+                other => return Ok(other),
+            };
+            let session = self.session().clone();
+            prover.prove(challenge, |tpm| Claim {
+                session: &session,
+                boot_mac: &report.boot_mac,
+                boot_id: &report.boot_id,
+                key: self.key.public(),
+                tpm,
+            });
+        }
+        report.tpm = Tpm::Silent {
+            reason: "the box does not take its proofs".to_owned(),
+        };
+        self.post_report(report)
+    }
+
+    fn post_report(&self, report: Report<Value>) -> Result<Directive, String> {
         let body = self.post(REPORT_PATH, report, |report| &mut report.fresh)?;
         let reply = serde_json::from_slice::<Reply>(&body).map_err(|e| {
             format!(

@@ -15,6 +15,7 @@ pub mod judge;
 pub mod key;
 pub mod machine;
 pub mod places;
+pub mod prover;
 mod relay;
 pub mod runner;
 pub mod server;
