@@ -325,17 +325,20 @@ impl Actor {
             boot_id: &report.boot_id,
             address,
             sequence: report.fresh.sequence,
+            tpm: from.tpm,
         };
+        let join = self.settings.site.join;
         let (raised, ledgers) = (self.is_raised(), self.settings.ledgers.clone());
         let record = self.stranger(mac, Heard::Report, now).ok_or((
             "report-too-many",
             "the box knows too many servers, or met too many within a minute",
         ))?;
         record
-            .who
-            .report(&claim, now, patience)
+            .recognise(&claim, &report.tpm, now, &ledgers)
+            .and_then(|()| record.who.report(&claim, now, patience))
             .map_err(refusal_of)?;
         record.met(raised, &ledgers);
+        record.saw_tpm(join, &ledgers);
         record.reported(report, now);
         Ok(mac)
     }
@@ -796,6 +799,14 @@ fn refusal_of(why: Refused) -> (&'static str, &'static str) {
         Refused::Unbound => (
             "report-unbound",
             "the box has had no report of this machine",
+        ),
+        Refused::Unproven => (
+            "report-unproven",
+            "the box waits for this machine's TPM to say that it is the one it knows",
+        ),
+        Refused::Stranger => (
+            "report-stranger",
+            "the box knows another TPM by this MAC address; if it was replaced, approve this machine's code: firstlight hosts approve",
         ),
     }
 }

@@ -31,6 +31,7 @@ mod record;
 mod store;
 #[cfg(test)]
 mod tests;
+mod tpm;
 mod who;
 mod wish;
 

@@ -8,11 +8,12 @@ use std::{
 };
 
 use firstlight_api::{
-    bmh::{BareMetalHost, Image},
+    bmh::{APPROVE_ANNOTATION, BareMetalHost, Image},
     report::{Inventory, LookupState, Phase, Progress, Report},
     signed::PublicKey,
     site::{InstallPolicy, JoinPolicy, Standing},
-    status::{HardwareSummary, HostEvent, HostState, HostStatus, Problem},
+    status::{HardwareSummary, HostEvent, HostState, HostStatus, Problem, TpmStatus},
+    tpm::Tpm,
 };
 use firstlight_ironic::{Node, ProvisionState};
 use firstlight_netboot::{BootTarget, MacAddr};
@@ -22,7 +23,8 @@ use super::{
     image::NodeImage,
     ledger::{Deployment, Ledger, Ledgers},
     plan::{Action, Ironic, Knocks, Observed, Plan, Restart},
-    who::{Refused, Who},
+    tpm::{self, Pretender},
+    who::{Claim, Refused, Who},
     wish::{self, Data, Destiny, Source, Wanted},
 };
 use crate::{ssh::Towards, store::ServedImage};
@@ -46,6 +48,8 @@ pub struct Record {
     pub who: Who,
     /// Two machines say that they are this host.
     disputed: bool,
+    /// One that cannot show the host's TPM, while it is told.
+    pretender: Option<Pretender>,
     /// It is in `hosts` of site.yaml.
     pub named: bool,
     /// A person wrote a code that is not its code.
@@ -127,6 +131,7 @@ impl Record {
             seen: now,
             who: Who::default(),
             disputed: false,
+            pretender: None,
             named: false,
             wrong_code: false,
             barred: None,
@@ -354,6 +359,7 @@ impl Record {
     /// Decides anew and notes what changed.
     pub fn replan(&mut self, site: &Site, now: Duration) {
         self.disputed = self.who.is_disputed(now);
+        self.pretender.take_if(|pretender| !pretender.is_told(now));
         self.barred = self.candidate().barred(site.join);
         self.wanted = wish::wanted(&Source {
             object: self.object.as_ref(),
@@ -449,18 +455,51 @@ impl Record {
             named: self.named,
             ledger: &self.ledger,
             key: self.who.key(),
+            tpm: self.who.tpm(),
             wrong_code: self.wrong_code,
         }
     }
 
     /// What a person wrote into the object's annotation.
     pub fn approve(&mut self, code: Option<&str>, ledgers: &Ledgers) {
-        let key = self.who.key();
-        let fits = code.map(|code| key.is_some_and(|key| key.has_code(code)));
-        self.wrong_code = fits == Some(false) && key.is_some();
-        if fits == Some(true) {
-            let key = key.map(|key| key.to_string());
-            self.remember(ledgers, |ledger| ledger.approved = key);
+        let bound = self.who.key().map(|key| (key, self.who.tpm()));
+        let pretender = self.pretender.as_ref().map(|other| (other.key, other.tpm));
+        let fits = |code| move |(key, _): &(PublicKey, _)| key.has_code(code);
+        let meant = code.and_then(|code| bound.into_iter().chain(pretender).find(fits(code)));
+        self.wrong_code = code.is_some() && bound.is_some() && meant.is_none();
+        let Some((key, tpm)) = meant else { return };
+        self.remember(ledgers, |ledger| ledger.approve(key, tpm));
+        let ledger = &self.ledger;
+        let is_host = |other: &mut Pretender| other.key == key && ledger.takes(other.tpm);
+        if self.pretender.take_if(is_host).is_some() {
+            self.who.dismiss();
+        }
+    }
+
+    /// Is it the machine that had this host's TPM? Who is not is told of, and may have a person's word already.
+    pub fn recognise(
+        &mut self,
+        claim: &Claim<'_>,
+        said: &Tpm,
+        now: Duration,
+        ledgers: &Ledgers,
+    ) -> Result<(), Refused> {
+        let first = tpm::recognise(&self.ledger, claim, said);
+        if first != Err(Refused::Stranger) {
+            return first;
+        }
+        self.pretender = Some(Pretender::new(claim, said, now));
+        let object = self.object.as_ref();
+        let word = object.and_then(|object| object.metadata.annotations.get(APPROVE_ANNOTATION));
+        self.approve(word.cloned().as_deref(), ledgers);
+        tpm::recognise(&self.ledger, claim, said)
+    }
+
+    /// Binds the host to the TPM that was shown.
+    pub fn saw_tpm(&mut self, join: JoinPolicy, ledgers: &Ledgers) {
+        let taken = self.candidate().barred(join).is_none();
+        if let (Some(key), Some(tpm)) = (self.who.key(), self.who.tpm()) {
+            self.remember(ledgers, |ledger| ledger.saw_tpm(key, tpm, taken));
         }
     }
 
@@ -594,6 +633,11 @@ impl Record {
                 .map(|address| address.to_string())
                 .unwrap_or_default(),
             code: self.who.key().map(|key| key.code()).unwrap_or_default(),
+            other_code: self
+                .pretender
+                .as_ref()
+                .map(|pretender| pretender.key.code())
+                .unwrap_or_default(),
             state: plan.map(|plan| plan.state).unwrap_or_default(),
             step: plan.map(|plan| plan.step.clone()).unwrap_or_default(),
             percent: plan.and_then(|plan| plan.percent),
@@ -601,6 +645,7 @@ impl Record {
             problem: self
                 .disputed
                 .then(|| self.dispute())
+                .or_else(|| Some(self.pretender.as_ref()?.problem(&self.name, self.mac)))
                 .or_else(|| plan.and_then(|plan| plan.problem.clone()))
                 .or_else(|| {
                     self.hand_out_problem
@@ -608,10 +653,10 @@ impl Record {
                         .filter(|_| plan.is_some_and(|plan| plan.deliver))
                 })
                 .or_else(|| self.refused.clone()),
-            hardware: self
-                .report
-                .as_ref()
-                .map(|(report, _)| summary(&report.inventory)),
+            hardware: self.report.as_ref().map(|(report, _)| HardwareSummary {
+                tpm: tpm::status(&self.ledger, self.who.tpm(), &report.tpm),
+                ..summary(&report.inventory)
+            }),
             history: self.history.clone(),
         }
     }
@@ -653,6 +698,7 @@ fn summary(inventory: &Inventory) -> HardwareSummary {
         memory_mib: details.ram_mebibytes,
         disks: details.storage.iter().map(disk).collect(),
         boot_mode: inventory.boot_mode.clone(),
+        tpm: TpmStatus::default(),
     }
 }
 
@@ -708,6 +754,7 @@ mod tests {
                 ..firstlight_api::report::DiskSignatures::default()
             }],
             lookup: LookupState::NotAsked,
+            tpm: Tpm::default(),
             fresh: firstlight_api::report::Fresh::default(),
         };
         newcomer.report = Some((report, now));

@@ -3,6 +3,7 @@
 
 mod life;
 mod live;
+mod tpm;
 mod who;
 
 use std::{
@@ -21,6 +22,7 @@ use firstlight_api::{
     signed::PublicKey,
     site::SiteConfig,
     status::{HostState, HostStatus},
+    tpm::Tpm,
 };
 use firstlight_ironic::{
     ProvisionState,
@@ -62,6 +64,7 @@ pub fn a_report() -> Report {
         inventory: Inventory::default(),
         disks: vec![],
         lookup: LookupState::NotAsked,
+        tpm: Tpm::default(),
         fresh: Fresh::default(),
     }
 }
@@ -368,6 +371,7 @@ impl Server {
         Speaker {
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
             key: PublicKey::new([self.key; 32]),
+            tpm: None,
         }
     }
 
@@ -393,6 +397,7 @@ impl Server {
             inventory: Inventory::from_json(&self.ramdisk.inventory()).unwrap(),
             disks: vec![disk],
             lookup: self.lookup,
+            tpm: Tpm::default(),
             fresh: self.fresh(),
         }
     }
@@ -425,7 +430,9 @@ impl Server {
                 self.register().await;
                 false
             }
-            Directive::Again | Directive::Lookup | Directive::Wait { .. } => false,
+            Directive::Again | Directive::Lookup | Directive::Prove(_) | Directive::Wait { .. } => {
+                false
+            }
         }
     }
 
