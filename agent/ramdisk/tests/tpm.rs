@@ -26,7 +26,7 @@ fn public(tpm: &Swtpm) -> Point {
     tpm::public(&mut connect(&tpm.way()).unwrap()).unwrap()
 }
 
-/// TPM2_Clear and TPM2_HierarchyChangeAuth of the endorsement hierarchy, to the password `x`.
+/// `TPM2_Clear` and `TPM2_HierarchyChangeAuth` of the endorsement hierarchy, to the password `x`.
 const CLEAR: &[u8] =
     b"\x80\x02\0\0\0\x1b\0\0\x01\x26\x40\0\0\x0a\0\0\0\x09\x40\0\0\x09\0\0\x01\0\0";
 const LOCK: &[u8] =
