@@ -13,6 +13,7 @@ use std::{
 use firstlight_api::{
     report::{Directive, Progress, Report},
     signed::PublicKey,
+    tpm::Fingerprint,
 };
 use firstlight_netboot::{BootTarget, ClientArch, MacAddr};
 use serde_json::Value;
@@ -51,6 +52,8 @@ pub enum Input {
 pub struct Speaker {
     pub peer: IpAddr,
     pub key: PublicKey,
+    /// The TPM that a report has proved; progress says nothing of it.
+    pub tpm: Option<Fingerprint>,
 }
 
 /// A question with its way back.
@@ -260,6 +263,7 @@ mod tests {
             inventory: Inventory::default(),
             disks: vec![],
             lookup: LookupState::NotAsked,
+            tpm: firstlight_api::tpm::Tpm::default(),
             fresh: Fresh::default(),
         }
     }
@@ -281,6 +285,7 @@ mod tests {
         let from = Speaker {
             peer: IpAddr::from([172, 22, 0, 100]),
             key: PublicKey::new([1; 32]),
+            tpm: None,
         };
         let asked = tokio::spawn({
             let fleet = fleet.clone();

@@ -26,7 +26,8 @@ const APPROVING: &str = "With `join: approve` in site.yaml the box leaves a new 
   2. read the code on the server's own screen, not in the list: whoever pretends to be it has another one
   3. firstlight hosts approve NAME --code 7Q2M-XK4P-09AB-CDEF
 
-The approval is for the key that this server made when it started its ramdisk.";
+The approval is for the key that this server made when it started its ramdisk, and for its TPM, if it has one: then it holds
+after restarts too. A server whose mainboard or TPM was replaced is approved again, with the code on its screen.";
 
 #[derive(Debug, Args)]
 pub struct HostsArgs {
@@ -69,7 +70,7 @@ pub fn run(args: &HostsArgs) -> Result<String> {
     match &args.command {
         HostsCommand::List => Ok(list(&hosts)),
         HostsCommand::Approve(approve) => {
-            let host = compared(&hosts, approve)?;
+            let (host, code) = compared(&hosts, approve)?;
             if args.host.starts_with("http://") {
                 let what =
                     "an approval needs a login: give --box as SSH is told, like admin@172.22.0.1";
@@ -77,7 +78,7 @@ pub fn run(args: &HostsArgs) -> Result<String> {
             }
             let mut way = ssh(args.identity.as_deref());
             way.arg("--").arg(&args.host);
-            annotate(way, host)
+            annotate(way, host, code)
         }
     }
 }
@@ -127,17 +128,25 @@ fn row(host: &HostStatus) -> [String; 5] {
     })
 }
 
-/// The host that is meant, if the code is its.
-fn compared<'a>(hosts: &'a [HostStatus], approve: &ApproveArgs) -> Result<&'a HostStatus> {
+/// The host that is meant and its code, if that was given: of the machine that the box hears as this host, or of one that it
+/// does not believe because its TPM is not the host's.
+fn compared<'a>(
+    hosts: &'a [HostStatus],
+    approve: &ApproveArgs,
+) -> Result<(&'a HostStatus, &'a str)> {
     let host = find(hosts, &approve.server)?;
-    if host.code.is_empty() {
+    let mut codes = [&host.code, &host.other_code]
+        .into_iter()
+        .filter(|code| !code.is_empty())
+        .peekable();
+    if codes.peek().is_none() {
         return Err(UsageError(format!(
             "{} has no code yet: it is not in the ramdisk. Start it from the network, and read the code on its screen",
             host.name
         ))
         .into());
     }
-    if !same_code(&approve.code, &host.code) {
+    let Some(code) = codes.find(|code| same_code(&approve.code, code)) else {
         return Err(UsageError(format!(
             "this is not the code of the machine that the box hears as {} ({}); nothing was approved. Read the code on the \
              server's own screen again. If it is as you wrote it, another machine pretends to be this server: find it on the \
@@ -145,8 +154,8 @@ fn compared<'a>(hosts: &'a [HostStatus], approve: &ApproveArgs) -> Result<&'a Ho
             host.name, host.mac
         ))
         .into());
-    }
-    Ok(host)
+    };
+    Ok((host, code))
 }
 
 fn find<'a>(hosts: &'a [HostStatus], wanted: &str) -> Result<&'a HostStatus> {
@@ -192,9 +201,9 @@ fn unknown(hosts: &[HostStatus], wanted: &str) -> String {
 }
 
 /// `way` is an `ssh` with everything but the command.
-fn annotate(mut way: Command, host: &HostStatus) -> Result<String> {
+fn annotate(mut way: Command, host: &HostStatus, code: &str) -> Result<String> {
     let output = way
-        .arg(annotation(host)?)
+        .arg(annotation(host, code)?)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -213,16 +222,12 @@ fn annotate(mut way: Command, host: &HostStatus) -> Result<String> {
 }
 
 /// It goes into a shell on the box: only what can be a name and a code is let through.
-fn annotation(host: &HostStatus) -> Result<String> {
+fn annotation(host: &HostStatus, code: &str) -> Result<String> {
     let name = HostName::parse(&host.name)?;
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    ensure!(
-        host.code.bytes().all(letter),
-        "the box's code of {name} is none"
-    );
+    ensure!(code.bytes().all(letter), "the box's code of {name} is none");
     Ok(format!(
-        "kubectl annotate --overwrite baremetalhosts.metal3.io {name} --namespace default {APPROVE_ANNOTATION}={}",
-        host.code
+        "kubectl annotate --overwrite baremetalhosts.metal3.io {name} --namespace default {APPROVE_ANNOTATION}={code}"
     ))
 }
 

@@ -10,6 +10,7 @@ use firstlight_api::report::{
     Reply, Report,
 };
 use firstlight_api::signed::{self, PublicKey};
+use firstlight_api::tpm::Tpm;
 use lab::wire::{Mac, format_mac};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde::Serialize;
@@ -70,6 +71,7 @@ impl Forger {
             inventory: inventory.clone(),
             disks: vec![disk.clone()],
             lookup,
+            tpm: Tpm::Absent,
             fresh,
         })?;
         let reply: Reply =

@@ -21,3 +21,4 @@ pub mod signed;
 pub mod site;
 pub mod software;
 pub mod status;
+pub mod tpm;

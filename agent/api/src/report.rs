@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::bmh::HardwareDetails;
 use crate::bounded::{self, Excess};
 use crate::order::Mark;
+use crate::tpm::{Challenge, Tpm};
 
 /// On a request for an image: the port at which the asking ramdisk passes it on. The box may answer with a redirect to
 /// another server that does.
@@ -37,6 +38,8 @@ pub struct Report<I = Inventory> {
     pub disks: Vec<DiskSignatures>,
     /// The last answer of Ironic's lookup.
     pub lookup: LookupState,
+    #[serde(default)]
+    pub tpm: Tpm,
     #[serde(flatten)]
     pub fresh: Fresh,
 }
@@ -85,6 +88,7 @@ impl Report {
             inventory: Inventory::from_json(&report.inventory)?,
             disks: disks.collect::<Result<_, _>>()?,
             lookup: report.lookup,
+            tpm: report.tpm.bounded(),
             fresh: report.fresh.bounded()?,
         })
     }
@@ -245,6 +249,8 @@ pub struct Reply {
 pub enum Directive {
     /// The post was of another session and means nothing: send it again at once.
     Again,
+    /// Show that you have the TPM that you speak of, and send the report again. Only to a report that names a TPM's key.
+    Prove(Challenge),
     /// Ask Ironic now (and keep asking) for this node of it, by its UUID, then report again.
     Lookup { node: String },
     /// Stay, report again after `seconds`; `reason` goes to the console.

@@ -21,7 +21,7 @@ const CODE_LENGTH: usize = 16;
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    pub fn new(bytes: [u8; 32]) -> Self {
+    pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
@@ -72,7 +72,7 @@ pub fn same_code(typed: &str, code: &str) -> bool {
 
 impl std::fmt::Display for PublicKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&STANDARD.encode(self.0))
+        f.write_str(&base64(&self.0))
     }
 }
 
@@ -83,7 +83,7 @@ impl std::fmt::Debug for PublicKey {
 }
 
 pub fn encode_signature(signature: &[u8]) -> String {
-    STANDARD.encode(signature)
+    base64(signature)
 }
 
 pub fn parse_signature(text: &str) -> Option<[u8; 64]> {
@@ -95,7 +95,11 @@ pub fn message(path: &str, body: &[u8]) -> Vec<u8> {
     [CONTEXT, path.as_bytes(), b"\0", body].concat()
 }
 
-fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+pub(crate) fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     // Four characters for three bytes, rounded up.
     if text.len() != N.div_ceil(3) * 4 {
         return None;

@@ -196,6 +196,9 @@ pub struct HostStatus {
     /// Of its key; its screen shows the same. Empty while unknown.
     #[serde(default)]
     pub code: String,
+    /// Of a machine that says it is this server and cannot show its TPM. It is not believed, but a person may approve it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub other_code: String,
     pub state: HostState,
     /// What is happening now, as a sentence, e.g. `writing node.raw.zst, 41 %`.
     pub step: String,
@@ -289,6 +292,26 @@ pub struct HardwareSummary {
     pub memory_mib: u64,
     pub disks: Vec<String>,
     pub boot_mode: String,
+    #[serde(default)]
+    pub tpm: TpmStatus,
+}
+
+/// The TPM of a server, as its ramdisk says or has shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "camelCase")]
+pub enum TpmStatus {
+    #[default]
+    Unknown,
+    Absent,
+    /// It has not answered yet.
+    Asked,
+    Silent {
+        reason: String,
+    },
+    /// It was shown, and the server is not bound to it.
+    Shown,
+    /// Only who shows this TPM is believed to be this server.
+    Bound,
 }
 
 /// One workload cluster, as Cluster API tells it.

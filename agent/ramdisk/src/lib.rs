@@ -17,4 +17,5 @@ pub mod ipa;
 pub mod modules;
 pub mod power;
 pub mod ramdisk;
+pub mod tpm;
 pub mod uevent;

@@ -3,7 +3,7 @@
 //! `join` of site.yaml decides the first. The second needs a person's word about this server (named in site.yaml, approved),
 //! or that it was there before the first cluster was made.
 
-use firstlight_api::{signed::PublicKey, site::JoinPolicy, status::Problem};
+use firstlight_api::{signed::PublicKey, site::JoinPolicy, status::Problem, tpm::Fingerprint};
 
 use super::ledger::Ledger;
 
@@ -16,6 +16,8 @@ pub struct Candidate<'a> {
     pub ledger: &'a Ledger,
     /// Of the ramdisk or the system that speaks for it.
     pub key: Option<PublicKey>,
+    /// The TPM that it has shown.
+    pub tpm: Option<Fingerprint>,
     /// A person wrote a code that is not its code.
     pub wrong_code: bool,
 }
@@ -59,8 +61,11 @@ impl Candidate<'_> {
         }
     }
 
-    /// The approval is of the key that speaks now: another machine needs one of its own.
+    /// The approval is of the key that speaks now, or of its machine's TPM: another machine needs one of its own.
     fn is_approved(&self) -> bool {
+        if self.tpm.is_some() && self.tpm == self.ledger.approved_tpm {
+            return true;
+        }
         let approved = self.ledger.approved.as_deref().and_then(PublicKey::parse);
         approved.is_some() && approved == self.key
     }
@@ -113,6 +118,7 @@ mod tests {
             named,
             ledger,
             key: Some(key(1)),
+            tpm: None,
             wrong_code: false,
         }
     }
@@ -141,6 +147,17 @@ mod tests {
         ] {
             let barred = candidate(ledger, named).barred(join);
             assert_eq!(barred.is_none(), taken, "{join:?} {named} {ledger:?}");
+        }
+        let by_tpm = Ledger {
+            approved_tpm: Some(Fingerprint::new([1; 32])),
+            ..approved(2)
+        };
+        for (tpm, taken) in [(Some(1), true), (Some(2), false), (None, false)] {
+            let shown = Candidate {
+                tpm: tpm.map(|byte| Fingerprint::new([byte; 32])),
+                ..candidate(&by_tpm, false)
+            };
+            assert_eq!(shown.barred(Approve).is_none(), taken, "{tpm:?}");
         }
         let silent = Candidate {
             key: None,

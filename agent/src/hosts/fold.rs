@@ -253,7 +253,7 @@ impl Hosts {
         report: Report,
         now: Duration,
     ) -> Result<MacAddr, (&'static str, &'static str)> {
-        let patience = self.settings.pace.patience;
+        let (patience, join) = (self.settings.pace.patience, self.settings.site.join);
         let mac = report.boot_mac.parse::<MacAddr>();
         let mac = mac.map_err(|_| ("report-mac", "the report has no MAC address"))?;
         let address = report.address.parse::<Ipv4Addr>().ok();
@@ -286,9 +286,13 @@ impl Hosts {
             boot_id: &report.boot_id,
             address,
             sequence: report.fresh.sequence,
+            tpm: from.tpm,
         };
-        host.who.report(&claim, now, patience).map_err(refusal_of)?;
+        host.recognise(&claim, &report.tpm, now)
+            .and_then(|()| host.who.report(&claim, now, patience))
+            .map_err(refusal_of)?;
         host.reported(report, raised, now);
+        host.saw_tpm(join);
         Ok(mac)
     }
 
@@ -548,6 +552,14 @@ fn refusal_of(why: Refused) -> (&'static str, &'static str) {
         Refused::Unbound => (
             "report-unbound",
             "the box has had no report of this machine",
+        ),
+        Refused::Unproven => (
+            "report-unproven",
+            "the box waits for this machine's TPM to say that it is the one it knows",
+        ),
+        Refused::Stranger => (
+            "report-stranger",
+            "the box knows another TPM by this MAC address; if it was replaced, approve this machine's code: firstlight hosts approve",
         ),
     }
 }

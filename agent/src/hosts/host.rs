@@ -14,11 +14,12 @@ use std::{
 };
 
 use firstlight_api::{
-    bmh::{BareMetalHost, Image, annotations::Inspection},
+    bmh::{APPROVE_ANNOTATION, BareMetalHost, Image, annotations::Inspection},
     report::{Inventory, Phase, Progress, Report},
     signed::PublicKey,
     site::{InstallPolicy, JoinPolicy, Standing},
-    status::{HardwareSummary, HostState, HostStatus, Problem},
+    status::{HardwareSummary, HostState, HostStatus, Problem, TpmStatus},
+    tpm::Tpm,
 };
 use firstlight_ironic::{Node, ProvisionState};
 use firstlight_netboot::{BootTarget, MacAddr};
@@ -29,7 +30,8 @@ use super::{
     ledger::{Deployment, Ledger},
     memory::{Memory, Step},
     plan::{self, Action, Ironic, Observed, Plan, Restart},
-    who::{Refused, Who},
+    tpm::{self, Pretender},
+    who::{Claim, Refused, Who},
     wish::{self, Destiny, Source, Wanted},
 };
 use crate::{ssh::Towards, store::ServedImage};
@@ -53,10 +55,10 @@ pub struct Host {
     pub address: Option<Ipv4Addr>,
     pub rules: Rules,
     pub who: Who,
+    /// One that cannot show the host's TPM, while it is told.
+    pretender: Option<Pretender>,
     pub ramdisk: Ramdisk,
     pub node: Option<Node>,
-    /// Since when the node has been in its state.
-    node_since: Duration,
     pub object: Option<BareMetalHost>,
     pub memory: Memory,
     pub system: System,
@@ -125,13 +127,13 @@ impl Host {
             address: None,
             rules,
             who: Who::default(),
+            pretender: None,
             ramdisk: Ramdisk::default(),
             node: None,
-            node_since: now,
             object: None,
             memory: Memory::of(ledger),
             system: System::default(),
-            work: Work::default(),
+            work: Work::new(now),
             decision: Decision::default(),
             history: History::new(now),
         }
@@ -202,7 +204,7 @@ impl Host {
         let state = |node: &Option<Node>| node.as_ref().map(|node| node.provision_state.clone());
         let (before, after) = (state(&self.node), state(&node));
         if before != after {
-            self.node_since = now;
+            self.work.node_since = now;
             // What a ramdisk did before a deployment ended belongs to that one.
             if !matches!(after, Some(S::Deploying | S::DeployWait)) {
                 self.ramdisk.forget_phase();
@@ -272,8 +274,10 @@ impl Host {
     /// Decides anew; true if something else comes out.
     pub fn replan(&mut self, site: &Site, now: Duration) -> bool {
         let before = self.decision.clone();
+        let pretender = &mut self.pretender;
+        let gone = pretender.take_if(|other| !other.is_told(now)).is_some();
         self.decide(site, now);
-        self.decision != before
+        gone || self.decision != before
     }
 
     fn decide(&mut self, site: &Site, now: Duration) {
@@ -324,7 +328,7 @@ impl Host {
                 None if site.ironic_known => Ironic::Absent,
                 None => Ironic::Unknown,
             },
-            node_since: self.node_since,
+            node_since: self.work.node_since,
             since: self.history.since(),
             wanted: &self.decision.wanted,
             ledger: self.memory.known(),
@@ -343,18 +347,50 @@ impl Host {
             named: self.rules.named,
             ledger: self.memory.known(),
             key: self.who.key(),
+            tpm: self.who.tpm(),
             wrong_code: self.rules.wrong_code,
         }
     }
 
     /// What a person wrote into the object's annotation.
     pub fn approve(&mut self, code: Option<&str>) {
-        let key = self.who.key();
-        let fits = code.map(|code| key.is_some_and(|key| key.has_code(code)));
-        self.rules.wrong_code = fits == Some(false) && key.is_some();
-        if fits == Some(true) {
-            let key = key.map(|key| key.to_string());
-            self.memory.note(|ledger| ledger.approved = key);
+        let bound = self.who.key().map(|key| (key, self.who.tpm()));
+        let pretender = self.pretender.as_ref().map(|other| (other.key, other.tpm));
+        let fits = |code| move |(key, _): &(PublicKey, _)| key.has_code(code);
+        let meant = code.and_then(|code| bound.into_iter().chain(pretender).find(fits(code)));
+        self.rules.wrong_code = code.is_some() && bound.is_some() && meant.is_none();
+        let Some((key, tpm)) = meant else { return };
+        self.memory.note(|ledger| ledger.approve(key, tpm));
+        let ledger = self.memory.known();
+        let is_host = |other: &mut Pretender| other.key == key && ledger.takes(other.tpm);
+        if self.pretender.take_if(is_host).is_some() {
+            self.who.dismiss();
+        }
+    }
+
+    /// Is it the machine that had this host's TPM? Who is not is told of, and may have a person's word already.
+    pub fn recognise(
+        &mut self,
+        claim: &Claim<'_>,
+        said: &Tpm,
+        now: Duration,
+    ) -> Result<(), Refused> {
+        let first = tpm::recognise(self.ledger(), claim, said);
+        if first != Err(Refused::Stranger) {
+            return first;
+        }
+        self.pretender = Some(Pretender::new(claim, said, now));
+        let object = self.object.as_ref();
+        let word = object.and_then(|object| object.metadata.annotations.get(APPROVE_ANNOTATION));
+        self.approve(word.cloned().as_deref());
+        tpm::recognise(self.ledger(), claim, said)
+    }
+
+    /// Binds the host to the TPM that was shown.
+    pub fn saw_tpm(&mut self, join: JoinPolicy) {
+        let taken = self.candidate().barred(join).is_none();
+        if let (Some(key), Some(tpm)) = (self.who.key(), self.who.tpm()) {
+            self.memory.note(|ledger| ledger.saw_tpm(key, tpm, taken));
         }
     }
 
@@ -404,6 +440,9 @@ impl Host {
         if self.decision.disputed {
             return Some(self.dispute());
         }
+        if let Some(other) = &self.pretender {
+            return Some(other.problem(&self.name, self.mac));
+        }
         let plan = self.plan();
         let undelivered = self.work.undelivered.clone();
         plan.and_then(|plan| plan.problem.clone())
@@ -422,12 +461,20 @@ impl Host {
             mac: self.mac.to_string(),
             address: address.unwrap_or_default(),
             code: self.who.key().map(|key| key.code()).unwrap_or_default(),
+            other_code: self
+                .pretender
+                .as_ref()
+                .map(|other| other.key.code())
+                .unwrap_or_default(),
             state: plan.map(|plan| plan.state).unwrap_or_default(),
             step: plan.map(|plan| plan.step.clone()).unwrap_or_default(),
             percent: plan.and_then(|plan| plan.percent),
             since: self.history.since().as_secs_f64(),
             problem: self.problem(),
-            hardware: report.map(|report| summary(&report.inventory)),
+            hardware: report.map(|report| HardwareSummary {
+                tpm: tpm::status(self.ledger(), self.who.tpm(), &report.tpm),
+                ..summary(&report.inventory)
+            }),
             history: self.history.ended().to_vec(),
         }
     }
@@ -466,6 +513,7 @@ fn summary(inventory: &Inventory) -> HardwareSummary {
         memory_mib: details.ram_mebibytes,
         disks: details.storage.iter().map(disk).collect(),
         boot_mode: inventory.boot_mode.clone(),
+        tpm: TpmStatus::default(),
     }
 }
 

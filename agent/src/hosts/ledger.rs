@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use firstlight_api::{
     bmh::Image,
     order::{DeploymentId, DiskId},
+    tpm::Fingerprint,
 };
 use firstlight_netboot::MacAddr;
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,12 @@ pub struct Ledger {
     pub newcomer: bool,
     /// Public key, in base64, of the machine whose code a person has compared.
     pub approved: Option<String>,
+    /// The TPM of that machine, once it was shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approved_tpm: Option<Fingerprint>,
+    /// The TPM of the machine that alone is believed in this host's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tpm: Option<Fingerprint>,
     /// What its disk holds, or is getting.
     pub deployment: Option<Deployment>,
     /// What the disk held when it was told to come back: whose disks are cleaned, until it is available.

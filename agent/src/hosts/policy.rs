@@ -158,6 +158,7 @@ mod tests {
             inventory: Inventory::default(),
             disks: disks.iter().map(disk).collect(),
             lookup: LookupState::NotAsked,
+            tpm: firstlight_api::tpm::Tpm::default(),
             fresh: Fresh::default(),
         }
     }

@@ -9,6 +9,7 @@ mod live;
 mod running;
 mod schedules;
 mod server;
+mod tpm;
 mod who;
 
 use std::{
@@ -25,6 +26,7 @@ use firstlight_api::{
     signed::PublicKey,
     site::SiteConfig,
     status::{HostState, HostStatus},
+    tpm::Tpm,
 };
 use firstlight_ironic::{ProvisionState, fake::FakeIronic};
 use firstlight_netboot::{BootTarget, MacAddr};
@@ -68,6 +70,7 @@ pub fn a_report() -> Report {
         inventory: Inventory::default(),
         disks: vec![],
         lookup: LookupState::NotAsked,
+        tpm: Tpm::default(),
         fresh: Fresh::default(),
     }
 }

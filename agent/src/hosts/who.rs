@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, net::Ipv4Addr, time::Duration};
 
-use firstlight_api::signed::PublicKey;
+use firstlight_api::{signed::PublicKey, tpm::Fingerprint};
 
 /// Keys of earlier boots that are remembered.
 const RETIRED: usize = 16;
@@ -36,6 +36,8 @@ pub struct Claim<'a> {
     pub boot_id: &'a str,
     pub address: Ipv4Addr,
     pub sequence: u64,
+    /// The TPM that it has shown.
+    pub tpm: Option<Fingerprint>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,10 @@ pub enum Refused {
     Taken,
     /// Nobody speaks for this host yet.
     Unbound,
+    /// Its TPM has not answered yet, and this host has one.
+    Unproven,
+    /// It has not the TPM that this host has.
+    Stranger,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -62,6 +68,7 @@ struct Bound {
     key: PublicKey,
     boot_id: String,
     address: Ipv4Addr,
+    tpm: Option<Fingerprint>,
     heard: Duration,
     /// Sequences of the last report and the last progress.
     report: u64,
@@ -93,14 +100,31 @@ impl Who {
                 return Err(Refused::Old);
             }
             (bound.address, bound.report) = (claim.address, claim.sequence);
+            bound.tpm = claim.tpm.or(bound.tpm);
             self.heard(now);
             return Ok(());
         }
-        if self.speaks(now, patience) {
+        if self.speaks(now, patience) && !self.is_same_machine(claim) {
             let both = self.rival.is_some_and(|rival| rival.both);
             self.rival = Some(Rival { last: now, both });
             return Err(Refused::Taken);
         }
+        self.dismiss();
+        self.bound = Some(Bound {
+            key: claim.key,
+            boot_id: claim.boot_id.to_owned(),
+            address: claim.address,
+            tpm: claim.tpm,
+            heard: now,
+            report: claim.sequence,
+            progress: 0,
+            leaves: false,
+        });
+        Ok(())
+    }
+
+    /// Nobody speaks for this host any more, until somebody reports.
+    pub fn dismiss(&mut self) {
         if let Some(before) = self.bound.take() {
             self.retired.push_back(before.key);
             if self.retired.len() > RETIRED {
@@ -108,16 +132,6 @@ impl Who {
             }
         }
         self.rival = None;
-        self.bound = Some(Bound {
-            key: claim.key,
-            boot_id: claim.boot_id.to_owned(),
-            address: claim.address,
-            heard: now,
-            report: claim.sequence,
-            progress: 0,
-            leaves: false,
-        });
-        Ok(())
     }
 
     pub fn progress(
@@ -174,6 +188,16 @@ impl Who {
         self.firmware = Some(now);
     }
 
+    /// A machine has one TPM and runs one ramdisk: the one before has ended.
+    fn is_same_machine(&self, claim: &Claim<'_>) -> bool {
+        claim.tpm.is_some() && claim.tpm == self.tpm()
+    }
+
+    /// The TPM that the bound machine has shown.
+    pub fn tpm(&self) -> Option<Fingerprint> {
+        self.bound.as_ref().and_then(|bound| bound.tpm)
+    }
+
     pub fn key(&self) -> Option<PublicKey> {
         self.bound.as_ref().map(|bound| bound.key)
     }
@@ -200,6 +224,7 @@ mod tests {
             boot_id: "boot",
             address: [172, 22, 0, 9].into(),
             sequence,
+            tpm: None,
         }
     }
 
@@ -270,6 +295,38 @@ mod tests {
         story.report(200, 2, 1).unwrap();
         // Long after the second has gone, too.
         assert_eq!(story.report(1000, 1, 6), Err(Refused::Old));
+    }
+
+    #[test]
+    fn the_same_tpm_is_the_same_machine_and_takes_over_at_once() {
+        let shown = |key, tpm: Option<u8>| Claim {
+            tpm: tpm.map(|byte| Fingerprint::new([byte; 32])),
+            ..claim(key, 1)
+        };
+        let mut who = Who::default();
+        let (now, patience) = (Duration::ZERO, Patience::default());
+        let mut report = |key, tpm| who.report(&shown(key, tpm), now, patience);
+        report(1, None).unwrap();
+        assert_eq!(report(2, None), Err(Refused::Taken), "none is no TPM");
+        assert_eq!(report(2, Some(1)), Err(Refused::Taken));
+        // It took its time to answer.
+        let late = Claim {
+            sequence: 2,
+            ..shown(1, Some(1))
+        };
+        who.report(&late, now, patience).unwrap();
+        let mut report = |key, tpm| who.report(&shown(key, tpm), now, patience);
+        assert_eq!(report(2, Some(2)), Err(Refused::Taken));
+        report(3, Some(1)).unwrap();
+        assert_eq!(
+            report(1, Some(1)),
+            Err(Refused::Old),
+            "its key is of an earlier boot"
+        );
+        assert_eq!(
+            (who.key(), who.is_disputed(now)),
+            (Some(PublicKey::new([3; 32])), false)
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod escapes;
 mod events;
 mod files;
 pub mod page;
+mod proof;
 mod ramdisk;
 mod range;
 mod relays;
@@ -35,7 +36,7 @@ use tokio::sync::watch;
 pub use bootstrap::serve as serve_bootstrap;
 pub use server::{serve_address, serve_segment};
 
-use self::{events::Streams, relays::Relays};
+use self::{events::Streams, proof::Examiner, relays::Relays};
 use crate::{boot_files::BootFiles, doors::Known, fleet::Fleet, paths::Paths, store::Store};
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -52,6 +53,7 @@ pub struct Web {
     pub known: Known,
     streams: Streams,
     relays: Arc<Mutex<Relays>>,
+    examiner: Examiner,
 }
 
 impl Web {
@@ -70,6 +72,7 @@ impl Web {
             streams: Streams::new(&known),
             known,
             relays: Arc::default(),
+            examiner: Examiner::new(),
         }
     }
 

@@ -11,7 +11,7 @@ mod store;
 use std::fmt::{self, Display, Write as _};
 
 use firstlight_api::status::{
-    DhcpMode, HostState, HostStatus, NetworkStatus, Problem, SiteStatus, Step, StepState,
+    DhcpMode, HostState, HostStatus, NetworkStatus, Problem, SiteStatus, Step, StepState, TpmStatus,
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -285,12 +285,13 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
     if let Some(hardware) = &host.hardware {
         writeln!(
             out,
-            "<p class=\"dim\">{} · {} CPUs · {} · {} · {}</p>",
+            "<p class=\"dim\">{} · {} CPUs · {} · {} · {}{}</p>",
             Text(&hardware.product),
             hardware.cpus,
             Memory(hardware.memory_mib),
             Text(&hardware.disks.join(", ")),
-            Text(&hardware.boot_mode)
+            Text(&hardware.boot_mode),
+            Text(&tpm(&hardware.tpm))
         )?;
     }
     if !host.code.is_empty() {
@@ -313,6 +314,18 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
         out.write_str("</div>\n")?;
     }
     out.write_str("</section>\n")
+}
+
+/// Behind what is said of the hardware.
+fn tpm(tpm: &TpmStatus) -> String {
+    match tpm {
+        TpmStatus::Unknown => String::new(),
+        TpmStatus::Absent => " · no TPM".to_owned(),
+        TpmStatus::Asked => " · TPM asked".to_owned(),
+        TpmStatus::Silent { reason } => format!(" · TPM did not answer ({reason})"),
+        TpmStatus::Shown => " · TPM, not bound".to_owned(),
+        TpmStatus::Bound => " · TPM bound".to_owned(),
+    }
 }
 
 struct Memory(u64);

@@ -7,9 +7,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use firstlight_api::report::{
-    Directive, Fresh, LARGEST_PROGRESS, LARGEST_REPORT, PROGRESS_PATH, Progress, REPORT_PATH,
-    Reply, Report, ReportError,
+use firstlight_api::{
+    report::{
+        Directive, Fresh, LARGEST_PROGRESS, LARGEST_REPORT, PROGRESS_PATH, Progress, REPORT_PATH,
+        Reply, Report, ReportError,
+    },
+    signed::PublicKey,
+    tpm::{Claim, Fingerprint, Tpm},
 };
 use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
@@ -26,8 +30,41 @@ type Refusal = Box<Response<Body>>;
 
 pub async fn report(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
     match take(web, peer, request, &REPORT).await {
-        Ok((from, report)) => reply(web, web.fleet.report(from, report).await),
+        Ok((from, report)) => match tpm_of(web, from.key, &report) {
+            Ok(tpm) => {
+                let from = Speaker { tpm, ..from };
+                reply(web, web.fleet.report(from, report).await)
+            }
+            Err(refused) => *refused,
+        },
         Err(refused) => *refused,
+    }
+}
+
+/// The TPM that a report proves; one that names a TPM and proves nothing is asked to.
+fn tpm_of(web: &Web, key: PublicKey, report: &Report) -> Result<Option<Fingerprint>, Refusal> {
+    let Tpm::Key { point, proof } = &report.tpm else {
+        return Ok(None);
+    };
+    let claim = Claim {
+        session: web.fleet.session(),
+        boot_mac: &report.boot_mac,
+        boot_id: &report.boot_id,
+        key,
+        tpm: *point,
+    };
+    if proof.is_some_and(|proof| web.examiner.holds(&claim, &proof)) {
+        return Ok(Some(point.fingerprint()));
+    }
+    if proof.is_some() {
+        REFUSED.count("report-tpm-proof");
+    }
+    match web.examiner.ask(&claim) {
+        Some(challenge) => Err(Box::new(reply(web, Directive::Prove(challenge)))),
+        None => refuse(
+            StatusCode::BAD_REQUEST,
+            "what this says of its TPM is no point on P-256",
+        ),
     }
 }
 
@@ -97,7 +134,8 @@ async fn take<T>(
         return refuse(StatusCode::UNAUTHORIZED, "the signature does not fit");
     }
     let key = signature.key;
-    Ok((Speaker { peer, key }, post))
+    let tpm = None;
+    Ok((Speaker { peer, key, tpm }, post))
 }
 
 fn reply(web: &Web, directive: Directive) -> Response<Body> {

@@ -53,7 +53,25 @@ fn a_server_is_approved_by_the_code_on_its_screen_however_both_are_typed() {
         ("52-54-00-00-00-01", CODE),
     ] {
         let meant = compared(&rack, &said(server, code)).unwrap();
-        assert_eq!(meant.name, "rack1-a", "{server} {code}");
+        assert_eq!(
+            (meant.0.name.as_str(), meant.1),
+            ("rack1-a", CODE),
+            "{server} {code}"
+        );
+    }
+}
+
+#[test]
+fn a_server_with_another_tpm_is_approved_by_the_code_that_the_box_does_not_believe() {
+    let other = "1111-2222-3333-4444";
+    let mut rack = rack();
+    for (server, believed) in [("rack1-a", true), ("quiet", false)] {
+        let host = rack.iter_mut().find(|host| host.name == server).unwrap();
+        other.clone_into(&mut host.other_code);
+        assert_eq!(compared(&rack, &said(server, other)).unwrap().1, other);
+        let known = compared(&rack, &said(server, CODE));
+        assert_eq!(known.is_ok(), believed, "{server}");
+        assert!(compared(&rack, &said(server, "")).is_err());
     }
 }
 
@@ -78,12 +96,12 @@ fn a_wrong_code_no_code_and_a_name_that_is_none_are_refused_with_what_to_do() {
 #[test]
 fn what_goes_into_the_shell_of_the_box_is_a_name_and_a_code() {
     assert_eq!(
-        annotation(&host("rack1-a", 1, CODE)).unwrap(),
+        annotation(&host("rack1-a", 1, CODE), CODE).unwrap(),
         "kubectl annotate --overwrite baremetalhosts.metal3.io rack1-a --namespace default \
          firstlight.internal/approve=7Q2M-XK4P-09AB-CDEF"
     );
-    assert!(annotation(&host("a; reboot", 1, CODE)).is_err());
-    assert!(annotation(&host("a", 1, "$(reboot)")).is_err());
+    assert!(annotation(&host("a; reboot", 1, CODE), CODE).is_err());
+    assert!(annotation(&host("a", 1, CODE), "$(reboot)").is_err());
 }
 
 /// Answers one request for the status.
@@ -169,7 +187,7 @@ fn the_box_writes_the_annotation_and_what_it_refuses_is_told() {
     let kept = dir.path().join("kept");
     let keep = format!("echo \"$@\" >{}", kept.display());
     let mine = host("rack1-a", 1, CODE);
-    let told = annotate(way(dir.path(), &keep), &mine).unwrap();
+    let told = annotate(way(dir.path(), &keep), &mine, CODE).unwrap();
     assert!(told.contains("rack1-a (52:54:00:00:00:01) is approved"));
     assert!(
         fs::read_to_string(kept)
@@ -177,6 +195,6 @@ fn the_box_writes_the_annotation_and_what_it_refuses_is_told() {
             .contains("firstlight.internal/approve=7Q2M-XK4P-09AB-CDEF")
     );
     let refuse = "echo not found >&2; exit 1";
-    let error = annotate(way(dir.path(), refuse), &mine).unwrap_err();
+    let error = annotate(way(dir.path(), refuse), &mine, CODE).unwrap_err();
     assert!(error.to_string().ends_with("rack1-a: not found"), "{error}");
 }

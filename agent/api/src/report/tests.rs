@@ -12,7 +12,7 @@ fn good() -> Value {
             "boot": {"current_boot_mode": "uefi"},
         },
         "disks": [{"name": "/dev/vda", "sizeBytes": 8, "signatures": ["gpt"]}],
-        "lookup": "notAsked", "session": "ab", "sequence": 3,
+        "lookup": "notAsked", "tpm": {"state": "absent"}, "session": "ab", "sequence": 3,
     })
 }
 
@@ -35,7 +35,19 @@ fn a_report_is_kept_as_far_as_it_is_used() {
         session: "ab".into(),
         sequence: 3,
     };
-    assert_eq!(report.fresh, fresh);
+    assert_eq!((report.fresh, report.tpm), (fresh, Tpm::Absent));
+}
+
+#[test]
+fn a_ramdisk_that_does_not_know_of_tpms_says_nothing_of_its_own() {
+    let mut old = good();
+    old.as_object_mut().unwrap().remove("tpm");
+    assert_eq!(parse(&old).unwrap().tpm, Tpm::Unsaid);
+    let evil = json!({"state": "silent", "reason": format!("\u{1b}[2J{}", "x".repeat(300))});
+    let Tpm::Silent { reason } = parse(&with("/tpm", evil)).unwrap().tpm else {
+        panic!("it is silent")
+    };
+    assert!(reason.chars().count() == 256 && !reason.chars().any(char::is_control));
 }
 
 #[test]

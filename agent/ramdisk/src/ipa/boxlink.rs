@@ -9,6 +9,7 @@ use firstlight_api::report::{
     Directive, Fresh, PROGRESS_PATH, Phase, Progress, REPORT_PATH, Reply, Report,
 };
 use firstlight_api::signed;
+use firstlight_api::tpm::{Claim, Tpm};
 use firstlight_client::chain;
 use firstlight_client::http::{Client, Request};
 use firstlight_client::key::Key;
@@ -17,9 +18,13 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::prover::Prover;
+
 const ANSWER_LIMIT: u64 = 1 << 20;
 /// Between two lines of progress.
 const SPACING: Duration = Duration::from_secs(1);
+/// For one report. A second one is asked for by a box that has restarted meanwhile.
+const MOST_PROOFS: usize = 3;
 
 #[derive(Clone, Debug)]
 pub struct BoxLink {
@@ -45,7 +50,31 @@ impl BoxLink {
         }
     }
 
-    pub fn report(&self, report: Report<Value>) -> Result<Directive, String> {
+    /// `prover` tells what the report says of the TPM. A box that asks for a proof, and is content with none, gets a report
+    /// without: what becomes of this machine then is the box's to say.
+    pub fn report(&self, mut report: Report<Value>, prover: &Prover) -> Result<Directive, String> {
+        for _ in 0..MOST_PROOFS {
+            report.tpm = prover.said();
+            let challenge = match self.post_report(report.clone())? {
+                Directive::Prove(challenge) => challenge,
+                other => return Ok(other),
+            };
+            let session = self.session().clone();
+            prover.prove(challenge, |tpm| Claim {
+                session: &session,
+                boot_mac: &report.boot_mac,
+                boot_id: &report.boot_id,
+                key: self.key.public(),
+                tpm,
+            });
+        }
+        report.tpm = Tpm::Silent {
+            reason: "the box does not take its proofs".to_owned(),
+        };
+        self.post_report(report)
+    }
+
+    fn post_report(&self, report: Report<Value>) -> Result<Directive, String> {
         let body = self.post(REPORT_PATH, report, |report| &mut report.fresh)?;
         let reply = Reply::parse(&body).map_err(|e| {
             format!(

@@ -10,6 +10,10 @@ use nix::fcntl::OFlag;
 
 use crate::deploy::device::{BlockDevice, KernelDisk};
 use crate::inventory::sys::SysTree;
+use crate::tpm::Channel;
+
+/// By way of the kernel's resource manager, which a TPM 1.2 has not.
+const TPM: &str = "/dev/tpmrm0";
 
 pub trait Machine: Send + Sync {
     fn sys(&self) -> SysTree;
@@ -17,6 +21,10 @@ pub trait Machine: Send + Sync {
     fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn BlockDevice>>;
     /// `None` on a machine that booted by BIOS.
     fn efi_vars(&self) -> Option<EfiVars>;
+    /// The way to its TPM 2.0; `NotFound` where there is none.
+    fn tpm(&self) -> io::Result<Box<dyn Channel>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
     /// The kernel's log, which has this program's lines too.
     fn log(&self) -> Vec<u8>;
     /// Writes everything back.
@@ -48,6 +56,11 @@ impl Machine for ThisMachine {
 
     fn efi_vars(&self) -> Option<EfiVars> {
         EfiVars::open(Path::new("/sys/firmware/efi/efivars"))
+    }
+
+    fn tpm(&self) -> io::Result<Box<dyn Channel>> {
+        let mut way = OpenOptions::new();
+        Ok(Box::new(way.read(true).write(true).open(TPM)?))
     }
 
     fn log(&self) -> Vec<u8> {

@@ -14,6 +14,7 @@ pub mod job;
 pub mod judge;
 pub mod machine;
 pub mod places;
+pub mod prover;
 mod relay;
 pub mod runner;
 pub mod server;

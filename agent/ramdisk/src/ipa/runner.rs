@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use firstlight_api::report::{Fresh, LookupState, Phase, Report};
+use firstlight_api::tpm::Tpm;
 use firstlight_client::http::Client;
 use firstlight_client::key::Key;
 use firstlight_client::tls::{self, BoxClock};
@@ -21,6 +22,7 @@ use super::identity::Identity;
 use super::ironic::Ironic;
 use super::job::Job;
 use super::machine::Machine;
+use super::prover::{self, Prover};
 use super::relay::Relay;
 use super::server::Server;
 use super::work::{Rule, Worker, sentence};
@@ -63,6 +65,7 @@ struct Shared {
     facts: Arc<Facts>,
     worker: Worker,
     link: Option<BoxLink>,
+    prover: Prover,
     clock: Arc<BoxClock>,
     /// Once the CA is there.
     ironic: Mutex<Option<Ironic>>,
@@ -121,6 +124,7 @@ impl Edge {
                 address,
             },
         ));
+        let prover = Prover::start(Arc::clone(&machine), prover::Patience::default());
         let teller = progress.clone();
         let worker = Worker {
             rule: match settings.box_url {
@@ -146,6 +150,7 @@ impl Edge {
             facts,
             worker,
             link,
+            prover,
             clock,
             ironic: Mutex::default(),
             boot_id,
@@ -289,15 +294,18 @@ impl Shared {
         let link = self.link.as_ref().ok_or("there is no box")?;
         let inventory = self.facts.inventory();
         let disks = self.facts.signatures(&inventory.disks);
-        link.report(Report {
+        let report = Report {
             boot_mac: self.settings.boot_mac.clone(),
             boot_id: self.boot_id.clone(),
             address: self.settings.address.to_string(),
             inventory: serde_json::to_value(&inventory).map_err(|e| e.to_string())?,
             disks,
             lookup,
+            // The prover's to say.
+            tpm: Tpm::default(),
             fresh: Fresh::default(),
-        })
+        };
+        link.report(report, &self.prover)
     }
 
     fn inspect(&self, node: Option<&str>) -> Registration {

@@ -50,6 +50,7 @@ fn while_the_sites_file_cannot_be_used_nothing_is_installed_and_no_data_are_hand
             ..DiskSignatures::default()
         }],
         lookup: LookupState::NotAsked,
+        tpm: Tpm::default(),
         fresh: Fresh::default(),
     };
     newcomer.reported(report, false, now);

@@ -6,6 +6,8 @@ use firstlight_api::status::Problem;
 
 #[derive(Clone, Debug, Default)]
 pub struct Work {
+    /// Since when Ironic's node has been in its state.
+    pub node_since: Duration,
     under_way: bool,
     not_before: Duration,
     /// When the last action ended, and whether Ironic has not been read since.
@@ -22,6 +24,13 @@ pub struct Work {
 }
 
 impl Work {
+    pub fn new(now: Duration) -> Self {
+        Self {
+            node_since: now,
+            ..Self::default()
+        }
+    }
+
     pub fn begins(&mut self) {
         self.under_way = true;
     }

@@ -44,6 +44,7 @@ fn world() -> World {
                 ..DiskSignatures::default()
             }],
             lookup: LookupState::Registered,
+            tpm: firstlight_api::tpm::Tpm::default(),
             fresh: Fresh::default(),
         },
         reported: Some(NOW - 1),

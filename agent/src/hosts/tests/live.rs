@@ -6,7 +6,10 @@ use firstlight_ironic::{Client, ClientConfig, Credentials, ProvisionTarget, fake
 
 use tokio::{io::AsyncWriteExt, net::TcpListener, sync::watch};
 
-use super::{running::controller, *};
+use super::{
+    running::{Controller, IMPATIENT},
+    *,
+};
 use crate::{fleet::Fleet, hosts::plan::EXTRA_ATTEMPT};
 
 fn live() -> Client {
@@ -90,7 +93,8 @@ async fn a_live_ironic_is_led_to_a_deployment_and_out_of_a_lost_token() {
     };
     let (ironic, store) = (watch::Sender::new(Some(end)), watch::Sender::new(None));
     let state = tempfile::tempdir().unwrap();
-    let mut running = controller(ironic.subscribe(), store.subscribe(), state.path(), 1);
+    let (ends, stores) = (ironic.subscribe(), store.subscribe());
+    let mut running = Controller::start(ends, stores, state.path(), 1, IMPATIENT);
     let mut server = Server::new(client.clone());
     server.beats = false;
     until_attempt(&client, &mut running.fleet, &mut server, 1).await;

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// A server that is silent for a moment was switched off: nobody waits for it here.
-const IMPATIENT: Patience = Patience {
+pub const IMPATIENT: Patience = Patience {
     restarted: Duration::from_millis(50),
     silent: Duration::from_millis(100),
 };
@@ -24,63 +24,137 @@ impl Hears for Fleet {
     }
 }
 
+/// The box: what survives a restart of the controller, and the controller.
 pub struct Running {
+    pub ironic: FakeIronic,
+    ends: watch::Sender<Option<IronicEnd>>,
+    pub store: MemoryStore,
+    stores: watch::Sender<Option<MemoryStore>>,
+    pub state: tempfile::TempDir,
+    /// Where installed systems listen.
+    ssh: u16,
+    patience: Patience,
+    pub controller: Controller,
+}
+
+/// All that is lost when it is killed.
+pub struct Controller {
     pub fleet: Fleet,
     pub hosts: watch::Receiver<Vec<HostStatus>>,
     pub task: JoinHandle<anyhow::Result<()>>,
 }
 
-/// `state` is the box's state partition, `ssh` where installed systems listen.
-pub fn controller(
-    ironic: watch::Receiver<Option<IronicEnd>>,
-    store: watch::Receiver<Option<MemoryStore>>,
-    state: &std::path::Path,
-    ssh: u16,
-) -> Running {
-    let (fleet, controller) = fleet::channel();
-    let hosts = watch::Sender::new(Vec::new());
-    let shown = hosts.subscribe();
-    let hands = hands(state, mpsc::channel(1).0);
-    let settings = runner::Settings {
-        judged_by: fold::Settings {
-            pace: Pace {
-                busy: Duration::from_millis(20),
-                idle: Duration::from_millis(40),
-                refused: Duration::from_millis(100),
-                patience: IMPATIENT,
+impl Controller {
+    /// `state` is the box's state partition, `ssh` where installed systems listen.
+    pub fn start(
+        ironic: watch::Receiver<Option<IronicEnd>>,
+        store: watch::Receiver<Option<MemoryStore>>,
+        state: &std::path::Path,
+        ssh: u16,
+        patience: Patience,
+    ) -> Self {
+        let (fleet, controller) = fleet::channel();
+        let hosts = watch::Sender::new(Vec::new());
+        let shown = hosts.subscribe();
+        let hands = hands(state, mpsc::channel(1).0);
+        let settings = runner::Settings {
+            judged_by: fold::Settings {
+                pace: Pace {
+                    busy: Duration::from_millis(20),
+                    idle: Duration::from_millis(40),
+                    refused: Duration::from_millis(100),
+                    patience,
+                },
+                ..settings(Destiny::Plain)
             },
-            ..settings(Destiny::Plain)
-        },
-        ledgers: Ledgers::new(state.join("hosts")),
-        keys: Keys::new(state.join("ssh"), ssh),
-        packages: hands.packages,
-    };
-    let inputs = runner::Inputs {
-        fleet: controller,
-        ironic,
-        store,
-        artifacts: watch::Sender::new(None).subscribe(),
-        hosts,
-        status: crate::status::channel("tests").0,
-    };
-    Running {
-        fleet,
-        hosts: shown,
-        task: tokio::spawn(runner::run(settings, inputs)),
+            ledgers: Ledgers::new(state.join("hosts")),
+            keys: Keys::new(state.join("ssh"), ssh),
+            packages: hands.packages,
+        };
+        let inputs = runner::Inputs {
+            fleet: controller,
+            ironic,
+            store,
+            artifacts: watch::Sender::new(None).subscribe(),
+            hosts,
+            status: crate::status::channel("tests").0,
+        };
+        Self {
+            fleet,
+            hosts: shown,
+            task: tokio::spawn(runner::run(settings, inputs)),
+        }
     }
 }
 
 impl Running {
-    async fn wait_for(&mut self, what: &str, is: impl Fn(&HostStatus) -> bool) {
-        let found = self.hosts.wait_for(|hosts| hosts.iter().any(&is));
-        let in_time = tokio::time::timeout(Duration::from_secs(20), found)
-            .await
-            .is_ok();
-        assert!(
-            in_time,
-            "waited for {what}; shown is {:?}",
-            *self.hosts.borrow()
-        );
+    pub async fn start(patience: Patience) -> Self {
+        Self::beside(1, patience).await
+    }
+
+    /// Ironic and Kubernetes are not up yet.
+    async fn beside(ssh: u16, patience: Patience) -> Self {
+        let (ends, stores) = (watch::Sender::new(None), watch::Sender::new(None));
+        let state = tempfile::tempdir().unwrap();
+        let (ironic, store) = (ends.subscribe(), stores.subscribe());
+        Self {
+            controller: Controller::start(ironic, store, state.path(), ssh, patience),
+            ironic: FakeIronic::start().await.unwrap(),
+            ends,
+            store: MemoryStore::default(),
+            stores,
+            state,
+            ssh,
+            patience,
+        }
+    }
+
+    pub fn ironic_comes_up(&self) {
+        self.ends.send_replace(Some(IronicEnd {
+            client: self.ironic.client(),
+            box_http: "http://172.22.0.1".into(),
+            bootstrap: "https://172.22.0.1:8443/bootstrap/v1".into(),
+            ca: "PEM".into(),
+        }));
+    }
+
+    pub fn kubernetes_comes_up(&self) {
+        self.stores.send_replace(Some(self.store.clone()));
+    }
+
+    /// Everything in memory is lost.
+    pub fn restart_controller(&mut self) {
+        self.controller.task.abort();
+        let (ironic, store) = (self.ends.subscribe(), self.stores.subscribe());
+        let (state, ssh) = (self.state.path(), self.ssh);
+        self.controller = Controller::start(ironic, store, state, ssh, self.patience);
+    }
+
+    pub fn host(&self) -> Option<HostStatus> {
+        let hosts = self.controller.hosts.borrow();
+        hosts.iter().find(|host| host.mac == MAC).cloned()
+    }
+
+    pub async fn wait_for(&mut self, what: &str, is: impl Fn(&HostStatus) -> bool) -> HostStatus {
+        let found = self
+            .controller
+            .hosts
+            .wait_for(|hosts| hosts.iter().any(&is));
+        let shown = tokio::time::timeout(Duration::from_secs(20), found).await;
+        let Ok(hosts) = shown.map(|found| found.unwrap().clone()) else {
+            panic!("waited for {what}; the page shows {:?}", self.host())
+        };
+        hosts.into_iter().find(&is).unwrap()
+    }
+
+    pub async fn wait_for_object(&self, is: impl Fn(&BareMetalHost) -> bool) {
+        let reached = async {
+            while !self.store.only().as_ref().is_some_and(&is) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(20), reached).await;
+        assert!(in_time.is_ok(), "the object stays {:?}", self.store.only());
     }
 }
 
@@ -98,47 +172,36 @@ async fn operating_system() -> (u16, JoinHandle<()>) {
 
 #[tokio::test]
 async fn the_controller_installs_a_server_and_goes_on_from_its_disk_after_it_was_killed() {
-    let ironic = FakeIronic::start().await.unwrap();
-    let end = IronicEnd {
-        client: ironic.client(),
-        box_http: "http://172.22.0.1".into(),
-        bootstrap: "https://172.22.0.1:8443/bootstrap/v1".into(),
-        ca: "PEM".into(),
-    };
-    let ends = watch::Sender::new(None);
-    let store = watch::Sender::new(Some(MemoryStore::default()));
-    let state = tempfile::tempdir().unwrap();
     let (port, system) = operating_system().await;
-    let run = || controller(ends.subscribe(), store.subscribe(), state.path(), port);
-    let mut running = run();
-    let mut server = Server::new(ironic.client());
-    server.step(&mut running.fleet).await;
-    running
-        .wait_for("it, before Ironic is up", |host| host.mac == MAC)
+    let mut site = Running::beside(port, IMPATIENT).await;
+    site.kubernetes_comes_up();
+    let mut server = Server::new(site.ironic.client());
+    server.step(&mut site.controller.fleet).await;
+    site.wait_for("it, before Ironic is up", |host| host.mac == MAC)
         .await;
-    ends.send_replace(Some(end));
+    site.ironic_comes_up();
     let installing = async {
-        while ironic.state(&node()) != Some(ProvisionState::DeployWait) {
-            server.step(&mut running.fleet).await;
+        while site.ironic.state(&node()) != Some(ProvisionState::DeployWait) {
+            server.step(&mut site.controller.fleet).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(20), installing)
         .await
         .expect("its deployment begins");
 
-    running.task.abort();
-    let mut running = run();
-    server.step(&mut running.fleet).await;
-    assert!(server.tell(&mut running.fleet, Phase::Rebooting).await);
-    assert_eq!(running.fleet.boot_target(mac()), BootTarget::Disk);
-    ironic.finish_deploy(&node());
-    running
-        .wait_for("running", |host| host.state == HostState::Running)
+    site.restart_controller();
+    let fleet = &mut site.controller.fleet;
+    server.step(fleet).await;
+    assert!(server.tell(fleet, Phase::Rebooting).await);
+    assert_eq!(fleet.boot_target(mac()), BootTarget::Disk);
+    site.ironic.finish_deploy(&node());
+    site.wait_for("running", |host| host.state == HostState::Running)
         .await;
-    assert_eq!(ironic.deploys(&node()), 1);
-    let object = store.borrow().as_ref().and_then(MemoryStore::only);
-    assert_eq!(object.unwrap().spec.boot_mac_address, MAC);
-    let kept = Ledgers::new(state.path().join("hosts")).load().unwrap();
+    assert_eq!(site.ironic.deploys(&node()), 1);
+    site.wait_for_object(|object| object.spec.boot_mac_address == MAC)
+        .await;
+    let kept = Ledgers::new(site.state.path().join("hosts"));
+    let kept = kept.load().unwrap();
     assert!(kept[&mac()].deployment.as_ref().unwrap().written);
     system.abort();
 }

@@ -61,6 +61,7 @@ impl Server {
         Speaker {
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
             key: PublicKey::new([self.key; 32]),
+            tpm: None,
         }
     }
 
@@ -86,6 +87,7 @@ impl Server {
             inventory: Inventory::from_json(&self.ramdisk.inventory()).unwrap(),
             disks: vec![disk],
             lookup: self.lookup,
+            tpm: Tpm::default(),
             fresh: self.fresh(),
         }
     }

@@ -4,7 +4,10 @@ use firstlight_api::{
     addon::AddonState,
     artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind},
     software::{NodeState, NodeStatus, PackageState, PackageStatus, SoftwareState},
-    status::{AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostEvent, SoftwareLine},
+    status::{
+        AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostEvent, SoftwareLine,
+        TpmStatus,
+    },
 };
 
 use super::*;
@@ -248,6 +251,7 @@ fn busy_hosts() -> Vec<HostStatus> {
         memory_mib: 131_072,
         disks: vec!["/dev/nvme0n1 960 GB".into(), "/dev/sda 4.0 TB".into()],
         boot_mode: "UEFI".into(),
+        tpm: TpmStatus::Bound,
     };
     let host = |name: &str, state, step: &str| HostStatus {
         name: name.into(),

@@ -251,7 +251,7 @@ proptest! {
         let (_image, disk) = blank();
         let drive = drive.map(|length| vec![7; length]);
         let id = DeploymentId::new([7; 16]);
-        let finished = finish(&disk, held(head), drive.as_deref(), Some(id), Uuid::from_u128(9));
+        let finished = finish(&disk, held(head), drive.as_deref(), Some(id), &mut || Uuid::from_u128(9));
         // What was written is looked at again by every ramdisk after this one.
         let found = crate::deploy::signatures::look(&disk).unwrap();
         if finished.is_ok() {

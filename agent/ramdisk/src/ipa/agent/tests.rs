@@ -714,7 +714,7 @@ fn an_inventory_is_offered_again_while_nothing_was_commanded() {
             assert_ne!(action, inspect());
             match action {
                 Action::Beat { .. } => {
-                    drop(line.send(Event::HeartbeatReply(HeartbeatReply::Accepted)))
+                    drop(line.send(Event::HeartbeatReply(HeartbeatReply::Accepted)));
                 }
                 Action::Report { .. } => drop(line.send(Event::Reported(Ok(lookup())))),
                 _ => {}

@@ -60,9 +60,10 @@ fn asked(bytes: Vec<u8>) -> (Result<Directive, String>, Vec<String>) {
         inventory: json!({}),
         disks: vec![],
         lookup: LookupState::NotAsked,
+        tpm: Tpm::default(),
         fresh: Fresh::default(),
     };
-    let answer = link.report(report);
+    let answer = link.post_report(report);
     drop(TcpStream::connect(base.strip_prefix("http://").unwrap()).unwrap());
     (answer, server.join().unwrap())
 }
