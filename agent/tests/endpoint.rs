@@ -168,7 +168,7 @@ fn the_address_of_a_cluster_stays_with_its_control_planes() {
         |_| unreachable!("nothing is played in a tree"),
         |tree| {
             shell("ip link add cable type bridge; ip link set cable up");
-            let site = parse_site(&format!("cluster: {{endpoint: {ENDPOINT}}}\n")).unwrap();
+            let site = parse_site(format!("cluster: {{endpoint: {ENDPOINT}}}\n")).unwrap();
             let ClusterChoice::Generated(config) = site.cluster else {
                 panic!("a cluster")
             };

@@ -52,12 +52,15 @@ fn drive_beside(root: &Path, number: &str) -> Option<PathBuf> {
     let beside = fs::read_dir(partition.parent()?).ok()?.flatten();
     let is_drive = |path: &Path| {
         let number = fs::read_to_string(path.join("dev")).unwrap_or_default();
-        let known = root.join("run/udev/data").join(format!("b{}", number.trim()));
+        let known = root
+            .join("run/udev/data")
+            .join(format!("b{}", number.trim()));
         path.join("partition").exists()
-            && fs::read_to_string(known)
-                .is_ok_and(|known| known.lines().any(|line| line == LABEL))
+            && fs::read_to_string(known).is_ok_and(|known| known.lines().any(|line| line == LABEL))
     };
-    let drive = beside.map(|entry| entry.path()).find(|path| is_drive(path))?;
+    let drive = beside
+        .map(|entry| entry.path())
+        .find(|path| is_drive(path))?;
     Some(root.join("dev").join(drive.file_name()?))
 }
 
