@@ -28,10 +28,6 @@ fn node(token: &str) -> Node {
     }
 }
 
-fn named() -> Option<String> {
-    Some(node("").uuid)
-}
-
 fn lookup() -> Directive {
     Directive::Lookup {
         node: node("").uuid,
@@ -39,11 +35,15 @@ fn lookup() -> Directive {
 }
 
 fn inspect() -> Action {
-    Action::Inspect { node: named() }
+    Action::Inspect {
+        node: Some(node("").uuid),
+    }
 }
 
 fn look_up() -> Action {
-    Action::LookUp { node: named() }
+    Action::LookUp {
+        node: Some(node("").uuid),
+    }
 }
 
 /// An agent on a virtual clock. Lines for the console are left out of what tests compare.
