@@ -107,4 +107,28 @@ mod tests {
             assert_eq!(files.find(name), None, "{name}");
         }
     }
+
+    proptest::proptest! {
+        /// Names come from whoever boots, by TFTP and by HTTP.
+        #[test]
+        fn no_name_leads_anywhere_but_to_the_files_of_network_boot(
+            name in "(grub/)?(mac-)?([0-9a-f]{2}[:-]){0,6}[0-9a-f]{0,2}(\\.cfg)?|[./a-z0-9%\\\\]{0,20}",
+            known in proptest::sample::select(&LOADERS[..]), joint in "[./]{0,3}",
+        ) {
+            let (_boot, site) = watch::channel(None);
+            let (fleet, _controller) = fleet::channel();
+            let paths = Paths::new("/nowhere");
+            let files = BootFiles { site, fleet, paths };
+            for name in [name, format!("{joint}{known}"), format!("{known}{joint}")] {
+                match files.find(&name) {
+                    Some(BootFile::Stick(path)) => {
+                        proptest::prop_assert!(is_boot_file(&name) && !name.contains(".."));
+                        proptest::prop_assert_eq!(path, files.paths.netboot().join(&name));
+                    }
+                    Some(_) => proptest::prop_assert!(name.starts_with("grub/") && name.ends_with(".cfg"), "{name}"),
+                    None => {}
+                }
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context, Result};
-use firstlight_api::status::Problem;
+use firstlight_api::{bounded, status::Problem};
 
 use crate::{
     files::{self, Access},
@@ -59,6 +59,7 @@ fn newer(noted: &Versions, stick: &Versions) -> Option<String> {
     PROGRAMS.into_iter().find_map(|name| {
         let (noted, ours) = (noted.get(name)?, stick.get(name)?);
         let is_older = numbers(name, ours) < numbers(name, noted);
+        let noted = bounded::text(noted);
         is_older.then(|| format!("{name} {ours}, and the data are of {noted}"))
     })
 }
@@ -81,6 +82,8 @@ fn numbers(name: &str, version: &str) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
     use super::*;
 
     fn versions(kubernetes: &str, ironic: &str) -> String {
@@ -122,5 +125,34 @@ mod tests {
         assert!(numbers("ironic", "9.2.0") < numbers("ironic", "10.0.0"));
         assert!(numbers("kubernetes", "v1.9.9") < numbers("kubernetes", "v1.10.0"));
         assert_eq!(numbers("etcd", "v3.6.8-rc1"), [3, 6]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_damaged_note_is_made_anew_or_refused_in_a_short_line(
+            program in prop::sample::select(&PROGRAMS[..]), version in "v?[0-9]{1,25}(\\.[0-9]{1,25}){0,40}|.{0,300}",
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let paths = Paths::new(dir.path());
+            fs::create_dir_all(paths.share()).unwrap();
+            fs::create_dir_all(paths.agent_state()).unwrap();
+            fs::write(paths.versions(), versions("v1.36.3", "39.0.0")).unwrap();
+            let mut noted = serde_json::json!({ program: version }).to_string().into_bytes();
+            for (at, value) in changes {
+                let at = at.index(noted.len());
+                noted[at] = value;
+            }
+            fs::write(paths.state_versions(), noted).unwrap();
+            match check(&paths) {
+                Ok(()) => prop_assert_eq!(load(&paths.state_versions()).unwrap(), load(&paths.versions()).unwrap()),
+                Err(problem) => {
+                    let line = problem.what;
+                    prop_assert!(line.chars().count() < 600 && !line.contains(char::is_control), "{line}");
+                }
+            }
+        }
     }
 }

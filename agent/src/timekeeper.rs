@@ -80,7 +80,7 @@ impl Keeper {
     fn look(&mut self, now: Now, moved: Option<i64>) {
         if let Some(last) = self.last.replace(now) {
             let jump = (now.wall - last.wall) - (now.uptime - last.uptime);
-            let ours = moved.is_some_and(|moved| (jump - moved).abs() <= JUMP);
+            let ours = moved.is_some_and(|moved| jump.abs_diff(moved) <= JUMP.unsigned_abs());
             if jump.abs() > JUMP && !ours {
                 tracing::warn!(seconds = jump, "the clock jumped");
                 self.jumped = Some(jump);
@@ -138,6 +138,8 @@ fn read_number(path: &std::path::Path) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
     use super::*;
 
     fn at(wall: i64, uptime: i64) -> Now {
@@ -206,6 +208,33 @@ mod tests {
             let now = clock::wall_seconds();
             let is_now = kept().is_some_and(|kept| (now - kept).abs() < 60);
             assert_eq!(is_now, is_changed, "{before}");
+        }
+    }
+
+    proptest! {
+        /// The files may be damaged, and a clock without a battery may say any year.
+        #[test]
+        fn whatever_the_files_say_a_jump_is_told_or_taken_for_ours(
+            text in ".{0,10}|-?[0-9]{0,20}",
+            steps in proptest::collection::vec((prop_oneof![Just(0), -4000_i64..4000], 0..100_i64), 0..6),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("moved");
+            fs::write(&path, &text).unwrap();
+            let moved = read_number(&path);
+            prop_assert_eq!(moved, text.trim().parse().ok());
+            let mut now = at(0, 0);
+            let looks: Vec<Now> = steps.iter().map(|(years, pause)| {
+                now = at(now.wall + years * 31_557_600 + pause, now.uptime + pause);
+                now
+            }).collect();
+            let jumps: Vec<i64> = steps.iter().skip(1).map(|(years, _)| years * 31_557_600).filter(|jump| *jump != 0).collect();
+            prop_assert_eq!(after(&looks, None).jumped, jumps.last().copied());
+            let keeper = after(&looks, moved);
+            prop_assert!(keeper.jumped.is_none_or(|jump| jumps.contains(&jump)));
+            if let Some(problem) = keeper.problem(moved) {
+                prop_assert!(problem.what.chars().count() < 200, "{}", problem.what);
+            }
         }
     }
 }

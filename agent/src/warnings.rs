@@ -192,6 +192,8 @@ fn tail(path: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
     use super::*;
 
     const NOW: Duration = Duration::from_hours(1);
@@ -248,5 +250,26 @@ mod tests {
         fs::write(&ring.path, [0xff; 5000]).unwrap();
         ring.append("after\n", NOW).unwrap();
         assert!(ring.before().len() <= 1);
+    }
+
+    proptest! {
+        /// Lines of the journal quote what strangers say, and a file may be torn.
+        #[test]
+        fn whatever_was_written_down_what_is_shown_is_short_lines(
+            old in prop::collection::vec(any::<u8>(), 0..300), times in 1..200_usize,
+            lines in prop::collection::vec(".{0,20}|-- boot .{0,4}", 0..60),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let mut first = ring(&dir, "1");
+            fs::write(first.old(), old.repeat(times)).unwrap();
+            for line in &lines {
+                first.append(line, NOW).unwrap();
+            }
+            let shown = ring(&dir, "2").before();
+            prop_assert!(shown.len() <= SHOWN);
+            for line in &shown {
+                prop_assert!(line.chars().count() <= LONGEST && !line.contains(char::is_control), "{line}");
+            }
+        }
     }
 }

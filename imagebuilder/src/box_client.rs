@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use firstlight_api::bounded;
 use firstlight_client::http::Head;
 
 use crate::ssh::ssh;
@@ -38,7 +39,7 @@ impl Reply {
     }
 
     pub fn sentence(&self) -> String {
-        String::from_utf8_lossy(&self.body).trim().to_owned()
+        bounded::sentence(String::from_utf8_lossy(&self.body).trim())
     }
 }
 
@@ -271,4 +272,58 @@ fn read_body(connection: &mut BufReader<Connection>, head: &Head) -> Result<Repl
         status: head.status,
         body,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::TcpListener;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What is made of these bytes on the wire.
+    fn asked(bytes: Vec<u8>) -> Result<Reply> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            let mut piece = [0; 4096];
+            while !request.ends_with(b"\r\n\r\n") {
+                let length = stream.read(&mut piece).unwrap();
+                request.extend(&piece[..length]);
+            }
+            // The other end may have refused the answer already.
+            let _ = stream.write_all(&bytes);
+        });
+        let answer = BoxClient::new(&format!("http://{address}"), None)
+            .unwrap()
+            .ask("GET", "/", &[], &[]);
+        server.join().unwrap();
+        answer
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// The port may be forwarded to anything.
+        #[test]
+        fn whatever_answers_is_an_answer_of_bounded_length_or_an_error(
+            noise in proptest::collection::vec(any::<u8>(), 0..300),
+            head in "HTTP/1.1 [0-9]{1,3} [a-z]{0,4}\r\n(content-length: -?[0-9]{0,20}\r\n|connection: close\r\n|[a-zA-Z]{0,4}: .{0,10}\r\n){0,4}(\r\n)?",
+            body in proptest::collection::vec(any::<u8>(), 0..40),
+            times in 0..1000_usize,
+        ) {
+            let body = body.repeat(times);
+            drop(asked(noise));
+            let bytes = [head.as_bytes(), &body].concat();
+            if let Ok(answer) = asked(bytes) {
+                prop_assert!(answer.status < 1000 && answer.body.len() <= body.len());
+                let shown = answer.sentence();
+                prop_assert!(shown.chars().count() <= 1000 && !shown.contains(char::is_control), "{shown}");
+            }
+        }
+    }
 }

@@ -14,6 +14,9 @@ use crate::disk::gpt::{self, DiskPlan, PartitionPlan};
 use crate::disk::slot::{SlotLayer, TABLE, parse_table};
 use crate::disk::{fat, fill};
 
+/// Bytes in which the small files of an image are found and read.
+const MOST_READ: u64 = 64 << 20;
+
 /// A text for people: partitions, layers (with their digests checked), versions, files, and the settings of the site.
 ///
 /// # Errors
@@ -40,7 +43,8 @@ pub fn inspect(image: &Path) -> Result<String> {
         write_manifest(&mut text, image, part)?;
         write_site(&mut text, image, part)?;
     }
-    Ok(text)
+    // Names and settings are the image's words, and a terminal obeys some letters.
+    Ok(text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}"))
 }
 
 fn write_partitions(text: &mut String, plan: &DiskPlan) -> Result<()> {
@@ -80,7 +84,7 @@ pub fn load_slot(image: &Path, part: &PartitionPlan) -> Result<Option<Vec<SlotLa
     if table.iter().all(|byte| *byte == 0) {
         return Ok(None);
     }
-    parse_table(&table)
+    parse_table(&table, part.bytes())
         .map(Some)
         .with_context(|| format!("partition {} of {}", part.name, image.display()))
 }
@@ -123,9 +127,7 @@ pub fn check_layer(image: &Path, part: &PartitionPlan, layer: &SlotLayer) -> Res
 
 /// Versions and files, as the build wrote them down.
 fn write_manifest(text: &mut String, image: &Path, part: &PartitionPlan) -> Result<()> {
-    let Some(manifest) =
-        fat::read_file(window(image, part.offset(), part.bytes())?, "manifest.json")?
-    else {
+    let Some(manifest) = fat::read_file(files_of(image, part)?, "manifest.json")? else {
         writeln!(
             text,
             "\nmanifest.json is not on the FIRSTLIGHT partition: versions are not known"
@@ -168,12 +170,20 @@ pub fn window(image: &Path, start: u64, length: u64) -> Result<Window> {
         start,
         length,
         at: 0,
+        left: u64::MAX,
+    })
+}
+
+/// A partition of small files: a damaged file system leads in a circle.
+pub fn files_of(image: &Path, part: &PartitionPlan) -> Result<Window> {
+    Ok(Window {
+        left: MOST_READ,
+        ..window(image, part.offset(), part.bytes())?
     })
 }
 
 fn write_site(text: &mut String, image: &Path, part: &PartitionPlan) -> Result<()> {
-    let Some(site) = fat::read_file(window(image, part.offset(), part.bytes())?, "site.yaml")?
-    else {
+    let Some(site) = fat::read_file(files_of(image, part)?, "site.yaml")? else {
         writeln!(
             text,
             "\nsite.yaml is not on the FIRSTLIGHT partition: the box would use the defaults"
@@ -208,12 +218,20 @@ pub struct Window {
     start: u64,
     length: u64,
     at: u64,
+    /// Bytes that may still be read.
+    left: u64,
 }
 
 impl Read for Window {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.length.saturating_sub(self.at)).unwrap_or(usize::MAX);
         let wanted = buffer.len().min(left);
+        if wanted == 0 {
+            return Ok(0);
+        }
+        self.left = self.left.checked_sub(wanted as u64).ok_or_else(|| {
+            io::Error::other("its files are far too large, or its folders lead in a circle")
+        })?;
         self.file.seek(SeekFrom::Start(self.start + self.at))?;
         let count = self.file.read(&mut buffer[..wanted])?;
         self.at += count as u64;
@@ -242,3 +260,6 @@ impl Write for Window {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -245,6 +245,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::{Duration, SystemTime};
 
+    use proptest::prelude::*;
+
     use super::*;
 
     fn mac(last: u8) -> MacAddr {
@@ -319,5 +321,47 @@ mod tests {
         assert_eq!(ledgers.load().unwrap(), loaded, "also after a restart");
         let kept = fs::read(dir.path().join("52-54-00-00-00-02.damaged"));
         assert_eq!(kept.unwrap(), b"{", "for who wants to look");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// A stick that wears out: a few bytes of a file changed, or its end gone.
+        #[test]
+        fn a_damaged_file_is_a_ledger_or_a_host_that_is_left_alone(
+            released: bool, inspections: u32, approved in proptest::option::of("\\PC{0,20}"), serial in "\\PC{0,20}", token in "[0-9a-f]{0,64}",
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let ledgers = Ledgers::new(dir.path());
+            let deployment = Deployment {
+                id: Some(new_id(&token)),
+                disks: vec![DiskId::new(Some(&serial), None, 8)],
+                token: Some(token),
+                ..Deployment::default()
+            };
+            let whole = Ledger { released, inspections, approved, deployment: Some(deployment), ..Ledger::default() };
+            ledgers.save(mac(1), &whole).unwrap();
+            prop_assert_eq!(&ledgers.load().unwrap()[&mac(1)], &whole);
+            let path = ledgers.path(mac(1));
+            let mut bytes = fs::read(&path).unwrap();
+            for (at, value) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = value;
+            }
+            bytes.truncate(cut.index(bytes.len() * 2));
+            fs::write(&path, &bytes).unwrap();
+            let loaded = ledgers.load().unwrap();
+            let told = ledgers.put_damaged_aside();
+            if told.is_empty() {
+                prop_assert_eq!(serde_json::from_slice(&bytes).ok(), loaded.get(&mac(1)).cloned());
+            } else {
+                prop_assert_eq!(&loaded[&mac(1)], &Ledger::removed());
+                prop_assert_eq!(fs::read(path.with_extension("damaged")).unwrap(), bytes);
+            }
+            prop_assert!(ledgers.put_damaged_aside().is_empty());
+            prop_assert_eq!(ledgers.load().unwrap(), loaded);
+        }
     }
 }

@@ -93,7 +93,8 @@ impl<K: Readable> Seen<K> {
     pub fn trouble(&self, kind: &str) -> Option<String> {
         let name = self.meta.name.as_deref().unwrap_or_default();
         let error = self.error.as_ref()?;
-        Some(format!("the {kind} {name} cannot be read: {error}"))
+        let told = format!("the {kind} {name} cannot be read: {error}");
+        Some(bounded::sentence(&told))
     }
 }
 
@@ -160,7 +161,9 @@ fn size(value: &Value) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use firstlight_api::addon::Addon;
+    #![allow(clippy::unwrap_used)]
+    use firstlight_api::{addon::Addon, bmh::BareMetalHost, software::Software};
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -195,5 +198,95 @@ mod tests {
         let seen: Seen<Addon> = Seen::new(&odd);
         assert!(seen.object.is_none() && seen.size == LEAST);
         assert!(seen.error.is_some_and(|error| error.len() <= 1000));
+    }
+
+    /// A valid object with one of its values replaced.
+    fn objects(whole: &Value) -> impl Strategy<Value = Value> + use<> {
+        let mut places = vec![String::new()];
+        let mut at = 0;
+        while at < places.len() {
+            let place = places[at].clone();
+            match whole.pointer(&place) {
+                Some(Value::Object(below)) => {
+                    places.extend(below.keys().map(|key| format!("{place}/{key}")));
+                }
+                Some(Value::Array(below)) => {
+                    places.extend((0..below.len()).map(|index| format!("{place}/{index}")));
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        let value = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            (".{0,8}", 0..400_usize).prop_map(|(word, times)| Value::from(word.repeat(times))),
+            prop::collection::vec(any::<u8>(), 0..3).prop_map(Value::from),
+            Just(json!({"a": {"b": "c"}})),
+        ];
+        let whole = whole.clone();
+        (prop::sample::select(places), value).prop_map(move |(place, value)| {
+            let mut object = whole.clone();
+            *object.pointer_mut(&place).expect("a place in it") = value;
+            object
+        })
+    }
+
+    fn meta() -> Value {
+        json!({"name": "a", "namespace": "default", "uid": "u", "labels": {"a": "b"}, "annotations": {"a": "b"},
+            "finalizers": ["f"], "generation": 1, "resourceVersion": "1", "ownerReferences":
+            [{"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u", "controller": true}]})
+    }
+
+    /// One that is read is read again as it is written; one that is not is one sentence, and the one behind it is read.
+    fn is_read_or_told<K: Readable + serde::Serialize>(
+        object: Value,
+        good: Value,
+    ) -> Result<(), TestCaseError> {
+        let listed: Vec<Seen<K>> = serde_json::from_value(json!([object, good])).unwrap();
+        prop_assert!(listed[1].object.is_some() && listed[1].error.is_none());
+        prop_assert!(listed[0].object.is_some() || listed[0].error.is_some());
+        for sentence in listed.iter().filter_map(|seen| seen.trouble("Kind")) {
+            prop_assert!(
+                sentence.chars().count() <= 1000 && !sentence.contains(char::is_control),
+                "{}",
+                sentence
+            );
+        }
+        for seen in listed.iter().filter(|seen| seen.error.is_none()) {
+            let written = serde_json::to_value(seen.object.as_deref()).unwrap();
+            prop_assert!(Seen::<K>::new(&written).error.is_none());
+        }
+        Ok(())
+    }
+
+    fn addon() -> Value {
+        json!({"metadata": meta(), "spec": {"cluster": "lab", "chart": {"name": "a", "version": "1"},
+            "values": {"a": 1}, "dependsOn": ["b"]}, "status": {"state": "Ready", "conditions": []}})
+    }
+
+    fn software() -> Value {
+        json!({"metadata": meta(), "spec": {"packages": [{"name": "a", "version": "1"}], "selector": {"matchLabels": {"a": "b"}}},
+            "status": {"servers": []}})
+    }
+
+    fn host() -> Value {
+        json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": meta(), "spec": {"bootMACAddress": "52:54:00:00:00:01", "online": true,
+            "image": {"url": "http://a", "checksum": "b", "checksumType": "sha256"}, "userData": {"name": "s", "namespace": "n"},
+            "rootDeviceHints": {"minSizeGigabytes": 8, "rotational": false}, "consumerRef": {"kind": "K", "name": "n"}},
+            "status": {"operationalStatus": "OK", "errorMessage": "", "poweredOn": true, "provisioning": {"state": "provisioned", "ID": "i", "image": {"url": "u"}}, "hardware": {"ramMebibytes": 1}}})
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_somebody_wrote_into_an_object_it_is_read_or_told(
+            addon_ in objects(&addon()), software_ in objects(&software()), host_ in objects(&host()),
+        ) {
+            is_read_or_told::<Addon>(addon_, addon())?;
+            is_read_or_told::<Software>(software_, software())?;
+            is_read_or_told::<BareMetalHost>(host_, host())?;
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! only the annotation says that it was this agent.
 
 use anyhow::{Context, Result};
-use firstlight_api::software::CORDONED_ANNOTATION;
+use firstlight_api::{bounded, software::CORDONED_ANNOTATION};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, Client,
@@ -204,10 +204,10 @@ fn fate(pod: &Pod) -> Fate {
     }
 }
 
-/// Those that may not go are told first.
+/// Those that may not go are told first. Names and reasons are the cluster's words.
 fn told(left: &[String]) -> Option<String> {
     let held = left.iter().find(|pod| pod.contains(HELD));
-    let first = held.or(left.first())?;
+    let first = bounded::sentence(held.or(left.first())?);
     Some(match left.len() - 1 {
         0 => format!("its pods are moved away: {first}"),
         others => format!("its pods are moved away: {first}, and {others} more"),
@@ -217,6 +217,8 @@ fn told(left: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -293,5 +295,62 @@ mod tests {
             "its pods are moved away: a/two may not go: budget, and 1 more"
         );
         assert_eq!(told(&[]), None);
+    }
+
+    /// Any JSON at the places that are looked at.
+    fn said() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "(Ready|True|False|DaemonSet|Succeeded|2026-01-01T00:00:00Z|.{0,8})".prop_map(Value::from),
+            (".{0,8}", 0..400_usize).prop_map(|(word, times)| Value::from(word.repeat(times))),
+            ".{0,8}".prop_map(|word| json!([{"type": word, "status": word, "kind": word, "name": word}])),
+            ".{0,8}".prop_map(|word| json!({ CORDONED_ANNOTATION: word, "kubernetes.io/config.mirror": word, "bootID": word })),
+        ]
+    }
+
+    proptest! {
+        /// A cluster is its users': its pods and nodes may say anything.
+        #[test]
+        fn whatever_a_cluster_says_of_its_pods_is_a_short_line(
+            name in said(), namespace in said(), annotations in said(), owners in said(), deleted in said(), phase in said(),
+            why in ".{0,2000}", is_held in any::<bool>(), others in 0..3_usize,
+        ) {
+            let pod = json!({
+                "metadata": {"name": name, "namespace": namespace, "annotations": annotations, "ownerReferences": owners, "deletionTimestamp": deleted},
+                "status": {"phase": phase},
+            });
+            let Ok(pod) = serde_json::from_value::<Pod>(pod) else {
+                return Ok(());
+            };
+            let stays = matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"));
+            prop_assert!(!stays || fate(&pod) == Fate::Stays);
+            prop_assert!(fate(&pod) != Fate::Goes || pod.metadata.deletion_timestamp.is_some());
+            let mut left = vec![title(&pod); others];
+            left.push(if is_held { format!("{}{HELD}{why}", title(&pod)) } else { title(&pod) });
+            let line = told(&left).unwrap();
+            prop_assert!(line.chars().count() < 1100 && !line.contains(char::is_control), "{line}");
+        }
+
+        #[test]
+        fn whatever_a_cluster_says_of_a_node_only_one_that_is_held_for_us_is_ours(
+            annotations in said(), unschedulable in said(), conditions in said(), info in said(), holder in "[a-z]{0,4}/[a-z]{0,4}", boot_id in ".{0,8}",
+        ) {
+            let node = json!({
+                "metadata": {"annotations": annotations}, "spec": {"unschedulable": unschedulable},
+                "status": {"conditions": conditions, "nodeInfo": info},
+            });
+            let Ok(mut node) = serde_json::from_value::<Node>(node) else {
+                return Ok(());
+            };
+            is_well(&node, &boot_id);
+            let is_cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+            let patch = cordon(&node, &holder);
+            prop_assert_eq!(patch.is_none(), is_cordoned);
+            prop_assert!(!is_held(&node, &holder));
+            node.metadata.annotations.get_or_insert_default().insert(CORDONED_ANNOTATION.to_owned(), holder.clone());
+            prop_assert!(is_held(&node, &holder));
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use firstlight_api::bounded;
 use firstlight_artifacts::container::{Manifest, Range, digest_of};
 use http::{HeaderMap, Method, StatusCode, header, uri::PathAndQuery};
 use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
@@ -339,7 +340,7 @@ impl Answer {
         let sentence = format!(
             "the registry did not take {what}: {} {}",
             self.status,
-            said.trim()
+            bounded::sentence(said.trim())
         );
         Err(if self.status.is_server_error() {
             PublishError::later(sentence)
@@ -379,4 +380,42 @@ async fn part(path: &Path, range: Range) -> Result<Content, PublishError> {
         size: range.size,
         body: BodyExt::boxed_unsync(StreamBody::new(pieces)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Its manifests are what people push.
+        #[test]
+        fn whatever_the_registry_answers_is_read_or_a_short_reason(
+            status in 200..600_u16,
+            text in prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..200),
+                (".{0,8}", 0..2000_usize).prop_map(|(word, times)| word.repeat(times).into_bytes()),
+                "(null|1|\\[(\"a\"|1|null)\\])".prop_map(|tags| format!("{{\"tags\": {tags}, \"manifests\": {tags}}}").into_bytes()),
+            ],
+            header in prop::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let status = StatusCode::from_u16(status).expect("three digits");
+            let value = header::HeaderValue::from_bytes(&header);
+            let headers = value.ok().map(|value| (header::HeaderName::from_static(DIGEST), value));
+            let answer = Answer { status, headers: headers.into_iter().collect(), text: text.into() };
+            if let Some(digest) = answer.digest() {
+                prop_assert_eq!(digest.as_bytes(), header);
+            }
+            let troubles = [
+                answer.read::<Tags>("/v2/a/tags/list").err(),
+                answer.read::<Index>("/v2/a/manifests/b").err(),
+                answer.expect(StatusCode::CREATED, "the manifest").err(),
+            ];
+            for trouble in troubles.into_iter().flatten() {
+                let (Trouble::Later { reason, .. } | Trouble::Never { reason, .. }) = trouble;
+                prop_assert!(reason.chars().count() < 1200 && !reason.contains(char::is_control), "{reason}");
+            }
+        }
+    }
 }

@@ -17,6 +17,8 @@ const ALIGN: u64 = 2048;
 /// Sectors behind the last partition that the backup table needs, rounded up.
 const TAIL: u64 = ALIGN;
 const MIB: u64 = 1024 * 1024 / SECTOR;
+/// Sectors of a disk, far beyond any.
+const LARGEST: u64 = i64::MAX.unsigned_abs() / SECTOR;
 
 pub const BIOS_BOOT: Uuid = Uuid::from_u128(0x2168_6148_6449_6e6f_744e_6565_6445_4649);
 pub const ESP: Uuid = Uuid::from_u128(0xc12a_7328_f81f_11d2_ba4b_00a0_c93e_c93b);
@@ -184,10 +186,19 @@ pub fn load_table(path: &Path) -> Result<DiskPlan> {
                 path.display()
             )
         })?;
-    let mut partitions: Vec<PartitionPlan> = disk
-        .partitions()
-        .iter()
-        .filter(|(_, entry)| entry.is_used())
+    let used = || {
+        disk.partitions()
+            .iter()
+            .filter(|(_, entry)| entry.is_used())
+    };
+    for (number, entry) in used() {
+        ensure!(
+            entry.first_lba <= entry.last_lba && entry.last_lba < LARGEST,
+            "partition {number} of {} lies outside of every disk: the table is damaged",
+            path.display()
+        );
+    }
+    let mut partitions: Vec<PartitionPlan> = used()
         .map(|(number, entry)| PartitionPlan {
             number: *number,
             name: entry.name.clone(),

@@ -61,23 +61,23 @@ pub fn format_table(slot: &[SlotLayer]) -> Result<Vec<u8>> {
     Ok(table)
 }
 
-/// Reads a table.
-pub fn parse_table(table: &[u8]) -> Result<Vec<SlotLayer>> {
+/// Reads the table of a partition of `room` bytes.
+pub fn parse_table(table: &[u8], room: u64) -> Result<Vec<SlotLayer>> {
     let text = table.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = std::str::from_utf8(text).context("the slot table is not text")?;
     let mut lines = text.lines();
     if lines.next() != Some(MAGIC) {
         bail!("the slot does not begin with {MAGIC:?}");
     }
-    lines.map(parse_line).collect()
+    lines.map(|line| parse_line(line, room)).collect()
 }
 
-fn parse_line(line: &str) -> Result<SlotLayer> {
+fn parse_line(line: &str, room: u64) -> Result<SlotLayer> {
     let fields: Vec<&str> = line.split(' ').collect();
     let [name, offset, length, sha256] = fields[..] else {
         bail!("slot table line {line:?} does not have four fields")
     };
-    Ok(SlotLayer {
+    let layer = SlotLayer {
         name: name.to_owned(),
         offset: offset
             .parse()
@@ -86,12 +86,20 @@ fn parse_line(line: &str) -> Result<SlotLayer> {
             .parse()
             .with_context(|| format!("length in slot table line {line:?}"))?,
         sha256: sha256.to_owned(),
-    })
+    };
+    let end = layer.offset.checked_add(layer.length);
+    ensure!(
+        layer.offset >= TABLE && end.is_some_and(|end| end <= room),
+        "slot table line {line:?} names bytes outside of the partition"
+    );
+    Ok(layer)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
     use super::*;
 
     fn layers() -> Vec<SlotLayer> {
@@ -115,7 +123,7 @@ mod tests {
         assert!(
             table.starts_with(b"firstlight-slot 1\nagent 4096 5000 aa\nbase 12288 4096 bb\n\0")
         );
-        assert_eq!(parse_table(&table).unwrap(), layers());
+        assert_eq!(parse_table(&table, 16384).unwrap(), layers());
     }
 
     #[test]
@@ -125,8 +133,34 @@ mod tests {
             "firstlight-slot 2\n",
             "firstlight-slot 1\nbase 1 2\n",
             "firstlight-slot 1\nbase x 2 aa\n",
+            "firstlight-slot 1\nbase 0 4096 aa\n",
+            "firstlight-slot 1\nbase 8192 4097 aa\n",
+            "firstlight-slot 1\nbase 4096 18446744073709551615 aa\n",
         ] {
-            assert!(parse_table(table.as_bytes()).is_err(), "{table:?}");
+            assert!(parse_table(table.as_bytes(), 12288).is_err(), "{table:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_table_is_refused_or_lies_in_its_partition(
+            lines in "(firstlight-slot 1\n)?([a-z]{0,3} [0-9]{0,20} [0-9]{1,20} [0-9a-f]{0,4}\n){0,4}.{0,10}",
+            noise in proptest::collection::vec(any::<u8>(), 0..40),
+            room: u64,
+        ) {
+            for table in [lines.as_bytes(), &noise] {
+                for layer in parse_table(table, room).unwrap_or_default() {
+                    prop_assert!(layer.offset >= TABLE && layer.length <= room - layer.offset);
+                }
+            }
+        }
+
+        #[test]
+        fn a_table_is_read_as_it_was_written(lengths in proptest::collection::vec(0..u64::from(u32::MAX), 0..20)) {
+            let layers: Vec<_> = lengths.iter().map(|length| (format!("l{length}"), *length, "aa".to_owned())).collect();
+            let slot = plan_slot(&layers);
+            let table = format_table(&slot).unwrap();
+            prop_assert_eq!(parse_table(&table, slot_bytes(&slot)).unwrap(), slot);
         }
     }
 }

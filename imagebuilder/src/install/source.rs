@@ -12,7 +12,7 @@ use super::system::run;
 use crate::build::cache::digest_file;
 use crate::disk::slot::SlotLayer;
 use crate::disk::{fat, gpt};
-use crate::inspect::{check_layer, load_slot, window};
+use crate::inspect::{check_layer, files_of, load_slot, window};
 
 /// Kept as they are and mounted by the box: what is in them is served, or is what containers run from.
 pub const KEPT: [&str; 3] = ["payload", "registry", "images"];
@@ -41,7 +41,7 @@ impl Source {
                 continue;
             };
             let data = plan.partition("FIRSTLIGHT")?;
-            let data = window(image, data.offset(), data.bytes())?;
+            let data = files_of(image, data)?;
             let source = Self {
                 image: image.to_owned(),
                 offset: part.offset(),

@@ -164,6 +164,8 @@ fn split_file(name: &str) -> (Option<String>, Option<String>) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -236,5 +238,42 @@ mod tests {
                 .to_string()
                 .contains("it is a image, not a package")
         );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        /// What is described is taken by the box, whatever the file and its name say.
+        #[test]
+        fn any_file_of_a_person_is_described_or_refused(
+            name in "[a-zA-Z0-9][a-zA-Z0-9._+~-]{0,20}(-[0-9.]{1,8})?(\\.(raw|qcow2|img|zst|deb|tar|tgz)){0,2}",
+            magic in prop::sample::select(vec![&b"!<arch>\ndebian-binary"[..], b"QFI\xfb", b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08\0", b""]),
+            rest in proptest::collection::vec(any::<u8>(), 0..1200),
+            version in prop::option::of(".{0,12}"),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join(&name);
+            let mut content = [magic, &rest].concat();
+            if let Some(signature) = content.get_mut(510..512) {
+                signature.copy_from_slice(&[0x55, 0xaa]);
+            }
+            std::fs::write(&path, &content).unwrap();
+            let said = Overrides {
+                version,
+                ..Overrides::default()
+            };
+            if let Ok(spec) = describe(&path, &said, &ProgressBar::hidden()) {
+                prop_assert!(spec.check().is_ok());
+                prop_assert_eq!(spec.size, content.len() as u64);
+                prop_assert!(said.version.is_none_or(|version| version == spec.version));
+            }
+        }
+
+        #[test]
+        fn any_reference_of_an_image_has_a_name_and_a_tag(reference in "([a-z0-9.:]{0,8}/){0,3}[a-z0-9.é]{0,8}(:[a-z0-9.]{0,8})?") {
+            let (name, tag) = split_image(&reference);
+            let joined = [name.unwrap_or_default(), tag.unwrap_or_default()].join(":");
+            prop_assert!(reference.ends_with(joined.trim_start_matches(':')), "{joined}");
+        }
     }
 }

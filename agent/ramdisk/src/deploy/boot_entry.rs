@@ -21,7 +21,7 @@ const LOADERS: [&str; 3] = [
 ];
 
 /// Bytes in which every loader is found, or none is: a damaged file system can lead in a circle.
-const MOST_READ: u64 = 4 << 20;
+const MOST_READ: u64 = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BootEntryError {

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use proptest::prelude::*;
+
 use super::*;
 
 #[expect(clippy::unnecessary_wraps, reason = "reads better where it is used")]
@@ -124,4 +126,28 @@ fn the_box_has_a_user_of_its_own_and_is_nobody_elses() {
     assert!(!given.meta_data.to_string().contains("hunter2"));
     assert_eq!(given.host_key, Some(host_key));
     assert!(!format!("{given:?}{subject:?}").contains("hunter2"));
+}
+
+proptest! {
+    #[test]
+    fn any_secret_is_bootstrap_data_or_told_without_its_content(
+        key in "value|metaData|networkData|userData|other",
+        text in "[a-zA-Z0-9]{12}|([a-z-]{1,8}: ?[\\[{&*!|>\"'a-z0-9]{0,8}\n){0,6}|\\{.{0,40}\\}",
+        noise in prop::option::of(prop::collection::vec(any::<u8>(), 12..40)),
+    ) {
+        let content = noise.unwrap_or(text.into_bytes());
+        let secret = || Some(BTreeMap::from([(key.clone(), content.clone())]));
+        let shown = String::from_utf8_lossy(&content).into_owned();
+        let some = |meta, network, user| Secrets { user, meta, network };
+        for secrets in [some(secret(), None, None), some(None, secret(), None), some(None, None, secret())] {
+            match of(&secrets) {
+                Ok(data) => prop_assert!(data.meta_data.is_object()),
+                Err(problem) => {
+                    let sentence = format!("{} {}", problem.what, problem.next);
+                    prop_assert!(sentence.len() < 300, "{sentence}");
+                    prop_assert!(shown.trim().len() < 12 || !sentence.contains(shown.trim()), "{sentence}");
+                }
+            }
+        }
+    }
 }
