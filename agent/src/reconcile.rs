@@ -140,7 +140,7 @@ mod tests {
             let failures = if seen == 2 { vec!["a", "b"] } else { vec![] };
             Ok(Applied {
                 failures: failures.into_iter().map(str::to_owned).collect(),
-                rest: Duration::from_secs(3600),
+                rest: Duration::from_hours(1),
             })
         }
 

@@ -122,7 +122,8 @@ impl Shelf {
     }
 }
 
-fn object(name: &str, version: &str, cluster: Value) -> Value {
+fn object(name: &str, version: &str, cluster: impl Into<Value>) -> Value {
+    let cluster: Value = cluster.into();
     json!({
         "apiVersion": "firstlight.internal/v1alpha1", "kind": addon::KIND,
         "metadata": {"name": name, "namespace": "default", "resourceVersion": version},
@@ -162,7 +163,7 @@ async fn the_next_list_has_what_was_written_and_a_change_is_told() {
     let api = Api::default();
     api.put(vec![object("a", "5", json!("lab"))]);
     let (mut watches, objects) = api.watch();
-    let mut meta: Meta = (*objects.all().await.unwrap().objects[0]).metadata.clone();
+    let mut meta: Meta = objects.all().await.unwrap().objects[0].metadata.clone();
     watches.changed().await.unwrap();
     objects.writer().hold(&mut meta, "x").await.unwrap();
     assert_eq!(

@@ -34,6 +34,7 @@ impl Failing {
     }
 
     /// Another one of the same loop.
+    #[must_use]
     pub fn beside(&self, source: &'static str) -> Self {
         Self::new(self.status.clone(), source, self.what)
     }

@@ -2,11 +2,33 @@
 
 use std::fmt::Write as _;
 
-use firstlight_api::status::{ControllerRound, DhcpMode, HostState, SiteStatus, StepState};
+use firstlight_api::status::{
+    CertificateEnd, ControllerRound, DhcpMode, HostState, SiteStatus, StepState,
+};
 
 use super::counters::{Counter, ODD_OBJECTS, REFUSED};
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Of the last round of each controller: name, help and value of a family.
+type Round = (&'static str, &'static str, fn(&ControllerRound) -> f64);
+const ROUNDS: [Round; 3] = [
+    (
+        "firstlight_reconcile_started_seconds",
+        "Uptime at which a controller began its last round.",
+        |round| round.started,
+    ),
+    (
+        "firstlight_reconcile_seconds",
+        "How long a controller's last round took.",
+        |round| round.took,
+    ),
+    (
+        "firstlight_reconcile_failures",
+        "Objects that could not be read and steps that failed in a controller's last round.",
+        |round| count(round.failed),
+    ),
+];
 
 /// One line a sample; label values are escaped, because names of hosts come from outside.
 pub fn render(status: &SiteStatus) -> String {
@@ -78,48 +100,15 @@ pub fn render(status: &SiteStatus) -> String {
         "Uptime at which a step was done.",
         &ends,
     );
-    let certificates: Vec<_> = status
-        .certificates
-        .iter()
-        .map(|end| {
-            let labels = format!("{{cluster=\"{}\"}}", escape(&end.cluster));
-            // Exact until the year 285 million.
-            #[expect(clippy::cast_precision_loss, reason = "a time in seconds")]
-            let seconds = end.end as f64;
-            (labels, seconds)
-        })
-        .collect();
     family(
         "firstlight_cluster_certificates_end_timestamp_seconds",
         "When the first certificate of a cluster ends.",
-        &certificates,
+        &certificates(status),
     );
     family("firstlight_hosts", "Servers by state.", &hosts(status));
-    let rounds = |value: fn(&ControllerRound) -> f64| -> Vec<_> {
-        let all = status.controllers.iter();
-        all.map(|round| {
-            (
-                format!("{{loop=\"{}\"}}", escape(&round.name)),
-                value(round),
-            )
-        })
-        .collect()
-    };
-    family(
-        "firstlight_reconcile_started_seconds",
-        "Uptime at which a controller began its last round.",
-        &rounds(|round| round.started),
-    );
-    family(
-        "firstlight_reconcile_seconds",
-        "How long a controller's last round took.",
-        &rounds(|round| round.took),
-    );
-    family(
-        "firstlight_reconcile_failures",
-        "Objects that could not be read and steps that failed in a controller's last round.",
-        &rounds(|round| count(round.failed)),
-    );
+    for (name, help, value) in ROUNDS {
+        family(name, help, &rounds(status, value));
+    }
     let mut counter = |name: &str, help: &str, label: &str, counter: &Counter| {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
         for (value, times) in counter.all() {
@@ -132,6 +121,23 @@ pub fn render(status: &SiteStatus) -> String {
         "Objects of Kubernetes that could not be read or written, each time that a loop met one.";
     counter("firstlight_odd_objects_total", odd, "loop", &ODD_OBJECTS);
     text
+}
+
+fn rounds(status: &SiteStatus, value: fn(&ControllerRound) -> f64) -> Vec<(String, f64)> {
+    let name = |round: &ControllerRound| format!("{{loop=\"{}\"}}", escape(&round.name));
+    let rounds = status.controllers.iter();
+    rounds.map(|round| (name(round), value(round))).collect()
+}
+
+fn certificates(status: &SiteStatus) -> Vec<(String, f64)> {
+    let of = |end: &CertificateEnd| {
+        let labels = format!("{{cluster=\"{}\"}}", escape(&end.cluster));
+        // Exact until the year 285 million.
+        #[expect(clippy::cast_precision_loss, reason = "a time in seconds")]
+        let seconds = end.end as f64;
+        (labels, seconds)
+    };
+    status.certificates.iter().map(of).collect()
 }
 
 fn refused(status: &SiteStatus) -> Vec<(String, f64)> {
