@@ -131,7 +131,7 @@ impl<K: Readable> Copy<K> {
     }
 
     /// There is nothing, and that is no trouble.
-    pub fn is_empty(&mut self) {
+    pub fn be_empty(&mut self) {
         for event in [Event::Init, Event::InitDone] {
             self.hear(event);
         }
@@ -261,7 +261,7 @@ mod tests {
         standing.send_modify(|state| state.wrote("12"));
         copy.fail("no route".to_owned());
         assert_eq!(verdict(), Some(Err("no route".to_owned())));
-        copy.is_empty();
+        copy.be_empty();
         assert_eq!(verdict(), Some(Ok(())));
         assert!(names(&copy).is_empty());
         drop(copy);

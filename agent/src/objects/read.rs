@@ -242,8 +242,8 @@ mod tests {
 
     /// One that is read is read again as it is written; one that is not is one sentence, and the one behind it is read.
     fn is_read_or_told<K: Readable + serde::Serialize>(
-        object: Value,
-        good: Value,
+        object: &Value,
+        good: &Value,
     ) -> Result<(), TestCaseError> {
         let listed: Vec<Seen<K>> = serde_json::from_value(json!([object, good])).unwrap();
         prop_assert!(listed[1].object.is_some() && listed[1].error.is_none());
@@ -284,9 +284,9 @@ mod tests {
         fn whatever_somebody_wrote_into_an_object_it_is_read_or_told(
             addon_ in objects(&addon()), software_ in objects(&software()), host_ in objects(&host()),
         ) {
-            is_read_or_told::<Addon>(addon_, addon())?;
-            is_read_or_told::<Software>(software_, software())?;
-            is_read_or_told::<BareMetalHost>(host_, host())?;
+            is_read_or_told::<Addon>(&addon_, &addon())?;
+            is_read_or_told::<Software>(&software_, &software())?;
+            is_read_or_told::<BareMetalHost>(&host_, &host())?;
         }
     }
 }

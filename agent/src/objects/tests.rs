@@ -94,7 +94,7 @@ impl Shelf {
         };
         if request.method() == Method::PATCH {
             self.patches.push(request.uri().path().to_owned());
-            return json(200, object("a", "9", &json!("lab")));
+            return json(200, object("a", "9", json!("lab")));
         }
         if parameter("watch") == Some("true") {
             let (sender, body) = channel::Channel::new(8);
@@ -122,7 +122,8 @@ impl Shelf {
     }
 }
 
-fn object(name: &str, version: &str, cluster: &Value) -> Value {
+fn object(name: &str, version: &str, cluster: impl Into<Value>) -> Value {
+    let cluster: Value = cluster.into();
     json!({
         "apiVersion": "firstlight.internal/v1alpha1", "kind": addon::KIND,
         "metadata": {"name": name, "namespace": "default", "resourceVersion": version},
@@ -141,7 +142,7 @@ async fn a_list_comes_in_pages_and_odd_objects_are_left_out() {
     let all = (0..120).rev().map(|number| {
         let is_odd = number % 40 == 7;
         let cluster = if is_odd { json!(7) } else { json!("lab") };
-        object(&format!("{number:03}"), "5", &cluster)
+        object(&format!("{number:03}"), "5", cluster)
     });
     api.put(all.collect());
     let (_watches, objects) = api.watch();
@@ -160,7 +161,7 @@ async fn a_list_comes_in_pages_and_odd_objects_are_left_out() {
 #[tokio::test]
 async fn the_next_list_has_what_was_written_and_a_change_is_told() {
     let api = Api::default();
-    api.put(vec![object("a", "5", &json!("lab"))]);
+    api.put(vec![object("a", "5", json!("lab"))]);
     let (mut watches, objects) = api.watch();
     let mut meta: Meta = objects.all().await.unwrap().objects[0].metadata.clone();
     watches.changed().await.unwrap();
@@ -173,7 +174,7 @@ async fn the_next_list_has_what_was_written_and_a_change_is_told() {
     objects.writer().hold(&mut meta, "x").await.unwrap();
     assert_eq!(api.0.lock().unwrap().patches.len(), 1);
     for (version, there) in [("8", false), ("9", true)] {
-        let changed = object("a", version, &json!(version));
+        let changed = object("a", version, json!(version));
         api.send(&json!({"type": "MODIFIED", "object": changed}))
             .await;
         watches.changed().await.unwrap();
@@ -182,7 +183,7 @@ async fn the_next_list_has_what_was_written_and_a_change_is_told() {
     }
     let listed = objects.all().await.unwrap();
     assert_eq!(listed.objects[0].spec.cluster, "9");
-    api.send(&json!({"type": "DELETED", "object": object("a", "10", &json!(7))}))
+    api.send(&json!({"type": "DELETED", "object": object("a", "10", json!(7))}))
         .await;
     watches.changed().await.unwrap();
     assert!(objects.all().await.unwrap().objects.is_empty());
@@ -191,7 +192,7 @@ async fn the_next_list_has_what_was_written_and_a_change_is_told() {
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_fails_is_told_and_asked_again_and_a_kind_it_does_not_serve_is_empty() {
     let api = Api::default();
-    api.put(vec![object("a", "5", &json!("lab"))]);
+    api.put(vec![object("a", "5", json!("lab"))]);
     api.fail(Some(500));
     let (mut watches, objects) = api.watch();
     let error = objects.all().await.unwrap_err().to_string();

@@ -270,7 +270,7 @@ async fn follow<K: Readable>(
             Some(watcher::Error::InitialListFailed(kube::Error::Api(status)))
                 if selection.may_lack && status.code == 404 =>
             {
-                copy.is_empty();
+                copy.be_empty();
             }
             Some(error) => {
                 let error = format!("{:#}", anyhow!(error));

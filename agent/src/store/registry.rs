@@ -413,7 +413,7 @@ mod tests {
                 answer.expect(StatusCode::CREATED, "the manifest").err(),
             ];
             for trouble in troubles.into_iter().flatten() {
-                let (Trouble::Later { reason, .. } | Trouble::Never { reason, .. }) = trouble;
+                let (PublishError::Later { reason, .. } | PublishError::Never { reason, .. }) = trouble;
                 prop_assert!(reason.chars().count() < 1200 && !reason.contains(char::is_control), "{reason}");
             }
         }

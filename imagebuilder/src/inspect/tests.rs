@@ -10,8 +10,11 @@ use crate::disk::fat::{Content, FatSpec, format_fat};
 use crate::disk::slot::{format_table, plan_slot, slot_bytes};
 use crate::registry::layer::digest;
 
+/// With their places.
+type Blocks = Vec<(u64, Vec<u8>)>;
+
 /// An image with one layer and the two files, as blocks that are not zero.
-static IMAGE: LazyLock<(DiskPlan, Vec<(u64, Vec<u8>)>)> = LazyLock::new(|| {
+static IMAGE: LazyLock<(DiskPlan, Blocks)> = LazyLock::new(|| {
     let layer = vec![7; 5000];
     let slot = plan_slot(&[("agent".to_owned(), 5000, digest(&layer))]);
     let table = format_table(&slot).unwrap();
