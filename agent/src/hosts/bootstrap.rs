@@ -13,7 +13,6 @@ use firstlight_api::{
 };
 use firstlight_netboot::MacAddr;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
@@ -22,6 +21,7 @@ use super::{
     object::NAMESPACE,
     plan::{Plan, Restart},
     store::{HostStore, Secret},
+    token::Token,
 };
 use crate::{fleet::BootstrapData, ssh::HostKey};
 
@@ -49,22 +49,9 @@ pub fn next(deployment: &Deployment, plan: Option<&Plan>) -> Next {
     }
 }
 
-/// Compared are digests, so that the time it takes says nothing about the token.
-pub fn fits(deployment: &Deployment, token: &str, key: Option<PublicKey>) -> bool {
+pub fn fits(deployment: &Deployment, token: &Token, key: Option<PublicKey>) -> bool {
     let signed = key.map(|key| key.to_string());
-    deployment.token.as_deref() == Some(token_hash(token).as_str())
-        && (deployment.key.is_none() || deployment.key == signed)
-}
-
-pub fn token_hash(token: &str) -> String {
-    firstlight_artifacts::hex(&Sha256::digest(token))
-}
-
-/// 256 random bits in hex.
-pub fn new_token() -> Result<String, getrandom::Error> {
-    let mut secret = [0; 32];
-    getrandom::fill(&mut secret)?;
-    Ok(firstlight_artifacts::hex(&secret))
+    deployment.token == Some(token.hash()) && (deployment.key.is_none() || deployment.key == signed)
 }
 
 /// The Secrets that an object names, as far as they exist.

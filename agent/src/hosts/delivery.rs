@@ -33,7 +33,7 @@ pub fn heard(host: &mut Host, question: &Question, now: Duration) {
 
 fn fits(host: &Host, question: &Question) -> bool {
     let deployment = host.ledger().deployment.as_ref();
-    let (token, key) = (question.token.reveal(), question.key);
+    let (token, key) = (&question.token, question.key);
     deployment.is_some_and(|deployment| bootstrap::fits(deployment, token, key))
 }
 

@@ -13,8 +13,10 @@ use firstlight_netboot::{BootTarget, ClientArch, MacAddr};
 
 use super::{
     ledger::{Deployment, Ledger},
+    memory::Ticket,
     objects::Desired,
     plan::Action,
+    token::Token,
 };
 use crate::{
     fleet::{Answer, Ask, BootstrapData, Speaker},
@@ -22,39 +24,12 @@ use crate::{
     store::{Reference, ServedImage},
 };
 
-/// Which answer belongs to which question.
-pub type Ticket = u64;
-
 /// The clocks, as they are handed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     pub up: Duration,
     /// Seconds since 1970, for what others read.
     pub wall: i64,
-}
-
-/// The secret half of what a host shows at the bootstrap endpoint.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
-
-impl Token {
-    pub fn new(secret: String) -> Self {
-        Self(secret)
-    }
-
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-
-    pub fn hash(&self) -> String {
-        super::bootstrap::token_hash(&self.0)
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token")
-    }
 }
 
 #[derive(Debug)]

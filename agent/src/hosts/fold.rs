@@ -25,14 +25,16 @@ use firstlight_netboot::{ClientArch, MacAddr};
 use super::{
     apply::node_uuid,
     delivery,
-    event::{Collect, Effect, End, Event, Now, Question, Reply, Shown, Ticket, Token},
+    event::{Collect, Effect, End, Event, Now, Question, Reply, Shown},
     host::{All, Host, Rules, Site},
     image::NodeImage,
     known::{Admission, Heard, Newcomers},
     ledger::Ledger,
+    memory::Ticket,
     object,
     plan::{Action, EXTRA_MAC},
     policy,
+    token::Token,
     who::{Claim, Patience, Refused},
     wish::Destiny,
 };

@@ -9,11 +9,14 @@ use std::time::Duration;
 use firstlight_api::status::Problem;
 
 use super::{
-    event::{Ticket, Token},
     ledger::{Deployment, Ledger},
     plan::Action,
+    token::Token,
     wish::Data,
 };
+
+/// Which answer belongs to which question.
+pub type Ticket = u64;
 
 /// After a failed write the next one waits: a disk that is full or broken is so for longer.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -225,7 +228,7 @@ mod tests {
         Step::Act {
             action,
             key: None,
-            token: Token::new("token".into()),
+            token: Token::of("token".into()),
             anew: false,
         }
     }

@@ -35,6 +35,7 @@ mod runner;
 mod store;
 #[cfg(test)]
 mod tests;
+mod token;
 mod tpm;
 mod who;
 mod wish;

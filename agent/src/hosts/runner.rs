@@ -19,12 +19,14 @@ use super::{
     apply::{self, ActionError, Hands},
     bootstrap,
     delivery::Collector,
-    event::{Effect, End, Event, Now, Question, Reply, Ticket, Token},
+    event::{Effect, End, Event, Now, Question, Reply},
     fold::{self, Hosts},
     ledger::{Ledger, Ledgers},
+    memory::Ticket,
     objects,
     poll::{self, IronicEnd, Look},
     store::HostStore,
+    token::Token,
 };
 use crate::{
     clock,
@@ -90,7 +92,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (remembered, to_disk, mut from_disk) = open(&settings.ledgers, &mut background)?;
     let mut runner = Runner {
-        hosts: Hosts::new(settings.judged_by.clone(), new_token, remembered),
+        hosts: Hosts::new(settings.judged_by.clone(), Token::random, remembered),
         hands: Hands {
             ssh_keys: settings.judged_by.site.ssh_keys.clone(),
             keys: settings.keys,
@@ -160,10 +162,6 @@ fn open(ledgers: &Ledgers, background: &mut JoinSet<anyhow::Result<()>>) -> anyh
         Ok(())
     });
     Ok((remembered, to_disk, from_disk))
-}
-
-fn new_token() -> Option<Token> {
-    bootstrap::new_token().ok().map(Token::new)
 }
 
 fn event_of(look: Look) -> Event {
@@ -253,7 +251,7 @@ impl Runner {
             Input::Bootstrap(question) => Event::Asked(Question {
                 ticket: self.ask(Waiting::Bootstrap(question.answer)),
                 host: question.host,
-                token: Token::new(question.token),
+                token: Token::of(question.token),
                 key: question.key,
                 ask: question.ask,
             }),

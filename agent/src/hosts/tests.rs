@@ -36,14 +36,16 @@ use super::{
     apply::{self, Hands, node_uuid},
     bootstrap::{self, Reading},
     delivery::Collector,
-    event::{Effect, Event, Now, Question, Reply, Shown, Ticket, Token},
+    event::{Effect, Event, Now, Question, Reply, Shown},
     fold::{self, Hosts, Pace},
     image::NodeImage,
     ledger::Ledger,
+    memory::Ticket,
     objects,
     poll::IronicEnd,
     runner,
     store::{Amendment, HostStore, Secret},
+    token::Token,
     wish::Destiny,
 };
 use crate::{
@@ -240,8 +242,7 @@ struct Site<L = Good> {
 }
 
 fn hosts(settings: &fold::Settings, disk: &BTreeMap<MacAddr, Ledger>) -> Hosts {
-    let tokens = || bootstrap::new_token().ok().map(Token::new);
-    Hosts::new(settings.clone(), tokens, disk.clone())
+    Hosts::new(settings.clone(), Token::random, disk.clone())
 }
 
 /// What every action may need, below `state`; Secrets are read as `store` has them.
@@ -443,7 +444,7 @@ impl<L: Luck> Site<L> {
         self.take(Event::Asked(Question {
             ticket,
             host: node(),
-            token: Token::new(token.to_owned()),
+            token: Token::of(token.to_owned()),
             key,
             ask,
         }))

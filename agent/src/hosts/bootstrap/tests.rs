@@ -75,23 +75,27 @@ fn a_secret_that_holds_something_else_is_told_without_its_content() {
 
 #[test]
 fn a_token_is_256_bits_and_only_its_digest_is_kept() {
-    let (one, two) = (new_token().unwrap(), new_token().unwrap());
-    assert_eq!(one.len(), 64);
+    let (one, two) = (Token::random().unwrap(), Token::random().unwrap());
+    assert_eq!(one.reveal().len(), 64);
     assert_ne!(one, two);
     let deployment = Deployment {
-        token: Some(token_hash(&one)),
+        token: Some(one.hash()),
         ..Deployment::default()
     };
     assert!(fits(&deployment, &one, None) && !fits(&deployment, &two, None));
-    assert!(!fits(&Deployment::default(), "", None));
+    assert!(!fits(
+        &Deployment::default(),
+        &Token::of(String::new()),
+        None
+    ));
 }
 
 #[test]
 fn who_stole_a_token_has_nothing_without_the_key_of_the_ramdisk_that_got_the_order() {
-    let token = new_token().unwrap();
+    let token = Token::random().unwrap();
     let (its, other) = (PublicKey::new([1; 32]), PublicKey::new([2; 32]));
     let deployment = Deployment {
-        token: Some(token_hash(&token)),
+        token: Some(token.hash()),
         key: Some(its.to_string()),
         ..Deployment::default()
     };
