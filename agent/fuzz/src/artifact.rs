@@ -133,7 +133,7 @@ fn disk() -> Vec<u8> {
     put(96, &4_u32.to_be_bytes());
     put(100, &104_u32.to_be_bytes());
     put(CLUSTER, &(2 * CLUSTER as u64).to_be_bytes());
-    let entries = [3 * CLUSTER as u64, 1 << 62 | 4 * CLUSTER as u64, 1, 0];
+    let entries = [3 * CLUSTER as u64, (1 << 62) | (4 * CLUSTER as u64), 1, 0];
     put(2 * CLUSTER, &entries.map(u64::to_be_bytes).concat());
     put(3 * CLUSTER, &[9; CLUSTER]);
     put(4 * CLUSTER, &packed);

@@ -3,12 +3,12 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use firstlight_client::net::dhcp::{Client, Output};
 use firstlight_netboot::{
     AddressRange, Decision, DhcpConfig, DhcpSpec, ForeignProbe, ForeignServer, LeaseTable,
     Listener, MacAddr, Now, Origin, ProbeResult, Request, Server, compact, decode_log,
     encode_records, observe_foreign,
 };
-use firstlight_ramdisk::net::dhcp::{Client, Output};
 
 use crate::{join, messages};
 

@@ -4,9 +4,9 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use firstlight_api::order::DeploymentId;
+use firstlight_efi::load_option;
 use firstlight_ramdisk::boxstage::{gpt, slot};
 use firstlight_ramdisk::deploy::device::BlockDevice;
-use firstlight_ramdisk::deploy::efi::load_option;
 use firstlight_ramdisk::deploy::finish::{find_esp, finish};
 use firstlight_ramdisk::deploy::image::Held;
 use firstlight_ramdisk::deploy::signatures::look;
@@ -37,7 +37,7 @@ impl Memory {
 }
 
 impl BlockDevice for Memory {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "/dev/vda"
     }
 
@@ -96,16 +96,16 @@ pub fn run(bytes: &[u8]) {
     );
     drop(find_esp(&disk));
 
-    let mut held = head.clone();
-    held.resize(HELD, 0);
-    let held = Held {
-        head: held,
+    let mut start = head.clone();
+    start.resize(HELD, 0);
+    let rest = Held {
+        head: start,
         tail: vec![0; HELD],
         length: (SIZE / 2) as u64,
     };
     let deployment = Some(DeploymentId::new([7; 16]));
     let drive = (bytes.len().is_multiple_of(2)).then_some(&b"config"[..]);
-    if finish(&disk, held, drive, deployment, Uuid::from_u128(9)).is_ok() {
+    if finish(&disk, rest, drive, deployment, &mut || Uuid::from_u128(9)).is_ok() {
         drop(look(&disk).expect("a look at it"));
         drop(find_esp(&disk));
     }

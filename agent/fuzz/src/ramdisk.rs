@@ -6,9 +6,8 @@ use firstlight_api::packages;
 use firstlight_api::report::{Progress, Reply, Report};
 use firstlight_api::signed::{PublicKey, parse_signature};
 use firstlight_api::site;
+use firstlight_client::http::Url;
 use firstlight_ramdisk::cmdline::parse_cmdline;
-use firstlight_ramdisk::deploy::http::Url;
-use firstlight_ramdisk::ipa::date::parse_http_date;
 use firstlight_ramdisk::ipa::job;
 use serde_json::{Value, json};
 
@@ -76,7 +75,6 @@ pub fn run(bytes: &[u8]) {
         _ => {
             let text = String::from_utf8_lossy(rest);
             parse_cmdline(&text);
-            parse_http_date(&text);
             PublicKey::parse(&text);
             parse_signature(&text);
             if let Ok(url) = Url::parse(&text) {
