@@ -3,7 +3,10 @@
 //! All of it may be lost at any time except [`Memory`], which is on the disk before anything is done that it is about.
 
 mod history;
+mod identity;
+mod observe;
 mod ramdisk;
+mod shown;
 mod system;
 mod work;
 
@@ -14,24 +17,23 @@ use std::{
 };
 
 use firstlight_api::{
-    bmh::{APPROVE_ANNOTATION, BareMetalHost, Image, annotations::Inspection},
-    report::{Inventory, Phase, Progress, Report},
+    bmh::{BareMetalHost, annotations::Inspection},
+    report::{Phase, Progress, Report},
     signed::PublicKey,
     site::{InstallPolicy, JoinPolicy, Standing},
-    status::{HardwareSummary, HostState, HostStatus, Problem, TpmStatus},
-    tpm::Tpm,
+    status::{HostState, Problem},
 };
-use firstlight_ironic::{Node, ProvisionState};
+use firstlight_ironic::Node;
 use firstlight_netboot::{BootTarget, MacAddr};
 
 use super::{
     admission::Candidate,
     image::NodeImage,
-    ledger::{Deployment, Ledger},
+    ledger::Ledger,
     memory::{Memory, Step},
     plan::{self, Action, Ironic, Observed, Plan, Restart},
-    tpm::{self, Pretender},
-    who::{Claim, Refused, Who},
+    tpm::Pretender,
+    who::{Refused, Who},
     wish::{self, Destiny, Source, Wanted},
 };
 use crate::{ssh::Towards, store::ServedImage};
@@ -197,80 +199,6 @@ impl Host {
         self.ramdisk.listens(self.node.as_ref()?.agent()?.port())
     }
 
-    /// A node as Ironic shows it now; `None` after it was removed. True if that is news.
-    pub fn observe_node(&mut self, node: Option<Node>, now: Duration) -> bool {
-        use ProvisionState as S;
-        let news = self.work.seen() || self.node != node;
-        let state = |node: &Option<Node>| node.as_ref().map(|node| node.provision_state.clone());
-        let (before, after) = (state(&self.node), state(&node));
-        if before != after {
-            self.work.node_since = now;
-            // What a ramdisk did before a deployment ended belongs to that one.
-            if !matches!(after, Some(S::Deploying | S::DeployWait)) {
-                self.ramdisk.forget_phase();
-            }
-            if after == Some(S::Active) {
-                self.ramdisk.has_ended();
-            }
-        }
-        if before.is_some() && after.is_none() {
-            self.work.gave_up = None;
-        }
-        self.node = node;
-        news
-    }
-
-    /// The object as it is now, with the policy that holds then. True if that is news.
-    pub fn observe_object(&mut self, object: Option<BareMetalHost>) -> bool {
-        let news = self.object != object;
-        self.object = object;
-        news
-    }
-
-    /// Notes what has been seen to be so.
-    pub fn learn(&mut self, site: &Site) {
-        use ProvisionState as S;
-        let state = self.node.as_ref().map(|node| &node.provision_state);
-        let free = state == Some(&S::Available);
-        // Only a deployment ends with a verified image on the disk.
-        let deploys = matches!(state, None | Some(S::Deploying | S::DeployWait));
-        let rebooting = deploys && self.ramdisk.phase() == Some(&Phase::Rebooting);
-        let key = self.who.key().map(|key| key.to_string());
-        let installed = state == Some(&S::Active) && !self.ledger().leaving;
-        let held = self.node.as_ref().filter(|_| installed);
-        let gone = site.ironic_known && self.node.is_none();
-        let object = self.object.as_ref();
-        self.memory.note(|ledger| {
-            if let Some(object) = object {
-                ledger.has_object = true;
-                let asked = &object.metadata.annotations;
-                ledger.restarted.retain(|name| asked.contains_key(name));
-                if let Some(known) = &mut ledger.deployment {
-                    known.shown |= object.spec.image.is_some();
-                }
-            }
-            if free {
-                (ledger.inspections, ledger.cleanings) = (0, 0);
-            }
-            if free || gone {
-                (ledger.leaving, ledger.gives_back) = (false, None);
-            }
-            if let Some(node) = held {
-                let known = ledger.deployment.get_or_insert_with(|| Deployment {
-                    image: installed_image(node),
-                    ..Deployment::default()
-                });
-                known.written = true;
-            }
-            // Of the ramdisk that got the order.
-            if let Some(known) = ledger.deployment.as_mut().filter(|_| rebooting)
-                && (known.key.is_none() || known.key == key)
-            {
-                known.written = true;
-            }
-        });
-    }
-
     /// Decides anew; true if something else comes out.
     pub fn replan(&mut self, site: &Site, now: Duration) -> bool {
         let before = self.decision.clone();
@@ -352,48 +280,6 @@ impl Host {
         }
     }
 
-    /// What a person wrote into the object's annotation.
-    pub fn approve(&mut self, code: Option<&str>) {
-        let bound = self.who.key().map(|key| (key, self.who.tpm()));
-        let pretender = self.pretender.as_ref().map(|other| (other.key, other.tpm));
-        let fits = |code| move |(key, _): &(PublicKey, _)| key.has_code(code);
-        let meant = code.and_then(|code| bound.into_iter().chain(pretender).find(fits(code)));
-        self.rules.wrong_code = code.is_some() && bound.is_some() && meant.is_none();
-        let Some((key, tpm)) = meant else { return };
-        self.memory.note(|ledger| ledger.approve(key, tpm));
-        let ledger = self.memory.known();
-        let is_host = |other: &mut Pretender| other.key == key && ledger.takes(other.tpm);
-        if self.pretender.take_if(is_host).is_some() {
-            self.who.dismiss();
-        }
-    }
-
-    /// Is it the machine that had this host's TPM? Who is not is told of, and may have a person's word already.
-    pub fn recognise(
-        &mut self,
-        claim: &Claim<'_>,
-        said: &Tpm,
-        now: Duration,
-    ) -> Result<(), Refused> {
-        let first = tpm::recognise(self.ledger(), claim, said);
-        if first != Err(Refused::Stranger) {
-            return first;
-        }
-        self.pretender = Some(Pretender::new(claim, said, now));
-        let object = self.object.as_ref();
-        let word = object.and_then(|object| object.metadata.annotations.get(APPROVE_ANNOTATION));
-        self.approve(word.cloned().as_deref());
-        tpm::recognise(self.ledger(), claim, said)
-    }
-
-    /// Binds the host to the TPM that was shown.
-    pub fn saw_tpm(&mut self, join: JoinPolicy) {
-        let taken = self.candidate().barred(join).is_none();
-        if let (Some(key), Some(tpm)) = (self.who.key(), self.who.tpm()) {
-            self.memory.note(|ledger| ledger.saw_tpm(key, tpm, taken));
-        }
-    }
-
     /// The next action, if it may begin now.
     pub fn due(&self, now: Duration) -> Option<Action> {
         let action = self.plan()?.action.clone()?;
@@ -423,97 +309,9 @@ impl Host {
         }
     }
 
-    fn dispute(&self) -> Problem {
-        let mac = self.mac;
-        Problem {
-            what: format!(
-                "two machines say that they are {} ({mac}); the first is believed",
-                self.name
-            ),
-            next: "find the other one: it has a copied MAC address, or somebody plays this server"
-                .to_owned(),
-        }
-    }
-
-    /// The most urgent of what people should know.
-    fn problem(&self) -> Option<Problem> {
-        if self.decision.disputed {
-            return Some(self.dispute());
-        }
-        if let Some(other) = &self.pretender {
-            return Some(other.problem(&self.name, self.mac));
-        }
-        let plan = self.plan();
-        let undelivered = self.work.undelivered.clone();
-        plan.and_then(|plan| plan.problem.clone())
-            .or_else(|| undelivered.filter(|_| plan.is_some_and(|plan| plan.deliver)))
-            .or_else(|| self.memory.problem().cloned())
-            .or_else(|| self.work.refused.clone())
-    }
-
-    /// What is shown of it.
-    pub fn status(&self) -> HostStatus {
-        let plan = self.plan();
-        let address = self.address.map(|address| address.to_string());
-        let report = self.ramdisk.report();
-        HostStatus {
-            name: self.name.clone(),
-            mac: self.mac.to_string(),
-            address: address.unwrap_or_default(),
-            code: self.who.key().map(|key| key.code()).unwrap_or_default(),
-            other_code: self
-                .pretender
-                .as_ref()
-                .map(|other| other.key.code())
-                .unwrap_or_default(),
-            state: plan.map(|plan| plan.state).unwrap_or_default(),
-            step: plan.map(|plan| plan.step.clone()).unwrap_or_default(),
-            percent: plan.and_then(|plan| plan.percent),
-            since: self.history.since().as_secs_f64(),
-            problem: self.problem(),
-            hardware: report.map(|report| HardwareSummary {
-                tpm: tpm::status(self.ledger(), self.who.tpm(), &report.tpm),
-                ..summary(&report.inventory)
-            }),
-            history: self.history.ended().to_vec(),
-        }
-    }
-
     pub fn boot_target(&self) -> BootTarget {
         let plan = self.plan();
         plan.map_or(BootTarget::Ramdisk, |plan| plan.boot.clone())
-    }
-}
-
-/// What an active node of an agent that kept no ledger holds.
-fn installed_image(node: &Node) -> Image {
-    let text = |key: &str| {
-        let text = node.instance_info[key].as_str();
-        text.unwrap_or_default().to_owned()
-    };
-    Image {
-        url: text("image_source"),
-        checksum: text("image_os_hash_value"),
-        ..Image::default()
-    }
-}
-
-fn summary(inventory: &Inventory) -> HardwareSummary {
-    let details = &inventory.hardware;
-    let product = format!(
-        "{} {}",
-        details.system_vendor.manufacturer, details.system_vendor.product_name
-    );
-    let disk = |disk: &firstlight_api::bmh::Storage| {
-        format!("{} {} GB", disk.name, disk.size_bytes / 1_000_000_000)
-    };
-    HardwareSummary {
-        product: product.trim().to_owned(),
-        cpus: u32::try_from(details.cpu.count).unwrap_or(u32::MAX),
-        memory_mib: details.ram_mebibytes,
-        disks: details.storage.iter().map(disk).collect(),
-        boot_mode: inventory.boot_mode.clone(),
-        tpm: TpmStatus::default(),
     }
 }
 

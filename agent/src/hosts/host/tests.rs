@@ -1,10 +1,12 @@
 #![allow(clippy::unwrap_used)]
 use firstlight_api::{
     bmh::BareMetalHostSpec,
-    report::{DiskSignatures, Fresh, LookupState},
+    report::{DiskSignatures, Fresh, Inventory, LookupState},
+    tpm::Tpm,
 };
 
 use super::*;
+use crate::hosts::ledger::Deployment;
 
 fn at(standing: Standing, image: &NodeImage) -> Site<'_> {
     Site {

@@ -1,0 +1,225 @@
+//! What servers say: an address asked for, reports, progress, questions at the bootstrap endpoint.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use firstlight_api::{
+    report::{Directive, Progress, Report},
+    status::Problem,
+};
+use firstlight_netboot::{ClientArch, MacAddr};
+
+use super::Hosts;
+use crate::{
+    fleet::{Answer, BootstrapData, Speaker},
+    hosts::{
+        delivery,
+        event::{Collect, Effect, Question, Reply},
+        host::Host,
+        known::{Admission, Heard},
+        who::{Claim, Refused},
+    },
+};
+
+impl Hosts {
+    /// Only firmware and boot loaders make a server known: a laptop on the segment is none.
+    pub(super) fn dhcp(
+        &mut self,
+        mac: MacAddr,
+        arch: Option<ClientArch>,
+        address: Option<Ipv4Addr>,
+        now: Duration,
+    ) {
+        let known = self.all.contains_key(&mac);
+        let boots = arch.is_some() || self.settings.site.host(mac).is_some();
+        let may_be = known || (boots && self.admits(mac, Heard::Dhcp, now));
+        if !may_be {
+            return;
+        }
+        let host = self.host(mac, now);
+        host.seen = now;
+        let moved = address.is_some() && host.address != address;
+        host.address = address.or(host.address);
+        if arch.is_some() {
+            host.firmware_asked(now);
+        }
+        if !known || moved || arch.is_some() {
+            self.dirty.insert(mac);
+        }
+    }
+
+    pub(super) fn report(&mut self, from: Speaker, report: Report, now: Duration) -> Directive {
+        match self.believe(from, report, now) {
+            Err((why, reason)) => {
+                self.effects.push(Effect::Refused(why));
+                Directive::Wait {
+                    seconds: 5,
+                    reason: reason.to_owned(),
+                }
+            }
+            Ok(mac) => self.directive(mac, now),
+        }
+    }
+
+    /// Takes a report if it can be true; otherwise a counter's name and a sentence.
+    fn believe(
+        &mut self,
+        from: Speaker,
+        report: Report,
+        now: Duration,
+    ) -> Result<MacAddr, (&'static str, &'static str)> {
+        let (patience, join) = (self.settings.pace.patience, self.settings.site.join);
+        let mac = report.boot_mac.parse::<MacAddr>();
+        let mac = mac.map_err(|_| ("report-mac", "the report has no MAC address"))?;
+        let address = report.address.parse::<Ipv4Addr>().ok();
+        let address = address
+            .filter(|address| from.peer == *address && self.settings.network.contains(address))
+            .ok_or((
+                "report-address",
+                "the box believes a report only from the address that it names, in the box's network",
+            ))?;
+        let taken = self.all.values().any(|host| {
+            host.mac != mac && host.who.address() == Some(address) && host.who.speaks(now, patience)
+        });
+        if taken {
+            return Err((
+                "report-address-taken",
+                "another server reports from this address",
+            ));
+        }
+        let raised = self.is_raised();
+        if !self.all.contains_key(&mac) && !self.admits(mac, Heard::Report, now) {
+            return Err((
+                "report-too-many",
+                "the box knows too many servers, or met too many within a minute",
+            ));
+        }
+        self.dirty.insert(mac);
+        let host = self.host(mac, now);
+        let claim = Claim {
+            key: from.key,
+            boot_id: &report.boot_id,
+            address,
+            sequence: report.fresh.sequence,
+            tpm: from.tpm,
+        };
+        host.recognise(&claim, &report.tpm, now)
+            .and_then(|()| host.who.report(&claim, now, patience))
+            .map_err(refusal_of)?;
+        host.reported(report, raised, now);
+        host.saw_tpm(join);
+        Ok(mac)
+    }
+
+    /// A host has had its bootstrap data, as the first control plane of a cluster does before all others.
+    fn is_raised(&self) -> bool {
+        let known = self.all.values().map(Host::ledger);
+        let mut ledgers = known.chain(self.remembered.values());
+        ledgers.any(|ledger| ledger.deployment.as_ref().is_some_and(|it| it.delivered))
+    }
+
+    fn directive(&mut self, mac: MacAddr, now: Duration) -> Directive {
+        self.replan(mac, now);
+        let Some(host) = self.all.get_mut(&mac) else {
+            return Directive::Again;
+        };
+        let directive = host.plan().map_or_else(
+            || Directive::Wait {
+                seconds: 10,
+                reason: "the box has not decided yet".to_owned(),
+            },
+            |plan| plan.directive.clone(),
+        );
+        if directive == Directive::BootDisk {
+            host.who.leaves();
+            host.ramdisk.has_ended();
+        }
+        directive
+    }
+
+    /// True if it was believed.
+    pub(super) fn progress(&mut self, from: Speaker, progress: Progress, now: Duration) -> bool {
+        let mac = progress.boot_mac.parse::<MacAddr>().ok();
+        let Some(host) = mac.and_then(|mac| self.touch(mac)) else {
+            return false;
+        };
+        let believed = host.progressed(from.key, progress, now);
+        if let Err(why) = believed {
+            self.effects.push(Effect::Refused(refusal_of(why).0));
+        }
+        believed.is_ok()
+    }
+
+    /// May somebody who says that he is there be known? Within the limits for such.
+    fn admits(&mut self, mac: MacAddr, heard: Heard, now: Duration) -> bool {
+        if self.remembered.contains_key(&mac) || self.settings.site.host(mac).is_some() {
+            return true;
+        }
+        match self.newcomers.admit(&self.all, heard, now) {
+            Admission::Refused => false,
+            Admission::Admitted => true,
+            Admission::InPlaceOf(oldest) => {
+                self.forget(oldest);
+                true
+            }
+        }
+    }
+
+    pub(super) fn asked(&mut self, question: Question, now: Duration) {
+        let mac = self.by_node.get(&question.host).copied();
+        let Some((mac, host)) = mac.and_then(|mac| Some((mac, self.touch(mac)?))) else {
+            return self.answer(question.ticket, Reply::Bootstrap(Answer::Unknown));
+        };
+        delivery::heard(host, &question, now);
+        self.replan(mac, now);
+        let Some(host) = self.all.get(&mac) else {
+            return;
+        };
+        match delivery::answer(host, &question) {
+            Some(answer) => self.answer(question.ticket, Reply::Bootstrap(answer)),
+            None => self.effects.push(Effect::Collect(Box::new(Collect {
+                mac,
+                name: host.name.clone(),
+                object: host.object.clone(),
+                question,
+            }))),
+        }
+    }
+
+    pub(super) fn collected(
+        &mut self,
+        mac: MacAddr,
+        question: &Question,
+        data: Result<BootstrapData, Problem>,
+    ) {
+        let answer = match self.touch(mac) {
+            Some(host) => delivery::collected(host, question, data),
+            None => Some(Answer::Unknown),
+        };
+        if let Some(answer) = answer {
+            self.answer(question.ticket, Reply::Bootstrap(answer));
+        }
+    }
+}
+
+/// A counter's name and a sentence.
+fn refusal_of(why: Refused) -> (&'static str, &'static str) {
+    match why {
+        Refused::Old => ("report-old", "the box has heard this before"),
+        Refused::Taken => (
+            "report-taken",
+            "another machine speaks for this MAC address; it is believed until it has been silent for a while",
+        ),
+        Refused::Unbound => (
+            "report-unbound",
+            "the box has had no report of this machine",
+        ),
+        Refused::Unproven => (
+            "report-unproven",
+            "the box waits for this machine's TPM to say that it is the one it knows",
+        ),
+        Refused::Stranger => (
+            "report-stranger",
+            "the box knows another TPM by this MAC address; if it was replaced, approve this machine's code: firstlight hosts approve",
+        ),
+    }
+}

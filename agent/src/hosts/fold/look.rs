@@ -1,0 +1,109 @@
+//! What a look at Ironic and at Kubernetes shows.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use firstlight_api::{
+    bmh::{APPROVE_ANNOTATION, BareMetalHost, INSTALL_ANNOTATION},
+    site::InstallPolicy,
+};
+use firstlight_ironic::Node;
+use firstlight_netboot::MacAddr;
+
+use super::Hosts;
+use crate::{
+    hosts::{apply::node_uuid, event::Effect, object, plan::EXTRA_MAC, policy},
+    store::{Reference, Target},
+};
+
+impl Hosts {
+    pub(super) fn nodes(&mut self, nodes: Vec<Node>, asked: Duration, now: Duration) {
+        if !std::mem::replace(&mut self.ironic.known, true) {
+            self.touch_all();
+        }
+        self.ironic.up = true;
+        let mut by_mac: BTreeMap<MacAddr, Node> = BTreeMap::new();
+        for node in nodes {
+            let mac = node.extra[EXTRA_MAC].as_str();
+            let mac = mac.and_then(|mac| mac.parse::<MacAddr>().ok());
+            if let Some(mac) = mac.filter(|mac| node.uuid == node_uuid(*mac)) {
+                self.host(mac, now);
+                by_mac.insert(mac, node);
+            }
+        }
+        for (mac, host) in &mut self.all {
+            // A list from before the last action would show the state before it.
+            if host.work.is_shown_by(asked) && host.observe_node(by_mac.remove(mac), now) {
+                self.dirty.insert(*mac);
+            }
+        }
+    }
+
+    pub(super) fn objects(&mut self, objects: Vec<BareMetalHost>, now: Duration) {
+        self.effects.push(Effect::Use(disks_of(&objects)));
+        let mut gone: BTreeSet<MacAddr> = self.all.keys().copied().collect();
+        for object in objects {
+            let mac = object.spec.boot_mac_address.to_lowercase();
+            let Ok(mac) = mac.parse::<MacAddr>() else {
+                continue;
+            };
+            gone.remove(&mac);
+            if self.object(mac, object, now) {
+                self.dirty.insert(mac);
+            }
+        }
+        for mac in gone {
+            let host = self.all.get_mut(&mac);
+            if host.is_some_and(|host| host.observe_object(None)) {
+                self.dirty.insert(mac);
+            }
+            if self.all.get(&mac).is_some_and(|host| host.work.removed) {
+                self.let_go(mac);
+            }
+        }
+    }
+
+    /// True if it says something new.
+    fn object(&mut self, mac: MacAddr, object: BareMetalHost, now: Duration) -> bool {
+        let rule = self.settings.site.install_policy(mac);
+        let host = self.host(mac, now);
+        let before = (host.rules, host.ledger().clone());
+        let annotations = &object.metadata.annotations;
+        let word = annotations.get(INSTALL_ANNOTATION);
+        let word = word.and_then(|word| policy::parse(word));
+        host.rules.policy = word.unwrap_or(rule);
+        host.approve(annotations.get(APPROVE_ANNOTATION).map(String::as_str));
+        let taken_back = word.is_some_and(|word| word != InstallPolicy::Never)
+            || object.spec.image.is_some()
+            || object.spec.externally_provisioned;
+        host.memory.note(|ledger| ledger.removed &= !taken_back);
+        // A person may have made the object, and chosen the name.
+        host.name.clone_from(&object.metadata.name);
+        host.address = host.address.or_else(|| object::known_address(&object));
+        let words = before != (host.rules, host.ledger().clone());
+        host.observe_object(Some(object)) || words
+    }
+
+    /// A host whose deleted object is gone. It is new if it shows up again, and left alone.
+    fn let_go(&mut self, mac: MacAddr) {
+        if let Some(host) = self.forget(mac) {
+            tracing::info!(host = host.name, %mac, "a deleted host is gone");
+            self.effects.push(Effect::ForgetKeys(mac));
+            self.remembered.insert(mac, host.ledger().clone());
+        }
+    }
+}
+
+/// Which disks hosts refer to.
+fn disks_of(objects: &[BareMetalHost]) -> Vec<Reference> {
+    let wanted = objects.iter().filter_map(|object| {
+        let image = object.spec.image.as_ref()?;
+        Some(Reference {
+            by: format!("BareMetalHost {}", object.metadata.name),
+            to: Target::Disk(image.url.clone()),
+        })
+    });
+    wanted.collect()
+}

@@ -1,0 +1,101 @@
+//! What is seen of a host, and what follows from it at once.
+
+use std::time::Duration;
+
+use firstlight_api::{
+    bmh::{BareMetalHost, Image},
+    report::Phase,
+};
+use firstlight_ironic::{Node, ProvisionState};
+
+use super::{Host, Site};
+use crate::hosts::ledger::Deployment;
+
+impl Host {
+    /// A node as Ironic shows it now; `None` after it was removed. True if that is news.
+    pub fn observe_node(&mut self, node: Option<Node>, now: Duration) -> bool {
+        use ProvisionState as S;
+        let news = self.work.seen() || self.node != node;
+        let state = |node: &Option<Node>| node.as_ref().map(|node| node.provision_state.clone());
+        let (before, after) = (state(&self.node), state(&node));
+        if before != after {
+            self.work.node_since = now;
+            // What a ramdisk did before a deployment ended belongs to that one.
+            if !matches!(after, Some(S::Deploying | S::DeployWait)) {
+                self.ramdisk.forget_phase();
+            }
+            if after == Some(S::Active) {
+                self.ramdisk.has_ended();
+            }
+        }
+        if before.is_some() && after.is_none() {
+            self.work.gave_up = None;
+        }
+        self.node = node;
+        news
+    }
+
+    /// The object as it is now, with the policy that holds then. True if that is news.
+    pub fn observe_object(&mut self, object: Option<BareMetalHost>) -> bool {
+        let news = self.object != object;
+        self.object = object;
+        news
+    }
+
+    /// Notes what has been seen to be so.
+    pub fn learn(&mut self, site: &Site) {
+        use ProvisionState as S;
+        let state = self.node.as_ref().map(|node| &node.provision_state);
+        let free = state == Some(&S::Available);
+        // Only a deployment ends with a verified image on the disk.
+        let deploys = matches!(state, None | Some(S::Deploying | S::DeployWait));
+        let rebooting = deploys && self.ramdisk.phase() == Some(&Phase::Rebooting);
+        let key = self.who.key().map(|key| key.to_string());
+        let installed = state == Some(&S::Active) && !self.ledger().leaving;
+        let held = self.node.as_ref().filter(|_| installed);
+        let gone = site.ironic_known && self.node.is_none();
+        let object = self.object.as_ref();
+        self.memory.note(|ledger| {
+            if let Some(object) = object {
+                ledger.has_object = true;
+                let asked = &object.metadata.annotations;
+                ledger.restarted.retain(|name| asked.contains_key(name));
+                if let Some(known) = &mut ledger.deployment {
+                    known.shown |= object.spec.image.is_some();
+                }
+            }
+            if free {
+                (ledger.inspections, ledger.cleanings) = (0, 0);
+            }
+            if free || gone {
+                (ledger.leaving, ledger.gives_back) = (false, None);
+            }
+            if let Some(node) = held {
+                let known = ledger.deployment.get_or_insert_with(|| Deployment {
+                    image: installed_image(node),
+                    ..Deployment::default()
+                });
+                known.written = true;
+            }
+            // Of the ramdisk that got the order.
+            if let Some(known) = ledger.deployment.as_mut().filter(|_| rebooting)
+                && (known.key.is_none() || known.key == key)
+            {
+                known.written = true;
+            }
+        });
+    }
+}
+
+/// What an active node of an agent that kept no ledger holds.
+fn installed_image(node: &Node) -> Image {
+    let text = |key: &str| {
+        let text = node.instance_info[key].as_str();
+        text.unwrap_or_default().to_owned()
+    };
+    Image {
+        url: text("image_source"),
+        checksum: text("image_os_hash_value"),
+        ..Image::default()
+    }
+}

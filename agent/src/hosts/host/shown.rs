@@ -1,0 +1,86 @@
+//! What people read of a host.
+
+use firstlight_api::{
+    report::Inventory,
+    status::{HardwareSummary, HostStatus, Problem, TpmStatus},
+};
+
+use super::Host;
+use crate::hosts::tpm;
+
+impl Host {
+    fn dispute(&self) -> Problem {
+        let mac = self.mac;
+        Problem {
+            what: format!(
+                "two machines say that they are {} ({mac}); the first is believed",
+                self.name
+            ),
+            next: "find the other one: it has a copied MAC address, or somebody plays this server"
+                .to_owned(),
+        }
+    }
+
+    /// The most urgent of what people should know.
+    fn problem(&self) -> Option<Problem> {
+        if self.decision.disputed {
+            return Some(self.dispute());
+        }
+        if let Some(other) = &self.pretender {
+            return Some(other.problem(&self.name, self.mac));
+        }
+        let plan = self.plan();
+        let undelivered = self.work.undelivered.clone();
+        plan.and_then(|plan| plan.problem.clone())
+            .or_else(|| undelivered.filter(|_| plan.is_some_and(|plan| plan.deliver)))
+            .or_else(|| self.memory.problem().cloned())
+            .or_else(|| self.work.refused.clone())
+    }
+
+    /// What is shown of it.
+    pub fn status(&self) -> HostStatus {
+        let plan = self.plan();
+        let address = self.address.map(|address| address.to_string());
+        let report = self.ramdisk.report();
+        HostStatus {
+            name: self.name.clone(),
+            mac: self.mac.to_string(),
+            address: address.unwrap_or_default(),
+            code: self.who.key().map(|key| key.code()).unwrap_or_default(),
+            other_code: self
+                .pretender
+                .as_ref()
+                .map(|other| other.key.code())
+                .unwrap_or_default(),
+            state: plan.map(|plan| plan.state).unwrap_or_default(),
+            step: plan.map(|plan| plan.step.clone()).unwrap_or_default(),
+            percent: plan.and_then(|plan| plan.percent),
+            since: self.history.since().as_secs_f64(),
+            problem: self.problem(),
+            hardware: report.map(|report| HardwareSummary {
+                tpm: tpm::status(self.ledger(), self.who.tpm(), &report.tpm),
+                ..summary(&report.inventory)
+            }),
+            history: self.history.ended().to_vec(),
+        }
+    }
+}
+
+fn summary(inventory: &Inventory) -> HardwareSummary {
+    let details = &inventory.hardware;
+    let product = format!(
+        "{} {}",
+        details.system_vendor.manufacturer, details.system_vendor.product_name
+    );
+    let disk = |disk: &firstlight_api::bmh::Storage| {
+        format!("{} {} GB", disk.name, disk.size_bytes / 1_000_000_000)
+    };
+    HardwareSummary {
+        product: product.trim().to_owned(),
+        cpus: u32::try_from(details.cpu.count).unwrap_or(u32::MAX),
+        memory_mib: details.ram_mebibytes,
+        disks: details.storage.iter().map(disk).collect(),
+        boot_mode: inventory.boot_mode.clone(),
+        tpm: TpmStatus::default(),
+    }
+}
