@@ -69,7 +69,7 @@ pub fn control_plane_files() -> Vec<Value> {
 }
 
 /// The interface is the one that has the node's address. The secret is made of a key that all control planes have and nobody else
-/// (decision 0025); `printf` is the shell's own, so no process shows it.
+/// (decision 0026); `printf` is the shell's own, so no process shows it.
 pub fn endpoint_commands() -> Vec<String> {
     vec![
         format!(
