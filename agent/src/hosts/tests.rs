@@ -24,7 +24,7 @@ use firstlight_api::{
     order::{DiskOrder, Mark},
     report::{Directive, Fresh, Inventory, LookupState, Phase, Progress, Report},
     signed::PublicKey,
-    site::SiteConfig,
+    site::{InstallPolicy, SiteConfig},
     status::{HostState, HostStatus},
     tpm::Tpm,
 };
@@ -38,6 +38,7 @@ use super::{
     delivery::Collector,
     event::{Effect, Event, Now, Question, Reply, Shown},
     fold::{self, Hosts, Pace},
+    host::{Host, Rules},
     image::NodeImage,
     ledger::Ledger,
     memory::Ticket,
@@ -75,6 +76,16 @@ pub fn a_report() -> Report {
         tpm: Tpm::default(),
         fresh: Fresh::default(),
     }
+}
+
+/// Of site.yaml's default, and of nobody else's.
+pub fn a_host(ledger: Ledger) -> Host {
+    let rules = Rules {
+        policy: InstallPolicy::Blank,
+        named: false,
+        wrong_code: false,
+    };
+    Host::new(mac(), "n1".into(), rules, ledger, Duration::ZERO)
 }
 
 fn mac() -> MacAddr {

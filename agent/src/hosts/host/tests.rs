@@ -6,7 +6,7 @@ use firstlight_api::{
 };
 
 use super::*;
-use crate::hosts::ledger::Deployment;
+use crate::hosts::{ledger::Deployment, tests::a_host};
 
 fn at(standing: Standing, image: &NodeImage) -> Site<'_> {
     Site {
@@ -21,13 +21,9 @@ fn at(standing: Standing, image: &NodeImage) -> Site<'_> {
 }
 
 fn host(policy: InstallPolicy, ledger: Ledger) -> Host {
-    let mac = MacAddr::new([0x52, 0x54, 0, 0, 0, 1]).unwrap();
-    let rules = Rules {
-        policy,
-        named: false,
-        wrong_code: false,
-    };
-    Host::new(mac, "n1".into(), rules, ledger, Duration::ZERO)
+    let mut host = a_host(ledger);
+    host.rules.policy = policy;
+    host
 }
 
 #[test]

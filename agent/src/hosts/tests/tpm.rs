@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use firstlight_api::{
     bmh::APPROVE_ANNOTATION,
-    site::{InstallPolicy, JoinPolicy},
+    site::JoinPolicy,
     status::TpmStatus,
     tpm::{Fingerprint, Proof},
 };
@@ -33,8 +33,8 @@ use crate::{
     boot_files::BootFiles,
     doors::Known,
     hosts::{
-        host::{Host, Rules},
-        ledger::{Ledger, Ledgers},
+        host::Host,
+        ledger::Ledgers,
         who::{Claim, Patience, Refused},
     },
     paths::Paths,
@@ -399,15 +399,6 @@ async fn a_box_that_restarted_asks_again_and_believes_the_same_boot() {
     front.restart(&site).await;
     boot.is_believed(&mut site).await;
     assert_ne!(boot.proof(), before);
-}
-
-fn a_host(ledger: Ledger) -> Host {
-    let rules = Rules {
-        policy: InstallPolicy::Blank,
-        named: false,
-        wrong_code: false,
-    };
-    Host::new(mac(), "n1".into(), rules, ledger, Duration::ZERO)
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Lies: what somebody on the segment says in the name of a server that is there.
 
-use firstlight_api::site::{InstallPolicy, JoinPolicy};
+use firstlight_api::site::JoinPolicy;
 
 use super::*;
 use crate::hosts::{
     admission::Trust,
-    host::{Host, Rules},
+    host::Host,
     who::{Claim, Patience},
 };
 
@@ -126,20 +126,11 @@ async fn a_server_that_only_asked_for_an_address_is_shown_and_is_no_object() {
     assert_eq!(site.store.only().unwrap().spec.boot_mac_address, MAC);
 }
 
-fn nobody_yet(ledger: Ledger) -> Host {
-    let rules = Rules {
-        policy: InstallPolicy::Blank,
-        named: false,
-        wrong_code: false,
-    };
-    Host::new(mac(), "n1".into(), rules, ledger, Duration::ZERO)
-}
-
 #[test]
 fn an_approval_is_of_one_machine_and_a_wrong_code_is_told() {
     let barred = |host: &Host| host.candidate().barred(JoinPolicy::Approve);
     let (first, second) = (PublicKey::new([1; 32]), PublicKey::new([2; 32]));
-    let mut host = nobody_yet(Ledger::default());
+    let mut host = a_host(Ledger::default());
     let speak = |host: &mut Host, key, at| {
         let claim = Claim {
             key,
@@ -168,7 +159,7 @@ fn an_approval_is_of_one_machine_and_a_wrong_code_is_told() {
 #[test]
 fn who_shows_up_after_the_first_cluster_was_made_is_a_newcomer_for_good() {
     let met = |ledger, raised| {
-        let mut host = nobody_yet(ledger);
+        let mut host = a_host(ledger);
         host.reported(a_report(), raised, Duration::ZERO);
         host
     };
