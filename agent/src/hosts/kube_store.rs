@@ -15,10 +15,12 @@ use super::{
 };
 use crate::{
     capi::HOSTS,
-    objects::{Key, Listed, Objects, Part, Readable, Selection, Watches, Writers},
+    objects::{Key, Listed, Objects, Part, Readable, Resource, Selection, Watches, Writers},
 };
 
 const MANAGER: &str = "firstlight-hosts";
+/// Its plural is its singular.
+const HARDWARE: Resource = Resource(HOSTS.0, HOSTS.1, HardwareData::KIND, HardwareData::PLURAL);
 
 #[derive(Clone)]
 pub struct KubeStore {
@@ -145,7 +147,8 @@ impl HostStore for KubeStore {
 
     async fn apply_hardware(&self, data: &HardwareData) -> Result<()> {
         let object = serde_json::to_value(data)?;
-        let (writer, key) = self.writers.of(&object);
+        let key = Key::new(&data.metadata.namespace, &data.metadata.name);
+        let writer = self.writers.unwatched(HARDWARE);
         writer.apply(&key, Part::Object, &object).await
     }
 
@@ -189,7 +192,7 @@ mod tests {
 
     const CRD: &str =
         include_str!("../../../overlays/box/usr/share/firstlight/manifests/crd-baremetalhost.yaml");
-    const HARDWARE: &str =
+    const HARDWARE_CRD: &str =
         include_str!("../../../overlays/box/usr/share/firstlight/manifests/crd-hardwaredata.yaml");
     const NAME: &str = "host-525400c0ffee";
 
@@ -229,6 +232,23 @@ mod tests {
 
     fn crd(text: &str) -> DynamicObject {
         crate::kubernetes::parse_manifest(text).unwrap().remove(0)
+    }
+
+    #[test]
+    fn what_is_written_is_served_under_the_name_that_it_is_written_to() {
+        for (text, written) in [(CRD, HOSTS), (HARDWARE_CRD, HARDWARE)] {
+            let served = &crd(text).data["spec"];
+            let kind = written.api();
+            assert_eq!(
+                [
+                    &served["group"],
+                    &served["names"]["kind"],
+                    &served["names"]["plural"]
+                ],
+                [&json!(kind.group), &json!(kind.kind), &json!(kind.plural)]
+            );
+            assert_eq!(served["versions"][0]["name"], kind.version);
+        }
     }
 
     fn host() -> BareMetalHost {
@@ -362,7 +382,7 @@ mod tests {
         let data: HardwareData = examples::hardware_data();
         for (text, example) in [
             (CRD, serde_json::to_value(examples::host()).unwrap()),
-            (HARDWARE, serde_json::to_value(data).unwrap()),
+            (HARDWARE_CRD, serde_json::to_value(data).unwrap()),
         ] {
             let crd = serde_json::to_value(crd(text)).unwrap();
             let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];

@@ -169,7 +169,12 @@ impl Writers {
         }
     }
 
-    /// For an object of whatever kind, watched or not, by what it says of itself.
+    /// For objects of a kind that nothing watches.
+    pub fn unwatched(&self, kind: Resource) -> Writer {
+        self.writer(kind.api(), Arc::default())
+    }
+
+    /// For an object of whatever kind, watched or not, by what it says of itself. Its plural is the usual one.
     pub fn of(&self, object: &Value) -> (Writer, Key) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
