@@ -52,7 +52,7 @@ async fn figures_of_a_packet() {
     );
     let server = Server::new(FakeIronic::start().await.unwrap().client());
     for number in 0..HOSTS {
-        let address = Ipv4Addr::from(0x7f00_0000 + number % 200);
+        let address = Ipv4Addr::from(0x7f00_0001 + number % 200);
         let report = Report {
             boot_mac: mac_of(number).to_string(),
             address: address.to_string(),
