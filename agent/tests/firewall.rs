@@ -100,19 +100,25 @@ impl Drop for Namespace {
     }
 }
 
+/// Both behind this namespace, which has the box's rules.
+fn pod_and_site() -> (Namespace, Namespace) {
+    let (pod, site) = (Namespace::new(), Namespace::new());
+    let links = Command::new("sh")
+        .args(["-c", LINKS])
+        .env("POD_PID", pod.0.id().to_string())
+        .env("SITE_PID", site.0.id().to_string())
+        .env("RULES", RULES)
+        .status();
+    assert!(links.unwrap().success());
+    pod.run(POD_LINKS);
+    site.run(SITE_LINKS);
+    (pod, site)
+}
+
 #[test]
 fn only_pods_begin_a_connection_through_the_box() {
     isolated("only_pods_begin_a_connection_through_the_box", || {
-        let (pod, site) = (Namespace::new(), Namespace::new());
-        let links = Command::new("sh")
-            .args(["-c", LINKS])
-            .env("POD_PID", pod.0.id().to_string())
-            .env("SITE_PID", site.0.id().to_string())
-            .env("RULES", RULES)
-            .status();
-        assert!(links.unwrap().success());
-        pod.run(POD_LINKS);
-        site.run(SITE_LINKS);
+        let (pod, site) = pod_and_site();
         let _servers = [pod.listen(), site.listen()];
 
         assert!(pod.reaches(SITE), "Cluster API reaches its clusters");
@@ -218,16 +224,7 @@ fn is_open((from, to, port): Way) -> bool {
 #[test]
 fn ironic_reaches_no_door_that_is_the_operators() {
     isolated("ironic_reaches_no_door_that_is_the_operators", || {
-        let (pod, site) = (Namespace::new(), Namespace::new());
-        let links = Command::new("sh")
-            .args(["-c", LINKS])
-            .env("POD_PID", pod.0.id().to_string())
-            .env("SITE_PID", site.0.id().to_string())
-            .env("RULES", RULES)
-            .status();
-        assert!(links.unwrap().success());
-        pod.run(POD_LINKS);
-        site.run(SITE_LINKS);
+        let (pod, site) = pod_and_site();
         let _servers = [pod.listen(), site.listen()];
         let listen = |port: &str| {
             let mut nc = Command::new("busybox");

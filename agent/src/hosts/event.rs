@@ -67,7 +67,8 @@ pub enum Event {
         nodes: Vec<Node>,
         asked: Duration,
     },
-    IronicSilent,
+    /// It has not, and why.
+    IronicSilent(String),
     Objects(Vec<BareMetalHost>),
     Uploads(Vec<ServedImage>),
     Saved {

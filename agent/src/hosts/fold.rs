@@ -156,9 +156,9 @@ impl Hosts {
                 self.touch_all();
             }
             Event::Nodes { nodes, asked } => self.nodes(nodes, asked, now),
-            Event::IronicSilent => {
+            Event::IronicSilent(error) => {
                 if std::mem::take(&mut self.ironic.up) {
-                    tracing::warn!("Ironic does not answer any more; hosts wait for it");
+                    tracing::warn!(error, "Ironic does not answer any more; hosts wait for it");
                 }
             }
             Event::Objects(objects) => self.objects(objects, now),

@@ -170,10 +170,7 @@ fn event_of(look: Look) -> Event {
             nodes,
             asked: look.asked,
         },
-        Err(error) => {
-            tracing::debug!(error = %error, "Ironic does not answer");
-            Event::IronicSilent
-        }
+        Err(error) => Event::IronicSilent(error.to_string()),
     }
 }
 

@@ -426,7 +426,7 @@ impl<L: Luck> Site<L> {
                 Ok(nodes) if self.luck.next() != Fate::Fails => {
                     self.take(Event::Nodes { nodes, asked }).await;
                 }
-                _ => self.take(Event::IronicSilent).await,
+                _ => self.take(Event::IronicSilent("late".into())).await,
             }
         }
         if self.is_kubernetes_up {

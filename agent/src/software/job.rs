@@ -265,14 +265,14 @@ fn no_api(cluster: &str, error: &anyhow::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::{Arc, Mutex};
 
     use super::*;
 
     #[derive(Clone)]
-    struct Panicking;
+    pub struct Panicking;
 
     impl Hands for Panicking {
         async fn order(&self, _: &Node, _: &Order, _: Duration) -> Result<Report, Trouble> {

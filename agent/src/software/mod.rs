@@ -398,21 +398,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::convert::Infallible;
 
-    use firstlight_api::packages::{Order, Report};
     use http::{Request, Response};
     use kube::client::Body;
     use tower::service_fn;
 
-    use super::*;
-
-    #[derive(Clone)]
-    struct Panicking;
-
-    impl Hands for Panicking {
-        async fn order(&self, _: &Node, _: &Order, _: Duration) -> Result<Report, Trouble> {
-            panic!("as a bug would")
-        }
-    }
+    use super::{job::tests::Panicking, *};
 
     #[tokio::test]
     async fn a_server_whose_job_panicked_is_free_again() {
