@@ -21,7 +21,9 @@ pub use url::Url;
 
 const REDIRECTS: u32 = 5;
 
+/// Why there is no reply. A host is as in [`Url::authority`].
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum HttpError {
     #[error("{0} is not an http or https URL with a host")]
     Url(String),
@@ -40,13 +42,19 @@ pub enum HttpError {
 /// What to send.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
+    /// Only a GET follows redirects; every other method sends `content-length`.
     pub method: &'static str,
+    /// Absolute, `http` or `https`.
     pub url: &'a str,
+    /// Beside `host`, `connection`, `user-agent`, `accept` and `content-length`, which are the client's. Control characters of a value
+    /// are left out.
     pub headers: Vec<(&'static str, String)>,
+    /// Sent as it is; empty: none.
     pub body: &'a [u8],
 }
 
 impl<'a> Request<'a> {
+    /// `GET` without a body or headers of the caller's.
     pub fn get(url: &'a str) -> Self {
         Self {
             method: "GET",
@@ -56,6 +64,7 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// `POST` of `application/json`; `body` is JSON already.
     pub fn post_json(url: &'a str, body: &'a [u8]) -> Self {
         Self {
             method: "POST",
@@ -65,6 +74,7 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Adds one header, also when there is one of this name already.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
@@ -75,17 +85,21 @@ impl<'a> Request<'a> {
 /// A reply whose body is still on the wire.
 #[derive(Debug)]
 pub struct Reply {
+    /// Of the last reply, after all redirects.
     pub head: Head,
     /// Who answered, if a redirect led to somebody else than was asked.
     pub moved: Option<String>,
+    /// Read from the connection as the caller asks for it.
     pub body: Body,
 }
 
 impl Reply {
+    /// As in [`Head::status`].
     pub fn status(&self) -> u16 {
         self.head.status
     }
 
+    /// As [`Head::header`].
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.header(name)
     }
@@ -113,6 +127,7 @@ impl Reply {
 pub trait Wire: Read + Write + Send {}
 impl<T: Read + Write + Send> Wire for T {}
 
+/// Its limits of time and whom it trusts; it holds no connection. Without TLS configuration `https` fails with [`HttpError::NoTls`].
 #[derive(Clone, Debug)]
 pub struct Client {
     tls: Option<Arc<ClientConfig>>,

@@ -18,6 +18,7 @@ pub struct Key {
 }
 
 impl Key {
+    /// From the kernel's random numbers.
     pub fn new() -> Result<Self> {
         let mut seed = [0; 32];
         SystemRandom::new()
@@ -26,7 +27,7 @@ impl Key {
         Self::from_seed(seed)
     }
 
-    pub fn from_seed(seed: [u8; 32]) -> Result<Self> {
+    fn from_seed(seed: [u8; 32]) -> Result<Self> {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed);
         let pair = Arc::new(pair.map_err(|_| anyhow!("this is no key"))?);
         Ok(Self { seed, pair })
@@ -44,6 +45,7 @@ impl Key {
         STANDARD.encode(self.seed)
     }
 
+    /// What the box knows the machine by.
     pub fn public(&self) -> PublicKey {
         let public = self.pair.public_key().as_ref().try_into();
         PublicKey::new(public.expect("an Ed25519 public key has 32 bytes"))

@@ -4,6 +4,8 @@
 //! Blocking throughout, for PID 1 of the ramdisk, for what an installed server runs before cloud-init, and for people's tools.
 //! Must not: use an async runtime, touch disks, or know Ironic.
 
+#![warn(missing_docs)]
+
 pub mod http;
 pub mod key;
 pub mod net;

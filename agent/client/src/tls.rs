@@ -28,6 +28,7 @@ impl BoxClock {
         self.ahead.store(ahead, Ordering::Relaxed);
     }
 
+    /// Seconds since 1970 by the box's clock; by this machine's own until the first [`BoxClock::set`].
     pub fn seconds(&self) -> u64 {
         system_seconds().saturating_add_signed(self.ahead.load(Ordering::Relaxed))
     }

@@ -4,6 +4,7 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use super::{Head, Wire};
 
+/// The rest of one connection, decoded by [`Read`]. Where the server said how long it is, a cut is an `UnexpectedEof`, never an end.
 pub struct Body {
     wire: BufReader<Box<dyn Wire>>,
     framing: Framing,

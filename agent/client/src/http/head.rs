@@ -5,8 +5,10 @@ use std::io::{self, BufRead, Read as _};
 /// All of it, at most.
 const LIMIT: u64 = 64 << 10;
 
+/// 64 KiB and 64 headers at most; more is an error.
 #[derive(Debug)]
 pub struct Head {
+    /// Of the status line: 200 for `HTTP/1.1 200 OK`.
     pub status: u16,
     headers: Vec<(String, String)>,
 }

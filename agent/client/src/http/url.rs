@@ -4,17 +4,21 @@ use firstlight_api::bounded;
 
 use super::HttpError;
 
+/// An absolute URL without user and fragment. It has no white space and no control character, so that it fits into a request's line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
+    /// `https`; the other scheme is `http`.
     pub tls: bool,
     /// Without brackets.
     pub host: String,
+    /// 80 or 443 when the URL names none.
     pub port: u16,
     /// Path and query, beginning with `/`.
     pub target: String,
 }
 
 impl Url {
+    /// Fails with [`HttpError::Url`].
     pub fn parse(text: &str) -> Result<Self, HttpError> {
         Self::try_parse(text).ok_or_else(|| refused(text))
     }

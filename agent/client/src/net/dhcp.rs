@@ -22,14 +22,21 @@ const RENEW_RETRY: Duration = Duration::from_mins(1);
 /// What a server gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
+    /// `yiaddr`; never unspecified, broadcast, multicast or loopback.
     pub address: Ipv4Addr,
     /// 0 to 32
     pub prefix: u8,
+    /// The first of option 3.
     pub router: Option<Ipv4Addr>,
+    /// Option 54; renewals are sent to it.
     pub server: Ipv4Addr,
+    /// Option 12: UTF-8, 1 to 64 bytes, otherwise ignored.
     pub hostname: Option<String>,
+    /// T1 (option 58), counted from the answer: when the server is asked again. 10 seconds at least.
     pub renew: Duration,
+    /// T2 (option 59), counted from the answer: when any server will do.
     pub rebind: Duration,
+    /// Option 51, counted from the answer: when the address is lost. 30 seconds at least.
     pub expire: Duration,
 }
 
@@ -38,7 +45,9 @@ pub struct Lease {
 pub enum Output {
     /// UDP from port 68 to port 67; `None` is the broadcast address.
     Send {
+        /// The server that is asked to renew.
         to: Option<Ipv4Addr>,
+        /// The UDP payload.
         packet: Vec<u8>,
     },
     /// New, or renewed with possibly other values.

@@ -18,7 +18,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// A NIC: an Ethernet interface that is a device, not a construct of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nic {
+    /// The kernel's: `enp1s0`, 15 bytes at most.
     pub name: String,
+    /// The address in use, which may be another than the hardware's.
     pub mac: [u8; 6],
     /// Somebody is at the other end of the cable. Only known while the interface is up.
     pub carrier: bool,
@@ -102,11 +104,15 @@ struct Route {
     irtt: u16,
 }
 
-nix::ioctl_read_bad!(get_flags, 0x8913, Request);
-nix::ioctl_write_ptr_bad!(set_flags, 0x8914, Request);
-nix::ioctl_write_ptr_bad!(set_address, 0x8916, Request);
-nix::ioctl_write_ptr_bad!(set_mask, 0x891c, Request);
-nix::ioctl_write_ptr_bad!(add_route, 0x890b, Route);
+mod raw {
+    use super::{Request, Route};
+
+    nix::ioctl_read_bad!(get_flags, 0x8913, Request);
+    nix::ioctl_write_ptr_bad!(set_flags, 0x8914, Request);
+    nix::ioctl_write_ptr_bad!(set_address, 0x8916, Request);
+    nix::ioctl_write_ptr_bad!(set_mask, 0x891c, Request);
+    nix::ioctl_write_ptr_bad!(add_route, 0x890b, Route);
+}
 
 impl Request {
     fn new(name: &str, value: &[u8]) -> nix::Result<Self> {
@@ -147,12 +153,12 @@ pub fn set_up(name: &str) -> nix::Result<()> {
     let control = control()?;
     let mut request = Request::new(name, &[])?;
     // SAFETY: `Request` has the layout of `struct ifreq`; the kernel reads and writes no further.
-    unsafe { get_flags(control.as_raw_fd(), &raw mut request) }?;
+    unsafe { raw::get_flags(control.as_raw_fd(), &raw mut request) }?;
     let flags = u16::from_ne_bytes([request.value[0], request.value[1]]);
     if flags & IFF_UP == 0 {
         request.value[..2].copy_from_slice(&(flags | IFF_UP).to_ne_bytes());
         // SAFETY: as above.
-        unsafe { set_flags(control.as_raw_fd(), &raw const request) }?;
+        unsafe { raw::set_flags(control.as_raw_fd(), &raw const request) }?;
     }
     Ok(())
 }
@@ -175,9 +181,9 @@ pub fn configure(
         Request::new(name, &sockaddr(mask))?,
     );
     // SAFETY: `Request` has the layout of `struct ifreq` with a `sockaddr_in`, which the kernel only reads.
-    unsafe { set_address(control.as_raw_fd(), &raw const address) }?;
+    unsafe { raw::set_address(control.as_raw_fd(), &raw const address) }?;
     // SAFETY: as above.
-    unsafe { set_mask(control.as_raw_fd(), &raw const mask) }?;
+    unsafe { raw::set_mask(control.as_raw_fd(), &raw const mask) }?;
     let Some(router) = router else { return Ok(()) };
     let any = sockaddr(Ipv4Addr::UNSPECIFIED);
     let route = Route {
@@ -196,7 +202,7 @@ pub fn configure(
         irtt: 0,
     };
     // SAFETY: `Route` has the layout of `struct rtentry` (64 bits), without a device name.
-    match unsafe { add_route(control.as_raw_fd(), &raw const route) } {
+    match unsafe { raw::add_route(control.as_raw_fd(), &raw const route) } {
         Ok(_) | Err(Errno::EEXIST) => Ok(()),
         Err(error) => Err(error),
     }
@@ -206,7 +212,7 @@ pub fn configure(
 pub fn clear_address(name: &str) -> nix::Result<()> {
     let request = Request::new(name, &sockaddr(Ipv4Addr::UNSPECIFIED))?;
     // SAFETY: as in `configure`.
-    unsafe { set_address(control()?.as_raw_fd(), &raw const request) }?;
+    unsafe { raw::set_address(control()?.as_raw_fd(), &raw const request) }?;
     Ok(())
 }
 
@@ -214,6 +220,7 @@ pub fn clear_address(name: &str) -> nix::Result<()> {
 pub struct LinkNews(OwnedFd);
 
 impl LinkNews {
+    /// What comes after this is news; it needs no privileges.
     pub fn open() -> nix::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(

@@ -47,6 +47,7 @@ impl Session {
         })
     }
 
+    /// The interface of [`Session::open`], with its carrier as last seen.
     pub fn nic(&self) -> &Nic {
         &self.nic
     }
