@@ -3,6 +3,8 @@
 //!
 //! Must not: read a disk. Who writes an entry says where its boot loader is.
 
+#![warn(missing_docs)]
+
 pub mod boot_entry;
 pub mod load_option;
 pub mod vars;

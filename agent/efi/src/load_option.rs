@@ -8,14 +8,20 @@ const ACTIVE: u32 = 1;
 /// How a device path names a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HardDrive {
+    /// Partition Number: counted from 1, as in the partition table.
     pub number: u32,
+    /// Partition Start: its first block, in logical blocks of the disk.
     pub first_lba: u64,
+    /// Partition Size, in logical blocks of the disk.
     pub sectors: u64,
+    /// Partition Signature, Partition Format and Signature Type.
     pub id: PartitionId,
 }
 
+/// By what the firmware finds the partition, also when its disk is plugged in elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartitionId {
+    /// `UniquePartitionGUID` of the partition's entry in the GPT.
     Gpt(Uuid),
     /// Signature of the disk.
     Mbr(u32),
@@ -51,7 +57,9 @@ pub fn description(data: &[u8]) -> Option<String> {
 /// What a load option that boots from the network says about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkPath {
+    /// Of the NIC that it boots from.
     pub mac: [u8; 6],
+    /// Its device path has a node for IPv4; IPv6, and anything else, is `false`.
     pub ipv4: bool,
 }
 

@@ -13,6 +13,7 @@ const ATTRIBUTES: u32 = 7;
 /// `EFIVARFS_MAGIC` of `linux/magic.h`
 const EFIVARFS: FsType = FsType(0xde5e_81e4);
 
+/// The variables as files named `NAME-VENDOR`: four bytes of attributes, then the data.
 #[derive(Clone, Debug)]
 pub struct EfiVars {
     dir: PathBuf,
@@ -51,6 +52,7 @@ impl EfiVars {
         fs::read(self.path(name)).ok()?.get(4..).map(<[u8]>::to_vec)
     }
 
+    /// Makes or replaces a variable that is kept over power cuts; one that has these data already is not written again.
     pub fn write(&self, name: &str, data: &[u8]) -> io::Result<()> {
         if self.read(name).as_deref() == Some(data) {
             return Ok(());
@@ -74,6 +76,7 @@ impl EfiVars {
         Ok(())
     }
 
+    /// Fails with `NotFound` when there is no such variable.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         let path = self.path(name);
         make_mutable(&path)?;
