@@ -6,11 +6,14 @@
 //!
 //! Must not: know sockets or the time; what counts is the order in which things happened.
 
+#![warn(missing_docs)]
+
 use std::{collections::BTreeMap, net::IpAddr};
 
 /// How many places there are, and for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
+    /// Places of the door.
     pub all: usize,
     /// Of all: only for known servers.
     pub kept: usize,
@@ -18,8 +21,10 @@ pub struct Shares {
     pub of_peer: usize,
 }
 
+/// How much the caller thinks of who comes. No stranger gets the place of another peer that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
+    /// Nothing speaks for it. All strangers together get `all` less `kept` places.
     Stranger,
     /// The caller has a reason to think that this is a server of the site.
     Known,
@@ -29,17 +34,23 @@ pub enum Standing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
+/// What becomes of somebody who wants a place. Whoever has a ticket gives it back with [`Admission::leave`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// There is room; the place is held from now on.
     Enter(Ticket),
     /// The holder of `leaves` has lost its place.
     Instead {
+        /// The newcomer's place.
         ticket: Ticket,
+        /// The ticket that no longer holds one: the caller ends what it stood for.
         leaves: Ticket,
     },
+    /// No place, and nothing has changed.
     Refused(Full),
 }
 
+/// Why nobody gave way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// The peer's own share is in use.
@@ -72,6 +83,7 @@ pub struct Admission {
 }
 
 impl Admission {
+    /// A door with nobody in it.
     pub fn new(shares: Shares) -> Self {
         Self {
             shares,
@@ -114,6 +126,7 @@ impl Admission {
         self.does(ticket, Doing::Waiting);
     }
 
+    /// Frees a place. A ticket that lost its place before is no mistake.
     pub fn leave(&mut self, ticket: Ticket) {
         self.held.remove(&ticket);
     }
