@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub const LARGEST: u64 = 1 << 40;
 const LONGEST_NAME: usize = 128;
 
+/// What it is, and so where it is published: images at `/images`, packages in the apt repository, the others in the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -25,8 +26,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// In the order in which messages list them.
     pub const ALL: [Self; 4] = [Self::Image, Self::Package, Self::Container, Self::Chart];
 
+    /// As in JSON and in messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Image => "image",
@@ -41,14 +44,19 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arch {
+    /// `x86_64`.
     Amd64,
+    /// `aarch64`.
     Arm64,
+    /// Nothing in it was made for one architecture.
     All,
 }
 
 impl Arch {
+    /// In the order in which messages list them.
     pub const ALL: [Self; 3] = [Self::Amd64, Self::Arm64, Self::All];
 
+    /// As in JSON and in messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -87,9 +95,13 @@ words!(Arch, "architecture");
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ArtifactSpec {
+    /// What the bytes are; the box looks whether they are.
     pub kind: Kind,
+    /// At most 128 of a-z, 0-9 and `.+_-`, with a letter or digit at its beginning. Names of containers have folders between slashes.
     pub name: String,
+    /// At most 128 letters, digits and `.+~:_-`, with a letter or digit at its beginning; of a container its tag, without `+~:`.
     pub version: String,
+    /// What it was made for.
     pub arch: Arch,
     /// Bytes.
     pub size: u64,
@@ -103,6 +115,7 @@ pub struct ArtifactSpec {
 pub struct Refused(pub String);
 
 impl ArtifactSpec {
+    /// Whether the store could keep it, by the limits of each field; nothing is said of the bytes.
     pub fn check(&self) -> Result<(), Refused> {
         let refuse = |what: String| Err(Refused(what));
         if let Some(wrong) = wrong_name(self.kind, &self.name) {
@@ -182,14 +195,18 @@ fn wrong_name(kind: Kind, name: &str) -> Option<String> {
 pub enum ArtifactState {
     /// `offset` bytes are here; the next upload goes on from there.
     Uploading {
+        /// Bytes from the beginning of the file.
         offset: u64,
     },
     /// All bytes are here and verified; it is being put where it is used from.
     Publishing,
+    /// It is where it is used from.
     Ready,
     /// It cannot be used, and why, with what to do.
     Failed {
+        /// What is wrong with it.
         reason: String,
+        /// What a person can do about it.
         next: String,
     },
 }
@@ -198,9 +215,12 @@ pub enum ArtifactState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Artifact {
+    /// 24 lower-case hex digits made of the identity and the digest: the same for the same artifact, for ever.
     pub id: String,
+    /// As the uploader described it.
     #[serde(flatten)]
     pub spec: ArtifactSpec,
+    /// On the wire a key `state` beside those of the spec, with the fields of its variant.
     #[serde(flatten)]
     pub state: ArtifactState,
     /// How it is named where it is used: a URL, an image, a chart, a package.

@@ -35,10 +35,15 @@ pub use status::{
     OperationalStatus, ProvisionStatus, ProvisioningState,
 };
 
+/// Of both kinds.
 pub const GROUP: &str = "metal3.io";
+/// The only one that is published.
 pub const VERSION: &str = "v1alpha1";
+/// [`GROUP`] and [`VERSION`], as in a manifest.
 pub const API_VERSION: &str = "metal3.io/v1alpha1";
+/// Of a host, as in a manifest.
 pub const KIND: &str = "BareMetalHost";
+/// Of hosts, as in the API's URLs.
 pub const PLURAL: &str = "baremetalhosts";
 /// Holds a deleted host back until it is cleaned and Ironic has forgotten it.
 pub const FINALIZER: &str = "baremetalhost.metal3.io";
@@ -50,19 +55,26 @@ pub const APPROVE_ANNOTATION: &str = "firstlight.internal/approve";
 /// Condition of a host: may it get the private keys of a cluster?
 pub const TRUSTED: &str = "Trusted";
 
+/// A server. The hosts controller makes one for each that is taken, and writes its status; people and `machines` write its spec.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BareMetalHost {
+    /// [`API_VERSION`].
     pub api_version: String,
+    /// [`KIND`].
     pub kind: String,
+    /// Its name is that of the host.
     pub metadata: Meta,
+    /// What is wanted of the host.
     #[serde(default)]
     pub spec: BareMetalHostSpec,
+    /// What is known of the host; absent until the agent has looked at the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<BareMetalHostStatus>,
 }
 
 impl BareMetalHost {
+    /// An object that is to be made, without a status.
     pub fn new(name: &str, namespace: &str, spec: BareMetalHostSpec) -> Self {
         Self {
             api_version: API_VERSION.to_owned(),
@@ -77,6 +89,7 @@ impl BareMetalHost {
         }
     }
 
+    /// Somebody deleted it, and it waits for [`FINALIZER`].
     pub fn is_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }

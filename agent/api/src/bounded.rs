@@ -17,6 +17,7 @@ pub struct Excess {
     most: usize,
 }
 
+/// Refuses more than `most`; the error says `what`, a plural, in its sentence.
 pub fn length(what: &'static str, found: usize, most: usize) -> Result<(), Excess> {
     if found > most {
         return Err(Excess { what, found, most });

@@ -25,6 +25,7 @@ impl MacAddr {
         (octets != [0; 6] && octets[0] & 1 == 0).then_some(Self(octets))
     }
 
+    /// In the order in which they are written and sent.
     pub fn octets(self) -> [u8; 6] {
         self.0
     }
@@ -135,30 +136,37 @@ impl Subnet {
         Ok(net)
     }
 
+    /// The host's own, not the network's.
     pub fn address(self) -> Ipv4Addr {
         self.address
     }
 
+    /// Bits, 8 to 30.
     pub fn prefix(self) -> u8 {
         self.prefix
     }
 
+    /// `255.255.255.0` for a prefix of 24.
     pub fn netmask(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(u32::MAX << (32 - u32::from(self.prefix)))
     }
 
+    /// The lowest address, which no host has.
     pub fn network(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.address.to_bits() & self.netmask().to_bits())
     }
 
+    /// The highest address, which no host has.
     pub fn broadcast(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.address.to_bits() | !self.netmask().to_bits())
     }
 
+    /// The lowest address that a host can have.
     pub fn first_host(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.network().to_bits() + 1)
     }
 
+    /// The highest address that a host can have.
     pub fn last_host(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.broadcast().to_bits() - 1)
     }
@@ -220,10 +228,12 @@ impl AddressRange {
         Ok(Self { first, last })
     }
 
+    /// Itself in the range.
     pub fn first(self) -> Ipv4Addr {
         self.first
     }
 
+    /// Itself in the range.
     pub fn last(self) -> Ipv4Addr {
         self.last
     }
@@ -233,6 +243,7 @@ impl AddressRange {
         self.last.to_bits() - self.first.to_bits() + 1
     }
 
+    /// From the first to the last.
     pub fn iter(self) -> impl Iterator<Item = Ipv4Addr> {
         (self.first.to_bits()..=self.last.to_bits()).map(Ipv4Addr::from_bits)
     }
@@ -267,6 +278,7 @@ impl AddressRange {
         }
     }
 
+    /// Both ends are inside.
     pub fn contains(self, address: Ipv4Addr) -> bool {
         (self.first..=self.last).contains(&address)
     }
@@ -315,11 +327,13 @@ impl HostName {
         Ok(Self(text.to_owned()))
     }
 
+    /// `host-525400123456`: what a host is called that nobody has named.
     #[must_use]
     pub fn from_mac(mac: MacAddr) -> Self {
         Self(format!("host-{}", mac.to_string().replace(':', "")))
     }
 
+    /// Lower case, 1 to 63 bytes.
     pub fn as_str(&self) -> &str {
         &self.0
     }

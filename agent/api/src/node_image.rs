@@ -9,6 +9,7 @@ use crate::bmh::{ChecksumType, Image};
 /// Lies beside the image.
 pub const FILE: &str = "node.json";
 
+/// What [`FILE`] holds; it describes one image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct NodeImage {
     /// File name without `.raw.zst`.
@@ -23,6 +24,7 @@ pub struct NodeImage {
 }
 
 impl NodeImage {
+    /// Its name beside [`FILE`], and below `/images` of the box.
     pub fn file(&self) -> String {
         format!("{}.raw.zst", self.name)
     }

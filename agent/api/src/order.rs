@@ -22,6 +22,7 @@ const LONGEST_NAME: usize = 128;
 pub struct DeploymentId([u8; 16]);
 
 impl DeploymentId {
+    /// `random` is 128 bits that nobody can guess.
     pub const fn new(random: [u8; 16]) -> Self {
         Self(random)
     }
@@ -61,14 +62,18 @@ impl From<DeploymentId> for String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DiskId {
+    /// At most 128 characters; absent if the disk has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+    /// At most 128 characters; absent if the disk has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wwn: Option<String>,
+    /// Of the whole disk.
     pub size_bytes: u64,
 }
 
 impl DiskId {
+    /// Cuts and cleans both texts, as both sides do before they compare.
     pub fn new(serial: Option<&str>, wwn: Option<&str>, size_bytes: u64) -> Self {
         let cut = |text: &str| bounded::text(text).chars().take(LONGEST_NAME).collect();
         Self {
@@ -101,12 +106,19 @@ impl fmt::Display for DiskId {
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum Mark {
     /// The disk holds a part of an image and nothing else.
-    Unfinished { deployment: DeploymentId },
+    Unfinished {
+        /// The one that began to write.
+        deployment: DeploymentId,
+    },
     /// An image and its config drive are complete; `None`: by a ramdisk that left no mark, or not by ours.
-    Installed { deployment: Option<DeploymentId> },
+    Installed {
+        /// The one that wrote it.
+        deployment: Option<DeploymentId>,
+    },
 }
 
 impl Mark {
+    /// Who has written it, where the mark says so.
     pub fn deployment(self) -> Option<DeploymentId> {
         match self {
             Self::Unfinished { deployment } => Some(deployment),
@@ -115,6 +127,7 @@ impl Mark {
     }
 }
 
+/// Why the disks may be written to, and so what the ramdisk must find on them before the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DiskPolicy {
@@ -126,11 +139,13 @@ pub enum DiskPolicy {
     GiveBack,
 }
 
+/// The value of [`EXTRA`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DiskOrder {
     /// `None` only with [`DiskPolicy::GiveBack`]: the deployment is older than these orders.
     pub deployment: Option<DeploymentId>,
+    /// Holds for all of `disks`.
     pub policy: DiskPolicy,
     /// All disks of the server as they were judged; with [`DiskPolicy::GiveBack`] those to erase.
     pub disks: Vec<DiskId>,

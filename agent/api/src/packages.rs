@@ -16,21 +16,27 @@ use crate::{
 pub const MOST_PACKAGES: usize = 200;
 const LONGEST: usize = 256;
 
+/// On the wire an object with one key, `packages` or `restart`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Order {
+    /// To look at packages, to install them, or to remove them.
     Packages(PackageOrder),
     /// Only while the server still runs since that start: said twice, it restarts once.
     #[serde(rename_all = "camelCase")]
     Restart {
+        /// [`Report::boot_id`] of the start that is to end.
         boot_id: String,
     },
 }
 
+/// What shall be true of packages of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PackageOrder {
+    /// Whether they shall be there, in these versions, or not at all.
     pub state: Wish,
+    /// 1 to [`MOST_PACKAGES`], each named once.
     pub packages: Vec<PackageSpec>,
     /// Look, and change nothing.
     #[serde(default)]
@@ -40,6 +46,7 @@ pub struct PackageOrder {
     pub repository: Option<Repository>,
 }
 
+/// What a server says to an order for packages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -47,19 +54,23 @@ pub struct Report {
     pub packages: Vec<PackageReport>,
     /// Something was written.
     pub changed: bool,
+    /// Packages asked for a restart (`/run/reboot-required`), these or earlier ones.
     pub reboot_needed: bool,
     /// Of the kernel that runs: another one after each start.
     pub boot_id: String,
 }
 
+/// One package of the order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PackageReport {
+    /// As in the order.
     pub name: String,
     /// The version that is wanted, or [`crate::software::NONE`].
     pub wanted: String,
     /// The version that is there, or [`crate::software::NONE`].
     pub have: String,
+    /// `Ready` if `have` is `wanted`; `Failed` if it was tried in vain; otherwise `Pending`.
     pub state: PackageState,
     /// The line of apt or dpkg that says why not; empty if all is well.
     pub reason: String,
@@ -67,6 +78,7 @@ pub struct PackageReport {
 
 /// Why an answer is no report.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ReportError {
     #[error("this is no report")]
     Form(#[from] serde_json::Error),
@@ -105,7 +117,9 @@ impl Report {
     }
 }
 
+/// Why an order is not carried out.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum OrderError {
     #[error("this is no order")]
     Form(#[from] serde_json::Error),

@@ -12,12 +12,17 @@ use crate::tpm::{Challenge, Tpm};
 /// another server that does.
 pub const RELAY_HEADER: &str = "firstlight-relay";
 
+/// Takes a [`Report`], answers with a [`Reply`].
 pub const REPORT_PATH: &str = "/api/v1/ramdisk/report";
+/// Takes a [`Progress`], answers with a [`Reply`].
 pub const PROGRESS_PATH: &str = "/api/v1/ramdisk/progress";
 /// Bytes of a report. A server with 60 disks needs half of it.
 pub const LARGEST_REPORT: usize = 96 * 1024;
+/// Bytes of a progress.
 pub const LARGEST_PROGRESS: usize = 4 * 1024;
+/// Bytes of a reply.
 pub const LARGEST_REPLY: usize = 16 * 1024;
+/// Disks of one server; a report of more is refused.
 pub const MOST_DISKS: usize = 128;
 /// Kinds of signatures on one disk.
 const MOST_SIGNATURES: usize = 32;
@@ -35,11 +40,14 @@ pub struct Report<I = Inventory> {
     pub address: String,
     /// The same value that goes to Ironic's `continue_inspection` (`inventory`), in ironic-python-agent's field names.
     pub inventory: I,
+    /// Each disk of the server once; at most [`MOST_DISKS`].
     pub disks: Vec<DiskSignatures>,
     /// The last answer of Ironic's lookup.
     pub lookup: LookupState,
+    /// What the ramdisk knows of the machine's TPM so far.
     #[serde(default)]
     pub tpm: Tpm,
+    /// On the wire its keys are among those of the report.
     #[serde(flatten)]
     pub fresh: Fresh,
 }
@@ -58,6 +66,7 @@ pub struct Fresh {
 /// What is kept of an inventory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
+    /// As it goes into the host's status.
     pub hardware: HardwareDetails,
     /// `uefi` or `bios`.
     pub boot_mode: String,
@@ -65,6 +74,7 @@ pub struct Inventory {
 
 /// Why the bytes of a post are no report.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ReportError {
     #[error("not the JSON that is expected here: {0}")]
     Json(String),
@@ -95,6 +105,7 @@ impl Report {
 }
 
 impl Progress {
+    /// As [`Report::parse`].
     pub fn parse(body: &[u8]) -> Result<Self, ReportError> {
         bounded::length("bytes in a progress", body.len(), LARGEST_PROGRESS)?;
         let progress: Self = parse_json(body)?;
@@ -116,6 +127,7 @@ impl Progress {
 }
 
 impl Inventory {
+    /// Of ironic-python-agent's inventory; the error names what there is too much of.
     pub fn from_json(inventory: &Value) -> Result<Self, Excess> {
         Ok(Self {
             hardware: HardwareDetails::from_inventory(inventory)?,
@@ -211,7 +223,9 @@ fn address(text: String) -> Result<String, ReportError> {
 pub struct DiskSignatures {
     /// `/dev/vda`
     pub name: String,
+    /// Of the whole disk; what does not fit into 63 bits is refused.
     pub size_bytes: u64,
+    /// As the disk says; absent if it says none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
     /// All of it, not only the first 64 bits.
@@ -224,14 +238,17 @@ pub struct DiskSignatures {
     pub mark: Option<Mark>,
 }
 
+/// What Ironic's lookup (`/v1/lookup`) said of the machine last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LookupState {
+    /// Nothing yet, or Ironic has let go of the registration since.
     NotAsked,
     /// 404: unregistered, or in a state that wants no ramdisk.
     NotWanted,
     /// Ironic holds a token that we do not have.
     TokenLost,
+    /// It gave the ramdisk its node and a token.
     Registered,
 }
 
@@ -240,10 +257,12 @@ pub enum LookupState {
 pub struct Reply {
     /// Random, new at each start of the agent: the posts after this one carry it.
     pub session: String,
+    /// On the wire a key `action`, with the fields of its variant.
     #[serde(flatten)]
     pub directive: Directive,
 }
 
+/// What the ramdisk does next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "camelCase")]
 pub enum Directive {
@@ -252,9 +271,17 @@ pub enum Directive {
     /// Show that you have the TPM that you speak of, and send the report again. Only to a report that names a TPM's key.
     Prove(Challenge),
     /// Ask Ironic now (and keep asking) for this node of it, by its UUID, then report again.
-    Lookup { node: String },
+    Lookup {
+        /// UUID; the ramdisk takes no other node for its own.
+        node: String,
+    },
     /// Stay, report again after `seconds`; `reason` goes to the console.
-    Wait { seconds: u32, reason: String },
+    Wait {
+        /// Until the next report.
+        seconds: u32,
+        /// A sentence of at most 1000 characters.
+        reason: String,
+    },
     /// This host has its operating system: boot it from disk.
     BootDisk,
 }
@@ -263,30 +290,42 @@ pub enum Directive {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
+    /// As in [`Report::boot_mac`].
     pub boot_mac: String,
+    /// As in [`Report::boot_id`].
     pub boot_id: String,
+    /// On the wire a key `phase`, with the fields of its variant.
     pub phase: Phase,
+    /// On the wire its keys are among those of the progress. Its sequence is not that of reports.
     #[serde(flatten)]
     pub fresh: Fresh,
 }
 
+/// Where the installation of a host is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "camelCase")]
 pub enum Phase {
     /// `bytes` of `total` bytes of the image as served.
     Writing {
+        /// That are written.
         bytes: u64,
+        /// Of the file as served.
         total: u64,
     },
     /// The download broke and starts again.
     Retrying {
+        /// What broke, at most 256 characters.
         reason: String,
     },
+    /// The image is complete and its digest is right; its partition table and the config drive are being written.
     ConfigDrive,
+    /// The firmware is being told to boot the disk.
     BootEntry,
     /// The image is on disk and verified; the next boot must be from disk.
     Rebooting,
+    /// The installation has ended without a system on the disk.
     Failed {
+        /// Why, at most 256 characters.
         reason: String,
     },
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 pub const METADATA_KEY: &str = "firstlight_packages";
 /// Suites, each with a key of its own and a folder below `/apt` of the box: what the stick brings, and what people upload.
 pub const BASE: &str = "base";
+/// See [`BASE`].
 pub const UPLOADS: &str = "uploads";
 
 /// `OpenPGP` keys, armored.
@@ -13,7 +14,9 @@ pub const UPLOADS: &str = "uploads";
 pub struct Repository {
     /// The box, as servers reach it.
     pub host: String,
+    /// The key that signs [`BASE`].
     pub base: String,
+    /// The key that signs [`UPLOADS`].
     pub uploads: String,
 }
 

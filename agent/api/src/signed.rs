@@ -21,14 +21,17 @@ const CODE_LENGTH: usize = 16;
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
+    /// Of the 32 bytes of RFC 8032. Whether they are a point of the curve is found by who verifies with them.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
+    /// Of the base64 that [`KEY_HEADER`] carries, with padding; `None` for anything but 32 bytes.
     pub fn parse(text: &str) -> Option<Self> {
         bytes(text).map(Self)
     }
 
+    /// As in [`PublicKey::new`].
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -82,10 +85,12 @@ impl std::fmt::Debug for PublicKey {
     }
 }
 
+/// The value of [`SIGNATURE_HEADER`].
 pub fn encode_signature(signature: &[u8]) -> String {
     base64(signature)
 }
 
+/// Of [`SIGNATURE_HEADER`]; `None` for anything but the base64 of 64 bytes. Nothing is verified.
 pub fn parse_signature(text: &str) -> Option<[u8; 64]> {
     bytes(text)
 }

@@ -26,7 +26,9 @@ pub use crate::net::{AddressRange, HostName, MacAddr, Subnet, ValueError};
 /// A `site.yaml` after every check; [`SiteConfig::default`] is what an empty file means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteConfig {
+    /// `name`: shown on the page, and the name of the workload cluster.
     pub name: HostName,
+    /// `provisioning`: where hosts boot.
     pub provisioning: ProvisioningConfig,
     /// What happens to a host that has no `install` of its own.
     pub install: InstallPolicy,
@@ -34,12 +36,15 @@ pub struct SiteConfig {
     pub join: JoinPolicy,
     /// Keys of the person who runs the site: for `admin` on the box and on every installed host.
     pub ssh_keys: Vec<SshKey>,
+    /// `hosts`: servers with a setting of their own, each MAC address once.
     pub hosts: Vec<HostConfig>,
+    /// `cluster`: what installed hosts are for.
     pub cluster: ClusterChoice,
     /// Addons of the stick that the generated cluster gets.
     pub addons: Vec<String>,
     /// Debian packages that the stick brings for servers, with what they depend on.
     pub packages: Vec<String>,
+    /// Not a key of the file: the box sets it.
     pub standing: Standing,
 }
 
@@ -59,6 +64,7 @@ pub enum Standing {
 /// The network that hosts boot from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvisioningConfig {
+    /// The box's NIC on this network.
     pub interface: InterfaceChoice,
     /// The box's own address with the length of its network.
     pub address: Subnet,
@@ -66,12 +72,14 @@ pub struct ProvisioningConfig {
     pub range: AddressRange,
 }
 
+/// How a person names one of the box's NICs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InterfaceChoice {
     /// The first physical Ethernet NIC, by PCI path, that has a carrier.
     Auto,
     /// Kernel name, e.g. `enp1s0`.
     Name(String),
+    /// The NIC with this address.
     Mac(MacAddr),
 }
 
@@ -102,11 +110,15 @@ pub enum JoinPolicy {
 /// One entry of `hosts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
+    /// Of the NIC that it boots from.
     pub mac: MacAddr,
+    /// Absent: `host-` and its MAC without colons.
     pub name: Option<HostName>,
     /// Inside the provisioning network, not the box's, unique.
     pub address: Option<Ipv4Addr>,
+    /// Instead of the site's [`SiteConfig::install`].
     pub install: Option<InstallPolicy>,
+    /// For the cluster; `Any` where nothing was said.
     pub role: HostRole,
 }
 
@@ -157,10 +169,12 @@ impl SiteConfig {
         }
     }
 
+    /// The entry in the file, if there is one.
     pub fn host(&self, mac: MacAddr) -> Option<&HostConfig> {
         self.hosts.iter().find(|host| host.mac == mac)
     }
 
+    /// The host's own, otherwise the site's; always `Never` while the file is not [`Standing::Current`].
     pub fn install_policy(&self, mac: MacAddr) -> InstallPolicy {
         if self.standing != Standing::Current {
             return InstallPolicy::Never;
@@ -191,7 +205,9 @@ pub struct SiteProblems(pub Vec<SiteProblem>);
 /// One thing that is wrong. Lines and columns count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteProblem {
+    /// From 1.
     pub line: usize,
+    /// From 1.
     pub column: usize,
     /// What is wrong, and what would be right.
     pub message: String,

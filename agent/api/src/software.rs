@@ -8,8 +8,11 @@ use crate::{
     object::{Condition, Object},
 };
 
+/// Of the box's own kinds.
 pub const GROUP: &str = "firstlight.internal";
+/// The only one that is served.
 pub const VERSION: &str = "v1alpha1";
+/// As in a manifest.
 pub const KIND: &str = "Software";
 /// What tools make of the kind without asking; `kubectl get software` works too.
 pub const PLURAL: &str = "softwares";
@@ -26,40 +29,52 @@ pub const APPROVED: &str = "Approved";
 /// In place of a version: the package is not there.
 pub const NONE: &str = "none";
 
+/// Deleting one removes no package.
 pub type Software = Object<SoftwareSpec, SoftwareStatus>;
 
+/// Which packages, on which servers, and how carefully.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SoftwareSpec {
     /// Over the labels of `BareMetalHost` objects.
     #[serde(default)]
     pub selector: HostSelector,
+    /// 1 to 200, each named once; `crd-software.yaml` holds that. One run of apt takes all of them.
     #[serde(default)]
     pub packages: Vec<PackageSpec>,
+    /// What shall be true of `packages`.
     #[serde(default)]
     pub state: Wish,
+    /// Whether a server may be restarted for them.
     #[serde(default)]
     pub reboot: Reboot,
+    /// How many servers at a time.
     #[serde(default)]
     pub max_unavailable: MaxUnavailable,
+    /// When what depends on the packages may go on.
     #[serde(default)]
     pub gate: Gate,
 }
 
+/// One Debian package in one version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PackageSpec {
+    /// Of the binary package, 2 to 256 characters: see [`crate::packages::is_name`].
     pub name: String,
     /// May be empty where the package is to go.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
 }
 
+/// What shall be true of packages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Wish {
+    /// They are installed in exactly these versions.
     #[default]
     Present,
+    /// They are not installed; their configuration files stay.
     Absent,
 }
 
@@ -73,19 +88,24 @@ impl Wish {
     }
 }
 
+/// Whether a server is restarted when its packages ask for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reboot {
+    /// The status says that a restart is needed.
     #[default]
     Never,
+    /// It is drained, restarted, and given back to its cluster.
     IfNeeded,
 }
 
+/// Who says that packages are good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Gate {
     /// A person approves what is installed before anything that depends on it goes on.
     Manual,
+    /// They are good as soon as all are there.
     #[default]
     Auto,
 }
@@ -94,7 +114,9 @@ pub enum Gate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub enum MaxUnavailable {
+    /// Servers, at least 1; on the wire a number.
     Count(usize),
+    /// Of those that are selected, 1 to 100; on the wire `25%`.
     Percent(usize),
 }
 
@@ -144,9 +166,11 @@ impl From<MaxUnavailable> for Value {
     }
 }
 
+/// Written by the agent's `software`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SoftwareStatus {
+    /// Where the roll-out stands.
     #[serde(default)]
     pub state: SoftwareState,
     /// Why not all is as wanted, and what to do about it.
@@ -155,20 +179,26 @@ pub struct SoftwareStatus {
     /// `2/3`: servers that are ready, and all that are selected.
     #[serde(default)]
     pub ready: String,
+    /// `metadata.generation` of the spec that this is about.
     #[serde(default)]
     pub observed_generation: i64,
+    /// Selected servers that carry a system, by name.
     #[serde(default)]
     pub nodes: Vec<NodeStatus>,
+    /// [`PACKAGES_READY`] and [`APPROVED`].
     #[serde(default)]
     pub conditions: Vec<Condition>,
 }
 
+/// Written as here, in upper camel case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SoftwareState {
     /// No server is selected, or all wait for something that the message names.
     #[default]
     Pending,
+    /// Servers are worked on, or wait for their turn.
     Installing,
+    /// All servers have all packages as they are wanted.
     Ready,
     /// Servers failed; others may still be worked on.
     Failed,
@@ -177,6 +207,7 @@ pub enum SoftwareState {
 }
 
 impl SoftwareState {
+    /// As it is written in objects and on the page.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -197,8 +228,10 @@ pub struct NodeStatus {
     /// Cluster and node that it is, empty if none.
     #[serde(default)]
     pub cluster: String,
+    /// Its name in `cluster`.
     #[serde(default)]
     pub node: String,
+    /// What is being done with it.
     #[serde(default)]
     pub state: NodeState,
     /// One word in `CamelCase`, empty if all is well.
@@ -213,23 +246,31 @@ pub struct NodeStatus {
     /// Digest of the wish that this is about.
     #[serde(default)]
     pub wish: String,
+    /// In the order of the spec.
     #[serde(default)]
     pub packages: Vec<PackageStatus>,
 }
 
+/// Written as here, in upper camel case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeState {
+    /// For its turn, or for what the message names.
     #[default]
     Waiting,
+    /// It has an order for packages.
     Installing,
     /// Its pods are moved away before a restart.
     Draining,
+    /// It was told to, and has not answered since.
     Restarting,
+    /// Its packages are as they are wanted; it may still need a restart that `reboot: never` leaves to a person.
     Ready,
+    /// The reason and the message say what is wrong; it is tried again.
     Failed,
 }
 
 impl NodeState {
+    /// As it is written in objects and on the page.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "Waiting",
@@ -247,9 +288,11 @@ impl NodeState {
     }
 }
 
+/// One package of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PackageStatus {
+    /// As in the spec.
     pub name: String,
     /// A version, or [`NONE`].
     #[serde(default)]
@@ -257,23 +300,31 @@ pub struct PackageStatus {
     /// A version, [`NONE`], or empty while nobody has asked.
     #[serde(default)]
     pub have: String,
+    /// How `have` stands to `wanted`.
     #[serde(default)]
     pub state: PackageState,
+    /// The line of apt or dpkg that says why not; empty if all is well.
     #[serde(default)]
     pub reason: String,
+    /// RFC 3339: when this state began.
     #[serde(default)]
     pub since: String,
 }
 
+/// Written as here, in upper camel case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PackageState {
+    /// Not yet as it is wanted, or nobody has asked.
     #[default]
     Pending,
+    /// As it is wanted.
     Ready,
+    /// It was tried, and is not as it is wanted.
     Failed,
 }
 
 impl PackageState {
+    /// As it is written in objects and on the page.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",

@@ -17,15 +17,21 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SiteStatus {
+    /// [`crate::site::SiteConfig::name`].
     pub site: String,
+    /// Of the agent.
     pub version: String,
     /// Seconds since the box's kernel started, when this value was made.
     pub uptime: f64,
     /// Every step of `bring_up` is done.
     pub ready: bool,
+    /// In the order in which the page lists them.
     pub bring_up: Vec<Step>,
+    /// The provisioning network, as the box has it.
     pub network: NetworkStatus,
+    /// All servers that the box has heard of.
     pub hosts: Vec<HostStatus>,
+    /// Workload clusters that Cluster API knows.
     #[serde(default)]
     pub clusters: Vec<ClusterStatus>,
     /// What runs on clusters besides Kubernetes.
@@ -60,6 +66,7 @@ pub struct ControllerRound {
     pub started: f64,
     /// How long it took, in seconds.
     pub took: f64,
+    /// Why it looked.
     pub reason: RoundReason,
     /// Objects that could not be read, and steps that failed.
     pub failed: usize,
@@ -71,12 +78,14 @@ pub struct ControllerRound {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RoundReason {
+    /// The controller was started.
     #[default]
     Start,
     /// Of an object.
     Change,
     /// Something else that it waited for: a task of its own told something, or it is asked for something else.
     News,
+    /// Nothing happened for as long as it rests at most.
     Time,
 }
 
@@ -84,6 +93,7 @@ pub enum RoundReason {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateEnd {
+    /// Name of the `Cluster`.
     pub cluster: String,
     /// Seconds since 1970.
     pub end: i64,
@@ -93,8 +103,11 @@ pub struct CertificateEnd {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddonLine {
+    /// Of the object.
     pub name: String,
+    /// That it is for.
     pub cluster: String,
+    /// As in its status.
     pub state: AddonState,
     /// `NAME-VERSION`, once Helm has installed it.
     pub chart: String,
@@ -106,12 +119,15 @@ pub struct AddonLine {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SoftwareLine {
+    /// Of the object.
     pub name: String,
+    /// As in its status.
     pub state: SoftwareState,
     /// `2/3`: servers that are ready, and all that are selected.
     pub ready: String,
     /// Why not all is as wanted, and what to do about it.
     pub message: String,
+    /// As in its status.
     pub nodes: Vec<NodeStatus>,
 }
 
@@ -123,6 +139,7 @@ pub struct Step {
     pub name: String,
     /// What it is, for people.
     pub title: String,
+    /// On the wire a key `state`, with the fields of its variant.
     #[serde(flatten)]
     pub state: StepState,
 }
@@ -131,17 +148,27 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum StepState {
+    /// It has not begun.
     Waiting,
+    /// For the first time or again.
     Running {
+        /// When it began the first time: retries keep it.
         started: f64,
     },
+    /// It is as it has to be.
     Done {
+        /// When it began the first time.
         started: f64,
+        /// When it was done.
         ended: f64,
     },
+    /// The last try failed; another one may follow.
     Failed {
+        /// When it began the first time.
         started: f64,
+        /// When the last try failed.
         ended: f64,
+        /// Of the last try.
         problem: Problem,
     },
 }
@@ -150,19 +177,25 @@ pub enum StepState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
+    /// What is wrong, with its cause.
     pub what: String,
+    /// What a person can do, or what the box does by itself.
     pub next: String,
 }
 
+/// The provisioning network and what the box does there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
     /// Kernel name of the provisioning NIC, empty until one is chosen.
     pub interface: String,
+    /// Of that NIC, lower case with colons; empty until one is chosen.
     pub mac: String,
     /// Address with prefix length, e.g. `172.22.0.1/24`.
     pub address: String,
+    /// Whether it leases addresses.
     pub dhcp: DhcpMode,
+    /// Addresses that are leased now.
     pub leases: usize,
     /// Requests beyond the limits since the start, by protocol: `dhcp`, `tftp`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -178,9 +211,11 @@ pub enum DhcpMode {
     Off,
     /// Asking whether somebody else leases addresses here.
     Probing,
+    /// It leases addresses: those of the range, and those that `hosts` of `site.yaml` names.
     Serving,
     /// `server` leases addresses here: the agent gives boot information only.
     Proxy {
+        /// Address of the other server.
         server: String,
     },
 }
@@ -189,7 +224,9 @@ pub enum DhcpMode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostStatus {
+    /// Of the host: out of `site.yaml`, or made of its MAC address.
     pub name: String,
+    /// Of the NIC that it boots from, lower case with colons.
     pub mac: String,
     /// Address on the provisioning network, empty while unknown.
     pub address: String,
@@ -199,6 +236,7 @@ pub struct HostStatus {
     /// Of a machine that says it is this server and cannot show its TPM. It is not believed, but a person may approve it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub other_code: String,
+    /// Where it is on its way.
     pub state: HostState,
     /// What is happening now, as a sentence, e.g. `writing node.raw.zst, 41 %`.
     pub step: String,
@@ -206,23 +244,30 @@ pub struct HostStatus {
     pub percent: Option<u8>,
     /// Uptime seconds at which `state` began.
     pub since: f64,
+    /// The most urgent one that a person should know.
     pub problem: Option<Problem>,
+    /// Absent until its ramdisk has reported.
     pub hardware: Option<HardwareSummary>,
     /// Finished states with their times, oldest first.
     pub history: Vec<HostEvent>,
 }
 
+/// Where a host is on its way from its first sign of life to its own system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HostState {
     /// Seen by DHCP or reported by its ramdisk, and left alone.
     #[default]
     Discovered,
+    /// Ironic gets to know it.
     Registering,
+    /// Ironic waits for its inventory.
     Inspecting,
+    /// Nobody uses it.
     Available,
     /// Available, with the image of its later use on the disk already.
     Staged,
+    /// The image is being written.
     Provisioning,
     /// The image is on disk and the host was told to boot it.
     Provisioned,
@@ -236,10 +281,12 @@ pub enum HostState {
     External,
     /// Nothing is done to it, as somebody asked.
     Detached,
+    /// It needs a person, or waits before it is tried again; `problem` says why.
     Failed,
 }
 
 impl HostState {
+    /// From the beginning to the end of a host's way, then what is beside it.
     pub const ALL: [Self; 13] = [
         Self::Discovered,
         Self::Registering,
@@ -276,22 +323,33 @@ impl HostState {
     }
 }
 
+/// A state that a host has left.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostEvent {
+    /// The one that it was in.
     pub state: HostState,
+    /// Uptime seconds.
     pub started: f64,
+    /// Uptime seconds.
     pub ended: f64,
 }
 
+/// A host's hardware, in what fits into a line of the page.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HardwareSummary {
+    /// Manufacturer and product, as its firmware names them.
     pub product: String,
+    /// Logical ones, as the ramdisk's kernel counts them.
     pub cpus: u32,
+    /// MiB.
     pub memory_mib: u64,
+    /// `/dev/vda 10 GB` each, in units of 10^9 bytes.
     pub disks: Vec<String>,
+    /// `uefi` or `bios`.
     pub boot_mode: String,
+    /// What is known of its TPM.
     #[serde(default)]
     pub tpm: TpmStatus,
 }
@@ -300,12 +358,16 @@ pub struct HardwareSummary {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum TpmStatus {
+    /// Its ramdisk says nothing of TPMs.
     #[default]
     Unknown,
+    /// It has none, or it is switched off.
     Absent,
     /// It has not answered yet.
     Asked,
+    /// It does not answer, or refuses.
     Silent {
+        /// In the words of the ramdisk.
         reason: String,
     },
     /// It was shown, and the server is not bound to it.
@@ -318,6 +380,7 @@ pub enum TpmStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
+    /// Of the `Cluster`.
     pub name: String,
     /// `Pending`, `Provisioning`, `Provisioned`, `Deleting`, `Failed`.
     pub phase: String,
@@ -325,9 +388,13 @@ pub struct ClusterStatus {
     pub version: String,
     /// Address and port of its API, empty while unknown.
     pub endpoint: String,
+    /// Machines, as Cluster API counts them.
     pub control_planes_ready: u32,
+    /// `spec.replicas` of its control plane.
     pub control_planes_wanted: u32,
+    /// Machines of all deployments, as Cluster API counts them.
     pub workers_ready: u32,
+    /// `spec.replicas` of all deployments together.
     pub workers_wanted: u32,
     /// Why it is not available, empty if it is.
     pub message: String,
@@ -339,12 +406,15 @@ pub struct ClusterStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterMachine {
+    /// Of the `Machine`.
     pub name: String,
+    /// Otherwise it is a worker.
     pub control_plane: bool,
     /// The server that it is on, empty while it waits for one.
     pub host: String,
     /// Its name in the cluster, empty until it has joined.
     pub node: String,
+    /// Of Kubernetes, as it is wanted: `v1.34.1`.
     pub version: String,
     /// `Pending`, `Provisioning`, `Provisioned`, `Running`, `Deleting`, `Failed`.
     pub phase: String,

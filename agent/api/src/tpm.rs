@@ -26,16 +26,19 @@ pub type Digest = Bytes<32>;
 pub type Fingerprint = Bytes<32>;
 
 impl<const N: usize> Bytes<N> {
+    /// Nothing is checked.
     pub const fn new(bytes: [u8; N]) -> Self {
         Self(bytes)
     }
 
+    /// Raw: base64 is only how they travel.
     pub fn as_bytes(&self) -> &[u8; N] {
         &self.0
     }
 }
 
 impl Point {
+    /// What the box remembers of a TPM.
     pub fn fingerprint(&self) -> Fingerprint {
         Bytes(Sha256::digest(self.0).into())
     }
@@ -75,14 +78,18 @@ pub enum Tpm {
     /// By a ramdisk that does not know of TPMs.
     #[default]
     Unsaid,
+    /// The machine has none that its kernel knows.
     Absent,
     /// It has not answered yet.
     Asked,
     /// It does not answer, or refuses; why goes to the page.
     Silent {
+        /// In the ramdisk's words, at most 256 characters.
         reason: String,
     },
+    /// It has answered.
     Key {
+        /// Its public key.
         point: Point,
         /// Once the box has asked for it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,9 +106,12 @@ pub struct Challenge {
     pub ticket: Digest,
 }
 
+/// The answer to a challenge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
+    /// As the box sent it.
     pub challenge: Challenge,
+    /// HKDF of the secret of both points, over [`Claim::bytes`], with [`SALT`].
     pub answer: Digest,
 }
 
@@ -110,10 +120,13 @@ pub struct Proof {
 pub struct Claim<'a> {
     /// Of the box.
     pub session: &'a str,
+    /// As in [`crate::report::Report::boot_mac`].
     pub boot_mac: &'a str,
+    /// As in [`crate::report::Report::boot_id`].
     pub boot_id: &'a str,
     /// Whose signature the report has.
     pub key: PublicKey,
+    /// The machine's public key.
     pub tpm: Point,
 }
 

@@ -18,23 +18,30 @@ pub enum ClusterChoice {
 /// The workload cluster. Its Kubernetes version is the one on the stick, its name is the site's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
+    /// `controlPlanes`.
     pub control_planes: ControlPlanes,
+    /// `workers`.
     pub workers: Workers,
     /// The virtual address of the cluster's API: in the provisioning network, leased to nobody.
     pub endpoint: Ipv4Addr,
+    /// `podCidr`: for addresses of pods; overlaps neither the provisioning network nor `service_cidr`.
     pub pod_cidr: Ipv4Network,
+    /// `serviceCidr`: for addresses of services; overlaps neither the provisioning network nor `pod_cidr`.
     pub service_cidr: Ipv4Network,
 }
 
 /// etcd keeps its data through the loss of a server with three members, and loses more often with two than with one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ControlPlanes {
+    /// Its loss is the loss of the cluster's API.
     #[default]
     One,
+    /// The cluster survives the loss of one of them.
     Three,
 }
 
 impl ControlPlanes {
+    /// 1 or 3.
     pub fn count(self) -> u32 {
         match self {
             Self::One => 1,
@@ -43,26 +50,32 @@ impl ControlPlanes {
     }
 }
 
+/// How many hosts become workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Workers {
     /// Every host that the rules allow and that is no control plane.
     #[default]
     All,
+    /// Never more; fewer as long as there are not so many hosts.
     Exactly(u32),
 }
 
 /// Which machines of the cluster a host may become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostRole {
+    /// Whatever the cluster needs.
     #[default]
     Any,
+    /// Nothing but a control plane.
     ControlPlane,
+    /// Nothing but a worker.
     Worker,
     /// None: it stays out of the cluster.
     Spare,
 }
 
 impl HostRole {
+    /// In the order in which messages list them.
     pub const ALL: [Self; 4] = [Self::Any, Self::ControlPlane, Self::Worker, Self::Spare];
 
     /// As written in `site.yaml` and in the label of a `BareMetalHost`.
@@ -111,23 +124,28 @@ impl Ipv4Network {
         }
     }
 
+    /// The address by which it is written.
     pub fn first(&self) -> Ipv4Addr {
         self.first
     }
 
+    /// Bits, 0 to 32.
     pub fn prefix(&self) -> u8 {
         self.prefix
     }
 
+    /// The highest one.
     pub fn last(&self) -> Ipv4Addr {
         let host_bits = u32::MAX.checked_shr(u32::from(self.prefix)).unwrap_or(0);
         Ipv4Addr::from_bits(self.first.to_bits() | host_bits)
     }
 
+    /// Both ends are inside.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         self.first <= address && address <= self.last()
     }
 
+    /// They have an address in common.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.first <= other.last() && other.first <= self.last()
     }
@@ -175,6 +193,7 @@ impl fmt::Display for Ipv4Network {
 }
 
 impl ProvisioningConfig {
+    /// The one that the box's address is in.
     pub fn network(&self) -> Ipv4Network {
         Ipv4Network::around(self.address.address(), self.address.prefix())
     }

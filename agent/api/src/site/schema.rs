@@ -34,7 +34,7 @@ pub(super) const CLUSTER_KEYS: &[&str] = &[
     title = "Firstlight site.yaml"
 )]
 #[allow(dead_code, reason = "read by schemars only")]
-pub struct SiteSpec {
+struct SiteSpec {
     /// Name of the site, shown on the page. Default: firstlight.
     #[schemars(pattern(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"))]
     name: Option<String>,
@@ -56,7 +56,7 @@ pub struct SiteSpec {
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 #[allow(dead_code, reason = "read by schemars only")]
-pub enum ClusterKey {
+enum ClusterKey {
     Word(ClusterWord),
     Keys(ClusterSpec),
 }
@@ -65,7 +65,7 @@ pub enum ClusterKey {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 #[allow(dead_code, reason = "read by schemars only")]
-pub enum ClusterWord {
+enum ClusterWord {
     None,
     Manual,
 }
@@ -74,7 +74,7 @@ pub enum ClusterWord {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(dead_code, reason = "read by schemars only")]
-pub struct ClusterSpec {
+struct ClusterSpec {
     /// 1, or 3 to survive the loss of one. Default: 1.
     #[schemars(extend("enum" = [1, 3]))]
     control_planes: Option<u32>,
@@ -93,7 +93,7 @@ pub struct ClusterSpec {
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 #[allow(dead_code, reason = "read by schemars only")]
-pub enum WorkersSpec {
+enum WorkersSpec {
     Word(AllSpec),
     Count(#[schemars(range(min = 0, max = 1000))] u32),
 }
@@ -101,7 +101,7 @@ pub enum WorkersSpec {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 #[allow(dead_code, reason = "read by schemars only")]
-pub enum AllSpec {
+enum AllSpec {
     All,
 }
 
@@ -109,7 +109,7 @@ pub enum AllSpec {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "kebab-case")]
 #[allow(dead_code, reason = "read by schemars only")]
-pub enum RoleSpec {
+enum RoleSpec {
     Any,
     ControlPlane,
     Worker,
@@ -120,7 +120,7 @@ pub enum RoleSpec {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(dead_code, reason = "read by schemars only")]
-pub struct ProvisioningSpec {
+struct ProvisioningSpec {
     /// auto (the first NIC with a cable), a kernel name such as enp1s0, or a MAC address. Default: auto.
     interface: Option<String>,
     /// The box's address on this network with prefix length. Default: 172.22.0.1/24.
@@ -135,7 +135,7 @@ pub struct ProvisioningSpec {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 #[allow(dead_code, reason = "read by schemars only")]
-pub enum InstallSpec {
+enum InstallSpec {
     Blank,
     Wipe,
     Never,
@@ -146,7 +146,7 @@ pub enum InstallSpec {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 #[allow(dead_code, reason = "read by schemars only")]
-pub enum JoinSpec {
+enum JoinSpec {
     Open,
     Approve,
     Named,
@@ -156,7 +156,7 @@ pub enum JoinSpec {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(dead_code, reason = "read by schemars only")]
-pub struct HostSpec {
+struct HostSpec {
     /// The NIC that it boots from.
     #[schemars(pattern(r"^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$"))]
     mac: String,

@@ -57,6 +57,7 @@ impl SshKey {
         Ok(Self(text.trim().to_owned()))
     }
 
+    /// Type, base64 and comment, as they were given.
     pub fn as_str(&self) -> &str {
         &self.0
     }
