@@ -21,11 +21,16 @@ pub use machine::{
     ObjectRef, Operator, Requirement, SecretRef, TemplateResource,
 };
 
+/// Of all kinds here.
 pub const GROUP: &str = "infrastructure.cluster.x-k8s.io";
+/// The only one that is stored.
 pub const VERSION: &str = "v1beta2";
+/// [`GROUP`] and [`VERSION`], as in a manifest.
 pub const API_VERSION: &str = "infrastructure.cluster.x-k8s.io/v1beta2";
 
+/// Holds a deleted `Metal3Cluster` back while it has machines.
 pub const CLUSTER_FINALIZER: &str = "metal3cluster.infrastructure.cluster.x-k8s.io";
+/// Holds a deleted `Metal3Machine` back until its host is given back.
 pub const MACHINE_FINALIZER: &str = "metal3machine.infrastructure.cluster.x-k8s.io";
 
 /// On a `Metal3Machine`: `NAMESPACE/NAME` of its host.
@@ -39,7 +44,9 @@ pub const UNHEALTHY_ANNOTATIONS: [&str; 2] =
     ["capm3.metal3.io/unhealthy", "capi.metal3.io/unhealthy"];
 /// On a host: left alone by its controller; the value says who wants that.
 pub const HOST_PAUSED_ANNOTATION: &str = "baremetalhost.metal3.io/paused";
+/// The value by which a pause that followed a cluster's is known again, and taken away with that.
 pub const HOST_PAUSED_BY_US: &str = "metal3.io/capm3";
+/// On a host: not to be chosen, as Ironic does not know it.
 pub const HOST_DETACHED_ANNOTATION: &str = "baremetalhost.metal3.io/detached";
 /// `clusterctl move` waits while it is there.
 pub const BLOCK_MOVE_ANNOTATION: &str = "clusterctl.cluster.x-k8s.io/block-move";

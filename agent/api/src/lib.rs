@@ -3,6 +3,8 @@
 //! Must not: talk to anything. No kube client, no async runtime, no files, no clock.
 //! To add a case: put it in the module named after the message it travels in.
 
+#![warn(missing_docs)]
+
 pub mod addon;
 pub mod artifact;
 pub mod bmh;

@@ -13,11 +13,14 @@ pub const INSPECT: &str = "inspect.metal3.io";
 /// Restart once (the annotation goes away), or, with `/KEY` behind it, once for each key.
 pub const REBOOT: &str = "reboot.metal3.io";
 
+/// What [`INSPECT`] asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inspection {
     /// Nothing is said: once, after registration.
     Once,
+    /// Once more; the controller takes the annotation away afterwards.
     Again,
+    /// The host is used without an inventory.
     Never,
 }
 
@@ -32,9 +35,11 @@ pub enum DetachedDelete {
     Delay,
 }
 
+/// What [`DETACHED`] says in JSON; another value means the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Detached {
+    /// `deleteAction`: what follows if the object is deleted meanwhile.
     pub delete_action: DetachedDelete,
     /// Also in the middle of an operation.
     pub force: bool,
@@ -52,6 +57,7 @@ pub fn detached(annotations: &BTreeMap<String, String>) -> Option<Detached> {
     Some(serde_json::from_str(value).unwrap_or_default())
 }
 
+/// Any value but `disabled` asks for another inspection.
 pub fn inspection(annotations: &BTreeMap<String, String>) -> Inspection {
     match annotations.get(INSPECT).map(String::as_str) {
         None => Inspection::Once,

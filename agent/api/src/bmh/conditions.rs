@@ -2,12 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
+/// `metav1.Condition`; [`crate::object::Condition`] is the same for kinds that are not Metal3's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
+    /// `type`: what holds or does not, in `CamelCase`, one condition of each in a list.
     #[serde(rename = "type")]
     pub kind: String,
+    /// Whether it holds.
     pub status: ConditionStatus,
+    /// `metadata.generation` of the spec that it is about; absent: not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// RFC 3339, UTC: when `status` changed.
@@ -18,10 +22,14 @@ pub struct Condition {
     pub message: String,
 }
 
+/// Written as here, in upper camel case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConditionStatus {
+    /// It holds.
     True,
+    /// It does not hold.
     False,
+    /// Nobody can tell.
     Unknown,
 }
 

@@ -127,6 +127,7 @@ fn spec() -> BareMetalHostSpec {
     }
 }
 
+/// One NIC and one disk, with something in every field.
 pub fn hardware() -> HardwareDetails {
     HardwareDetails {
         system_vendor: HardwareSystemVendor {
@@ -235,6 +236,7 @@ fn status() -> BareMetalHostStatus {
     }
 }
 
+/// A host with every field set, also those that Firstlight does not act on.
 pub fn host() -> BareMetalHost {
     let mut host = BareMetalHost::new("host-1", "default", spec());
     host.metadata.finalizers = vec![text(FINALIZER)];
@@ -263,6 +265,7 @@ pub fn plain_host() -> BareMetalHost {
     host
 }
 
+/// Of [`host`], with [`hardware`].
 pub fn hardware_data() -> HardwareData {
     HardwareData::new("host-1", "default", hardware())
 }

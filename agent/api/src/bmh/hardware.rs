@@ -10,64 +10,95 @@ const MOST_NICS: usize = 64;
 const MOST_DISKS: usize = crate::report::MOST_DISKS;
 const MOST_FLAGS: usize = 512;
 
+/// Upstream's `HardwareDetails`. Texts have at most 256 characters; what nobody said is empty or 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HardwareDetails {
+    /// Of the inventory's `system_vendor`: what the firmware says of the machine (SMBIOS).
     pub system_vendor: HardwareSystemVendor,
+    /// Of `system_vendor.firmware`.
     pub firmware: Firmware,
+    /// MiB that are built in, of `memory.physical_mb`.
     pub ram_mebibytes: u64,
+    /// Of `interfaces`, 64 at most.
     pub nics: Vec<Nic>,
+    /// Of `disks`, [`crate::report::MOST_DISKS`] at most.
     pub storage: Vec<Storage>,
+    /// Of `cpu`.
     pub cpu: Cpu,
+    /// How the machine was called while it was inspected.
     pub hostname: String,
 }
 
+/// Upstream's `HardwareSystemVendor`: SMBIOS, type 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HardwareSystemVendor {
+    /// As the firmware says.
     pub manufacturer: String,
+    /// As the firmware says.
     pub product_name: String,
+    /// Of the machine, as the firmware says; by no means unique.
     pub serial_number: String,
 }
 
+/// Upstream's `Firmware`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Firmware {
+    /// UEFI as well: SMBIOS has one place for both.
     pub bios: Bios,
 }
 
+/// Upstream's `BIOS`: SMBIOS, type 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bios {
+    /// Of `build_date`, as the vendor writes dates: `04/01/2014`.
     pub date: String,
+    /// Who made the firmware.
     pub vendor: String,
+    /// In the vendor's own way of counting.
     pub version: String,
 }
 
+/// Upstream's `NIC`: one Ethernet interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Nic {
+    /// The ramdisk's kernel's, `enp1s0`.
     pub name: String,
     /// Vendor and product, `0x1af4 0x1000`.
     pub model: String,
+    /// As the inventory has it: lower case with colons.
     pub mac: String,
+    /// IPv4 address while it was inspected; empty if it had none.
     pub ip: String,
+    /// Gbit/s, rounded down; 0 also without a link.
     pub speed_gbps: u64,
+    /// The machine booted from it.
     pub pxe: bool,
+    /// Upstream's; our ramdisk reports none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vlans: Vec<Vlan>,
+    /// Upstream's, untagged VLAN; our ramdisk reports none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan_id: Option<u16>,
+    /// Upstream's; our ramdisk reports none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lldp: Option<Lldp>,
+    /// `0000:00:02.0`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pci_address: String,
 }
 
+/// Upstream's `VLAN`: one that the switch offers on this port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Vlan {
+    /// 0 to 4094.
     pub id: u16,
+    /// As the switch calls it.
     pub name: String,
 }
 
@@ -75,42 +106,63 @@ pub struct Vlan {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Lldp {
+    /// `switchID`: the chassis ID, often a MAC address.
     #[serde(rename = "switchID")]
     pub switch_id: String,
+    /// `portID`: the port at the switch's end.
     #[serde(rename = "portID")]
     pub port_id: String,
+    /// The name that somebody gave the switch.
     pub switch_system_name: String,
 }
 
+/// Upstream's `Storage`: one disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Storage {
+    /// The ramdisk's kernel's, `/dev/vda`, and so not the same at each start.
     pub name: String,
     /// `HDD`, `SSD` or `NVME`.
     #[serde(rename = "type")]
     pub kind: String,
+    /// It spins, as the kernel thinks.
     pub rotational: bool,
+    /// Of the whole disk.
     pub size_bytes: u64,
+    /// As the disk says.
     pub vendor: String,
+    /// As the disk says.
     pub model: String,
+    /// As the disk says; empty if it says none.
     pub serial_number: String,
+    /// World Wide Name, `0x5000c5…`; empty if it has none.
     pub wwn: String,
+    /// SCSI address, `0:0:0:0`; empty for other disks.
     pub hctl: String,
+    /// Upstream's, further names below `/dev`; our ramdisk reports none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub alternate_names: Vec<String>,
+    /// The second 64 bits of a long WWN.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub wwn_vendor_extension: String,
+    /// Both halves of a long WWN.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub wwn_with_extension: String,
 }
 
+/// Upstream's `CPU`: all processors are thought to be alike.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cpu {
+    /// `x86_64`.
     pub arch: String,
+    /// As the processor calls itself.
     pub model: String,
+    /// MHz; 0 if nobody said.
     pub clock_megahertz: f64,
+    /// As in `/proc/cpuinfo`, 512 at most.
     pub flags: Vec<String>,
+    /// Logical ones: each thread of each core.
     pub count: u64,
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Upstream's `BareMetalHostSpec`, every field of it. Those that Firstlight does not act on say so.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BareMetalHostSpec {
@@ -11,15 +12,19 @@ pub struct BareMetalHostSpec {
     /// Absent for a host that reboots itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bmc: Option<BmcDetails>,
+    /// Not acted on: it needs a BMC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raid: Option<RaidConfig>,
+    /// Not acted on: it needs a BMC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware: Option<FirmwareConfig>,
     /// Of old; means nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hardware_profile: String,
+    /// Absent: the smallest disk of at least 4 GiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_device_hints: Option<RootDeviceHints>,
+    /// Not acted on: a host boots as its firmware is set up. In objects that the agent makes it is how the ramdisk was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_mode: Option<BootMode>,
     /// The NIC that the host boots from.
@@ -41,6 +46,7 @@ pub struct BareMetalHostSpec {
     /// Keys `userData` or `value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<SecretReference>,
+    /// Not acted on: upstream's Secret with network data for the ramdisk, which gets its address by DHCP here.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub preprovisioning_network_data_name: String,
     /// Keys `networkData` or `value`.
@@ -49,6 +55,7 @@ pub struct BareMetalHostSpec {
     /// Keys `metaData` or `value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta_data: Option<SecretReference>,
+    /// For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// It carries a system that nobody here installed.
@@ -57,6 +64,7 @@ pub struct BareMetalHostSpec {
     /// What happens to the disks between two uses; absent means `metadata`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub automated_cleaning_mode: Option<AutomatedCleaningMode>,
+    /// Refused while no `image` is given: there is no other way of installing here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_deploy: Option<CustomDeploy>,
     /// `x86_64`
@@ -65,6 +73,7 @@ pub struct BareMetalHostSpec {
     /// It can be restarted, and not be switched off.
     #[serde(default, skip_serializing_if = "is_false")]
     pub disable_power_off: bool,
+    /// Absent: `agent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inspection_mode: Option<InspectionMode>,
 }
@@ -77,6 +86,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+/// Upstream's `AutomatedCleaningMode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AutomatedCleaningMode {
@@ -87,10 +97,13 @@ pub enum AutomatedCleaningMode {
     Disabled,
 }
 
+/// Upstream's `InspectionMode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InspectionMode {
+    /// The ramdisk says what the host is made of.
     Agent,
+    /// The host is used without an inventory.
     Disabled,
 }
 
@@ -98,26 +111,36 @@ pub enum InspectionMode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Taint {
+    /// `example.com/gpu`.
     pub key: String,
+    /// May be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
+    /// RFC 3339; only for `NoExecute`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_added: Option<String>,
 }
 
+/// Upstream's `CustomDeploy`: a deploy step in place of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CustomDeploy {
+    /// Name of the step.
     pub method: String,
 }
 
+/// Upstream's `FirmwareConfig`. An absent field leaves the setting as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FirmwareConfig {
+    /// Hardware virtualization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtualization_enabled: Option<bool>,
+    /// Two threads on a core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simultaneous_multithreading_enabled: Option<bool>,
+    /// SR-IOV of network cards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sriov_enabled: Option<bool>,
 }
@@ -126,106 +149,149 @@ pub struct FirmwareConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RaidConfig {
+    /// `hardwareRAIDVolumes`; an empty list removes all, `None` (`null`) leaves them.
     #[serde(rename = "hardwareRAIDVolumes", default)]
     pub hardware_raid_volumes: Option<Vec<HardwareRaidVolume>>,
+    /// `softwareRAIDVolumes`, two at most, if there are no hardware volumes.
     #[serde(rename = "softwareRAIDVolumes", default)]
     pub software_raid_volumes: Option<Vec<SoftwareRaidVolume>>,
 }
 
+/// Upstream's `HardwareRAIDVolume`: disks that a controller shows as one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HardwareRaidVolume {
+    /// GiB; absent: as large as possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_gibibytes: Option<u64>,
+    /// `0`, `1`, `2`, `5`, `6`, `1+0`, `5+0` or `6+0`.
     pub level: String,
+    /// At most 64 characters; empty: made up.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// Only disks that spin, or only disks that do not; absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotational: Option<bool>,
+    /// At least 1; absent: as few as the level needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number_of_physical_disks: Option<u32>,
+    /// The one that the disks are at; empty: any.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub controller: String,
+    /// Names as the controller has them; empty: it chooses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub physical_disks: Vec<String>,
 }
 
+/// Upstream's `SoftwareRAIDVolume`: disks that Linux (md) shows as one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SoftwareRaidVolume {
+    /// GiB; absent: as large as possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_gibibytes: Option<u64>,
+    /// `0`, `1` or `1+0`.
     pub level: String,
+    /// One entry for each disk, two at least; empty: all disks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub physical_disks: Vec<RootDeviceHints>,
 }
 
+/// Upstream's `BootMode`: how the firmware starts the installed system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BootMode {
+    /// `UEFI`.
     #[serde(rename = "UEFI")]
     Uefi,
+    /// `UEFISecureBoot`: UEFI that takes signed boot loaders only.
     #[serde(rename = "UEFISecureBoot")]
     UefiSecureBoot,
+    /// `legacy`: BIOS.
     #[serde(rename = "legacy")]
     Legacy,
 }
 
+/// Upstream's `BMCDetails`: not acted on, as the agent uses no BMC.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BmcDetails {
+    /// URL of the BMC, whose scheme says how it is spoken to.
     pub address: String,
+    /// Secret in the host's namespace with `username` and `password`.
     pub credentials_name: String,
+    /// `true`: any certificate of the BMC will do.
     #[serde(default, skip_serializing_if = "is_false")]
     pub disable_certificate_verification: bool,
 }
 
+/// Upstream's `Image`: what is written to a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
+    /// HTTP or HTTPS; without `://` it is `NAME` or `NAME:VERSION` of an image on the box.
     pub url: String,
+    /// Hex digest of the file as served. An address of a list, which upstream takes, is refused; an image on the box needs none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub checksum: String,
+    /// Absent: as the digest's length says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum_type: Option<ChecksumType>,
     /// `raw`, `qcow2`, …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
+    /// Upstream's, for `oci://` addresses; the agent fetches none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oci_auth_secret_name: Option<String>,
 }
 
+/// Upstream's `ChecksumType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChecksumType {
+    /// 32 hex digits.
     Md5,
+    /// 64 hex digits.
     Sha256,
+    /// 128 hex digits.
     Sha512,
+    /// As the length says.
     Auto,
 }
 
+/// `corev1.SecretReference`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretReference {
+    /// Empty: nothing is referred to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// Empty: that of the host.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
 }
 
+/// `corev1.ObjectReference`. A claim by `machines` has the first four.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReference {
+    /// `GROUP/VERSION` of the object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api_version: String,
+    /// `Metal3Machine` for machines of Cluster API.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
+    /// Of the object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// Of the object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
+    /// Of the object; mostly empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
+    /// Of the object; mostly empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
+    /// A part of the object; mostly empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub field_path: String,
 }
@@ -234,24 +300,34 @@ pub struct ObjectReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RootDeviceHints {
+    /// The whole name, `/dev/vda`; like all texts here, in upper or lower case.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub device_name: String,
+    /// The whole SCSI address, `0:0:0:0`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hctl: String,
+    /// A part of the model.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model: String,
+    /// A part of the vendor.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub vendor: String,
+    /// All of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub serial_number: String,
+    /// GiB, in spite of its name: at least so many whole ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_size_gigabytes: Option<u32>,
+    /// All of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub wwn: String,
+    /// All of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub wwn_with_extension: String,
+    /// All of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub wwn_vendor_extension: String,
+    /// It spins, or it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotational: Option<bool>,
 }

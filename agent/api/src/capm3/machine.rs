@@ -12,6 +12,7 @@ pub type Metal3Machine = Object<Metal3MachineSpec, Metal3MachineStatus>;
 /// What machines of a control plane or a deployment are cloned from.
 pub type Metal3MachineTemplate = Object<Metal3MachineTemplateSpec, serde_json::Value>;
 
+/// Upstream's `Metal3MachineSpec`. One of `image` and `customDeploy` is there; `crd-metal3machine.yaml` holds that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3MachineSpec {
@@ -22,60 +23,81 @@ pub struct Metal3MachineSpec {
         skip_serializing_if = "Option::is_none"
     )]
     pub provider_id: Option<String>,
+    /// What is written to the host's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<MachineImage>,
+    /// Passed on to the host, which refuses it without an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_deploy: Option<CustomDeploy>,
+    /// Over the labels of hosts in the same namespace; absent: any of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_selector: Option<HostSelector>,
+    /// `Metal3DataTemplate` that metadata and network data are made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_template: Option<ObjectRef>,
     /// Instead of the bootstrap data that Cluster API makes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<SecretRef>,
+    /// Instead of the Secret `MACHINE-metadata`, which is made here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta_data: Option<SecretRef>,
+    /// Instead of the Secret `MACHINE-networkdata`, which is made from `data_template`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<SecretRef>,
     /// `metadata` or `disabled`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub automated_cleaning_mode: Option<String>,
+    /// Where the host should stand, unless the `Machine` says it: preferred, not demanded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub failure_domain: String,
 }
 
+/// Upstream's `Image`; it becomes that of the host's spec ([`crate::bmh::Image`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineImage {
+    /// As in the host's spec.
     #[serde(default)]
     pub url: String,
+    /// As in the host's spec; `crd-metal3machine.yaml` says when it may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub checksum: String,
+    /// As in the host's spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum_type: Option<ChecksumType>,
+    /// `format` in the host's spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_format: Option<String>,
 }
 
+/// Upstream's `CustomDeploy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CustomDeploy {
+    /// Name of a deploy step.
     #[serde(default)]
     pub method: String,
 }
 
+/// Upstream's `HostSelector`; without any condition it selects every host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostSelector {
+    /// Labels with the values that they must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
+    /// Conditions that must all hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<Requirement>,
 }
 
+/// Upstream's `HostSelectorRequirement`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requirement {
+    /// Of the label.
     pub key: String,
+    /// How the label must stand to `values`.
     pub operator: Operator,
+    /// Any number for `In` and `NotIn`, one integer for `Greater` and `Less`, none for the others.
     #[serde(default)]
     pub values: Vec<String>,
 }
@@ -83,16 +105,22 @@ pub struct Requirement {
 /// As Kubernetes spells them in selectors (`k8s.io/apimachinery/pkg/selection`), with the spellings of label selectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operator {
+    /// The label is there, with one of the values.
     #[serde(rename = "in", alias = "In", alias = "=", alias = "==")]
     In,
+    /// The label is not there, or has another value.
     #[serde(rename = "notin", alias = "NotIn", alias = "!=")]
     NotIn,
+    /// The label is there.
     #[serde(rename = "exists", alias = "Exists")]
     Exists,
+    /// The label is not there.
     #[serde(rename = "!", alias = "DoesNotExist")]
     DoesNotExist,
+    /// The label is an integer above the first value.
     #[serde(rename = "gt", alias = "Gt")]
     Greater,
+    /// The label is an integer below the first value.
     #[serde(rename = "lt", alias = "Lt")]
     Less,
 }
@@ -149,62 +177,82 @@ impl std::fmt::Display for HostSelector {
 /// In the namespace of the referring object, whatever it says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectRef {
+    /// Of the object.
     #[serde(default)]
     pub name: String,
+    /// Not acted on.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
 }
 
+/// Of a Secret.
 pub type SecretRef = ObjectRef;
 
+/// Upstream's `Metal3MachineStatus`, written by `machines`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3MachineStatus {
+    /// `Ready`, `Paused`, and what leads to `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// Of the host; the one that other machines use comes first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<MachineAddress>,
+    /// Done once the host is provisioned.
     #[serde(default, skip_serializing_if = "Initialization::is_empty")]
     pub initialization: Initialization,
+    /// Where its host stands.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub failure_domain: String,
+    /// As the host was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<SecretRef>,
+    /// As the host was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta_data: Option<SecretRef>,
+    /// As the host was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<SecretRef>,
+    /// RFC 3339: when the status changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<String>,
 }
 
+/// Of Cluster API's contract for machines and clusters alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Initialization {
+    /// `true` lets Cluster API go on; it never turns back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned: Option<bool>,
 }
 
 impl Initialization {
+    /// Nothing was said yet; then it is not written.
     pub fn is_empty(&self) -> bool {
         self.provisioned.is_none()
     }
 
+    /// Cluster API may go on.
     pub fn is_done(&self) -> bool {
         self.provisioned == Some(true)
     }
 }
 
+/// Cluster API's `MachineAddress`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineAddress {
     /// `InternalIP`, `Hostname` or `InternalDNS`.
     #[serde(rename = "type")]
     pub kind: String,
+    /// IP address or name, without port.
     pub address: String,
 }
 
+/// Upstream's `Metal3MachineTemplateSpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3MachineTemplateSpec {
+    /// What is cloned.
     #[serde(default)]
     pub template: TemplateResource,
     /// The machine that replaces another gets the same host.
@@ -212,10 +260,13 @@ pub struct Metal3MachineTemplateSpec {
     pub node_reuse: bool,
 }
 
+/// Upstream's `Metal3MachineTemplateResource`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateResource {
+    /// Labels and annotations that the clones get.
     #[serde(default)]
     pub metadata: Meta,
+    /// That the clones get.
     #[serde(default)]
     pub spec: Metal3MachineSpec,
 }
