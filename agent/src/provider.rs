@@ -12,7 +12,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    capi::{self, MANAGER, Store, world::World},
+    capi::{self, MANAGER, ProviderObjects, world::World},
     clock, clusters, machines,
     objects::Watches,
     reconcile::{self, AGAIN, Applied, Reason, Reconciler, Teller},
@@ -61,7 +61,7 @@ pub async fn reconcile(
 ) -> Result<()> {
     let mut watches = Watches::new(client, MANAGER, COALESCE);
     let provider = Provider {
-        store: Store::new(&mut watches),
+        objects: ProviderObjects::new(&mut watches),
         watches,
         site,
         stick,
@@ -84,7 +84,7 @@ pub async fn reconcile(
 }
 
 struct Provider {
-    store: Store,
+    objects: ProviderObjects,
     watches: Watches,
     site: Arc<SiteConfig>,
     stick: watch::Receiver<Option<Arc<clusters::Stick>>>,
@@ -96,7 +96,7 @@ impl Reconciler for Provider {
     type Seen = World;
 
     async fn look(&mut self) -> Result<World> {
-        self.store.look(self.site.clone()).await
+        self.objects.look(self.site.clone()).await
     }
 
     async fn apply(&mut self, mut world: World) -> Result<Applied> {
@@ -104,12 +104,12 @@ impl Reconciler for Provider {
         let (generated, said) = clusters::plan(&world, self.stick.borrow().as_deref());
         let mut plan = machines::plan(&world, &now);
         plan.extend(generated);
-        let mut failures = capi::apply_all(&self.store, &plan).await;
+        let mut failures = capi::apply_all(&self.objects, &plan).await;
         let rest = if failures.is_empty() { LOOK } else { AGAIN };
         failures.append(&mut world.unreadable);
         self.status.send(Update::Clusters(machines::shown(&world)));
         self.status.problems("cluster", said);
-        let client = self.store.client();
+        let client = self.objects.client();
         self.nodes.label(client, &world, Instant::now());
         Ok(Applied { failures, rest })
     }

@@ -8,53 +8,30 @@ use std::{fs, path::Path};
 const RETIRED: [(&str, &str, &[&str]); 13] = [
     ("Asked", "Request", &[]),
     ("Beaten", "HeartbeatReply", &[]),
-    ("Desired", "what it is: a target, an object", HOSTS),
-    ("Destiny", "SitePolicy", HOSTS),
+    ("Desired", "what it is: ObjectTarget, DesiredState", &[]),
+    ("Destiny", "SitePolicy", &[]),
     (
         "Door",
         "BoxClient, or whose door it is",
         &["agent/src/doors.rs"],
     ),
-    ("Knock", "RestartOrder", HOSTS),
+    ("Knock", "RestartOrder", &[]),
     (
         "Place",
-        "Position, Location, BoxForm; a place is room for one connection at a door",
-        &[
-            "agent/src/doors.rs",
-            "agent/ramdisk/src/ipa/places.rs",
-            "agent/src/software",
-        ],
+        "Position, Location, BoxForm, Assignment; a place is room for one connection at a door",
+        &["agent/src/doors.rs", "agent/ramdisk/src/ipa/places.rs"],
     ),
-    (
-        "Said",
-        "CommandOutput, Report, Overrides",
-        &["agent/src/addons"],
-    ),
-    ("Saying", "ConditionUpdate", &["agent/api/src/object.rs"]),
+    ("Said", "CommandOutput, Report, Overrides, Outcome", &[]),
+    ("Saying", "ConditionUpdate", &[]),
     (
         "Store",
         "Objects; the store is where uploads are",
-        &[
-            "agent/src/store",
-            "agent/src/addons",
-            "agent/src/capi",
-            "agent/src/software",
-        ],
+        &["agent/src/store"],
     ),
-    (
-        "Trouble",
-        "an error, named like what failed",
-        &["agent/src/software"],
-    ),
-    ("Wanted", "what it is: a reply, a hint, a target", HOSTS),
-    (
-        "Wish",
-        "a request, named like what is asked for",
-        &["agent/src/hosts", "agent/api/src/software.rs"],
-    ),
+    ("Trouble", "an error, named like what failed", &[]),
+    ("Wanted", "what it is: Intent, a reply, a hint", &[]),
+    ("Wish", "DesiredState, Presence", &[]),
 ];
-
-const HOSTS: &[&str] = &["agent/src/hosts"];
 
 /// The type that a line declares.
 fn declared(line: &str) -> Option<&str> {
@@ -127,10 +104,10 @@ KIND Saids {}
     assert_eq!(
         found,
         [
-            "agent/src/web/new.rs:2: Said; say CommandOutput, Report, Overrides",
+            "agent/src/web/new.rs:2: Said; say CommandOutput, Report, Overrides, Outcome",
             "agent/src/web/new.rs:6: Beaten; say HeartbeatReply",
         ]
     );
-    let within = complaints("agent/src/addons/plan.rs", "pub struct Said;");
+    let within = complaints("agent/src/store/mod.rs", "pub struct Store;");
     assert_eq!(within, [""; 0]);
 }

@@ -1,7 +1,7 @@
 //! `firstlight agent`: an agent that was just compiled, into a box that runs. For whoever works on it: an edit is tried in
 //! seconds. When the box starts again it has the agent of its stick.
 
-use std::io::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -10,7 +10,6 @@ use clap::Args;
 use lab::MACHINES;
 
 use crate::UsageError;
-use crate::build::cache::digest_file;
 use crate::ssh::{ssh, ssh_to_machine};
 
 #[derive(Debug, Args)]
@@ -74,6 +73,30 @@ pub fn run(args: &AgentArgs) -> Result<String> {
 
 /// Returns when the box runs `program` and says that it has started. `way` is an `ssh` with everything but the command.
 pub fn put(mut way: Command, program: &Path, boxes: Boxes) -> Result<()> {
+    // The login takes as long as the packing.
+    let mut child = way
+        .arg(script(boxes))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("running ssh; install openssh-client")?;
+    let input = child.stdin.take().context("the input of ssh")?;
+    let program = program.to_owned();
+    let feeder = std::thread::spawn(move || send(&program, input));
+    let output = child.wait_with_output().context("waiting for ssh")?;
+    let sent = feeder.join().expect("sending does not panic");
+    // A box that refuses does not read it all; what it says is the reason.
+    ensure!(
+        output.status.success(),
+        "the box did not take the agent: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    sent
+}
+
+/// Packed; a part of it is no archive, and the box refuses that.
+fn send(program: &Path, mut to: impl io::Write) -> Result<()> {
     let dir = tempfile::tempdir().context("a folder for the program")?;
     let small = dir.path().join("firstlight-agent");
     // Symbols are most of a program that was compiled for debugging.
@@ -86,56 +109,37 @@ pub fn put(mut way: Command, program: &Path, boxes: Boxes) -> Result<()> {
         Ok(status) if status.success() => &small,
         _ => program,
     };
-    let digest = digest_file(sent)?;
-    let packed = Command::new("gzip")
+    let mut gzip = Command::new("gzip")
         .args(["-1", "-c"])
         .arg(sent)
-        .output()
-        .context("starting gzip")?;
-    ensure!(packed.status.success(), "gzip failed: {}", packed.status);
-    let mut child = way
-        .arg(script(boxes))
-        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
         .spawn()
-        .context("running ssh; install openssh-client")?;
-    let input = child.stdin.take().context("the input of ssh")?;
-    let feeder = std::thread::spawn(move || {
-        let mut input = input;
-        // A box that refuses does not read it all; what it says is the reason.
-        let _ = input.write_all(&packed.stdout);
-    });
-    let output = child.wait_with_output().context("waiting for ssh")?;
-    let _ = feeder.join();
-    ensure!(
-        output.status.success(),
-        "the box did not take the agent: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    let runs = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    ensure!(
-        runs == digest,
-        "the box runs another agent ({runs}) than the one that was sent ({digest})"
-    );
+        .context("starting gzip")?;
+    let packed = gzip.stdout.as_mut().context("the output of gzip")?;
+    let copied = io::copy(packed, &mut to);
+    let ended = gzip.wait().context("waiting for gzip")?;
+    copied.context("sending the agent")?;
+    ensure!(ended.success(), "gzip failed: {ended}");
     Ok(())
 }
 
-/// On the box: takes the program from its input, starts it, and prints the digest of what runs.
+/// On the box: takes the program from its input, starts it, and fails if another one runs.
 fn script(boxes: Boxes) -> String {
     let guard = match boxes {
         Boxes::Any => String::new(),
         Boxes::OfTheLab => format!(
-            "case $(sudo cat /sys/class/dmi/id/product_uuid) in {MACHINES}*) ;; \
+            "case $(cat /sys/class/dmi/id/product_uuid) in {MACHINES}*) ;; \
              *) echo 'this box is no virtual machine of `firstlight boot`; --real means it all the same' >&2; exit 1 ;; esac; "
         ),
     };
-    format!(
-        "set -eu; {guard}new=/usr/bin/.firstlight-agent; \
-         gzip -dc | sudo sh -c \"cat >$new && chmod 755 $new && mv -f $new /usr/bin/firstlight-agent\"; \
-         sudo systemctl restart firstlight-agent; \
-         sudo sha256sum /proc/$(systemctl show -P MainPID firstlight-agent)/exe | cut -d' ' -f1"
-    )
+    let script = format!(
+        "{guard}cd /usr/bin; gzip -dc >.firstlight-agent; chmod 755 .firstlight-agent; \
+         mv -f .firstlight-agent firstlight-agent; systemctl restart firstlight-agent; \
+         [ /proc/$(systemctl show -P MainPID firstlight-agent)/exe -ef firstlight-agent ] \
+         || {{ echo 'the box runs another agent than the one that was sent' >&2; exit 1; }}"
+    );
+    // Each `sudo` takes an emulated box half a second.
+    format!("exec sudo sh -euc '{}'", script.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -152,15 +156,19 @@ mod tests {
         fs::create_dir_all(&tools).unwrap();
         let root = dir.display();
         let fakes = [
+            // What is the box's, is in the folder here.
             (
                 "sudo",
                 format!(
-                    "case \"$*\" in *product_uuid) echo {uuid};; sha256sum*) sha256sum {root}/agent;; \
-                     sh*) cat >{root}/agent;; esac"
+                    "shift 2; exec sh -euc \"$(printf %s \"$1\" | sed 's#/sys/class/dmi/id#{root}#; s#/usr/bin#{root}#; s#/proc/.*/exe#{root}/runs#')\""
                 ),
             ),
-            ("systemctl", "echo 1".to_owned()),
+            (
+                "systemctl",
+                format!("ln -f {root}/firstlight-agent {root}/runs"),
+            ),
         ];
+        fs::write(dir.join("product_uuid"), uuid).unwrap();
         for (name, text) in fakes {
             let file = tools.join(name);
             fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -180,7 +188,7 @@ mod tests {
         fs::write(&program, "new").unwrap();
         let lab = format!("{MACHINES}525400f10000");
         put(way(dir.path(), &lab), &program, Boxes::OfTheLab).unwrap();
-        assert_eq!(fs::read(dir.path().join("agent")).unwrap(), b"new");
+        assert_eq!(fs::read(dir.path().join("runs")).unwrap(), b"new");
 
         fs::write(&program, "newer").unwrap();
         let other = "4c4c4544-0000-4000-8000-000000000000";
@@ -189,8 +197,8 @@ mod tests {
             refused.to_string().contains("no virtual machine"),
             "{refused}"
         );
-        assert_eq!(fs::read(dir.path().join("agent")).unwrap(), b"new");
+        assert_eq!(fs::read(dir.path().join("runs")).unwrap(), b"new");
         put(way(dir.path(), other), &program, Boxes::Any).unwrap();
-        assert_eq!(fs::read(dir.path().join("agent")).unwrap(), b"newer");
+        assert_eq!(fs::read(dir.path().join("runs")).unwrap(), b"newer");
     }
 }

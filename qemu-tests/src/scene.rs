@@ -1,19 +1,20 @@
 //! A story's stage: the lab, the box that is on, and waiting with a name, a limit and everything written down when it
 //! fails.
 
+mod failure;
 mod start;
+mod status;
 
 use std::fmt;
 use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use firstlight_api::status::{HostState, HostStatus, SiteStatus, StepState};
+use anyhow::{Context, Result, ensure};
+use firstlight_api::status::{HostState, SiteStatus};
 use imagebuilder::build::machine::Machine;
-use imagebuilder::build::settings::find_cache;
 use imagebuilder::page::{changes, get, read_status};
 use imagebuilder::stick::set_up_lab;
 use lab::wire::format_mac;
@@ -22,13 +23,15 @@ use lab::{
     NicModel, ServerSpec, Vm, VmSpec,
 };
 
+use failure::{failures, slug};
+use status::fail_on_failed;
+pub use status::{find_host, host_in, installs, step_done};
+
 use crate::site::TestSite;
 use crate::ssh::Ssh;
 
 const LOOK: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_mins(1);
-/// Seconds after which a host in `failed` is not expected to recover.
-const STAYS_FAILED: f64 = 120.0;
 /// Percent of an image.
 const UNDER_WAY: std::ops::RangeInclusive<u8> = 5..=85;
 
@@ -110,6 +113,7 @@ impl<'a> Scene<'a> {
                 initrd: Some(machine.initrd.clone()),
                 command_line: "root=/dev/vda rw console=ttyS0,115200 quiet panic=30".to_owned(),
             }),
+            tpm: false,
         })?);
         self.seen = SiteStatus::default();
         Ok(())
@@ -334,49 +338,6 @@ impl<'a> Scene<'a> {
     pub fn status(&self) -> &SiteStatus {
         &self.seen
     }
-
-    /// Writes down what a person needs to find out why: consoles, status, journal, capture; returns the directory.
-    pub fn write_failure(&mut self, error: &anyhow::Error) -> Result<PathBuf> {
-        let stamp = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs();
-        let dir = failures()?.join(format!("{}-{stamp}", slug(self.story)));
-        fs::create_dir_all(&dir)?;
-        fs::write(dir.join("error.txt"), format!("{error:#}\n"))?;
-        let seen = read_status(self.page).unwrap_or_else(|_| self.seen.clone());
-        fs::write(
-            dir.join("status.json"),
-            serde_json::to_string_pretty(&seen)?,
-        )?;
-        if self.the_box.is_some() {
-            let journal = self.box_ssh().run("sudo journalctl -b --no-pager");
-            fs::write(
-                dir.join("journal.txt"),
-                journal.unwrap_or_else(|error| format!("{error:#}")),
-            )?;
-        }
-        for entry in fs::read_dir(self.lab.dir())?.flatten() {
-            let name = entry.file_name();
-            let text = [".console", ".qemu.log"]
-                .iter()
-                .any(|end| name.to_string_lossy().ends_with(end));
-            if text {
-                fs::copy(entry.path(), dir.join(&name))?;
-            }
-        }
-        for vm in self.the_box.iter_mut().chain(&mut self.servers) {
-            let picture = dir.join(format!("{}.png", vm.name()));
-            let _ = vm.screenshot(&picture);
-            let _ = writeln!(
-                std::io::stdout(),
-                "--- last on the console of {}\n{}",
-                vm.name(),
-                vm.console().tail(12)
-            );
-        }
-        Ok(dir)
-    }
 }
 
 fn megabytes(kib: &str) -> Result<f64> {
@@ -398,69 +359,6 @@ fn kernel_arguments(script: &str) -> Option<String> {
         .skip(1)
         .filter(|word| !word.starts_with("initrd="));
     Some(arguments.collect::<Vec<_>>().join(" "))
-}
-
-/// A directory that outlives the run.
-fn failures() -> Result<PathBuf> {
-    let dir = find_cache()?.join("failures");
-    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-    Ok(dir)
-}
-
-fn slug(story: &str) -> String {
-    story
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .collect()
-}
-
-pub fn find_host<'s>(status: &'s SiteStatus, mac: &str) -> Option<&'s HostStatus> {
-    status
-        .hosts
-        .iter()
-        .find(|host| host.mac.eq_ignore_ascii_case(mac))
-}
-
-/// The host if it is in `state`.
-pub fn host_in(status: &SiteStatus, mac: &str, state: HostState) -> Option<HostStatus> {
-    find_host(status, mac)
-        .filter(|host| host.state == state)
-        .cloned()
-}
-
-/// True when the bring-up step `name` is done.
-pub fn step_done(status: &SiteStatus, name: &str) -> bool {
-    status
-        .bring_up
-        .iter()
-        .any(|step| step.name == name && matches!(step.state, StepState::Done { .. }))
-}
-
-/// How often the host came to have an image on its disk, by its history.
-pub fn installs(host: &HostStatus) -> usize {
-    let now = usize::from(host.state == HostState::Provisioned);
-    now + host
-        .history
-        .iter()
-        .filter(|event| event.state == HostState::Provisioned)
-        .count()
-}
-
-/// Stops a story early when a host stays failed: waiting longer would not help.
-fn fail_on_failed(status: &SiteStatus) -> Result<()> {
-    let failed = |host: &&HostStatus| {
-        host.state == HostState::Failed && status.uptime - host.since > STAYS_FAILED
-    };
-    let Some(host) = status.hosts.iter().find(failed) else {
-        return Ok(());
-    };
-    let problem = host.problem.clone().unwrap_or_default();
-    bail!(
-        "host {} failed: {} (next: {})",
-        host.name,
-        problem.what,
-        problem.next
-    )
 }
 
 #[cfg(test)]

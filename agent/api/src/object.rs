@@ -154,7 +154,7 @@ pub enum ConditionStatus {
 
 /// What a condition should say now; its time is added by [`merge_conditions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Saying {
+pub struct ConditionUpdate {
     /// [`Condition::kind`].
     pub kind: &'static str,
     /// [`Condition::status`]; the time of the condition stays while this does.
@@ -165,7 +165,7 @@ pub struct Saying {
     pub message: String,
 }
 
-impl Saying {
+impl ConditionUpdate {
     /// It holds, and there is nothing more to say.
     pub fn yes(kind: &'static str, reason: &'static str) -> Self {
         Self {
@@ -190,7 +190,7 @@ impl Saying {
 /// The new list: what is said now, with the old time where the status did not change, and what others said.
 pub fn merge_conditions(
     old: &[Condition],
-    sayings: &[Saying],
+    sayings: &[ConditionUpdate],
     generation: i64,
     now: &str,
 ) -> Vec<Condition> {
@@ -231,7 +231,7 @@ mod tests {
     fn a_condition_keeps_its_time_until_its_status_changes_and_foreign_ones_stay() {
         let old = merge_conditions(
             &[],
-            &[Saying::no("Ready", "Waiting", "for a host")],
+            &[ConditionUpdate::no("Ready", "Waiting", "for a host")],
             1,
             "10:00",
         );
@@ -242,7 +242,7 @@ mod tests {
         let old = [old, vec![foreign.clone()]].concat();
         let same = merge_conditions(
             &old,
-            &[Saying::no("Ready", "Waiting", "for another host")],
+            &[ConditionUpdate::no("Ready", "Waiting", "for another host")],
             2,
             "11:00",
         );
@@ -255,7 +255,8 @@ mod tests {
             ),
             ("for another host", "10:00")
         );
-        let changed = merge_conditions(&same, &[Saying::yes("Ready", "Ready")], 2, "12:00");
+        let changed =
+            merge_conditions(&same, &[ConditionUpdate::yes("Ready", "Ready")], 2, "12:00");
         assert_eq!(changed[1].last_transition_time, "12:00");
     }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::{
     repository::Repository,
-    software::{PackageSpec, PackageState, Wish},
+    software::{PackageSpec, PackageState, Presence},
 };
 
 /// More than anybody names by hand; keeps a command line within the kernel's limit.
@@ -35,7 +35,7 @@ pub enum Order {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PackageOrder {
     /// Whether they shall be there, in these versions, or not at all.
-    pub state: Wish,
+    pub state: Presence,
     /// 1 to [`MOST_PACKAGES`], each named once.
     pub packages: Vec<PackageSpec>,
     /// Look, and change nothing.
@@ -158,7 +158,7 @@ impl PackageOrder {
             if !is_name(name) {
                 return Err(OrderError::Name(name.clone()));
             }
-            let no_matter = self.state == Wish::Absent && version.is_empty();
+            let no_matter = self.state == Presence::Absent && version.is_empty();
             if !no_matter && !is_version(version) {
                 return Err(OrderError::Version(name.clone(), version.clone()));
             }

@@ -44,7 +44,7 @@ pub struct SoftwareSpec {
     pub packages: Vec<PackageSpec>,
     /// What shall be true of `packages`.
     #[serde(default)]
-    pub state: Wish,
+    pub state: Presence,
     /// Whether a server may be restarted for them.
     #[serde(default)]
     pub reboot: Reboot,
@@ -70,7 +70,7 @@ pub struct PackageSpec {
 /// What shall be true of packages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Wish {
+pub enum Presence {
     /// They are installed in exactly these versions.
     #[default]
     Present,
@@ -78,7 +78,7 @@ pub enum Wish {
     Absent,
 }
 
-impl Wish {
+impl Presence {
     /// How a package shall be, as the status writes it.
     pub fn of(self, package: &PackageSpec) -> &str {
         match self {

@@ -196,6 +196,15 @@ pub struct Request {
 }
 
 impl Request {
+    /// RENEWING and REBINDING fill in ciaddr, SELECTING and INIT-REBOOT option 50.
+    pub fn wanted_address(&self) -> Option<Ipv4Addr> {
+        if self.ciaddr.is_unspecified() {
+            self.requested
+        } else {
+            Some(self.ciaddr)
+        }
+    }
+
     /// Of the UDP payload; an error for whatever no client of ours sends, which is not answered.
     pub fn parse(datagram: &[u8]) -> Result<Self, PacketError> {
         let mut raw = RawPacket::parse(datagram)?;

@@ -211,7 +211,7 @@ impl Server {
             }
             selected => selected.is_some(),
         };
-        let wanted = wanted(request).ok_or(Reason::NoAddressRequested)?;
+        let wanted = request.wanted_address().ok_or(Reason::NoAddressRequested)?;
         let has_lease = self
             .leases
             .of_mac(request.mac)
@@ -387,15 +387,6 @@ impl Server {
         if let Some(name) = reservation.and_then(|r| r.host_name.as_ref()) {
             options.insert(DhcpOption::Hostname(name.as_str().to_owned()));
         }
-    }
-}
-
-/// RENEWING and REBINDING fill in ciaddr, SELECTING and INIT-REBOOT option 50.
-fn wanted(request: &Request) -> Option<Ipv4Addr> {
-    if request.ciaddr.is_unspecified() {
-        request.requested
-    } else {
-        Some(request.ciaddr)
     }
 }
 

@@ -102,10 +102,7 @@ pub async fn reconcile(
             writer: addons.writer().clone(),
         }),
         addons,
-        software: watches.objects(Selection {
-            may_lack: true,
-            ..SOFTWARE.into()
-        }),
+        software: watches.objects(Selection::perhaps(SOFTWARE)),
         watches,
         artifacts,
         status: status.clone(),

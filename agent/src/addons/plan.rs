@@ -2,7 +2,7 @@
 
 use firstlight_api::{
     addon::{Addon, AddonState, AddonStatus, Chart},
-    object::{ConditionStatus, Saying, merge_conditions},
+    object::{ConditionStatus, ConditionUpdate, merge_conditions},
     software::{APPROVED, PACKAGES_READY, Software},
     status::AddonLine,
 };
@@ -15,7 +15,7 @@ pub use firstlight_api::addon::AddonState as Progress;
 
 /// What one look at an addon came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct Outcome {
     pub progress: Progress,
     pub message: String,
     /// As Helm calls it, if it was asked.
@@ -24,7 +24,7 @@ pub struct Said {
     pub installed: Option<String>,
 }
 
-impl Said {
+impl Outcome {
     fn new(progress: Progress, message: String) -> Self {
         Self {
             progress,
@@ -138,11 +138,11 @@ fn packages(name: &str, software: Option<&Software>) -> Option<String> {
     ))
 }
 
-pub fn status(addon: &Addon, said: &Said, now: &str) -> AddonStatus {
+pub fn status(addon: &Addon, said: &Outcome, now: &str) -> AddonStatus {
     let old = &addon.status;
     let saying = match said.progress {
-        AddonState::Ready => Saying::yes(READY, READY),
-        other => Saying::no(READY, other.as_str(), said.message.clone()),
+        AddonState::Ready => ConditionUpdate::yes(READY, READY),
+        other => ConditionUpdate::no(READY, other.as_str(), said.message.clone()),
     };
     let generation = addon.metadata.generation;
     AddonStatus {
@@ -222,9 +222,9 @@ mod tests {
             software.metadata.generation = 2;
             let say = |kind, holds, message: &str| {
                 if holds {
-                    Saying::yes(kind, "Ready")
+                    ConditionUpdate::yes(kind, "Ready")
                 } else {
-                    Saying::no(kind, "Waits", message)
+                    ConditionUpdate::no(kind, "Waits", message)
                 }
             };
             let sayings = [
@@ -275,7 +275,7 @@ mod tests {
         let mut addon = addon("a", AddonState::Ready, &[]);
         addon.status.chart = "web-1.2.3".to_owned();
         addon.status.installed = "wish".to_owned();
-        let status = status(&addon, &Said::pending("later".to_owned()), "10:00");
+        let status = status(&addon, &Outcome::pending("later".to_owned()), "10:00");
         assert_eq!(
             (status.chart.as_str(), status.installed.as_str()),
             ("web-1.2.3", "wish")

@@ -15,7 +15,7 @@ use super::{
     chart::{self, Source},
     health::{self, Verdict},
     helm::{self, Helm, Release},
-    plan::{self, Progress, Said},
+    plan::{self, Outcome, Progress},
     target::Target,
 };
 use crate::{
@@ -68,8 +68,8 @@ impl Visit {
         } else {
             self.keep().await
         };
-        let said =
-            result.unwrap_or_else(|error| Said::pending(format!("{error:#}; the box tries again")));
+        let said = result
+            .unwrap_or_else(|error| Outcome::pending(format!("{error:#}; the box tries again")));
         let told = self.tell(&said).await.err();
         let failure = told.filter(|error| !is_overtaken(error));
         Visited {
@@ -78,7 +78,7 @@ impl Visit {
         }
     }
 
-    async fn tell(&mut self, said: &Said) -> Result<()> {
+    async fn tell(&mut self, said: &Outcome) -> Result<()> {
         let status: AddonStatus = plan::status(&self.addon, said, &clock::rfc3339());
         if status != self.addon.status {
             let meta = &mut self.addon.metadata;
@@ -88,19 +88,19 @@ impl Visit {
         Ok(())
     }
 
-    async fn keep(&mut self) -> Result<Said> {
+    async fn keep(&mut self) -> Result<Outcome> {
         let meta = &mut self.addon.metadata;
         self.tools.writer.hold(meta, addon::FINALIZER).await?;
         if let Some(waits) = plan::waits(&self.addon, &self.all, &self.software) {
-            return Ok(Said::pending(waits));
+            return Ok(Outcome::pending(waits));
         }
         let target = match Target::of(&self.tools.client, &self.addon).await? {
             Ok(target) => target,
-            Err(waits) => return Ok(Said::pending(waits)),
+            Err(waits) => return Ok(Outcome::pending(waits)),
         };
         let source = match Source::of(&self.addon, &self.tools.places) {
             Ok(source) => source,
-            Err(wrong) => return Ok(Said::failed(wrong)),
+            Err(wrong) => return Ok(Outcome::failed(wrong)),
         };
         let wish = source.digest(&self.addon);
         // The status may lack it, because somebody wrote while Helm worked.
@@ -120,15 +120,15 @@ impl Visit {
         target: &Target,
         source: &Source,
         wish: &str,
-    ) -> Result<Result<(), Said>> {
+    ) -> Result<Result<(), Outcome>> {
         if let Some((refused, at, why)) = &self.memory.refused
             && refused == wish
             && at.elapsed() < AGAIN
         {
-            return Ok(Err(Said::failed(why.clone())));
+            return Ok(Err(Outcome::failed(why.clone())));
         }
         let installing = format!("Helm installs {}", source.title());
-        self.tell(&Said::installing(installing)).await?;
+        self.tell(&Outcome::installing(installing)).await?;
         let folder = self.lay_out(target)?;
         let release = Release::of(&self.addon, &folder);
         let values = &self.addon.spec.values;
@@ -141,19 +141,19 @@ impl Visit {
                 let addon = &self.addon.metadata.name;
                 tracing::info!(addon, why, "an addon was not installed");
                 self.memory.refused = Some((wish.to_owned(), Instant::now(), why.clone()));
-                Ok(Err(Said::failed(why)))
+                Ok(Err(Outcome::failed(why)))
             }
         }
     }
 
-    async fn judge(&mut self, target: &Target, wish: String) -> Result<Said> {
+    async fn judge(&mut self, target: &Target, wish: String) -> Result<Outcome> {
         let folder = self.lay_out(target)?;
         let release = Release::of(&self.addon, &folder);
         let found = match self.memory.installed.take() {
             Some((known, found)) if known == wish => found,
             _ => match self.tools.helm.installed(&release).await {
                 Ok(found) => found,
-                Err(why) => return Ok(Said::installing(why).with(wish)),
+                Err(why) => return Ok(Outcome::installing(why).with(wish)),
             },
         };
         let (_, found) = self.memory.installed.insert((wish.clone(), found));
@@ -166,31 +166,33 @@ impl Visit {
             Verdict::Gone(what) => {
                 // Somebody deleted it: Helm makes it again.
                 self.memory.installed = None;
-                Said::installing(what).with(String::new())
+                Outcome::installing(what).with(String::new())
             }
-            Verdict::Broken(what) => Said::failed(what).with(wish),
-            Verdict::Waits(what) => Said::installing(what).with(wish),
-            Verdict::Well => Said::ready().with(wish),
+            Verdict::Broken(what) => Outcome::failed(what).with(wish),
+            Verdict::Waits(what) => Outcome::installing(what).with(wish),
+            Verdict::Well => Outcome::ready().with(wish),
         };
-        Ok(Said { chart, ..said })
+        Ok(Outcome { chart, ..said })
     }
 
-    async fn remove(&mut self) -> Result<Said> {
+    async fn remove(&mut self) -> Result<Outcome> {
         // Said before it begins, because it may take minutes.
         if self.addon.status.state != Progress::Removing {
-            return Ok(Said::removing("Helm removes what it installed".to_owned()));
+            return Ok(Outcome::removing(
+                "Helm removes what it installed".to_owned(),
+            ));
         }
         if let Some(target) = Target::for_removal(&self.tools.client, &self.addon).await? {
             let folder = self.lay_out(&target)?;
             let release = Release::of(&self.addon, &folder);
             if let Err(why) = self.tools.helm.uninstall(&release).await {
-                return Ok(Said::removing(why));
+                return Ok(Outcome::removing(why));
             }
         }
         drop(fs::remove_dir_all(self.folder()));
         let meta = &mut self.addon.metadata;
         self.tools.writer.let_go(meta, addon::FINALIZER).await?;
-        Ok(Said::removing(String::new()))
+        Ok(Outcome::removing(String::new()))
     }
 
     fn folder(&self) -> PathBuf {

@@ -1,4 +1,4 @@
-//! Writes as values: what planning comes to, and what [`Store`](super::Store) carries out.
+//! Writes as values: what planning comes to, and what [`ProviderObjects`](super::ProviderObjects) carries out.
 
 use std::collections::BTreeMap;
 

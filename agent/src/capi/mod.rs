@@ -1,14 +1,14 @@
 //! Cluster API's objects and the hosts, as everybody reads and writes them who has to do with machines: one look at all of
-//! them ([`world`]), writes as values ([`Action`]), and the API server ([`Store`]).
+//! them ([`world`]), writes as values ([`Action`]), and the API server ([`ProviderObjects`]).
 //!
-//! Must not: decide anything. To add a kind: a [`Resource`](crate::objects::Resource), a field of [`world::World`] and of [`Store`], and its
+//! Must not: decide anything. To add a kind: a [`Resource`](crate::objects::Resource), a field of [`world::World`] and of [`ProviderObjects`], and its
 //! line in the look.
 
 mod action;
-mod store;
+mod objects;
 pub mod world;
 
 pub use action::{Action, Kind, Steps};
-pub use store::{
-    HOSTS, MACHINES, MANAGER, MARKER, METAL3_MACHINES, NAMESPACE, SPARE, Store, apply_all,
+pub use objects::{
+    HOSTS, MACHINES, MANAGER, MARKER, METAL3_MACHINES, NAMESPACE, ProviderObjects, SPARE, apply_all,
 };

@@ -232,7 +232,7 @@ pub fn is_left_alone(host: &Host) -> bool {
 
 impl HostSpec {
     /// Told to carry a system.
-    pub fn has_wish(&self) -> bool {
+    pub fn wants_system(&self) -> bool {
         self.image.is_some() || self.custom_deploy.is_some()
     }
 

@@ -88,7 +88,7 @@ fn claimed_as(world: &World, cluster: &str, host: &Host) -> Option<Claim> {
 /// Nobody has another use for it, and nothing is wrong with it.
 fn is_unused(host: &Host) -> bool {
     host.spec.consumer_ref.is_none()
-        && !host.spec.has_wish()
+        && !host.spec.wants_system()
         && !host.spec.externally_provisioned
         && !host.metadata.is_deleting()
         && !is_left_alone(host)

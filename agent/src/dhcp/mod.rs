@@ -1,11 +1,13 @@
 //! The DHCP edge: sockets, clock, lease file and probes around `firstlight-netboot`, which decides.
 //!
-//! [`run`] holds the server for one segment at a time. `server` is the loop, `prober` asks for other DHCP servers,
-//! `lease_file` writes, `tell` says what people should know; each of what takes time is a task of its own.
+//! [`run`] holds the server for one segment at a time. `server` is the loop, `ports` are its sockets, `prober` asks for other DHCP
+//! servers, `addresses` asks who has one, `lease_file` writes, `tell` says what people should know; each of what takes time is a task of its own.
 //! Must not: decide anything about DHCP. A new situation belongs into `firstlight-netboot` with a test there.
 
+mod addresses;
 mod config;
 pub mod lease_file;
+mod ports;
 mod prober;
 mod server;
 mod sockets;

@@ -3,26 +3,27 @@
 use std::{
     collections::BTreeMap,
     convert::Infallible,
-    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
+    net::{Ipv4Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow};
 use firstlight_netboot::{
-    BootSite, Decision, Destination, Listener, MacAddr, ModeStep, Now, Origin, ProbeResult, Reason,
-    Reply, Request, Server,
+    BootSite, Decision, Listener, MacAddr, ModeStep, Now, Origin, ProbeResult, Reason, Request,
+    Server,
 };
-use rtnetlink::{Handle, packet_route::neighbour::NeighbourState};
 use tokio::{
-    net::UdpSocket,
     sync::{mpsc, watch},
     time::MissedTickBehavior,
 };
 
 use super::{
-    AbortOnDrop, Dhcp, config,
+    AbortOnDrop, Dhcp,
+    addresses::{self, WAITING},
+    config,
     lease_file::{self, Job, LeaseFile},
+    ports::{Answer, Ports, Received},
     prober::{ProbeEvent, Prober},
     sockets, tell,
 };
@@ -30,16 +31,12 @@ use crate::{
     clock,
     fleet::Input,
     liveness,
-    network::{Segment, arp::Arp},
+    network::Segment,
     status::{StepName, Update},
 };
 
 /// How often addresses are probed before anybody wants them, and leases are counted.
 const TICK: Duration = Duration::from_secs(10);
-/// Datagrams that wait for a probe; their clients repeat themselves anyway.
-const WAITING: usize = 64;
-/// For the kernel to take a neighbour.
-const KERNEL_TIME: Duration = Duration::from_secs(1);
 
 /// Serves until something breaks.
 pub async fn serve(
@@ -70,17 +67,16 @@ pub async fn serve(
     server.ask(clock.now());
     let (connection, netlink, _) =
         rtnetlink::new_connection().context("opening a netlink socket")?;
-    let (ask, found, address_task) = spawn_address_prober(open_arp(segment)?);
-    let (others, watch_task) = spawn_watch(open_arp(segment)?, segment.address.address());
+    let (ask, found, address_task) = addresses::spawn_prober(addresses::open_arp(segment)?);
+    let (others, watch_task) =
+        addresses::spawn_watch(addresses::open_arp(segment)?, segment.address.address());
     let (jobs, durable) = lease_file::spawn(leases);
     let edge = Edge {
         dhcp: dhcp.clone(),
         segment: segment.clone(),
         clock,
         server,
-        main: sockets::bind(&segment.interface, 67).context("opening UDP port 67")?,
-        pxe: sockets::bind(&segment.interface, 4011).context("opening UDP port 4011")?,
-        netlink,
+        ports: Ports::open(segment, netlink)?,
         ask,
         waiting: BTreeMap::new(),
         jobs,
@@ -99,10 +95,6 @@ pub async fn serve(
         others,
     };
     edge.run(sources).await
-}
-
-fn open_arp(segment: &Segment) -> Result<Arp> {
-    Arp::open(segment.index, segment.mac)
 }
 
 /// One clock for leases and questions: it starts as the wall clock, which leases in the file are told by, and is not moved
@@ -125,73 +117,6 @@ impl Clock {
     }
 }
 
-/// Probing takes half a second, so it has a task of its own: addresses go in, results come out.
-type AddressProber = (
-    mpsc::Sender<Ipv4Addr>,
-    mpsc::Receiver<(Ipv4Addr, ProbeResult)>,
-    tokio::task::JoinHandle<()>,
-);
-
-fn spawn_address_prober(arp: Arp) -> AddressProber {
-    let (ask, mut asked) = mpsc::channel(WAITING);
-    let (answer, found) = mpsc::channel(WAITING);
-    let task = tokio::spawn(async move {
-        while let Some(address) = asked.recv().await {
-            let result = match arp.claim(address).await {
-                Ok(Some(_)) => ProbeResult::InUse,
-                Ok(None) => ProbeResult::Free,
-                Err(error) => {
-                    tracing::warn!(error = format!("{error:#}"), "probing addresses failed");
-                    return;
-                }
-            };
-            if answer.send((address, result)).await.is_err() {
-                return;
-            }
-        }
-    });
-    (ask, found, task)
-}
-
-/// Who else has the box's own address.
-fn spawn_watch(
-    arp: Arp,
-    own: Ipv4Addr,
-) -> (
-    watch::Receiver<Option<MacAddr>>,
-    tokio::task::JoinHandle<()>,
-) {
-    let (tell, others) = watch::channel(None);
-    let task = tokio::spawn(async move {
-        let Err(error) = arp
-            .watch(own, |other| {
-                tell.send_if_modified(|known| {
-                    std::mem::replace(known, other) != other || other.is_some()
-                });
-            })
-            .await;
-        tracing::warn!(
-            error = format!("{error:#}"),
-            "watching the own address failed"
-        );
-    });
-    (others, task)
-}
-
-/// A datagram with what is needed to answer it.
-#[derive(Clone)]
-struct Received {
-    request: Request,
-    listener: Listener,
-    from: SocketAddr,
-}
-
-/// A reply and the request that it is for.
-struct Answer {
-    reply: Reply,
-    received: Received,
-}
-
 /// What comes to the loop from its tasks.
 struct Sources {
     prober: Prober,
@@ -205,9 +130,7 @@ struct Edge {
     segment: Segment,
     clock: Clock,
     server: Server,
-    main: UdpSocket,
-    pxe: UdpSocket,
-    netlink: Handle,
+    ports: Ports,
     ask: mpsc::Sender<Ipv4Addr>,
     /// Datagrams by the address that is being probed for them.
     waiting: BTreeMap<Ipv4Addr, Vec<Received>>,
@@ -228,12 +151,12 @@ impl Edge {
         loop {
             pulse.beat();
             let step = tokio::select! {
-                received = self.main.recv_from(&mut main) => {
+                received = self.ports.main.recv_from(&mut main) => {
                     let (length, from) = received.context("receiving on UDP port 67")?;
                     self.datagram(&main[..length], Listener::Dhcp, from).await?;
                     None
                 }
-                received = self.pxe.recv_from(&mut pxe) => {
+                received = self.ports.pxe.recv_from(&mut pxe) => {
                     let (length, from) = received.context("receiving on UDP port 4011")?;
                     self.datagram(&pxe[..length], Listener::Pxe, from).await?;
                     None
@@ -242,7 +165,7 @@ impl Edge {
                     let answer = answer.context("writing the lease file ended")??;
                     self.unwritten -= 1;
                     if let Some(answer) = answer {
-                        self.send(&answer).await;
+                        self.ports.send(&answer).await;
                     }
                     None
                 }
@@ -369,7 +292,7 @@ impl Edge {
                 let changes = std::mem::take(&mut reply.persist);
                 let answer = Answer { reply, received };
                 if changes.is_empty() && self.unwritten == 0 {
-                    self.send(&answer).await;
+                    self.ports.send(&answer).await;
                 } else {
                     self.write(changes, Some(answer)).await?;
                 }
@@ -429,50 +352,6 @@ impl Edge {
             .await
             .ok()
             .context("writing the lease file ended")
-    }
-
-    /// An answer that does not get out is asked for again.
-    async fn send(&self, Answer { reply, received }: &Answer) {
-        let socket = if received.listener == Listener::Pxe {
-            &self.pxe
-        } else {
-            &self.main
-        };
-        let to = match reply.destination {
-            Destination::Broadcast { port } => SocketAddrV4::new(Ipv4Addr::BROADCAST, port).into(),
-            Destination::Unicast { address, port } | Destination::Relay { address, port } => {
-                SocketAddrV4::new(address, port).into()
-            }
-            Destination::Sender => received.from,
-            Destination::Hardware { address, mac, port } => {
-                match self.introduce(address, mac.octets()).await {
-                    Ok(()) => SocketAddrV4::new(address, port).into(),
-                    Err(error) => {
-                        tracing::debug!(%mac, error = format!("{error:#}"), "answering by broadcast");
-                        SocketAddrV4::new(Ipv4Addr::BROADCAST, port).into()
-                    }
-                }
-            }
-        };
-        if let Err(error) = socket.send_to(&reply.encode(), to).await {
-            tracing::warn!(%to, %error, "a DHCP reply was not sent");
-        }
-    }
-
-    /// The client cannot answer ARP before it has its address, so the kernel is told where it is.
-    async fn introduce(&self, address: Ipv4Addr, mac: [u8; 6]) -> Result<()> {
-        let entry = self
-            .netlink
-            .neighbours()
-            .add(self.segment.index, IpAddr::V4(address));
-        let entry = entry
-            .link_layer_address(&mac)
-            .state(NeighbourState::Reachable)
-            .replace();
-        tokio::time::timeout(KERNEL_TIME, entry.execute())
-            .await
-            .context("the kernel is slow")?
-            .with_context(|| format!("entering {address} as a neighbour"))
     }
 
     fn tell_mode(&self) {

@@ -24,9 +24,9 @@ use super::{
     drive::{DriveSpec, config_drive},
     event::Act,
     image::instance_info,
+    intent::{Data, Install},
     plan::{Action, EXTRA_ATTEMPT, EXTRA_MAC},
     poll::IronicEnd,
-    wish::{Data, Install},
 };
 use crate::{
     sources::Sources,

@@ -14,7 +14,7 @@ use firstlight_netboot::{BootTarget, ClientArch, MacAddr};
 use super::{
     ledger::{Deployment, Ledger},
     memory::Ticket,
-    objects::Desired,
+    objects::ObjectTarget,
     plan::Action,
     token::Token,
 };
@@ -194,5 +194,5 @@ pub struct Shown {
     pub status: HostStatus,
     pub target: BootTarget,
     /// `None`: it is no object yet.
-    pub desired: Option<Desired>,
+    pub desired: Option<ObjectTarget>,
 }

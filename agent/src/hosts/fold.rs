@@ -23,15 +23,15 @@ use super::{
     event::{Effect, End, Event, Now, Reply, Shown},
     host::{All, Host, Rules, Site},
     image::NodeImage,
+    intent::SitePolicy,
     known::Newcomers,
     ledger::Ledger,
     memory::Ticket,
     plan::Action,
     token::Token,
     who::Patience,
-    wish::Destiny,
 };
-use crate::store::ServedImage;
+use crate::{fleet::Answer, store::ServedImage};
 
 /// What all hosts are judged by.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub struct Settings {
     pub network: RangeInclusive<Ipv4Addr>,
     pub image: Result<NodeImage, Problem>,
     /// What hosts are there for that nobody claimed.
-    pub destiny: Destiny,
+    pub unclaimed: SitePolicy,
     pub pace: Pace,
 }
 
@@ -227,6 +227,9 @@ impl Hosts {
         if self.shown.remove(&mac).is_some() {
             self.effects.push(Effect::Show { mac, shown: None });
         }
+        for ticket in host.memory.questions() {
+            self.answer(ticket, Reply::Bootstrap(Answer::Unknown));
+        }
         Some(host)
     }
 
@@ -256,7 +259,7 @@ fn site_of<'a>(
 ) -> Site<'a> {
     let site = &settings.site;
     Site {
-        destiny: settings.destiny,
+        unclaimed: settings.unclaimed,
         join: site.join,
         image: settings.image.as_ref(),
         uploads,

@@ -29,12 +29,12 @@ use firstlight_netboot::{BootTarget, MacAddr};
 use super::{
     admission::Candidate,
     image::NodeImage,
+    intent::{self, Intent, SitePolicy, Source},
     ledger::Ledger,
     memory::{Memory, Step},
     plan::{self, Action, Ironic, Observed, Plan, Restart},
     tpm::Pretender,
     who::{Refused, Who},
-    wish::{self, Destiny, Source, Wanted},
 };
 use crate::{ssh::Towards, store::ServedImage};
 use history::History;
@@ -82,7 +82,7 @@ pub struct Rules {
 /// What every host's plan depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
-    pub destiny: Destiny,
+    pub unclaimed: SitePolicy,
     pub join: JoinPolicy,
     pub image: Result<&'a NodeImage, &'a Problem>,
     pub uploads: &'a [ServedImage],
@@ -98,7 +98,7 @@ struct Decision {
     disputed: bool,
     /// Why it is not taken.
     barred: Option<Problem>,
-    wanted: Wanted,
+    wanted: Intent,
     plan: Option<Plan>,
 }
 
@@ -107,8 +107,8 @@ impl Default for Decision {
         Self {
             disputed: false,
             barred: None,
-            wanted: Wanted {
-                wish: Ok(wish::Wish::Unknown),
+            wanted: Intent {
+                desired: Ok(intent::DesiredState::Unknown),
                 paused: None,
                 detached: None,
                 inspection: Inspection::Once,
@@ -149,7 +149,7 @@ impl Host {
         self.decision.plan.as_ref()
     }
 
-    pub fn wanted(&self) -> &Wanted {
+    pub fn wanted(&self) -> &Intent {
         &self.decision.wanted
     }
 
@@ -210,10 +210,10 @@ impl Host {
 
     fn decide(&mut self, site: &Site, now: Duration) {
         let held = (site.standing != Standing::Current).then_some(HELD);
-        let mut wanted = wish::wanted(&Source {
+        let mut wanted = intent::wanted(&Source {
             object: self.object.as_ref(),
             ledger: self.memory.known(),
-            destiny: site.destiny,
+            unclaimed: site.unclaimed,
             image: site.image.ok(),
             uploads: site.uploads,
             box_http: site.box_http,
@@ -260,9 +260,7 @@ impl Host {
             since: self.history.since(),
             wanted: &self.decision.wanted,
             ledger: self.memory.known(),
-            polled: self.system.polled,
-            restart_orders: self.system.orders(),
-            ssh_answers: self.system.answers(now),
+            system: self.system.seen(now),
             image: site.image,
             gave_up: self.work.gave_up.as_deref(),
             barred: self.decision.barred.as_ref(),

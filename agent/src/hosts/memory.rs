@@ -9,10 +9,10 @@ use std::time::Duration;
 use firstlight_api::status::Problem;
 
 use super::{
+    intent::Data,
     ledger::{Deployment, Ledger},
     plan::Action,
     token::Token,
-    wish::Data,
 };
 
 /// Which answer belongs to which question.
@@ -131,6 +131,18 @@ impl Memory {
 
     pub fn problem(&self) -> Option<&Problem> {
         self.problem.as_ref()
+    }
+
+    /// Who waits for an answer until something is on the disk.
+    pub fn questions(&self) -> Vec<Ticket> {
+        let written = self.writing.iter().flat_map(|(_, steps)| steps);
+        let steps = written.chain(&self.queued);
+        steps
+            .filter_map(|step| match step {
+                Step::Delivered { ticket, .. } => Some(*ticket),
+                Step::Act { .. } | Step::Remove => None,
+            })
+            .collect()
     }
 
     /// All that is known is on the disk.
@@ -334,5 +346,27 @@ mod tests {
         memory.queue(Step::Delivered { token, ticket });
         assert!(matches!(memory.next(NOW), Next::Go(_)));
         assert!(!memory.known().deployment.as_ref().unwrap().delivered);
+    }
+
+    #[test]
+    fn who_waits_for_the_disk_is_known_until_it_is_answered() {
+        let token = Some("hash".to_owned());
+        let mut memory = Memory::of(Ledger {
+            deployment: Some(Deployment {
+                token: token.clone(),
+                ..Deployment::default()
+            }),
+            ..Ledger::default()
+        });
+        let delivered = |ticket| Step::Delivered {
+            token: token.clone(),
+            ticket,
+        };
+        memory.queue(delivered(1));
+        assert!(matches!(memory.next(NOW), Next::Write(_)));
+        memory.queue(delivered(2));
+        assert_eq!(memory.questions(), [1, 2], "one is on its way to the disk");
+        assert_eq!(memory.wrote(Ok(()), NOW), Ok(vec![delivered(1)]));
+        assert_eq!(memory.questions(), [2]);
     }
 }

@@ -5,7 +5,7 @@
 //! the effects out: what is shown (boot targets for DHCP, directives for ramdisks, the list for the page, `BareMetalHost` objects), what
 //! is written down (`memory` says what must be on the disk before what), actions on Ironic (`apply`), writes to Kubernetes (`objects`).
 //!
-//! The object's spec is the wish (`wish`), Ironic is the engine, the object's status is what people read. After a restart
+//! The object's spec is the intent (`intent`), Ironic is the engine, the object's status is what people read. After a restart
 //! every host is re-derived from Ironic's nodes, the API objects, what the machine itself reports, and one small file a
 //! host (`ledger`) for what none of them can know. A host that Kubernetes has never heard of is installed without it;
 //! any other waits until it has been asked. Without Ironic hosts are shown and wait.
@@ -22,6 +22,7 @@ mod event;
 mod fold;
 mod host;
 mod image;
+mod intent;
 mod known;
 mod kube_store;
 pub mod ledger;
@@ -38,7 +39,6 @@ mod tests;
 mod token;
 mod tpm;
 mod who;
-mod wish;
 
 use std::{sync::Arc, time::Duration};
 
@@ -65,7 +65,7 @@ use ledger::Ledgers;
 use poll::IronicEnd;
 use runner::{Inputs, Settings};
 
-pub use wish::Destiny;
+pub use intent::SitePolicy;
 
 /// For one request to Ironic, which goes on with it when nobody waits any more. An emulated box takes a minute for some.
 const IRONIC_TIMEOUT: Duration = Duration::from_mins(4);
@@ -99,7 +99,7 @@ pub async fn run(
         let packages = Sources::new(&paths, site.provisioning.address.address());
         let settings = Settings {
             judged_by: fold::Settings {
-                destiny: Destiny::of(&site),
+                unclaimed: SitePolicy::of(&site),
                 network: site.provisioning.address.first_host()
                     ..=site.provisioning.address.last_host(),
                 site,

@@ -13,15 +13,15 @@ use firstlight_api::{
 
 use super::{
     host::Host,
-    objects::Desired,
-    wish::{Data, Wish},
+    intent::{Data, DesiredState},
+    objects::ObjectTarget,
 };
 
 /// Where `kubectl get bmh` looks without being told.
 pub const NAMESPACE: &str = "default";
 
 /// The object as it should be: its times stay, and what it knows that we forgot. `now` is RFC 3339.
-pub fn desired(host: &Host, now: &str) -> Desired {
+pub fn desired(host: &Host, now: &str) -> ObjectTarget {
     let old = host.object.as_ref();
     let boot_mode = boot_mode(host).or_else(|| old?.spec.boot_mode);
     let spec = BareMetalHostSpec {
@@ -38,7 +38,7 @@ pub fn desired(host: &Host, now: &str) -> Desired {
     // In the spec before the status tells of it. An object that got lost is made again around what the disk holds.
     object.spec.image = own_image(host).or_else(|| held_image(host));
     let plan = host.plan();
-    Desired {
+    ObjectTarget {
         host: object,
         image: own_image(host),
         forget: plan.map(|plan| plan.forget.clone()).unwrap_or_default(),
@@ -51,8 +51,8 @@ pub fn desired(host: &Host, now: &str) -> Desired {
 fn own_image(host: &Host) -> Option<Image> {
     let state = host.plan()?.state;
     let installing = state == HostState::Provisioning || is_installed(state);
-    match &host.wanted().wish {
-        Ok(Wish::Install(install)) if install.data == Data::Site && installing => {
+    match &host.wanted().desired {
+        Ok(DesiredState::Install(install)) if install.data == Data::Site && installing => {
             Some(install.image.clone())
         }
         _ => None,
@@ -318,8 +318,8 @@ pub fn known_address(object: &BareMetalHost) -> Option<Ipv4Addr> {
 }
 
 /// A changed `lastUpdated` alone is no reason to write.
-pub fn same_but_for_times(old: &Desired, new: &mut Desired) -> bool {
-    let stamp = |desired: &mut Desired, time| {
+pub fn same_but_for_times(old: &ObjectTarget, new: &mut ObjectTarget) -> bool {
+    let stamp = |desired: &mut ObjectTarget, time| {
         let status = desired.host.status.as_mut()?;
         std::mem::replace(&mut status.last_updated, time)
     };

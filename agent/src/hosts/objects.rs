@@ -22,7 +22,7 @@ const COALESCE: Duration = Duration::from_millis(500);
 
 /// How one object shall be.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Desired {
+pub struct ObjectTarget {
     /// The spec counts only while there is no object: afterwards it is other people's.
     pub host: BareMetalHost,
     /// Written into a spec that has none: the site's rule installs without a word.
@@ -38,7 +38,7 @@ pub struct Desired {
 /// waits; an error is tried again, and told if it stays.
 pub async fn run<S: HostStore>(
     store: watch::Receiver<Option<S>>,
-    wanted: watch::Receiver<Arc<Vec<Desired>>>,
+    wanted: watch::Receiver<Arc<Vec<ObjectTarget>>>,
     seen: mpsc::Sender<Vec<BareMetalHost>>,
     look: Duration,
     failing: Failing,
@@ -65,7 +65,7 @@ pub async fn run<S: HostStore>(
 
 struct Keeper<S> {
     store: watch::Receiver<Option<S>>,
-    wanted: watch::Receiver<Arc<Vec<Desired>>>,
+    wanted: watch::Receiver<Arc<Vec<ObjectTarget>>>,
     seen: mpsc::Sender<Vec<BareMetalHost>>,
     look: Duration,
     /// What is wanted before the objects are known knows nothing of their history: first they are told, then written.
@@ -76,7 +76,7 @@ struct Keeper<S> {
 }
 
 impl<S: HostStore> Reconciler for Keeper<S> {
-    type Seen = (S, Arc<Vec<Desired>>, Listed<BareMetalHost>);
+    type Seen = (S, Arc<Vec<ObjectTarget>>, Listed<BareMetalHost>);
 
     async fn look(&mut self) -> Result<Self::Seen> {
         let Some(api) = self.store.wait_for(Option::is_some).await?.clone() else {
@@ -126,7 +126,7 @@ impl<S: HostStore> Reconciler for Keeper<S> {
 pub async fn write_all<S: HostStore>(
     api: &S,
     mut listed: Listed<BareMetalHost>,
-    wanted: &[Desired],
+    wanted: &[ObjectTarget],
 ) -> Result<(Vec<BareMetalHost>, Vec<String>)> {
     let mut trouble = std::mem::take(&mut listed.unreadable);
     let mut changed = false;
@@ -152,7 +152,7 @@ pub async fn write_all<S: HostStore>(
 async fn write<S: HostStore>(
     api: &S,
     objects: &[BareMetalHost],
-    desired: &Desired,
+    desired: &ObjectTarget,
 ) -> anyhow::Result<bool> {
     let host = &desired.host;
     let Some(object) = objects.iter().find(|object| same_host(object, host)) else {
@@ -200,7 +200,7 @@ fn same_host(object: &BareMetalHost, host: &BareMetalHost) -> bool {
     mac(object) == mac(host)
 }
 
-fn amendment(object: &BareMetalHost, desired: &Desired) -> Amendment {
+fn amendment(object: &BareMetalHost, desired: &ObjectTarget) -> Amendment {
     let mut finalizers = object.metadata.finalizers.clone();
     if desired.release {
         finalizers.retain(|name| name != FINALIZER);
@@ -321,9 +321,9 @@ mod tests {
     #[tokio::test]
     async fn an_object_that_is_refused_holds_up_no_other_and_is_told() {
         let store = Picky::default();
-        let wanted: Vec<Desired> = ["a", "b", "c"]
+        let wanted: Vec<ObjectTarget> = ["a", "b", "c"]
             .into_iter()
-            .map(|name| Desired {
+            .map(|name| ObjectTarget {
                 host: BareMetalHost::new(name, "default", BareMetalHostSpec::default()),
                 image: None,
                 forget: Vec::new(),

@@ -26,9 +26,9 @@ use firstlight_netboot::BootTarget;
 
 use super::{
     image::{NodeImage, same_digest},
+    intent::{Data, DesiredState, Install, Intent},
     ledger::Ledger,
     policy::Judgement,
-    wish::{Data, Install, Wanted, Wish},
 };
 use crate::ssh::Towards;
 
@@ -67,17 +67,23 @@ pub struct Observed<'a> {
     pub node_since: Duration,
     /// Since when it has been in the state that is shown.
     pub since: Duration,
-    pub wanted: &'a Wanted,
+    pub wanted: &'a Intent,
     pub ledger: &'a Ledger,
-    pub ssh_answers: bool,
-    /// When its installed system asked for bootstrap data last.
-    pub polled: Option<Duration>,
-    pub restart_orders: RestartOrders<'a>,
+    pub system: System<'a>,
     pub image: Result<&'a NodeImage, &'a Problem>,
     /// The boot of the ramdisk at which we gave up; the next one is a person's word to try again.
     pub gave_up: Option<&'a str>,
     /// Why it is not taken: what it has keeps, and nothing new is given to it.
     pub barred: Option<&'a Problem>,
+}
+
+/// Its installed system, as it is met from outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct System<'a> {
+    pub ssh_answers: bool,
+    /// When it asked for bootstrap data last.
+    pub polled: Option<Duration>,
+    pub restarts: RestartOrders<'a>,
 }
 
 /// What came of telling its installed system over SSH to restart.
@@ -234,16 +240,16 @@ impl<'a> Observed<'a> {
         let Some(deployment) = &self.ledger.deployment else {
             return true;
         };
-        match &self.wanted.wish {
+        match &self.wanted.desired {
             // A claim that cannot be understood takes nothing away.
-            Err(_) | Ok(Wish::Unknown | Wish::External) => true,
-            Ok(Wish::Idle | Wish::Gone) => false,
-            Ok(Wish::Stage(install)) => {
+            Err(_) | Ok(DesiredState::Unknown | DesiredState::External) => true,
+            Ok(DesiredState::Idle | DesiredState::Gone) => false,
+            Ok(DesiredState::Stage(install)) => {
                 self.wanted.inspection != Inspection::Again
                     && deployment.is_staged()
                     && same_digest(&install.image, &deployment.image)
             }
-            Ok(Wish::Install(install)) => same_digest(&install.image, &deployment.image),
+            Ok(DesiredState::Install(install)) => same_digest(&install.image, &deployment.image),
         }
     }
 
@@ -267,9 +273,9 @@ fn decide(o: &Observed) -> Plan {
     if let Some(plan) = leave::detached(o) {
         return plan;
     }
-    match (&o.wanted.wish, o.ironic) {
-        (Ok(Wish::Gone), _) => leave::deleted(o),
-        (Ok(Wish::External), _) => installed::external(o),
+    match (&o.wanted.desired, o.ironic) {
+        (Ok(DesiredState::Gone), _) => leave::deleted(o),
+        (Ok(DesiredState::External), _) => installed::external(o),
         (_, Ironic::Unknown) => unknown(o),
         (_, Ironic::Absent) => enrol::unregistered(o),
         (_, Ironic::Node(node)) => registered(o, node),

@@ -40,6 +40,7 @@ use super::{
     fold::{self, Hosts, Pace},
     host::{Host, Rules},
     image::NodeImage,
+    intent::SitePolicy,
     ledger::Ledger,
     memory::Ticket,
     objects,
@@ -47,7 +48,6 @@ use super::{
     runner,
     store::{Amendment, HostStore, Secret},
     token::Token,
-    wish::Destiny,
 };
 use crate::{
     fleet::{Answer, Ask, Speaker},
@@ -96,7 +96,7 @@ fn node() -> String {
     node_uuid(mac())
 }
 
-fn settings(destiny: Destiny) -> fold::Settings {
+fn settings(unclaimed: SitePolicy) -> fold::Settings {
     fold::Settings {
         site: Arc::new(SiteConfig::default()),
         network: Ipv4Addr::LOCALHOST..=Ipv4Addr::new(127, 0, 0, 254),
@@ -106,7 +106,7 @@ fn settings(destiny: Destiny) -> fold::Settings {
             bytes: 1000,
             ..NodeImage::default()
         }),
-        destiny,
+        unclaimed,
         pace: Pace::default(),
     }
 }
@@ -277,20 +277,20 @@ fn hands(state: &std::path::Path, secrets: mpsc::Sender<Reading>) -> Hands {
 
 impl Site {
     /// Ironic and Kubernetes are not up yet.
-    async fn start(destiny: Destiny) -> Self {
-        Self::with(destiny, Good).await
+    async fn start(unclaimed: SitePolicy) -> Self {
+        Self::with(unclaimed, Good).await
     }
 
-    async fn up(destiny: Destiny) -> Self {
-        let mut site = Self::start(destiny).await;
+    async fn up(unclaimed: SitePolicy) -> Self {
+        let mut site = Self::start(unclaimed).await;
         site.come_up();
         site
     }
 }
 
 impl<L: Luck> Site<L> {
-    async fn with(destiny: Destiny, luck: L) -> Self {
-        let (state, settings) = (tempfile::tempdir().unwrap(), settings(destiny));
+    async fn with(unclaimed: SitePolicy, luck: L) -> Self {
+        let (state, settings) = (tempfile::tempdir().unwrap(), settings(unclaimed));
         let store = MemoryStore::default();
         let (secrets, readings) = mpsc::channel(16);
         let (_, api) = tokio::sync::watch::channel(Some(store.clone()));
@@ -431,7 +431,7 @@ impl<L: Luck> Site<L> {
         }
         if self.is_kubernetes_up {
             self.store.is_down = self.luck.next() == Fate::Fails;
-            let wanted: Vec<objects::Desired> = self
+            let wanted: Vec<objects::ObjectTarget> = self
                 .shown
                 .values()
                 .filter_map(|shown| shown.desired.clone())

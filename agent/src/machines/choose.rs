@@ -116,7 +116,7 @@ fn judge(
     }
     if host.spec.consumer_ref.is_some()
         || taken.contains(&Key::of(meta))
-        || host.spec.has_wish()
+        || host.spec.wants_system()
         || host.spec.externally_provisioned
     {
         return Err(Unfit::InUse);

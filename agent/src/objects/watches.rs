@@ -54,6 +54,14 @@ impl From<Resource> for Selection {
 }
 
 impl Selection {
+    /// All of a kind that the API server may lack.
+    pub fn perhaps(kind: Resource) -> Self {
+        Self {
+            may_lack: true,
+            ..kind.into()
+        }
+    }
+
     fn config(&self) -> Config {
         let name = self.name.map(|name| format!("metadata.name={name}"));
         let kind = self.secret_type.map(|kind| format!("type={kind}"));

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     drain::{Drained, Member},
-    plan::{self, Job, News, Trouble},
+    plan::{self, Job, JobError, News},
 };
 use crate::{
     sources::Sources,
@@ -35,7 +35,7 @@ pub trait Hands: Clone + Send + Sync + 'static {
         node: &Node,
         order: &Order,
         time: Duration,
-    ) -> impl Future<Output = Result<Report, Trouble>> + Send;
+    ) -> impl Future<Output = Result<Report, JobError>> + Send;
 }
 
 /// The box's own.
@@ -46,7 +46,7 @@ pub struct OverSsh {
 }
 
 impl Hands for OverSsh {
-    async fn order(&self, node: &Node, order: &Order, time: Duration) -> Result<Report, Trouble> {
+    async fn order(&self, node: &Node, order: &Order, time: Duration) -> Result<Report, JobError> {
         let mut order = order.clone();
         if let Order::Packages(order) = &mut order
             && !order.dry_run
@@ -59,15 +59,15 @@ impl Hands for OverSsh {
             .keys
             .run(node, &COMMAND, &text, time)
             .await
-            .map_err(|error| trouble(&error))?;
-        Report::parse(&answer).map_err(|error| Trouble {
+            .map_err(|error| job_error(&error))?;
+        Report::parse(&answer).map_err(|error| JobError {
             reason: plan::COMMAND_FAILED,
             message: format!("it and the box do not understand each other: {error}"),
         })
     }
 }
 
-fn trouble(error: &SshError) -> Trouble {
+fn job_error(error: &SshError) -> JobError {
     let reason = match error {
         SshError::NoKey => plan::NO_KEY,
         SshError::Unreachable(_) | SshError::Late(_) => plan::UNREACHABLE,
@@ -77,7 +77,7 @@ fn trouble(error: &SshError) -> Trouble {
             plan::COMMAND_FAILED
         }
     };
-    Trouble {
+    JobError {
         reason,
         message: error.to_string(),
     }
@@ -112,7 +112,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
     pub async fn run(self, job: Job) {
         let mut end = End {
             tell: &self.tell,
-            news: Some(News::Applied(Err(Trouble {
+            news: Some(News::Applied(Err(JobError {
                 reason: plan::COMMAND_FAILED,
                 message: "the box's own work on it broke off; it is tried again".to_owned(),
             }))),
@@ -136,17 +136,17 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
         })
     }
 
-    async fn order(&self, order: &Order, time: Duration) -> Result<Report, Trouble> {
+    async fn order(&self, order: &Order, time: Duration) -> Result<Report, JobError> {
         match &self.node {
             Some(node) => self.hands.order(node, order, time).await,
-            None => Err(Trouble {
+            None => Err(JobError {
                 reason: plan::UNREACHABLE,
                 message: "its address is not known".to_owned(),
             }),
         }
     }
 
-    async fn look(&self) -> Result<Report, Trouble> {
+    async fn look(&self) -> Result<Report, JobError> {
         self.order(&self.packages(true), LOOK_TIME).await
     }
 
@@ -154,7 +154,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
         (self.tell)(News::Doing(state, message.into()));
     }
 
-    async fn apply(&self) -> Result<Report, Trouble> {
+    async fn apply(&self) -> Result<Report, JobError> {
         let mut report = self.order(&self.packages(false), WORK_TIME).await?;
         let is_done = |package: &firstlight_api::packages::PackageReport| {
             package.state == PackageState::Ready
@@ -185,7 +185,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
     }
 
     /// Returns when it runs another kernel than that of `boot_id`, and answers.
-    async fn restart(&self, boot_id: &str) -> Result<Report, Trouble> {
+    async fn restart(&self, boot_id: &str) -> Result<Report, JobError> {
         self.say(NodeState::Restarting, "it restarts");
         let began = Instant::now();
         let mut ordered: Option<Instant> = None;
@@ -197,30 +197,30 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
                 match self.order(&order, LOOK_TIME).await {
                     // It may be gone before it has said so.
                     Ok(_) => ordered = Some(Instant::now()),
-                    Err(trouble) if trouble.reason == plan::UNREACHABLE => {
+                    Err(error) if error.reason == plan::UNREACHABLE => {
                         ordered = Some(Instant::now());
                     }
-                    Err(trouble) => return Err(trouble),
+                    Err(error) => return Err(error),
                 }
             }
             tokio::time::sleep(PAUSE).await;
             match self.look().await {
                 Ok(report) if report.boot_id != boot_id => return Ok(report),
-                Err(trouble) if trouble.reason != plan::UNREACHABLE => return Err(trouble),
+                Err(error) if error.reason != plan::UNREACHABLE => return Err(error),
                 Ok(_) | Err(_) if began.elapsed() < RETURN_TIME => {}
                 Ok(_) => {
-                    return Err(Trouble {
+                    return Err(JobError {
                         reason: plan::COMMAND_FAILED,
                         message: "it was told to restart several times and still runs".to_owned(),
                     });
                 }
-                Err(trouble) => {
-                    return Err(Trouble {
+                Err(error) => {
+                    return Err(JobError {
                         message: format!(
                             "it has not come back from its restart: {}",
-                            trouble.message
+                            error.message
                         ),
-                        ..trouble
+                        ..error
                     });
                 }
             }
@@ -275,7 +275,7 @@ pub mod tests {
     pub struct Panicking;
 
     impl Hands for Panicking {
-        async fn order(&self, _: &Node, _: &Order, _: Duration) -> Result<Report, Trouble> {
+        async fn order(&self, _: &Node, _: &Order, _: Duration) -> Result<Report, JobError> {
             panic!("as a bug would")
         }
     }

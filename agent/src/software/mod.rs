@@ -11,6 +11,7 @@
 mod drain;
 mod job;
 mod plan;
+mod server_objects;
 mod servers;
 
 use std::{
@@ -21,8 +22,6 @@ use std::{
 
 use anyhow::Result;
 use firstlight_api::{
-    capi::Machine,
-    capm3::Metal3Machine,
     site::SiteConfig,
     software::{self, NodeState, NodeStatus, Software, SoftwareStatus},
 };
@@ -35,18 +34,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use job::{Hands, OverSsh};
-pub use plan::{News, Trouble};
+pub use plan::{JobError, News};
 
 use drain::Member;
 use job::Work;
 use plan::Job;
+use server_objects::ServerObjects;
 use servers::Server;
 
 use crate::{
-    capi::{
-        HOSTS, MACHINES, METAL3_MACHINES,
-        world::{Host, World, keyed},
-    },
+    capi::world::World,
     clock,
     objects::{Key, Listed, Objects, Resource, Selection, Watches, is_overtaken},
     paths::Paths,
@@ -129,28 +126,24 @@ pub async fn reconcile<H: Hands>(
 }
 
 /// A Software and one of its servers.
-type Place = (Key, String);
+type Assignment = (Key, String);
 
 struct Keeper<H> {
     hands: H,
     client: Client,
     watches: Watches,
     software: Objects<Software>,
-    /// Which server is which node.
-    hosts: Objects<Host>,
-    machines: Objects<Machine>,
-    metal3_machines: Objects<Metal3Machine>,
-    site: Arc<SiteConfig>,
+    servers: ServerObjects,
     artifacts: watch::Receiver<Option<Artifacts>>,
     status: StatusSender,
-    tell: mpsc::UnboundedSender<(Place, News)>,
-    told: mpsc::UnboundedReceiver<(Place, News)>,
+    tell: mpsc::UnboundedSender<(Assignment, News)>,
+    told: mpsc::UnboundedReceiver<(Assignment, News)>,
     jobs: JoinSet<()>,
-    busy: BTreeSet<Place>,
+    busy: BTreeSet<Assignment>,
     /// Each Software as it was seen last, with the newest status: what is in the API server may be a write behind.
     known: BTreeMap<Key, Software>,
     /// When a job about a server ended.
-    tried: BTreeMap<Place, Instant>,
+    tried: BTreeMap<Assignment, Instant>,
 }
 
 impl<H: Hands> Reconciler for Keeper<H> {
@@ -169,7 +162,7 @@ impl<H: Hands> Reconciler for Keeper<H> {
         let world = if listed.objects.is_empty() {
             World::default()
         } else {
-            self.world().await?
+            self.servers.look().await?
         };
         Ok((listed, world))
     }
@@ -224,20 +217,12 @@ impl<H: Hands> Keeper<H> {
     ) -> Self {
         let (tell, told) = mpsc::unbounded_channel();
         let mut watches = Watches::new(client.clone(), MANAGER, COALESCE);
-        // A site without clusters has no machines.
-        let all = |kind: Resource| Selection {
-            may_lack: true,
-            ..kind.into()
-        };
         Self {
             hands,
             client,
-            software: watches.objects(all(SOFTWARE)),
-            hosts: watches.objects(all(HOSTS)),
-            machines: watches.objects(all(MACHINES)),
-            metal3_machines: watches.objects(all(METAL3_MACHINES)),
+            software: watches.objects(Selection::perhaps(SOFTWARE)),
+            servers: ServerObjects::new(&mut watches, site),
             watches,
-            site,
             artifacts,
             status,
             tell,
@@ -247,19 +232,6 @@ impl<H: Hands> Keeper<H> {
             known: BTreeMap::new(),
             tried: BTreeMap::new(),
         }
-    }
-
-    /// As much of it as says which server is which node.
-    async fn world(&self) -> Result<World> {
-        let mut unreadable = Vec::new();
-        Ok(World {
-            site: self.site.clone(),
-            hosts: keyed(self.hosts.all().await?, &mut unreadable),
-            machines: keyed(self.machines.all().await?, &mut unreadable),
-            metal3_machines: keyed(self.metal3_machines.all().await?, &mut unreadable),
-            unreadable,
-            ..World::default()
-        })
     }
 
     async fn attend(
@@ -333,21 +305,21 @@ impl<H: Hands> Keeper<H> {
         server: Option<&Server>,
         job: Job,
     ) {
-        let place = (Key::of(&software.metadata), node.name.clone());
+        let assignment = (Key::of(&software.metadata), node.name.clone());
         let is_member = !node.cluster.is_empty() && !node.node.is_empty();
         let member = is_member.then(|| Member {
             client: self.client.clone(),
-            namespace: place.0.namespace.clone(),
+            namespace: assignment.0.namespace.clone(),
             cluster: node.cluster.clone(),
             node: node.node.clone(),
-            holder: place.0.to_string(),
+            holder: assignment.0.to_string(),
         });
         if job == Job::Apply && !node.state.is_working() {
             let begun = News::Doing(NodeState::Installing, String::new());
             plan::note(software, node, &begun, &clock::rfc3339());
         }
-        tracing::info!(software = %place.0, host = place.1, job = ?job, "a job on a server begins");
-        let (tell, to) = (self.tell.clone(), place.clone());
+        tracing::info!(software = %assignment.0, host = assignment.1, job = ?job, "a job on a server begins");
+        let (tell, to) = (self.tell.clone(), assignment.clone());
         let work = Work {
             hands: self.hands.clone(),
             node: server.and_then(ssh_node),
@@ -356,25 +328,25 @@ impl<H: Hands> Keeper<H> {
             // The keeper outlives its jobs.
             tell: move |news| drop(tell.send((to.clone(), news))),
         };
-        self.busy.insert(place);
+        self.busy.insert(assignment);
         self.jobs.spawn(work.run(job));
     }
 
-    fn hear(&mut self, (place, news): (Place, News)) {
+    fn hear(&mut self, (assignment, news): (Assignment, News)) {
         if news.is_end() {
-            self.busy.remove(&place);
-            self.tried.insert(place.clone(), Instant::now());
+            self.busy.remove(&assignment);
+            self.tried.insert(assignment.clone(), Instant::now());
         }
-        let Some(software) = self.known.get_mut(&place.0) else {
+        let Some(software) = self.known.get_mut(&assignment.0) else {
             return;
         };
         let mut nodes = std::mem::take(&mut software.status.nodes);
-        if let Some(node) = nodes.iter_mut().find(|node| node.name == place.1) {
+        if let Some(node) = nodes.iter_mut().find(|node| node.name == assignment.1) {
             plan::note(software, node, &news, &clock::rfc3339());
             if news.is_end() {
                 tracing::info!(
-                    software = %place.0,
-                    host = place.1,
+                    software = %assignment.0,
+                    host = assignment.1,
                     state = node.state.as_str(),
                     reason = node.message,
                     "a job on a server ended"

@@ -6,7 +6,7 @@ use firstlight_api::{
     bmh::ProvisioningState,
     capi,
     object::Meta,
-    software::{PackageSpec, Software, Wish},
+    software::{PackageSpec, Presence, Software},
 };
 use firstlight_netboot::MacAddr;
 use sha2::{Digest, Sha256};
@@ -135,7 +135,7 @@ fn differs<'a>(one: &Software, other: &'a Software) -> Option<(&'a str, &'a str)
         let found = packages.find(|package| package.name == name)?;
         Some(software.spec.state.of(found).to_owned())
     };
-    let state: Wish = other.spec.state;
+    let state: Presence = other.spec.state;
     other
         .spec
         .packages

@@ -25,6 +25,8 @@ pub struct Call<'a> {
     pub user: &'a str,
     pub address: Ipv4Addr,
     pub port: u16,
+    /// After so long without a sign of life the node is gone.
+    pub silence: Duration,
     pub command: &'a [&'a str],
 }
 
@@ -32,6 +34,7 @@ impl Call<'_> {
     /// What `ssh` is started with.
     fn arguments(&self) -> Result<Vec<String>, SshError> {
         let known = format!("UserKnownHostsFile={}", self.dir.known_hosts().display());
+        let alive = format!("ServerAliveInterval={}", self.silence.as_secs().div_ceil(4));
         let options = [
             "BatchMode=yes",
             "IdentitiesOnly=yes",
@@ -40,8 +43,8 @@ impl Call<'_> {
             "GlobalKnownHostsFile=/dev/null",
             // An emulated host on a busy machine takes a minute for a login.
             "ConnectTimeout=60",
-            "ServerAliveInterval=30",
             "ServerAliveCountMax=4",
+            &alive,
             "LogLevel=ERROR",
             &known,
         ];
@@ -198,6 +201,7 @@ mod tests {
             user: "box",
             address: Ipv4Addr::LOCALHOST,
             port: 22,
+            silence: Duration::ZERO,
             command: &[],
         };
         let mismatch = |shown: &str| SshError::HostKeyMismatch {
@@ -270,6 +274,7 @@ mod tests {
             user: "box",
             address: Ipv4Addr::LOCALHOST,
             port: 9,
+            silence: Duration::ZERO,
             command: &["true"],
         };
         let called = call.output(b"", Duration::from_secs(5)).await;
@@ -284,7 +289,7 @@ mod tests {
         fn whatever_ssh_prints_is_an_outcome(piece: Vec<u8>, times in 1..2000_usize, code: u8, hint in 0..3_usize) {
             let dir = tempfile::tempdir().unwrap();
             let of = Dir::new(dir.path(), "52:54:00:00:00:01".parse().unwrap());
-            let call = Call { dir: &of, user: "box", address: Ipv4Addr::LOCALHOST, port: 22, command: &[] };
+            let call = Call { dir: &of, user: "box", address: Ipv4Addr::LOCALHOST, port: 22, silence: Duration::ZERO, command: &[] };
             let text = piece.repeat(times);
             let said = ["", "Host key verification failed. SHA256:", "Permission denied"][hint];
             let output = Output {

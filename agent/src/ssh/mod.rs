@@ -30,6 +30,8 @@ pub use restart::Towards;
 pub const PORT: u16 = 22;
 
 const TIME: Duration = Duration::from_secs(4);
+/// Of a node that works, and is emulated on a busy machine.
+const SILENCE: Duration = Duration::from_mins(2);
 
 /// An installed system that the box logs in to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +72,7 @@ pub fn user(mac: MacAddr) -> String {
 pub struct Keys {
     dir: PathBuf,
     port: u16,
+    silence: Duration,
 }
 
 impl Keys {
@@ -77,7 +80,14 @@ impl Keys {
         Self {
             dir: dir.into(),
             port,
+            silence: SILENCE,
         }
+    }
+
+    /// With another idea of how long a node may say nothing before it counts as gone.
+    #[must_use]
+    pub fn with_silence(self, silence: Duration) -> Self {
+        Self { silence, ..self }
     }
 
     pub fn port(&self) -> u16 {
@@ -117,6 +127,7 @@ impl Keys {
             user,
             address,
             port: self.port,
+            silence: self.silence,
             command,
         })
     }

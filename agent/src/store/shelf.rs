@@ -166,11 +166,16 @@ impl Shelf {
 
     /// A place of the full size, empty; a disk that is too full says so now. The description comes last and makes it valid.
     pub fn reserve(&self, id: &str, spec: &ArtifactSpec) -> io::Result<()> {
-        fs::create_dir_all(self.dir.join(id))?;
+        let dir = self.dir.join(id);
+        // Of one that was deleted, as far as the disk allowed.
+        if dir.exists() {
+            fs::remove_dir_all(&dir)?;
+        }
+        fs::create_dir_all(&dir)?;
         let result = self.reserve_in(id, spec);
         if result.is_err() {
             // The first error says more than one from here.
-            drop(fs::remove_dir_all(self.dir.join(id)));
+            drop(fs::remove_dir_all(dir));
         }
         result
     }
@@ -234,13 +239,40 @@ impl Shelf {
         sync_dir(&self.dir.join(id))
     }
 
-    /// The mark comes first: what is left of a removal that was cut is thrown away at the next start.
-    pub fn remove(&self, id: &str) -> io::Result<()> {
+    /// The mark comes first, and goes last: what is left of a removal that was cut is thrown away at the next start.
+    pub fn remove(&self, id: &str) -> Result<(), NotRemoved> {
         let dir = self.dir.join(id);
-        File::create(self.path(id, REMOVED))?.sync_all()?;
-        sync_dir(&dir)?;
-        fs::remove_dir_all(dir)
+        let mark = self.path(id, REMOVED);
+        let marked = File::create(&mark).and_then(|mark| mark.sync_all());
+        if let Err(error) = marked.and_then(|()| sync_dir(&dir)) {
+            let unmarked = fs::remove_file(mark).and_then(|()| sync_dir(&dir));
+            let intact = unmarked.is_ok();
+            return Err(NotRemoved { error, intact });
+        }
+        if let Err(error) = sweep(&dir) {
+            tracing::warn!(id, %error, "what is left of a deleted upload goes at the next start");
+        }
+        Ok(())
     }
+}
+
+/// Why an upload was not deleted.
+#[derive(Debug)]
+pub struct NotRemoved {
+    pub error: io::Error,
+    /// It is as it was; otherwise a power cut decides whether it is there.
+    pub intact: bool,
+}
+
+fn sweep(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name() != REMOVED {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    sync_dir(dir)?;
+    fs::remove_dir_all(dir)
 }
 
 fn sync_dir(dir: &Path) -> io::Result<()> {

@@ -14,7 +14,7 @@ use super::{
     publish::Publication,
     publish_error::PublishError,
     room,
-    shelf::Published,
+    shelf::{NotRemoved, Published},
     unknown,
 };
 
@@ -173,13 +173,19 @@ impl Store {
         let removed = self.0.shelf.remove(id);
         let mut catalogue = self.catalogue();
         catalogue.held.remove(id);
-        removed.map_err(|error| broken("deleting it", &error))?;
+        if let Err(NotRemoved {
+            error,
+            intact: true,
+        }) = &removed
+        {
+            return Err(broken("deleting it", error));
+        }
         catalogue.entries.remove(id);
         catalogue.removals += 1;
         drop(catalogue);
         self.tell();
         self.0.changed.notify_one();
-        Ok(())
+        removed.map_err(|not| broken("deleting it", &not.error))
     }
 
     /// What came of publishing it; a failure is tried again at the next start only.
@@ -300,7 +306,7 @@ impl Writer {
             let removed = store.0.shelf.remove(&id);
             store.catalogue().entries.remove(&id);
             store.tell();
-            removed.map_err(|error| broken("deleting it", &error))?;
+            removed.map_err(|not| broken("deleting it", &not.error))?;
             return Err(Refusal::Unfit(format!(
                 "what came has the SHA-256 {found}, announced was {wanted}; it was thrown away: upload it again"
             )));

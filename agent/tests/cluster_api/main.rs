@@ -14,6 +14,7 @@ mod programs;
 mod rack;
 #[path = "../common/root.rs"]
 mod root;
+mod schedules;
 mod servers;
 mod site;
 mod software;
@@ -121,6 +122,15 @@ fn a_hundred_kills_of_the_agent_end_in_the_same_cluster() {
             nothing_typed_two_servers_become_ready(&site).await;
             a_deleted_cluster_gives_its_hosts_back(&site, 2).await;
         },
+    );
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
+fn machines_and_hosts_find_each_other_in_hundreds_of_schedules() {
+    play(
+        "machines_and_hosts_find_each_other_in_hundreds_of_schedules",
+        schedules::machines_and_hosts_find_each_other,
     );
 }
 

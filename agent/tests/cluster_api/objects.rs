@@ -18,6 +18,8 @@ use crate::PATIENCE;
 #[derive(Clone)]
 pub struct Objects {
     pub client: Client,
+    /// Of everything that is asked for by its kind.
+    namespace: String,
 }
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";
@@ -58,6 +60,14 @@ impl Objects {
             .unwrap();
         Self {
             client: Client::try_from(config).unwrap(),
+            namespace: "default".to_owned(),
+        }
+    }
+
+    pub fn within(&self, namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            ..self.clone()
         }
     }
 
@@ -66,7 +76,7 @@ impl Objects {
             .iter()
             .find(|resource| resource.2 == kind)
             .unwrap_or_else(|| panic!("{kind}"));
-        Api::namespaced_with(self.client.clone(), "default", &resource.api())
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource.api())
     }
 
     /// By what the object says of itself; without a namespace it is the cluster's.
@@ -140,11 +150,11 @@ impl Objects {
         found.map_or(Value::Null, |found| serde_json::to_value(found).unwrap())
     }
 
-    /// Of any kind; in the namespace `default`, if it is in one.
+    /// Of any kind.
     pub async fn find(&self, version: &str, kind: &str, name: &str) -> Value {
         let mut metadata = serde_json::json!({"name": name});
         if kind != "Node" {
-            metadata["namespace"] = "default".into();
+            metadata["namespace"] = self.namespace.clone().into();
         }
         let object = serde_json::json!({"apiVersion": version, "kind": kind, "metadata": metadata});
         let found = self.api_for(&object).0.get_opt(name).await.unwrap();

@@ -127,7 +127,7 @@ where
     start().await.unwrap();
 }
 
-fn stick() -> Stick {
+pub fn stick() -> Stick {
     Stick {
         kubernetes: VERSION.into(),
         flannel: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: flannel, namespace: kube-system}\ndata: {network: @POD_CIDR@}\n".into(),
@@ -205,6 +205,18 @@ pub async fn kubernetes(paths: &Paths, logs: &Path) -> (Vec<Daemon>, Objects) {
 
 /// Those of the box's layer, and Cluster API's with its webhooks on loopback instead of in pods.
 async fn apply_manifests(objects: &Objects, pki: &Pki) {
+    apply_own(objects).await;
+    let bundle = STANDARD.encode(&pki.site.certificate);
+    for mut object in documents(&program("cluster-api.yaml")) {
+        if !["Deployment", "Service"].contains(&object["kind"].as_str().unwrap()) {
+            call_on_loopback(&mut object, &bundle);
+            objects.apply(&object).await;
+        }
+    }
+}
+
+/// Those of the box's layer.
+pub async fn apply_own(objects: &Objects) {
     let folder = Path::new("../overlays/box/usr/share/firstlight/manifests");
     for name in [
         "crd-baremetalhost.yaml",
@@ -216,13 +228,6 @@ async fn apply_manifests(objects: &Objects, pki: &Pki) {
         "cluster-policy.yaml",
     ] {
         for object in documents(&folder.join(name)) {
-            objects.apply(&object).await;
-        }
-    }
-    let bundle = STANDARD.encode(&pki.site.certificate);
-    for mut object in documents(&program("cluster-api.yaml")) {
-        if !["Deployment", "Service"].contains(&object["kind"].as_str().unwrap()) {
-            call_on_loopback(&mut object, &bundle);
             objects.apply(&object).await;
         }
     }

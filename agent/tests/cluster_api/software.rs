@@ -38,6 +38,8 @@ use server::Server;
 
 /// A failed package is left alone for minutes; everything else comes sooner.
 const TIME: Duration = Duration::from_mins(4);
+/// Servers here are processes: whoever says nothing for so long has lost its power.
+const SILENCE: Duration = Duration::from_secs(20);
 const POSTINST: &str = "#!/bin/sh\nset -e\n";
 
 /// Plays `story` where the programs of the box and a file system of servers are there.
@@ -85,7 +87,7 @@ impl Site {
         }
         let base = tree.unpack("base");
         server::prepare(&base);
-        let keys = Keys::new(dir.path().join("keys"), server::PORT);
+        let keys = Keys::new(dir.path().join("keys"), server::PORT).with_silence(SILENCE);
         let mut servers = Vec::new();
         for number in 1..=count {
             servers.push(Server::install(&base, &keys, number).await);

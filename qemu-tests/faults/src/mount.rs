@@ -6,7 +6,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -20,6 +20,8 @@ use crate::{Disk, edge::Edge};
 
 /// For programs that are about to let go.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// For the kernel to let go.
+const LINGER: Duration = Duration::from_millis(200);
 
 pub type Shared = Arc<Mutex<Disk>>;
 
@@ -90,7 +92,7 @@ impl Mount {
         let since = Instant::now();
         loop {
             match umount(&self.at) {
-                Ok(()) => return session.join(),
+                Ok(()) => return join(session),
                 Err(Errno::EBUSY) if since.elapsed() < PATIENCE => {}
                 // Not root: through fusermount3.
                 Err(_) => return session.umount_and_join(),
@@ -98,6 +100,13 @@ impl Mount {
             thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// A mount namespace that was made meanwhile has a copy of the mount, and the kernel asks us until that ends: nobody waits for it.
+fn join(session: BackgroundSession) -> io::Result<()> {
+    let (tell, ended) = mpsc::channel();
+    thread::spawn(move || tell.send(session.join()));
+    ended.recv_timeout(LINGER).unwrap_or(Ok(()))
 }
 
 impl Drop for Mount {

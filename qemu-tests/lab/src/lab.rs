@@ -73,6 +73,7 @@ pub struct ServerSpec {
     pub nic: NicModel,
     pub bus: DiskBus,
     pub disk: ServerDisk,
+    pub tpm: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -98,6 +99,7 @@ impl ServerSpec {
             nic,
             bus,
             disk: ServerDisk::Blank { gib: 8 },
+            tpm: false,
         }
     }
 
@@ -198,6 +200,7 @@ impl Lab {
             }),
             boot: BootFirst::Disk,
             direct: None,
+            tpm: false,
         }
     }
 
@@ -243,6 +246,7 @@ impl Lab {
             }),
             boot: BootFirst::Network,
             direct: None,
+            tpm: spec.tpm,
         }
     }
 

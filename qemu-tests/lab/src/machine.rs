@@ -43,6 +43,7 @@ pub struct Vm {
     monitor: Monitor,
     console: Console,
     started: Instant,
+    _tpm: Option<Tpm>,
 }
 
 impl Vm {
@@ -59,10 +60,12 @@ impl Vm {
         let qemu = tools::find_program("qemu-system-x86_64", "qemu-system-x86")?;
         let (console, guest_console) = UnixStream::pair().context("a socket for the console")?;
         let (monitor, guest_monitor) = UnixStream::pair().context("a socket for the monitor")?;
+        let tpm = spec.tpm.then(|| Tpm::start(&spec.name, dir)).transpose()?;
         let sockets = Sockets {
             console: guest_console.as_raw_fd(),
             monitor: guest_monitor.as_raw_fd(),
             wire: wire.as_raw_fd(),
+            tpm: tpm.as_ref().map(|(_, socket)| socket.as_raw_fd()),
         };
         let log = dir.join(format!("{}.qemu.log", spec.name));
         let mut command = Command::new(qemu);
@@ -77,11 +80,15 @@ impl Vm {
             .process_group(0);
         inherit(
             &mut command,
-            vec![sockets.console, sockets.monitor, sockets.wire],
+            [sockets.console, sockets.monitor, sockets.wire]
+                .into_iter()
+                .chain(sockets.tpm)
+                .collect(),
         );
         let started = Instant::now();
         let mut process = command.spawn().context("starting qemu-system-x86_64")?;
         drop((guest_console, guest_monitor, wire));
+        let tpm = tpm.map(|(tpm, _)| tpm);
         let console = Console::record(
             console,
             &dir.join(format!("{}.console", spec.name)),
@@ -97,6 +104,7 @@ impl Vm {
                 monitor,
                 console,
                 started,
+                _tpm: tpm,
             }),
             Err(error) => {
                 let _ = process.kill();
@@ -221,6 +229,39 @@ impl Drop for Vm {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+/// The program that is a machine's TPM; its state is in a folder beside the machine's disk, so that it outlives its power.
+struct Tpm(Child);
+
+impl Tpm {
+    /// With the machine's end of its cable.
+    fn start(machine: &str, dir: &Path) -> Result<(Self, UnixStream)> {
+        let (ours, theirs) = UnixStream::pair().context("a socket for the TPM")?;
+        let state = dir.join(format!("{machine}.tpm"));
+        fs::create_dir_all(&state).with_context(|| format!("creating {}", state.display()))?;
+        let log = dir.join(format!("{machine}.tpm.log"));
+        let mut command = Command::new(tools::find_program("swtpm", "swtpm")?);
+        command
+            .args(["socket", "--tpm2", "--tpmstate"])
+            .arg(format!("dir={}", state.display()))
+            .arg("--ctrl")
+            .arg(format!("type=unixio,clientfd={}", theirs.as_raw_fd()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).with_context(|| format!("creating {}", log.display()))?)
+            .process_group(0);
+        inherit(&mut command, vec![theirs.as_raw_fd()]);
+        let process = command.spawn().context("starting swtpm")?;
+        Ok((Self(process), ours))
+    }
+}
+
+impl Drop for Tpm {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

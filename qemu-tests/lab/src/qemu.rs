@@ -121,6 +121,8 @@ pub struct VmSpec {
     pub disk: Option<Disk>,
     pub boot: BootFirst,
     pub direct: Option<DirectKernel>,
+    /// A TPM 2.0, the same one at every start.
+    pub tpm: bool,
 }
 
 impl VmSpec {
@@ -143,6 +145,8 @@ pub struct Sockets {
     pub console: RawFd,
     pub monitor: RawFd,
     pub wire: RawFd,
+    /// To the program that is the TPM.
+    pub tpm: Option<RawFd>,
 }
 
 /// What a machine does first.
@@ -224,6 +228,9 @@ pub fn command_line(
     if let Some(flash) = flash {
         line.flash(spec.firmware, flash);
     }
+    if let Some(tpm) = sockets.tpm {
+        line.tpm(tpm);
+    }
     line.nic(spec, sockets.wire);
     if let Some(disk) = &spec.disk {
         line.disk(disk, spec.boot);
@@ -287,6 +294,12 @@ impl Line {
                 path(&flash.variables)
             ),
         );
+    }
+
+    fn tpm(&mut self, socket: RawFd) {
+        self.option("-chardev", format!("socket,id=tpm,fd={socket}"));
+        self.option("-tpmdev", "emulator,id=tpm,chardev=tpm");
+        self.option("-device", "tpm-crb,tpmdev=tpm");
     }
 
     fn nic(&mut self, spec: &VmSpec, wire: RawFd) {

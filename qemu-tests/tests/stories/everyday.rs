@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use firstlight_api::report::{Directive, LookupState};
-use firstlight_api::status::HostState;
+use firstlight_api::status::{HostState, TpmStatus};
 use imagebuilder::build::cache::digest_file;
 use lab::wire::format_mac;
 use lab::{BoxSpec, Firmware, ServerDisk, ServerSpec, data_disk};
@@ -19,7 +19,10 @@ const MARK: &str = "/var/lib/marked-by-the-test";
 const DATA_DISK: u64 = 5 << 30;
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
-    let server = ServerSpec::blank(1, Firmware::Uefi);
+    let server = ServerSpec {
+        tpm: true,
+        ..ServerSpec::blank(1, Firmware::Uefi)
+    };
     let mac = format_mac(server.mac());
 
     let power_on = scene.switch_box_on(BoxSpec {
@@ -75,6 +78,11 @@ fn install(scene: &mut Scene<'_>, mac: &str, power_on: Instant) -> Result<Ssh> {
         "installed {} times: {:#?}",
         installs(&host),
         host.history
+    );
+    let tpm = host.hardware.map(|hardware| hardware.tpm);
+    ensure!(
+        tpm == Some(TpmStatus::Bound),
+        "its TPM is {tpm:?}: only who shows it should be believed"
     );
     let ssh = scene.host_ssh(mac)?;
     let name = scene.wait("a login on the server", Duration::from_mins(1), |_| {

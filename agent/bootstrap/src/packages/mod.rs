@@ -18,7 +18,7 @@ mod tests;
 use anyhow::Result;
 use firstlight_api::{
     packages::{Order, PackageOrder, PackageReport, Report},
-    software::{PackageState, Wish},
+    software::{PackageState, Presence},
 };
 
 pub use server::{CommandOutput, Server, ThisServer};
@@ -49,8 +49,8 @@ fn keep(server: &mut impl Server, order: &PackageOrder) -> Result<Report> {
     }
     apt::repair(server)?;
     let refused = match order.state {
-        Wish::Present => apt::install(server, order)?,
-        Wish::Absent => apt::remove(server, &found)?,
+        Presence::Present => apt::install(server, order)?,
+        Presence::Absent => apt::remove(server, &found)?,
     };
     let mut found = look(server, order)?;
     for package in &mut found {

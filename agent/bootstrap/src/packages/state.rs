@@ -71,12 +71,12 @@ fn parse(text: &str) -> BTreeMap<&str, Found> {
 
 #[cfg(test)]
 mod tests {
-    use firstlight_api::software::{PackageSpec, Wish};
+    use firstlight_api::software::{PackageSpec, Presence};
     use proptest::prelude::*;
 
     use super::*;
 
-    fn order(state: Wish, version: &str) -> PackageOrder {
+    fn order(state: Presence, version: &str) -> PackageOrder {
         PackageOrder {
             state,
             packages: vec![PackageSpec {
@@ -95,51 +95,63 @@ mod tests {
         for (text, state, version, have, ready) in [
             (
                 line("installed", "ok"),
-                Wish::Present,
+                Presence::Present,
                 "1:2.0-1",
                 "1:2.0-1",
                 true,
             ),
-            (both, Wish::Present, "1:2.0-1", "1:2.0-1", true),
+            (both, Presence::Present, "1:2.0-1", "1:2.0-1", true),
             (
                 line("installed", "ok"),
-                Wish::Present,
+                Presence::Present,
                 "1:2.0-2",
                 "1:2.0-1",
                 false,
             ),
             (
                 line("installed", "reinstreq"),
-                Wish::Present,
+                Presence::Present,
                 "1:2.0-1",
                 "1:2.0-1",
                 false,
             ),
             (
                 line("half-configured", "ok"),
-                Wish::Present,
+                Presence::Present,
                 "1:2.0-1",
                 "1:2.0-1",
                 false,
             ),
             (
                 line("config-files", "ok"),
-                Wish::Present,
+                Presence::Present,
                 "1:2.0-1",
                 "none",
                 false,
             ),
-            (unknown.clone(), Wish::Present, "1:2.0-1", "none", false),
-            (line("installed", "ok"), Wish::Absent, "", "1:2.0-1", false),
+            (unknown.clone(), Presence::Present, "1:2.0-1", "none", false),
             (
-                line("half-installed", "ok"),
-                Wish::Absent,
+                line("installed", "ok"),
+                Presence::Absent,
                 "",
                 "1:2.0-1",
                 false,
             ),
-            (line("config-files", "ok"), Wish::Absent, "", "none", true),
-            (unknown, Wish::Absent, "", "none", true),
+            (
+                line("half-installed", "ok"),
+                Presence::Absent,
+                "",
+                "1:2.0-1",
+                false,
+            ),
+            (
+                line("config-files", "ok"),
+                Presence::Absent,
+                "",
+                "none",
+                true,
+            ),
+            (unknown, Presence::Absent, "", "none", true),
         ] {
             let found = compare(&order(state, version), &text);
             let is_ready = found[0].state == PackageState::Ready;
@@ -156,7 +168,7 @@ mod tests {
         fn whatever_dpkg_prints_each_package_of_the_order_is_told_once(
             text in "((nano|\\PC{0,8})\t(1|\\PC{0,4})\t(installed|half-installed|\\PC{0,4})\t(ok|reinstreq)\n){0,5}\\PC{0,20}",
         ) {
-            let order = order(Wish::Present, "1");
+            let order = order(Presence::Present, "1");
             let told = compare(&order, &text);
             let names = |name: &String| told.iter().filter(|report| report.name == *name).count();
             prop_assert_eq!(told.len(), order.packages.len());

@@ -82,7 +82,7 @@ fn server(answers: &[(&'static str, &[&'static str])]) -> Fake {
     }
 }
 
-fn order(state: Wish, version: &str) -> PackageOrder {
+fn order(state: Presence, version: &str) -> PackageOrder {
     PackageOrder {
         state,
         packages: vec![PackageSpec {
@@ -100,8 +100,8 @@ fn obeyed(server: &mut Fake, order: PackageOrder) -> Report {
 #[test]
 fn what_is_as_wanted_is_only_looked_at() {
     for (text, state, version) in [
-        (INSTALLED, Wish::Present, "1.0"),
-        (UNKNOWN, Wish::Absent, ""),
+        (INSTALLED, Presence::Present, "1.0"),
+        (UNKNOWN, Presence::Absent, ""),
     ] {
         let mut server = server(&[("dpkg-query", &[text])]);
         let report = obeyed(&mut server, order(state, version));
@@ -120,7 +120,7 @@ fn a_dry_run_tells_the_difference_and_changes_nothing() {
     let mut server = server(&[("dpkg-query", &[INSTALLED])]);
     let dry = PackageOrder {
         dry_run: true,
-        ..order(Wish::Present, "2.0")
+        ..order(Presence::Present, "2.0")
     };
     let report = obeyed(&mut server, dry);
     let package = &report.packages[0];
@@ -141,7 +141,7 @@ fn the_repository_of_the_order_is_the_one_that_apt_asks() {
             base: "KEY".to_owned(),
             uploads: "OTHER".to_owned(),
         }),
-        ..order(Wish::Present, "2.0")
+        ..order(Presence::Present, "2.0")
     };
     obeyed(&mut server, from);
     let at = |start: &str| server.ran.iter().position(|line| line.starts_with(start));
@@ -154,7 +154,7 @@ fn the_repository_of_the_order_is_the_one_that_apt_asks() {
 fn what_was_interrupted_is_repaired_before_the_exact_version_comes() {
     let half = "hello\t2.0\thalf-configured\tok\n";
     let mut server = server(&[("dpkg-query", &[half, half, "hello\t2.0\tinstalled\tok\n"])]);
-    let report = obeyed(&mut server, order(Wish::Present, "2.0"));
+    let report = obeyed(&mut server, order(Presence::Present, "2.0"));
     assert!(report.changed && report.packages[0].state == PackageState::Ready);
     let programs: Vec<&str> = server.ran.iter().map(String::as_str).collect();
     assert!(
@@ -171,7 +171,7 @@ fn what_was_interrupted_is_repaired_before_the_exact_version_comes() {
 #[test]
 fn somebody_who_was_faster_leaves_nothing_to_do() {
     let mut server = server(&[("dpkg-query", &[UNKNOWN, INSTALLED])]);
-    let report = obeyed(&mut server, order(Wish::Present, "1.0"));
+    let report = obeyed(&mut server, order(Presence::Present, "1.0"));
     assert_eq!(
         (report.changed, server.ran.len(), server.locked),
         (false, 2, 1)
@@ -237,7 +237,7 @@ fn what_fails_is_told_in_the_words_of_apt_and_dpkg() {
                 ],
             ),
         ]);
-        let report = obeyed(&mut server, order(Wish::Present, "9"));
+        let report = obeyed(&mut server, order(Presence::Present, "9"));
         let package = &report.packages[0];
         assert_eq!(
             (package.state, package.reason.as_str()),
@@ -260,7 +260,7 @@ fn a_repository_that_does_not_answer_is_told_with_what_came_of_it() {
             &["E: Version '9' for 'hello' was not found\n"],
         ),
     ]);
-    let report = obeyed(&mut server, order(Wish::Present, "9"));
+    let report = obeyed(&mut server, order(Presence::Present, "9"));
     assert_eq!(
         report.packages[0].reason,
         "there is no version 9 (the list of packages is old: Failed to fetch http://box/apt/InRelease  Could not connect)"
@@ -273,7 +273,7 @@ fn only_what_is_named_is_removed() {
         ("dpkg-query", &[INSTALLED]),
         ("apt-get -s", &["Remv hello [1.0]\nRemv greeter [3]\n"]),
     ]);
-    let report = obeyed(&mut server, order(Wish::Absent, ""));
+    let report = obeyed(&mut server, order(Presence::Absent, ""));
     let reason = &report.packages[0].reason;
     assert!(reason.contains("also remove greeter;"), "{reason}");
     assert!(
@@ -286,7 +286,7 @@ fn only_what_is_named_is_removed() {
         ("dpkg-query", &[INSTALLED, INSTALLED, UNKNOWN]),
         ("apt-get -s", &["Remv hello [1.0]\n"]),
     ]);
-    let report = obeyed(&mut server, order(Wish::Absent, ""));
+    let report = obeyed(&mut server, order(Presence::Absent, ""));
     assert_eq!(report.packages[0].state, PackageState::Ready);
     assert!(
         server

@@ -1,6 +1,6 @@
 //! What the server does on its segment: the questions to it, and what stays while another server leases there.
 
-use super::{Server, wanted};
+use super::Server;
 use crate::packet::{MessageType, Request};
 use crate::{ForeignServer, Mode, ModeStep, Now, Overheard};
 
@@ -82,7 +82,7 @@ impl Server {
                         .reserved_for(lease.address)
                         .is_none_or(|mac| mac == request.mac)
             }
-            MessageType::Request => ours && wanted(request) == Some(lease.address),
+            MessageType::Request => ours && request.wanted_address() == Some(lease.address),
             MessageType::Decline | MessageType::Release => ours,
             _ => false,
         }

@@ -8,19 +8,13 @@ use std::time::Duration;
 use firstlight_api::report::{Directive, LookupState};
 use uuid::Uuid;
 
+use self::random::Random;
 use super::commands::Commands;
-use super::event::{Action, Departure, Event, HeartbeatReply, Node, Registration};
+use super::event::{Action, Departure, Event, Node, Registration};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Between two heartbeats at least.
-const BEAT_SPACING: Duration = Duration::from_secs(2);
-/// Between heartbeats while something new is likely: Ironic may skip one silently when the node is busy.
-const BEAT_EAGER: Duration = Duration::from_secs(4);
-/// While a job runs, whose end has a beat of its own; a node that was taken away meanwhile is told by the next one.
-const BEAT_WORKING: Duration = Duration::from_secs(15);
 /// After registration and after each job.
 const EAGER_FOR: Duration = Duration::from_mins(2);
-const BEAT_RETRY: Duration = Duration::from_secs(5);
 /// From the answer to `lockdown` to the end, so that the answer arrives.
 const LEAVE_AFTER: Duration = SECOND;
 const EXECUTE_DEPLOY_STEP: &str = "deploy.execute_deploy_step";
@@ -87,13 +81,13 @@ pub struct Agent {
     deployed: bool,
     /// Seen in the last step's parameters.
     has_remote_power: bool,
-    random: u64,
+    random: Random,
 }
 
 impl Agent {
     /// The agent, and what to do first.
     pub fn start(config: Config) -> (Self, Vec<Action>) {
-        let random = config.seed;
+        let random = Random::new(config.seed);
         let mut agent = Self {
             config,
             stage: Stage::Reporting,
@@ -189,33 +183,6 @@ impl Agent {
             Stage::Registered(_) => self.registered_timers(now),
             _ => Vec::new(),
         }
-    }
-
-    fn registered_timers(&mut self, now: Duration) -> Vec<Action> {
-        let lookup = self.lookup;
-        let has_box = self.config.has_box;
-        let offers = self.offers().then(|| self.inspect());
-        let Stage::Registered(session) = &mut self.stage else {
-            return Vec::new();
-        };
-        let mut actions = Vec::new();
-        if session.beat_due.is_some_and(|at| now >= at) {
-            session.beat_due = None;
-            session.last_beat = now;
-            actions.push(Action::Beat {
-                uuid: session.node.uuid.clone(),
-                token: session.node.token.clone(),
-            });
-        }
-        if has_box && session.report_due.is_some_and(|at| now >= at) {
-            session.report_due = None;
-            actions.push(Action::Report { lookup });
-        }
-        if let Some(inspect) = offers.filter(|_| session.offer_due.is_some_and(|at| now >= at)) {
-            session.offer_due = None;
-            actions.push(inspect);
-        }
-        actions
     }
 
     fn offers(&self) -> bool {
@@ -330,65 +297,11 @@ impl Agent {
     }
 
     fn rest(&mut self, now: Duration, pause: Duration, said: String) -> Vec<Action> {
-        let spread = self.spread(50, 150);
+        let spread = self.random.spread(50, 150);
         self.stage = Stage::Resting {
             until: now + pause * spread / 100,
         };
         self.say(said)
-    }
-
-    fn beaten(&mut self, now: Duration, answer: HeartbeatReply) -> Vec<Action> {
-        let interval = self.spread(30, 60);
-        let eager = match self.job {
-            Some(_) => BEAT_WORKING,
-            None => BEAT_EAGER,
-        };
-        let Stage::Registered(session) = &mut self.stage else {
-            return Vec::new();
-        };
-        let steady = session.node.heartbeat_timeout * interval / 100;
-        let pause = match &answer {
-            HeartbeatReply::Accepted if now < session.eager_until => eager.min(steady),
-            HeartbeatReply::Accepted => steady,
-            HeartbeatReply::Locked | HeartbeatReply::Failed(_) => BEAT_RETRY.min(steady),
-            HeartbeatReply::Forgotten(_) => return self.reset(now, answer),
-        };
-        // A beat that a finished job forced meanwhile comes first.
-        let due = now + pause.max(BEAT_SPACING);
-        session.beat_due = Some(session.beat_due.map_or(due, |forced| forced.min(due)));
-        match answer {
-            HeartbeatReply::Failed(reason) => {
-                self.say(format!("{reason}; the heartbeat is sent again"))
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// Ironic wiped the token: whatever belonged to it is void, the command list above all.
-    fn reset(&mut self, now: Duration, answer: HeartbeatReply) -> Vec<Action> {
-        let HeartbeatReply::Forgotten(reason) = answer else {
-            return Vec::new();
-        };
-        if self.leaving.is_some() {
-            return Vec::new();
-        }
-        let mut actions = self.say(format!(
-            "Ironic has let go of this registration ({reason}); starting over."
-        ));
-        actions.extend(self.commands.clear().into_iter().map(|ask| Action::Answer {
-            ask,
-            status: 401,
-            body: serve::fault("Client", "Invalid agent token."),
-        }));
-        self.lookup = LookupState::NotAsked;
-        self.deployed = false;
-        self.stage = Stage::Draining;
-        if self.job.is_some() {
-            actions.push(Action::Abort);
-        } else {
-            actions.extend(self.rest(now, SECOND, String::new()));
-        }
-        actions
     }
 
     /// Says a line once, not at each repetition.
@@ -399,30 +312,10 @@ impl Agent {
         self.said.clone_from(&text);
         vec![Action::Say(text)]
     }
-
-    /// A number from `from` to `to`: hosts that start together must not ask together.
-    fn spread(&mut self, from: u32, to: u32) -> u32 {
-        let span = u64::from(to - from) + 1;
-        from + u32::try_from(self.next_random() % span).unwrap_or(0)
-    }
-
-    fn new_id(&mut self) -> Uuid {
-        let (high, low) = (self.next_random(), self.next_random());
-        uuid::Builder::from_u128(u128::from(high) << 64 | u128::from(low))
-            .with_version(uuid::Version::Random)
-            .into_uuid()
-    }
-
-    /// splitmix64.
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
 }
 
+mod random;
+mod registered;
 mod serve;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use crate::{hosts::plan::RestartOrders, ssh::Towards};
+use crate::{
+    hosts::plan::{self, RestartOrders},
+    ssh::Towards,
+};
 
 /// After this without an answer an installed host does not count as running any more.
 const SSH_GONE: Duration = Duration::from_mins(2);
@@ -88,11 +91,15 @@ impl System {
         };
     }
 
-    pub fn orders(&self) -> RestartOrders<'_> {
-        RestartOrders {
-            accepted: self.orders.accepted,
-            failed: self.orders.failed,
-            error: self.orders.error.as_deref(),
+    pub fn seen(&self, now: Duration) -> plan::System<'_> {
+        plan::System {
+            ssh_answers: self.answers(now),
+            polled: self.polled,
+            restarts: RestartOrders {
+                accepted: self.orders.accepted,
+                failed: self.orders.failed,
+                error: self.orders.error.as_deref(),
+            },
         }
     }
 }

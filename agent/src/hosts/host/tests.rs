@@ -10,7 +10,7 @@ use crate::hosts::{ledger::Deployment, tests::a_host};
 
 fn at(standing: Standing, image: &NodeImage) -> Site<'_> {
     Site {
-        destiny: Destiny::Plain,
+        unclaimed: SitePolicy::Plain,
         image: Ok(image),
         uploads: &[],
         box_http: "http://box",

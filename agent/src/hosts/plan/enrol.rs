@@ -2,8 +2,8 @@
 
 use super::{
     super::policy::{self, Verdict},
-    Action, BootTarget, Directive, HostState, Inspection, MOST_TRIES, Node, Observed, PAUSE, Plan,
-    Problem, Wish, annotations, failed,
+    Action, BootTarget, DesiredState, Directive, HostState, Inspection, MOST_TRIES, Node, Observed,
+    PAUSE, Plan, Problem, annotations, failed,
 };
 
 pub(super) fn unregistered(o: &Observed) -> Plan {
@@ -27,7 +27,7 @@ pub(super) fn unregistered(o: &Observed) -> Plan {
     if let Some(problem) = o.barred {
         return Plan::new(HostState::Discovered, "left alone").problem(problem.clone());
     }
-    if let (Err(problem), Ok(Wish::Idle)) = (o.image, &o.wanted.wish) {
+    if let (Err(problem), Ok(DesiredState::Idle)) = (o.image, &o.wanted.desired) {
         return Plan::new(HostState::Discovered, "cannot be installed").problem(problem.clone());
     }
     match policy::judge(o.policy, report, o.ledger.under_way(), o.name) {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{
     super::policy::{self, Verdict},
-    Action, BootTarget, EXTRA_ATTEMPT, HostState, Inspection, Install, LookupState, MOST_ATTEMPTS,
-    Node, Observed, Phase, Plan, Problem, ProvisionState, Wish, failed,
+    Action, BootTarget, DesiredState, EXTRA_ATTEMPT, HostState, Inspection, Install, LookupState,
+    MOST_ATTEMPTS, Node, Observed, Phase, Plan, Problem, ProvisionState, failed,
 };
 
 /// After the first, the second failed deployment.
@@ -70,12 +70,14 @@ pub(super) fn available(o: &Observed, node: &Node) -> Plan {
     if o.wanted.inspection == Inspection::Again {
         return idle("to be inspected again").act(Action::Manage);
     }
-    let install = match &o.wanted.wish {
+    let install = match &o.wanted.desired {
         Err(problem) => {
             return Plan::new(HostState::Available, "cannot be installed").problem(problem.clone());
         }
-        Ok(Wish::Unknown) => return idle("waiting for Kubernetes to say what is wanted of it"),
-        Ok(wish) => match wish.install() {
+        Ok(DesiredState::Unknown) => {
+            return idle("waiting for Kubernetes to say what is wanted of it");
+        }
+        Ok(desired) => match desired.install() {
             Some(install) => install,
             None => return unwanted(o),
         },
@@ -165,8 +167,8 @@ fn percent(bytes: u64, total: u64) -> Option<u8> {
 }
 
 pub(super) fn deploy_failed(o: &Observed, node: &Node) -> Plan {
-    let install = match &o.wanted.wish {
-        Ok(wish) => wish.install(),
+    let install = match &o.wanted.desired {
+        Ok(desired) => desired.install(),
         Err(problem) => {
             return Plan::new(HostState::Provisioning, "cannot be installed")
                 .problem(problem.clone());

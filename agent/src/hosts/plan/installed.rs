@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Action, Data, HostState, Node, Observed, PAUSE, Plan, Problem, Restart, Towards, Wish,
+    Action, Data, DesiredState, HostState, Node, Observed, PAUSE, Plan, Problem, Restart, Towards,
     annotations, failed,
 };
 
@@ -19,16 +19,18 @@ pub(super) fn active(o: &Observed) -> Plan {
         .deployment
         .as_ref()
         .is_some_and(super::super::ledger::Deployment::is_staged);
-    match &o.wanted.wish {
-        Ok(Wish::Stage(_)) if staged => waiting(o),
-        Ok(Wish::Install(install)) if staged => delivering(o, &install.data),
+    match &o.wanted.desired {
+        Ok(DesiredState::Stage(_)) if staged => waiting(o),
+        Ok(DesiredState::Install(install)) if staged => delivering(o, &install.data),
         Err(problem) if staged => waiting(o).problem(problem.clone()).boot_disk(),
         _ => installed(o),
     }
 }
 
 pub(super) fn asks(o: &Observed) -> bool {
-    o.polled.is_some_and(|at| o.now.saturating_sub(at) < ASKS)
+    o.system
+        .polled
+        .is_some_and(|at| o.now.saturating_sub(at) < ASKS)
 }
 
 fn waiting(o: &Observed) -> Plan {
@@ -64,7 +66,7 @@ fn delivering(o: &Observed, data: &Data) -> Plan {
 }
 
 pub(super) fn installed(o: &Observed) -> Plan {
-    let plan = if o.ssh_answers {
+    let plan = if o.system.ssh_answers {
         Plan::new(HostState::Running, "its operating system answers")
     } else if o.ramdisk().is_some() && o.phase.is_none() {
         Plan::new(
@@ -88,9 +90,10 @@ fn restarting(o: &Observed, mut plan: Plan) -> Plan {
     plan.restart = Some(Restart::Ssh(Towards::Disk));
     plan.step = format!("to be restarted, as `{asked}` asks");
     let Some(error) = o
-        .restart_orders
+        .system
+        .restarts
         .error
-        .filter(|_| o.restart_orders.failed > 0)
+        .filter(|_| o.system.restarts.failed > 0)
     else {
         return plan;
     };
@@ -104,7 +107,7 @@ fn restarting(o: &Observed, mut plan: Plan) -> Plan {
 
 /// A host that carries a system of its owner's: it boots that one, and nothing is asked of it.
 pub(super) fn external(o: &Observed) -> Plan {
-    let step = if o.ssh_answers {
+    let step = if o.system.ssh_answers {
         "carries a system that nobody here installed; it answers"
     } else {
         "carries a system that nobody here installed"

@@ -3,7 +3,7 @@
 use firstlight_api::bmh::{AutomatedCleaningMode, annotations::DetachedDelete};
 
 use super::{
-    super::{policy, wish::Wish},
+    super::{intent::DesiredState, policy},
     Action, HostState, Ironic, MOST_TRIES, Node, Observed, PAUSE, Plan, Problem,
     ProvisionState as S, Restart, Towards, failed, installed, registered,
 };
@@ -37,14 +37,14 @@ pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
         .as_ref()
         .is_some_and(super::super::ledger::Deployment::is_staged);
     let boots = |at| o.now.saturating_sub(at) < installed::BOOTS;
-    if staged && o.polled.is_some_and(boots) {
+    if staged && o.system.polled.is_some_and(boots) {
         let plan = Plan::new(state, "its system is told to restart from the network");
         return Plan {
             restart: Some(Restart::Endpoint),
             ..plan
         };
     }
-    if o.restart_orders.accepted.is_some_and(boots) {
+    if o.system.restarts.accepted.is_some_and(boots) {
         let plan = Plan::new(state, "its system restarts from the network");
         return Plan {
             restart: Some(Restart::Taken),
@@ -58,14 +58,14 @@ pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
             "its system is asked over SSH to restart from the network",
         )
     };
-    if o.restart_orders.failed == 0 {
+    if o.system.restarts.failed == 0 {
         return plan;
     }
     plan.problem(ask(o))
 }
 
 fn ask(o: &Observed) -> Problem {
-    let reason = match (o.restart_orders.error, o.restart_orders.accepted) {
+    let reason = match (o.system.restarts.error, o.system.restarts.accepted) {
         (_, Some(_)) => "it took the order and did not come back",
         (Some(error), None) => error,
         (None, None) => "nothing answers",
@@ -151,7 +151,7 @@ pub(super) fn detached(o: &Observed) -> Option<Plan> {
         "detached: it goes on by itself, and nothing is done to it",
     )
     .keep_disk(o);
-    let gone = o.wanted.wish == Ok(Wish::Gone);
+    let gone = o.wanted.desired == Ok(DesiredState::Gone);
     match o.ironic {
         Ironic::Unknown => Some(plan),
         Ironic::Absent => Some(Plan {
@@ -171,7 +171,7 @@ pub(super) fn detached(o: &Observed) -> Option<Plan> {
 impl Plan {
     /// It boots whatever it has.
     fn keep_disk(self, o: &Observed) -> Self {
-        if o.ledger.written().is_some() || o.wanted.wish == Ok(Wish::External) {
+        if o.ledger.written().is_some() || o.wanted.desired == Ok(DesiredState::External) {
             return self.boot_disk();
         }
         self

@@ -18,7 +18,7 @@ struct World {
     ironic_known: bool,
     node_since: u64,
     policy: InstallPolicy,
-    wanted: Wanted,
+    wanted: Intent,
     ledger: Ledger,
     polled: Option<u64>,
     orders: (Option<u64>, u32),
@@ -53,8 +53,8 @@ fn world() -> World {
         ironic_known: true,
         node_since: 0,
         policy: InstallPolicy::Blank,
-        wanted: Wanted {
-            wish: Ok(Wish::Install(install(Data::Site))),
+        wanted: Intent {
+            desired: Ok(DesiredState::Install(install(Data::Site))),
             paused: None,
             detached: None,
             inspection: Inspection::Once,
@@ -174,13 +174,15 @@ impl World {
             since: Duration::ZERO,
             wanted: &self.wanted,
             ledger: &self.ledger,
-            polled: self.polled.map(Duration::from_secs),
-            restart_orders: RestartOrders {
-                accepted: self.orders.0.map(Duration::from_secs),
-                failed: self.orders.1,
-                error: (self.orders.1 > 0).then_some("connection refused"),
+            system: System {
+                ssh_answers: self.ssh_answers,
+                polled: self.polled.map(Duration::from_secs),
+                restarts: RestartOrders {
+                    accepted: self.orders.0.map(Duration::from_secs),
+                    failed: self.orders.1,
+                    error: (self.orders.1 > 0).then_some("connection refused"),
+                },
             },
-            ssh_answers: self.ssh_answers,
             image: self.image.as_ref(),
             gave_up: self.gave_up.as_deref(),
             barred: self.barred.as_ref(),
@@ -257,7 +259,7 @@ fn nothing_is_decided_before_ironic_was_asked_and_without_a_report() {
     }
     let no_image = world()
         .with(|world| {
-            world.wanted.wish = Ok(Wish::Idle);
+            world.wanted.desired = Ok(DesiredState::Idle);
             world.image = Err(Problem {
                 what: "no image".into(),
                 next: "build".into(),
@@ -482,7 +484,7 @@ fn a_deployment_that_an_earlier_version_began_goes_on_and_wipes_nothing() {
     });
     assert_eq!(known.outcome().1, tear_down(None));
     let wanted = running().with(|world| {
-        world.wanted.wish = Ok(Wish::Install(install(Data::Site)));
+        world.wanted.desired = Ok(DesiredState::Install(install(Data::Site)));
     });
     assert_eq!(wanted.outcome(), (HostState::Provisioned, None));
 }
@@ -689,7 +691,7 @@ fn what_is_on_the_disk_and_verified_is_adopted_and_never_written_again() {
 fn unwanted() -> World {
     world().node("active", judged()).with(|world| {
         let deployment = Some(ID);
-        world.wanted.wish = Ok(Wish::Idle);
+        world.wanted.desired = Ok(DesiredState::Idle);
         world.ledger.deployment = on_disk(None, false);
         world.report.disks[0].signatures = vec!["gpt".into()];
         world.report.disks[0].mark = Some(Mark::Installed { deployment });
@@ -739,25 +741,26 @@ fn an_unwanted_system_is_asked_over_ssh_then_a_person_and_torn_down_once_in_the_
 
 #[test]
 fn a_staged_system_waits_is_given_its_data_and_is_called_back_by_the_endpoint() {
-    let staged = |wish: Wish| {
+    let staged = |desired: DesiredState| {
         world().node("active", judged()).with(|world| {
             world.reported = None;
             world.polled = Some(NOW - 3);
             world.ledger.deployment = on_disk(Some("hash"), false);
-            world.wanted.wish = Ok(wish);
+            world.wanted.desired = Ok(desired);
         })
     };
-    let waits = staged(Wish::Stage(install(Data::Endpoint))).plan();
+    let waits = staged(DesiredState::Stage(install(Data::Endpoint))).plan();
     assert_eq!(
         (waits.state, waits.deliver, waits.boot),
         (HostState::Staged, false, BootTarget::Disk)
     );
-    let claimed = staged(Wish::Install(install(Data::Endpoint))).plan();
+    let claimed = staged(DesiredState::Install(install(Data::Endpoint))).plan();
     assert_eq!(
         (claimed.state, claimed.deliver, claimed.action),
         (HostState::Provisioning, true, None)
     );
-    let silent = staged(Wish::Install(install(Data::Endpoint))).with(|world| world.polled = None);
+    let silent =
+        staged(DesiredState::Install(install(Data::Endpoint))).with(|world| world.polled = None);
     assert!(
         silent
             .plan()
@@ -768,21 +771,24 @@ fn a_staged_system_waits_is_given_its_data_and_is_called_back_by_the_endpoint() 
     );
     let mut foreign = install(Data::Drive);
     foreign.image.checksum = "cd".into();
-    for back in [staged(Wish::Idle), staged(Wish::Install(foreign))] {
+    for back in [
+        staged(DesiredState::Idle),
+        staged(DesiredState::Install(foreign)),
+    ] {
         let plan = back.plan();
         assert_eq!(
             (plan.restart, plan.deliver),
             (Some(Restart::Endpoint), false)
         );
     }
-    let delivered = staged(Wish::Install(install(Data::Endpoint)))
+    let delivered = staged(DesiredState::Install(install(Data::Endpoint)))
         .with(|world| world.ledger.deployment = on_disk(Some("hash"), true));
     assert_eq!(delivered.outcome(), (HostState::Provisioned, None));
 }
 
 #[test]
 fn a_deleted_host_leaves_clean_and_a_detached_or_uncleaned_one_as_it_is() {
-    let gone = |world: World| world.with(|world| world.wanted.wish = Ok(Wish::Gone));
+    let gone = |world: World| world.with(|world| world.wanted.desired = Ok(DesiredState::Gone));
     assert_eq!(gone(unwanted()).outcome().1, tear_down(Some(ID)));
     for state in ["available", "manageable", "enroll"] {
         let free = gone(world().node(state, judged()));
@@ -834,7 +840,7 @@ fn a_host_of_somebody_else_boots_its_disk_whatever_ironic_says() {
         world().node("available", json!({})),
     ] {
         let plan = world
-            .with(|world| world.wanted.wish = Ok(Wish::External))
+            .with(|world| world.wanted.desired = Ok(DesiredState::External))
             .plan();
         assert_eq!(
             (plan.state, plan.action, plan.directive),

@@ -8,21 +8,21 @@ use tokio::sync::watch;
 
 use crate::{
     fleet::View,
-    hosts::{event::Shown, objects::Desired},
+    hosts::{event::Shown, objects::ObjectTarget},
 };
 
 pub struct Window {
     view: watch::Sender<Arc<View>>,
     /// By name.
     hosts: watch::Sender<Vec<HostStatus>>,
-    wanted: watch::Sender<Arc<Vec<Desired>>>,
+    wanted: watch::Sender<Arc<Vec<ObjectTarget>>>,
 }
 
 impl Window {
     pub fn new(
         view: watch::Sender<Arc<View>>,
         hosts: watch::Sender<Vec<HostStatus>>,
-        wanted: watch::Sender<Arc<Vec<Desired>>>,
+        wanted: watch::Sender<Arc<Vec<ObjectTarget>>>,
     ) -> Self {
         Self {
             view,
@@ -60,7 +60,7 @@ impl Window {
             changed
         });
         self.wanted.send_if_modified(|wanted| {
-            let of = |one: &Desired| one.host.spec.boot_mac_address == mac;
+            let of = |one: &ObjectTarget| one.host.spec.boot_mac_address == mac;
             let old = wanted.iter().position(of);
             if old.map(|at| &wanted[at]) == desired.as_ref() {
                 return false;

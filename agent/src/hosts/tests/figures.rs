@@ -43,7 +43,7 @@ fn now() -> Now {
 #[tokio::test]
 #[ignore = "figures of scripts/bench base, measured alone"]
 async fn figures_of_a_packet() {
-    let mut hosts = hosts(&settings(Destiny::Cluster), &BTreeMap::new());
+    let mut hosts = hosts(&settings(SitePolicy::Cluster), &BTreeMap::new());
     let wanted = watch::Sender::new(Arc::new(Vec::new()));
     let window = Window::new(
         watch::Sender::new(Arc::new(View::default())),

@@ -13,7 +13,7 @@ fn shows(state: HostState) -> impl Fn(&Site) -> bool {
 
 #[tokio::test]
 async fn a_blank_server_is_installed_without_a_word_from_anybody() {
-    let mut site = Site::start(Destiny::Plain).await;
+    let mut site = Site::start(SitePolicy::Plain).await;
     let mut server = Server::new(site.ironic.client());
     assert!(!server.step(&mut site).await);
     let shown = site.host().expect("before Ironic and Kubernetes");
@@ -93,7 +93,7 @@ async fn a_blank_server_is_installed_without_a_word_from_anybody() {
 
 /// Installs a server while the controller is restarted after every `every` of the server's reports.
 async fn install_with_restarts(every: usize) {
-    let mut site = Site::up(Destiny::Plain).await;
+    let mut site = Site::up(SitePolicy::Plain).await;
     let mut server = Server::new(site.ironic.client());
     let (mut rounds, mut met) = (0, vec![]);
     while site.ironic.state(&node()) != Some(ProvisionState::DeployWait) {
@@ -141,7 +141,7 @@ async fn a_controller_that_restarts_again_and_again_ends_the_same_with_one_deplo
 
 #[tokio::test]
 async fn kubernetes_that_comes_up_after_the_installation_takes_nothing_away() {
-    let mut site = Site::start(Destiny::Plain).await;
+    let mut site = Site::start(SitePolicy::Plain).await;
     site.is_ironic_up = true;
     let mut server = Server::new(site.ironic.client());
     server
@@ -164,7 +164,7 @@ async fn kubernetes_that_comes_up_after_the_installation_takes_nothing_away() {
 
 #[tokio::test]
 async fn a_server_with_data_is_listed_with_the_reason_until_a_person_says_wipe() {
-    let mut site = Site::up(Destiny::Plain).await;
+    let mut site = Site::up(SitePolicy::Plain).await;
     let mut server = Server::new(site.ironic.client());
     server.signatures = vec!["dos".into(), "ntfs".into()];
     server
@@ -197,7 +197,7 @@ async fn a_server_with_data_is_listed_with_the_reason_until_a_person_says_wipe()
 
 #[tokio::test]
 async fn a_power_cut_of_the_server_in_the_middle_starts_its_deployment_over() {
-    let mut site = Site::up(Destiny::Plain).await;
+    let mut site = Site::up(SitePolicy::Plain).await;
     let mut server = Server::new(site.ironic.client());
     server
         .until_ironic(&mut site, ProvisionState::DeployWait)
@@ -231,7 +231,7 @@ async fn a_power_cut_of_the_server_in_the_middle_starts_its_deployment_over() {
 
 #[tokio::test]
 async fn a_server_that_somebody_installs_by_hand_after_its_deployment_failed_is_left_alone() {
-    let mut site = Site::up(Destiny::Plain).await;
+    let mut site = Site::up(SitePolicy::Plain).await;
     let mut server = Server::new(site.ironic.client());
     server
         .until_ironic(&mut site, ProvisionState::DeployWait)
@@ -257,7 +257,7 @@ async fn a_server_that_somebody_installs_by_hand_after_its_deployment_failed_is_
 
 #[tokio::test]
 async fn a_server_that_was_switched_off_a_moment_ago_costs_no_attempt() {
-    let mut site = Site::up(Destiny::Plain).await;
+    let mut site = Site::up(SitePolicy::Plain).await;
     let mut server = Server::new(site.ironic.client());
     server.door = None;
     server
@@ -275,7 +275,7 @@ async fn a_server_that_was_switched_off_a_moment_ago_costs_no_attempt() {
 
 #[tokio::test]
 async fn a_restart_of_the_whole_box_while_the_image_is_written_does_not_begin_again() {
-    let mut site = Site::up(Destiny::Plain).await;
+    let mut site = Site::up(SitePolicy::Plain).await;
     let mut server = Server::new(site.ironic.client());
     server
         .until_ironic(&mut site, ProvisionState::DeployWait)
@@ -305,7 +305,7 @@ impl Luck for Always {
 
 #[tokio::test]
 async fn nothing_is_begun_that_could_not_be_written_down_and_the_reason_is_told() {
-    let mut site = Site::with(Destiny::Plain, Always(Fate::Good)).await;
+    let mut site = Site::with(SitePolicy::Plain, Always(Fate::Good)).await;
     site.come_up();
     let mut server = Server::new(site.ironic.client());
     server

@@ -188,7 +188,7 @@ pub fn assert_has_its_key<L>(site: &Site<L>, machine: &Machine) {
 
 #[tokio::test]
 async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its_data_once() {
-    let mut site = Site::up(Destiny::Cluster).await;
+    let mut site = Site::up(SitePolicy::Cluster).await;
     let mut machine = Machine::new(&site);
     // Staged for the page; for Kubernetes it is available, because nobody has claimed it.
     let staged = |site: &Site, _: &Machine| {
@@ -247,7 +247,7 @@ async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its
 
 #[tokio::test]
 async fn a_host_that_an_older_box_staged_lets_the_box_in_as_it_did_then() {
-    let mut site = Site::up(Destiny::Cluster).await;
+    let mut site = Site::up(SitePolicy::Cluster).await;
     let mut machine = Machine::new(&site);
     let staged = |site: &Site, _: &Machine| shows(site, HostState::Staged);
     machine.until("staged", &mut site, staged).await;
@@ -266,7 +266,7 @@ async fn a_host_that_an_older_box_staged_lets_the_box_in_as_it_did_then() {
 
 #[tokio::test]
 async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_stays_away() {
-    let mut site = Site::up(Destiny::Cluster).await;
+    let mut site = Site::up(SitePolicy::Cluster).await;
     let mut machine = Machine::new(&site);
     let staged = |site: &Site, _: &Machine| shows(site, HostState::Staged);
     machine.until("staged", &mut site, staged).await;
@@ -314,7 +314,7 @@ async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_sta
 
 #[tokio::test]
 async fn a_power_cut_of_the_box_after_the_last_byte_does_not_install_twice() {
-    let mut site = Site::up(Destiny::Plain).await;
+    let mut site = Site::up(SitePolicy::Plain).await;
     let mut server = Server::new(site.ironic.client());
     server
         .until_ironic(&mut site, ProvisionState::DeployWait)
@@ -332,7 +332,7 @@ async fn a_power_cut_of_the_box_after_the_last_byte_does_not_install_twice() {
 
 #[tokio::test]
 async fn an_object_that_gets_lost_takes_nothing_away_from_a_host_in_use() {
-    let mut site = Site::up(Destiny::Cluster).await;
+    let mut site = Site::up(SitePolicy::Cluster).await;
     let mut machine = Machine::new(&site);
     let staged = |site: &Site, _: &Machine| {
         shows(site, HostState::Staged) && is_in(site, ProvisioningState::Available)

@@ -65,7 +65,7 @@ impl Controller {
                     refused: Duration::from_millis(100),
                     patience,
                 },
-                ..settings(Destiny::Plain)
+                ..settings(SitePolicy::Plain)
             },
             ledgers: Ledgers::new(state.join("hosts")),
             keys: Keys::new(state.join("ssh"), ssh),

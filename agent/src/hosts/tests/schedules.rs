@@ -76,7 +76,7 @@ async fn until(
 
 /// How often the box lost its power in it.
 async fn whole_life(seed: u64) -> usize {
-    let mut site = Site::with(Destiny::Cluster, Dice::new(seed)).await;
+    let mut site = Site::with(SitePolicy::Cluster, Dice::new(seed)).await;
     site.come_up();
     let mut machine = Machine::new(&site);
     let staged = |site: &Site<Dice>, _: &Machine| shows(site, HostState::Staged);

@@ -26,7 +26,7 @@ async fn told(site: &mut Site, from: Speaker, report: Report) -> String {
 
 #[tokio::test]
 async fn forged_progress_makes_no_verified_image_out_of_a_half_written_disk() {
-    let mut site = Site::start(Destiny::Plain).await;
+    let mut site = Site::start(SitePolicy::Plain).await;
     site.is_ironic_up = true;
     let mut server = Server::new(site.ironic.client());
     server
@@ -49,7 +49,7 @@ async fn forged_progress_makes_no_verified_image_out_of_a_half_written_disk() {
 
 #[tokio::test]
 async fn a_forged_report_of_a_server_that_is_there_changes_nothing_and_is_told() {
-    let mut site = Site::start(Destiny::Plain).await;
+    let mut site = Site::start(SitePolicy::Plain).await;
     site.is_ironic_up = true;
     let mut server = Server::new(site.ironic.client());
     server.signatures = vec!["gpt".into(), "ntfs".into()];
@@ -69,7 +69,7 @@ async fn a_forged_report_of_a_server_that_is_there_changes_nothing_and_is_told()
 
 #[tokio::test]
 async fn a_report_is_believed_from_the_address_that_it_names_alone() {
-    let mut site = Site::start(Destiny::Plain).await;
+    let mut site = Site::start(SitePolicy::Plain).await;
     let server = Server::new(site.ironic.client());
     for (peer, named) in [
         ([127, 0, 0, 2], "127.0.0.1"),
@@ -93,7 +93,7 @@ async fn a_report_is_believed_from_the_address_that_it_names_alone() {
 
 #[tokio::test]
 async fn two_servers_do_not_speak_from_one_address() {
-    let mut site = Site::start(Destiny::Plain).await;
+    let mut site = Site::start(SitePolicy::Plain).await;
     let mut server = Server::new(site.ironic.client());
     server.step(&mut site).await;
     let mut report = server.report();
@@ -109,7 +109,7 @@ async fn two_servers_do_not_speak_from_one_address() {
 
 #[tokio::test]
 async fn a_server_that_only_asked_for_an_address_is_shown_and_is_no_object() {
-    let mut site = Site::start(Destiny::Plain).await;
+    let mut site = Site::start(SitePolicy::Plain).await;
     site.is_kubernetes_up = true;
     site.take(Event::Dhcp {
         mac: mac(),

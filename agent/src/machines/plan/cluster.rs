@@ -3,7 +3,7 @@
 use firstlight_api::{
     capi,
     capm3::{CLUSTER_FINALIZER, Initialization, Metal3Cluster, Metal3ClusterStatus},
-    object::{ConditionStatus, Saying, merge_conditions},
+    object::{ConditionStatus, ConditionUpdate, merge_conditions},
 };
 use serde_json::json;
 
@@ -53,8 +53,8 @@ pub fn plan(world: &World, object: &Metal3Cluster, now: &str) -> Steps {
                 provisioned: Some(true),
             };
             let sayings = [
-                Saying::yes(READY, "Ready"),
-                Saying::yes(INFRASTRUCTURE_READY, "Ready"),
+                ConditionUpdate::yes(READY, "Ready"),
+                ConditionUpdate::yes(INFRASTRUCTURE_READY, "Ready"),
                 paused(false),
             ];
             say(&mut status, object, &sayings, now);
@@ -81,18 +81,18 @@ pub fn plan(world: &World, object: &Metal3Cluster, now: &str) -> Steps {
     steps
 }
 
-fn paused(yes: bool) -> Saying {
+fn paused(yes: bool) -> ConditionUpdate {
     if yes {
-        Saying::yes(PAUSED, "Paused")
+        ConditionUpdate::yes(PAUSED, "Paused")
     } else {
-        Saying::no(PAUSED, "NotPaused", "")
+        ConditionUpdate::no(PAUSED, "NotPaused", "")
     }
 }
 
-fn not_ready(reason: &'static str, message: &str) -> [Saying; 3] {
+fn not_ready(reason: &'static str, message: &str) -> [ConditionUpdate; 3] {
     [
-        Saying::no(READY, reason, message),
-        Saying::no(INFRASTRUCTURE_READY, reason, message),
+        ConditionUpdate::no(READY, reason, message),
+        ConditionUpdate::no(INFRASTRUCTURE_READY, reason, message),
         paused(false),
     ]
 }
@@ -143,7 +143,12 @@ fn delete(world: &World, object: &Metal3Cluster, now: &str) -> Steps {
     vec![finalizers_patch(object, &finalizers)]
 }
 
-fn say(status: &mut Metal3ClusterStatus, object: &Metal3Cluster, sayings: &[Saying], now: &str) {
+fn say(
+    status: &mut Metal3ClusterStatus,
+    object: &Metal3Cluster,
+    sayings: &[ConditionUpdate],
+    now: &str,
+) {
     let generation = object.metadata.generation;
     status.conditions = merge_conditions(&status.conditions, sayings, generation, now);
     // Nothing may be said of readiness while it is not looked at.

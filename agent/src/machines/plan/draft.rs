@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use firstlight_api::{
     capm3::{Metal3Machine, Metal3MachineStatus},
-    object::{Saying, merge_conditions},
+    object::{ConditionUpdate, merge_conditions},
 };
 use serde_json::json;
 
@@ -20,7 +20,7 @@ pub type Waits = (&'static str, String);
 pub struct Draft<'a> {
     pub object: &'a Metal3Machine,
     pub status: Metal3MachineStatus,
-    said: BTreeMap<&'static str, Saying>,
+    said: BTreeMap<&'static str, ConditionUpdate>,
     now: &'a str,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Draft<'a> {
     }
 
     /// What is said later about the same condition replaces what was said before.
-    pub fn say<const N: usize>(&mut self, sayings: [Saying; N]) {
+    pub fn say<const N: usize>(&mut self, sayings: [ConditionUpdate; N]) {
         for saying in sayings {
             self.said.insert(saying.kind, saying);
         }
@@ -44,14 +44,14 @@ impl<'a> Draft<'a> {
     /// Not ready, and without a host.
     pub fn waits(&mut self, reason: &'static str, message: &str) {
         self.say([
-            Saying::no(ASSOCIATED, reason, message),
-            Saying::no(READY, reason, message),
+            ConditionUpdate::no(ASSOCIATED, reason, message),
+            ConditionUpdate::no(READY, reason, message),
         ]);
     }
 
     pub fn write(mut self) -> Option<Action> {
         let object = self.object;
-        let said: Vec<Saying> = self.said.into_values().collect();
+        let said: Vec<ConditionUpdate> = self.said.into_values().collect();
         let generation = object.metadata.generation;
         self.status.conditions =
             merge_conditions(&object.status.conditions, &said, generation, self.now);

@@ -8,7 +8,7 @@ use firstlight_api::{
     capm3::{
         self, HOST_ANNOTATION, Initialization, MACHINE_FINALIZER, MachineAddress, Metal3Machine,
     },
-    object::Saying,
+    object::ConditionUpdate,
 };
 use serde_json::json;
 
@@ -45,7 +45,7 @@ pub fn plan(
     let host = world.host_of(object);
     let mut draft = Draft::new(object, now);
     if is_paused(world.cluster_of(meta), meta) {
-        draft.say([Saying::yes(PAUSED, "Paused")]);
+        draft.say([ConditionUpdate::yes(PAUSED, "Paused")]);
         let mut steps: Steps = host
             .and_then(|host| host::pause(host, true))
             .into_iter()
@@ -53,7 +53,7 @@ pub fn plan(
         steps.extend(draft.write());
         return steps;
     }
-    draft.say([Saying::no(PAUSED, "NotPaused", "")]);
+    draft.say([ConditionUpdate::no(PAUSED, "NotPaused", "")]);
     if let Some(unpause) = host.and_then(|host| host::pause(host, false)) {
         // The host's version changes: go on at the next look.
         return vec![unpause];
@@ -230,9 +230,9 @@ fn associate(draft: &mut Draft, world: &World, host: &Host, data: &Data) {
     }
     draft.status.addresses = addresses(host, world);
     draft.say([
-        Saying::yes(ASSOCIATED, "AssociateBareMetalHostSuccess"),
-        Saying::yes(DATA_READY, "Metal3DataSecretsReady"),
-        Saying::no(READY, "NotReady", said),
+        ConditionUpdate::yes(ASSOCIATED, "AssociateBareMetalHostSuccess"),
+        ConditionUpdate::yes(DATA_READY, "Metal3DataSecretsReady"),
+        ConditionUpdate::no(READY, "NotReady", said),
     ]);
 }
 
@@ -279,7 +279,7 @@ fn claimed(
         network: host.spec.network_data.clone(),
     };
     associate(&mut draft, world, host, &data);
-    if host.spec.has_wish() {
+    if host.spec.wants_system() {
         steps.extend(mark(object, host));
     } else {
         // Claimed by hand, or its image was taken off it by hand.
@@ -289,7 +289,7 @@ fn claimed(
                 steps.push(host::claim(host, object, &machine.spec.cluster_name, &data));
                 steps.extend(mark(object, host));
             }
-            Ok(_) => draft.say([Saying::no(
+            Ok(_) => draft.say([ConditionUpdate::no(
                 READY,
                 "NotReady",
                 format!(
@@ -298,17 +298,17 @@ fn claimed(
                 ),
             )]),
             Err((reason, message)) => draft.say([
-                Saying::no(DATA_READY, reason, message.clone()),
-                Saying::no(READY, reason, message),
+                ConditionUpdate::no(DATA_READY, reason, message.clone()),
+                ConditionUpdate::no(READY, reason, message),
             ]),
         }
     }
-    if host.spec.has_wish() && host.state() == ProvisioningState::Provisioned {
+    if host.spec.wants_system() && host.state() == ProvisioningState::Provisioned {
         draft.status.initialization = Initialization {
             provisioned: Some(true),
         };
         if host.status.error_message.is_empty() {
-            draft.say([Saying::yes(READY, "Ready")]);
+            draft.say([ConditionUpdate::yes(READY, "Ready")]);
         }
     }
     steps.extend(draft.write());

@@ -4,7 +4,7 @@
 use firstlight_api::{
     bmh::ProvisioningState,
     capm3::{FORGET_HOST_ANNOTATION, MACHINE_FINALIZER},
-    object::Saying,
+    object::ConditionUpdate,
 };
 use serde_json::json;
 
@@ -29,7 +29,7 @@ pub fn plan(world: &World, mut draft: Draft, host: Option<&Host>) -> Steps {
     if is_forgotten(world, &draft) {
         return vec![host::forget(host), drop_finalizer(&draft)];
     }
-    if host.spec.has_wish() {
+    if host.spec.wants_system() {
         deleting(&mut draft, host);
         let mut steps = vec![host::take_image_off(host)];
         steps.extend(draft.write());
@@ -46,8 +46,8 @@ pub fn plan(world: &World, mut draft: Draft, host: Option<&Host>) -> Steps {
 fn deleting(draft: &mut Draft, host: &Host) {
     let message = format!("waiting until it is clean: {}", host::progress(host));
     draft.say([
-        Saying::no(ASSOCIATED, "Deleting", message.clone()),
-        Saying::no(READY, "Deleting", message),
+        ConditionUpdate::no(ASSOCIATED, "Deleting", message.clone()),
+        ConditionUpdate::no(READY, "Deleting", message),
     ]);
 }
 

@@ -287,7 +287,9 @@ fn a_deleted_machine_holds_on_until_its_host_is_clean() {
     sim.settle();
     let host = &sim.world.hosts[&key("n1")];
     assert!(
-        !host.spec.has_wish() && host.spec.user_data.is_none() && host.spec.consumer_ref.is_some()
+        !host.spec.wants_system()
+            && host.spec.user_data.is_none()
+            && host.spec.consumer_ref.is_some()
     );
     assert_eq!(
         sim.raw_hosts[&key("n1")]["spec"]["online"],
@@ -326,7 +328,7 @@ fn a_host_that_a_person_wants_off_stays_so_at_its_release() {
     sim.raw_hosts.get_mut(&key("n1")).unwrap()["spec"]["online"] = json!(false);
     sim.delete("metal3_machine", "cp");
     sim.settle();
-    assert!(!sim.world.hosts[&key("n1")].spec.has_wish());
+    assert!(!sim.world.hosts[&key("n1")].spec.wants_system());
     assert_eq!(sim.raw_hosts[&key("n1")]["spec"]["online"], false);
 }
 
@@ -411,7 +413,7 @@ fn a_dead_host_is_forgotten_on_a_persons_word_and_not_chosen_again() {
     sim.settle();
     assert!(!sim.world.metal3_machines.contains_key(&key("cp")));
     let host = &sim.world.hosts[&key("n1")];
-    assert!(!host.spec.has_wish() && host.spec.consumer_ref.is_none());
+    assert!(!host.spec.wants_system() && host.spec.consumer_ref.is_none());
     assert!(
         host.metadata
             .annotation("capm3.metal3.io/unhealthy")

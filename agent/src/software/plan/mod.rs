@@ -39,7 +39,7 @@ const RESTART_NEEDED: &str = "RestartNeeded";
 
 /// Why a server could not be worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct JobError {
     pub reason: &'static str,
     pub message: String,
 }
@@ -61,8 +61,8 @@ pub enum News {
     Doing(NodeState, String),
     /// The packages as they are, while something else is still to be done.
     Has(Vec<PackageReport>),
-    Looked(Result<Report, Trouble>),
-    Applied(Result<Report, Trouble>),
+    Looked(Result<Report, JobError>),
+    Applied(Result<Report, JobError>),
     Released,
 }
 
@@ -269,11 +269,11 @@ pub fn note(software: &Software, node: &mut NodeStatus, news: &News, now: &str) 
         News::Doing(state, message) => enter(node, *state, "", message, now),
         News::Has(packages) => take_packages(node, packages, now),
         News::Released => enter(node, NodeState::Ready, "", "", now),
-        News::Looked(Err(trouble)) | News::Applied(Err(trouble)) => {
+        News::Looked(Err(failure)) | News::Applied(Err(failure)) => {
             // Tried again and still not there: it is what it was.
-            let lost = trouble.reason == UNREACHABLE && matches!(news, News::Applied(_));
-            let reason = if lost { LOST } else { trouble.reason };
-            enter(node, NodeState::Failed, reason, &trouble.message, now);
+            let lost = failure.reason == UNREACHABLE && matches!(news, News::Applied(_));
+            let reason = if lost { LOST } else { failure.reason };
+            enter(node, NodeState::Failed, reason, &failure.message, now);
         }
         News::Looked(Ok(report)) | News::Applied(Ok(report)) => {
             take_packages(node, &report.packages, now);

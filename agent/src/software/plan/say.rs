@@ -1,10 +1,10 @@
 //! The status of a Software out of those of its servers.
 
 use firstlight_api::{
-    object::{Saying, merge_conditions},
+    object::{ConditionUpdate, merge_conditions},
     software::{
-        APPROVED, APPROVED_ANNOTATION, Gate, NodeState, NodeStatus, PACKAGES_READY, Software,
-        SoftwareState, SoftwareStatus, Wish,
+        APPROVED, APPROVED_ANNOTATION, Gate, NodeState, NodeStatus, PACKAGES_READY, Presence,
+        Software, SoftwareState, SoftwareStatus,
     },
     status::SoftwareLine,
 };
@@ -17,7 +17,7 @@ use crate::store::{Reference, Target};
 pub fn packages(all: &[Software]) -> Vec<Reference> {
     let wants = all
         .iter()
-        .filter(|software| software.spec.state == Wish::Present);
+        .filter(|software| software.spec.state == Presence::Present);
     wants
         .flat_map(|software| {
             let packages = software.spec.packages.iter();
@@ -42,9 +42,9 @@ pub fn status(software: &Software, nodes: Vec<NodeStatus>, now: &str) -> Softwar
         message.clone_from(&approved.message);
     }
     let packages = if state == SoftwareState::Ready {
-        Saying::yes(PACKAGES_READY, "Ready")
+        ConditionUpdate::yes(PACKAGES_READY, "Ready")
     } else {
-        Saying::no(PACKAGES_READY, state.as_str(), message.clone())
+        ConditionUpdate::no(PACKAGES_READY, state.as_str(), message.clone())
     };
     SoftwareStatus {
         state,
@@ -159,18 +159,18 @@ fn next(node: &NodeStatus) -> &'static str {
 }
 
 /// Whether what depends on the packages may go on.
-fn approval(software: &Software, state: SoftwareState) -> Saying {
+fn approval(software: &Software, state: SoftwareState) -> ConditionUpdate {
     let meta = &software.metadata;
     let generation = meta.generation.to_string();
     match software.spec.gate {
         _ if state != SoftwareState::Ready => {
-            Saying::no(APPROVED, "PackagesNotReady", "the packages are not ready")
+            ConditionUpdate::no(APPROVED, "PackagesNotReady", "the packages are not ready")
         }
-        Gate::Auto => Saying::yes(APPROVED, "Auto"),
+        Gate::Auto => ConditionUpdate::yes(APPROVED, "Auto"),
         Gate::Manual if meta.annotation(APPROVED_ANNOTATION) == Some(&generation) => {
-            Saying::yes(APPROVED, "ByPerson")
+            ConditionUpdate::yes(APPROVED, "ByPerson")
         }
-        Gate::Manual => Saying::no(
+        Gate::Manual => ConditionUpdate::no(
             APPROVED,
             "WaitsForPerson",
             format!(

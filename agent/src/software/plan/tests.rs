@@ -114,7 +114,7 @@ impl Story {
             .of(&self.software.spec.packages[0])
             .to_owned();
         let trouble = |reason| {
-            Err(Trouble {
+            Err(JobError {
                 reason,
                 message: "it is not there".to_owned(),
             })
@@ -559,7 +559,7 @@ fn a_state_keeps_its_time() {
     note(
         &story.software,
         &mut story.status.nodes[0],
-        &News::Looked(Err(Trouble {
+        &News::Looked(Err(JobError {
             reason: UNREACHABLE,
             message: "gone".to_owned(),
         })),

@@ -16,7 +16,7 @@ use firstlight_agent::{
     containers,
     paths::Paths,
     pki,
-    software::{self, Hands, Trouble},
+    software::{self, Hands, JobError},
     ssh::Node,
     status,
 };
@@ -48,7 +48,7 @@ struct Server {
 struct Played(Arc<Mutex<BTreeMap<String, Server>>>);
 
 impl Hands for Played {
-    async fn order(&self, node: &Node, order: &Order, _: Duration) -> Result<Report, Trouble> {
+    async fn order(&self, node: &Node, order: &Order, _: Duration) -> Result<Report, JobError> {
         let mut servers = self.0.lock().unwrap();
         let server = servers.entry(node.address.to_string()).or_insert(Server {
             have: "none".to_owned(),

@@ -4,6 +4,7 @@ const SOCKETS: Sockets = Sockets {
     console: 5,
     monitor: 6,
     wire: 7,
+    tpm: None,
 };
 
 fn server(firmware: Firmware) -> VmSpec {
@@ -21,6 +22,7 @@ fn server(firmware: Firmware) -> VmSpec {
         }),
         boot: BootFirst::Network,
         direct: None,
+        tpm: false,
     }
 }
 

@@ -22,6 +22,7 @@ fn the_box(disk: &Path) -> VmSpec {
         }),
         boot: BootFirst::Disk,
         direct: None,
+        tpm: false,
     }
 }
 

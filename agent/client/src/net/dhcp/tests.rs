@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
-use super::*;
+use super::{
+    reply::{BOOT_REPLY, FIXED, MAGIC},
+    *,
+};
 use dhcproto::Decodable;
 use dhcproto::v4::Opcode;
 use proptest::prelude::*;

@@ -9,7 +9,9 @@ use uuid::Uuid;
 use super::super::commands::{Command, State};
 use super::super::event::{Action, Departure, Failure, Request};
 use super::super::job::{self, Plan, Refusal};
-use super::{Agent, BEAT_SPACING, EAGER_FOR, EXECUTE_DEPLOY_STEP, LEAVE_AFTER, SECOND, Stage};
+use super::{
+    Agent, EAGER_FOR, EXECUTE_DEPLOY_STEP, LEAVE_AFTER, SECOND, Stage, registered::BEAT_SPACING,
+};
 
 impl Agent {
     pub(super) fn asked(&mut self, ask: u64, request: Request) -> Vec<Action> {
@@ -101,7 +103,7 @@ impl Agent {
     }
 
     fn accept(&mut self, ask: u64, wait: bool, name: String, plan: Plan) -> Vec<Action> {
-        let id = self.new_id();
+        let id = self.random.id();
         let mut command = Command {
             id,
             name,

@@ -10,8 +10,11 @@ use firstlight_api::report::Phase;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::event::{Failure, Request};
-use super::*;
+use super::super::event::{Failure, HeartbeatReply, Request};
+use super::{
+    registered::{BEAT_EAGER, BEAT_RETRY, BEAT_WORKING},
+    *,
+};
 
 const TOKEN: &str = "tok-1";
 

@@ -1,5 +1,5 @@
 //! What is wanted of a host: its object's spec and annotations, or, where nobody has said anything, the site's rule.
-//! Pure. To add a wish: a variant here, and what follows from it in `plan`.
+//! Pure. To add a desired state: a variant here, and what follows from it in `plan`.
 
 use firstlight_api::{
     bmh::{
@@ -20,7 +20,7 @@ use crate::store::ServedImage;
 
 /// What a host that nobody claimed is there for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Destiny {
+pub enum SitePolicy {
     /// `cluster: none`: it gets the plain node image and its operator's login, and that is all.
     #[default]
     Plain,
@@ -28,7 +28,7 @@ pub enum Destiny {
     Cluster,
 }
 
-impl Destiny {
+impl SitePolicy {
     /// While nobody knows the site's settings, no host that waits for its cluster may be taken for a plain one.
     pub fn of(site: &SiteConfig) -> Self {
         if site.standing == Standing::Unknown {
@@ -39,7 +39,7 @@ impl Destiny {
     }
 }
 
-impl From<&ClusterChoice> for Destiny {
+impl From<&ClusterChoice> for SitePolicy {
     fn from(choice: &ClusterChoice) -> Self {
         match choice {
             ClusterChoice::None => Self::Plain,
@@ -49,7 +49,7 @@ impl From<&ClusterChoice> for Destiny {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Wish {
+pub enum DesiredState {
     /// Nobody can tell yet: Kubernetes has to be asked first.
     Unknown,
     /// Nothing: it is available.
@@ -63,7 +63,7 @@ pub enum Wish {
     Gone,
 }
 
-impl Wish {
+impl DesiredState {
     pub fn install(&self) -> Option<&Install> {
         match self {
             Self::Stage(install) | Self::Install(install) => Some(install),
@@ -93,8 +93,8 @@ pub enum Data {
 
 /// Everything that the object says.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
-    pub wish: Result<Wish, Problem>,
+pub struct Intent {
+    pub desired: Result<DesiredState, Problem>,
     pub paused: Option<String>,
     pub detached: Option<Detached>,
     pub inspection: Inspection,
@@ -103,19 +103,19 @@ pub struct Wanted {
     pub restarts: Vec<String>,
 }
 
-/// What a wish is read from.
+/// What an intent is read from.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     pub object: Option<&'a BareMetalHost>,
     pub ledger: &'a Ledger,
-    pub destiny: Destiny,
+    pub unclaimed: SitePolicy,
     pub image: Option<&'a NodeImage>,
     /// What people have put on the box.
     pub uploads: &'a [ServedImage],
     pub box_http: &'a str,
 }
 
-pub fn wanted(source: &Source) -> Wanted {
+pub fn wanted(source: &Source) -> Intent {
     let none = std::collections::BTreeMap::new();
     let said = source
         .object
@@ -124,8 +124,8 @@ pub fn wanted(source: &Source) -> Wanted {
     let disabled = spec.is_some_and(|spec| {
         spec.inspection_mode == Some(firstlight_api::bmh::InspectionMode::Disabled)
     });
-    Wanted {
-        wish: wish(source),
+    Intent {
+        desired: desired(source),
         paused: annotations::paused_by(said).map(str::to_owned),
         detached: annotations::detached(said),
         inspection: if disabled {
@@ -143,15 +143,15 @@ pub fn wanted(source: &Source) -> Wanted {
     }
 }
 
-fn wish(source: &Source) -> Result<Wish, Problem> {
+fn desired(source: &Source) -> Result<DesiredState, Problem> {
     let Some(object) = source.object else {
         return Ok(nobody_said(source, None));
     };
     if object.is_deleted() {
-        return Ok(Wish::Gone);
+        return Ok(DesiredState::Gone);
     }
     if object.spec.externally_provisioned {
-        return Ok(Wish::External);
+        return Ok(DesiredState::External);
     }
     match &object.spec.image {
         Some(image) if !image.url.is_empty() => {
@@ -167,14 +167,14 @@ fn wish(source: &Source) -> Result<Wish, Problem> {
 }
 
 /// No image is asked for: the site's rule decides, unless somebody took an image away.
-fn nobody_said(source: &Source, object: Option<&BareMetalHost>) -> Wish {
+fn nobody_said(source: &Source, object: Option<&BareMetalHost>) -> DesiredState {
     let Source { ledger, .. } = source;
     // Without its object nobody can tell, unless there never was one and none is needed.
-    if object.is_none() && (ledger.has_object || source.destiny == Destiny::Cluster) {
-        return Wish::Unknown;
+    if object.is_none() && (ledger.has_object || source.unclaimed == SitePolicy::Cluster) {
+        return DesiredState::Unknown;
     }
     let Some(image) = source.image.filter(|_| !ledger.removed) else {
-        return Wish::Idle;
+        return DesiredState::Idle;
     };
     let install = |data| Install {
         image: image.published(source.box_http),
@@ -186,18 +186,22 @@ fn nobody_said(source: &Source, object: Option<&BareMetalHost>) -> Wish {
     let held = object.is_some_and(|object| object.spec.consumer_ref.is_some());
     let deployment = ledger.deployment.as_ref();
     let taken_away = deployment.is_some_and(|deployment| deployment.shown);
-    match source.destiny {
-        Destiny::Cluster if online && !held => Wish::Stage(install(Data::Endpoint)),
-        Destiny::Plain if online && !ledger.released && !taken_away => {
-            Wish::Install(install(Data::Site))
+    match source.unclaimed {
+        SitePolicy::Cluster if online && !held => DesiredState::Stage(install(Data::Endpoint)),
+        SitePolicy::Plain if online && !ledger.released && !taken_away => {
+            DesiredState::Install(install(Data::Site))
         }
-        _ => Wish::Idle,
+        _ => DesiredState::Idle,
     }
 }
 
-fn claimed(source: &Source, object: &BareMetalHost, image: &Image) -> Result<Wish, Problem> {
+fn claimed(
+    source: &Source,
+    object: &BareMetalHost,
+    image: &Image,
+) -> Result<DesiredState, Problem> {
     if !object.spec.online && source.ledger.deployment.is_none() {
-        return Ok(Wish::Idle);
+        return Ok(DesiredState::Idle);
     }
     let ours = source
         .image
@@ -211,7 +215,7 @@ fn claimed(source: &Source, object: &BareMetalHost, image: &Image) -> Result<Wis
         (true, false) if object.spec.consumer_ref.is_some() => Data::Endpoint,
         (true, false) => Data::Site,
     };
-    Ok(Wish::Install(Install {
+    Ok(DesiredState::Install(Install {
         image: image.clone(),
         data,
         hints: object.spec.root_device_hints.clone(),

@@ -74,7 +74,7 @@ const SECRETS: Resource = Resource("", "v1", "Secret", "secrets");
 const CONFIG_MAPS: Resource = Resource("", "v1", "ConfigMap", "configmaps");
 
 /// All kinds that the provider looks at.
-pub struct Store {
+pub struct ProviderObjects {
     hosts: Objects<Host>,
     clusters: Objects<Cluster>,
     machines: Objects<Machine>,
@@ -91,7 +91,7 @@ pub struct Store {
     writers: Writers,
 }
 
-impl Store {
+impl ProviderObjects {
     pub fn new(watches: &mut Watches) -> Self {
         let own = |name| Selection {
             namespace: Some(NAMESPACE),
@@ -235,11 +235,11 @@ async fn texts(
 }
 
 /// Applies every list to its end or its first failure; a sentence for each failure.
-pub async fn apply_all(store: &Store, plan: &[Vec<Action>]) -> Vec<String> {
+pub async fn apply_all(objects: &ProviderObjects, plan: &[Vec<Action>]) -> Vec<String> {
     let mut told: BTreeSet<String> = BTreeSet::new();
     for steps in plan {
         for action in steps {
-            if let Err(error) = store.apply(action).await {
+            if let Err(error) = objects.apply(action).await {
                 let text = format!("{error:#}");
                 if is_overtaken(&error) {
                     tracing::debug!(error = text, "looking again");

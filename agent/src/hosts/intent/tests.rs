@@ -22,17 +22,21 @@ fn object(change: impl FnOnce(&mut BareMetalHostSpec)) -> BareMetalHost {
     BareMetalHost::new("n1", "default", spec)
 }
 
-fn of(object: Option<&BareMetalHost>, destiny: Destiny, ledger: &Ledger) -> Result<Wish, Problem> {
+fn of(
+    object: Option<&BareMetalHost>,
+    unclaimed: SitePolicy,
+    ledger: &Ledger,
+) -> Result<DesiredState, Problem> {
     let image = node_image();
     let source = Source {
         object,
         ledger,
-        destiny,
+        unclaimed,
         image: Some(&image),
         uploads: &uploads(),
         box_http: "http://box",
     };
-    wanted(&source).wish
+    wanted(&source).desired
 }
 
 fn uploads() -> Vec<ServedImage> {
@@ -60,15 +64,15 @@ fn an_image_can_be_named_instead_of_given_by_address_and_digest() {
                 ..Image::default()
             });
         });
-        of(Some(&object), Destiny::Cluster, &Ledger::default())
+        of(Some(&object), SitePolicy::Cluster, &Ledger::default())
     };
     for (url, path) in [
         ("rocky", "/images/rocky-10.raw.zst"),
         ("rocky:10", "/images/rocky-10.raw.zst"),
         ("debian:13.2", "/images/debian-13.2.raw.zst"),
     ] {
-        let wish = named(url, "").unwrap();
-        let install = wish.install().unwrap();
+        let desired = named(url, "").unwrap();
+        let install = desired.install().unwrap();
         assert_eq!(install.image.url, format!("http://box{path}"));
         assert_eq!(install.image.checksum, "cd".repeat(32));
         assert_eq!(install.data, Data::Drive);
@@ -95,29 +99,35 @@ fn ours() -> Image {
     node_image().published("http://other-address")
 }
 
-fn data(wish: Result<Wish, Problem>) -> Option<Data> {
-    wish.unwrap().install().map(|install| install.data.clone())
+fn data(desired: Result<DesiredState, Problem>) -> Option<Data> {
+    desired
+        .unwrap()
+        .install()
+        .map(|install| install.data.clone())
 }
 
 #[test]
 fn without_a_word_the_rule_of_the_site_decides_until_an_image_was_taken_away() {
     let (none, free) = (Ledger::default(), object(|_| {}));
     assert_eq!(
-        data(of(Some(&free), Destiny::Plain, &none)),
+        data(of(Some(&free), SitePolicy::Plain, &none)),
         Some(Data::Site)
     );
     assert!(matches!(
-        of(Some(&free), Destiny::Cluster, &none),
-        Ok(Wish::Stage(_))
+        of(Some(&free), SitePolicy::Cluster, &none),
+        Ok(DesiredState::Stage(_))
     ));
     let released = Ledger {
         released: true,
         ..Ledger::default()
     };
-    assert_eq!(of(Some(&free), Destiny::Plain, &released), Ok(Wish::Idle));
+    assert_eq!(
+        of(Some(&free), SitePolicy::Plain, &released),
+        Ok(DesiredState::Idle)
+    );
     assert!(matches!(
-        of(Some(&free), Destiny::Cluster, &released),
-        Ok(Wish::Stage(_))
+        of(Some(&free), SitePolicy::Cluster, &released),
+        Ok(DesiredState::Stage(_))
     ));
     let with = |shown| Ledger {
         deployment: Some(Deployment {
@@ -128,21 +138,24 @@ fn without_a_word_the_rule_of_the_site_decides_until_an_image_was_taken_away() {
         ..Ledger::default()
     };
     assert_eq!(
-        data(of(Some(&free), Destiny::Plain, &with(false))),
+        data(of(Some(&free), SitePolicy::Plain, &with(false))),
         Some(Data::Site),
         "the image has not been written into the spec yet"
     );
     assert_eq!(
-        of(Some(&free), Destiny::Plain, &with(true)),
-        Ok(Wish::Idle),
+        of(Some(&free), SitePolicy::Plain, &with(true)),
+        Ok(DesiredState::Idle),
         "somebody took it out"
     );
     let off = object(|spec| spec.online = false);
-    assert_eq!(of(Some(&off), Destiny::Plain, &none), Ok(Wish::Idle));
+    assert_eq!(
+        of(Some(&off), SitePolicy::Plain, &none),
+        Ok(DesiredState::Idle)
+    );
     let held = object(|spec| spec.consumer_ref = Some(ObjectReference::default()));
     assert_eq!(
-        of(Some(&held), Destiny::Cluster, &with(true)),
-        Ok(Wish::Idle),
+        of(Some(&held), SitePolicy::Cluster, &with(true)),
+        Ok(DesiredState::Idle),
         "its machine waits until it is clean"
     );
 }
@@ -150,21 +163,30 @@ fn without_a_word_the_rule_of_the_site_decides_until_an_image_was_taken_away() {
 #[test]
 fn before_kubernetes_is_up_only_a_host_that_it_never_knew_is_installed() {
     let new = Ledger::default();
-    assert_eq!(data(of(None, Destiny::Plain, &new)), Some(Data::Site));
-    assert_eq!(of(None, Destiny::Cluster, &new), Ok(Wish::Unknown));
+    assert_eq!(data(of(None, SitePolicy::Plain, &new)), Some(Data::Site));
+    assert_eq!(
+        of(None, SitePolicy::Cluster, &new),
+        Ok(DesiredState::Unknown)
+    );
     let known = Ledger {
         has_object: true,
         ..Ledger::default()
     };
-    assert_eq!(of(None, Destiny::Plain, &known), Ok(Wish::Unknown));
-    assert_eq!(of(None, Destiny::Cluster, &known), Ok(Wish::Unknown));
+    assert_eq!(
+        of(None, SitePolicy::Plain, &known),
+        Ok(DesiredState::Unknown)
+    );
+    assert_eq!(
+        of(None, SitePolicy::Cluster, &known),
+        Ok(DesiredState::Unknown)
+    );
 }
 
 #[test]
 fn our_image_gets_its_data_from_the_endpoint_and_any_other_from_the_drive() {
     let ledger = Ledger::default();
-    let wish = |change: &dyn Fn(&mut BareMetalHostSpec)| {
-        data(of(Some(&object(change)), Destiny::Plain, &ledger)).unwrap()
+    let desired = |change: &dyn Fn(&mut BareMetalHostSpec)| {
+        data(of(Some(&object(change)), SitePolicy::Plain, &ledger)).unwrap()
     };
     let user = || {
         Some(SecretReference {
@@ -172,13 +194,13 @@ fn our_image_gets_its_data_from_the_endpoint_and_any_other_from_the_drive() {
             ..SecretReference::default()
         })
     };
-    assert_eq!(wish(&|spec| spec.image = Some(ours())), Data::Site);
+    assert_eq!(desired(&|spec| spec.image = Some(ours())), Data::Site);
     assert_eq!(
-        wish(&|spec| (spec.image, spec.user_data) = (Some(ours()), user())),
+        desired(&|spec| (spec.image, spec.user_data) = (Some(ours()), user())),
         Data::Endpoint
     );
     assert_eq!(
-        wish(&|spec| {
+        desired(&|spec| {
             (spec.image, spec.consumer_ref) = (Some(ours()), Some(ObjectReference::default()));
         }),
         Data::Endpoint
@@ -188,7 +210,7 @@ fn our_image_gets_its_data_from_the_endpoint_and_any_other_from_the_drive() {
         ..ours()
     };
     assert_eq!(
-        wish(&|spec| (spec.image, spec.user_data) = (Some(foreign.clone()), user())),
+        desired(&|spec| (spec.image, spec.user_data) = (Some(foreign.clone()), user())),
         Data::Drive
     );
 }
@@ -238,7 +260,7 @@ fn an_image_that_cannot_be_checked_or_written_is_refused_with_the_way_out() {
     ];
     for (image, text) in cases {
         let host = object(|spec| spec.image = Some(image));
-        let problem = of(Some(&host), Destiny::Plain, &Ledger::default()).unwrap_err();
+        let problem = of(Some(&host), SitePolicy::Plain, &Ledger::default()).unwrap_err();
         assert!(
             problem.what.contains(text) && !problem.next.is_empty(),
             "{problem:?}"
@@ -252,7 +274,13 @@ fn deleted_comes_before_external_and_external_before_an_image() {
     let mut host = object(|spec| {
         (spec.image, spec.externally_provisioned) = (Some(ours()), true);
     });
-    assert_eq!(of(Some(&host), Destiny::Plain, &ledger), Ok(Wish::External));
+    assert_eq!(
+        of(Some(&host), SitePolicy::Plain, &ledger),
+        Ok(DesiredState::External)
+    );
     host.metadata.deletion_timestamp = Some("2026-11-21T00:00:00Z".into());
-    assert_eq!(of(Some(&host), Destiny::Plain, &ledger), Ok(Wish::Gone));
+    assert_eq!(
+        of(Some(&host), SitePolicy::Plain, &ledger),
+        Ok(DesiredState::Gone)
+    );
 }
