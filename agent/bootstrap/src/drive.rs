@@ -23,6 +23,8 @@ const LARGEST: u64 = 4 << 20;
 pub struct Drive {
     pub meta_data: Map<String, Value>,
     pub network_data: Option<Value>,
+    /// As cloud-init takes it, also packed.
+    pub user_data: Option<Vec<u8>>,
 }
 
 /// The device, once udev has looked at every disk; `None` if there is none. It is the one on the disk that this system runs from:
@@ -100,7 +102,13 @@ pub fn read_drive(root: &Path) -> Result<Drive> {
     let meta_data = latest.join("meta_data.json");
     let text = read(&meta_data).with_context(|| format!("reading {}", meta_data.display()))?;
     let network = read(&latest.join("network_data.json")).ok();
+    let user_data = match read(&latest.join("user_data")) {
+        Ok(user_data) => Some(user_data),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error).context("reading the user data of the config drive"),
+    };
     Ok(Drive {
+        user_data,
         meta_data: serde_json::from_slice(&text)
             .with_context(|| format!("parsing {}", meta_data.display()))?,
         network_data: network.and_then(|text| serde_json::from_slice(&text).ok()),

@@ -11,12 +11,12 @@ use anyhow::{Context as _, Result};
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewFile {
     pub path: PathBuf,
-    pub content: String,
+    pub content: Vec<u8>,
     pub mode: u32,
 }
 
 impl NewFile {
-    pub fn new(path: impl Into<PathBuf>, mode: u32, content: impl Into<String>) -> Self {
+    pub fn new(path: impl Into<PathBuf>, mode: u32, content: impl Into<Vec<u8>>) -> Self {
         Self {
             path: path.into(),
             content: content.into(),
@@ -42,7 +42,7 @@ impl std::fmt::Debug for NewFile {
 pub fn write_files(root: &Path, files: &[NewFile]) -> Result<()> {
     for file in files {
         let path = root.join(&file.path);
-        if fs::read(&path).is_ok_and(|old| old == file.content.as_bytes()) {
+        if fs::read(&path).is_ok_and(|old| old == file.content) {
             continue;
         }
         let folder = path.parent().unwrap_or(root);
@@ -91,7 +91,7 @@ fn write(path: &Path, file: &NewFile) -> io::Result<()> {
     let mut open = OpenOptions::new();
     open.write(true).create(true).truncate(true).mode(file.mode);
     let mut out = open.open(path)?;
-    out.write_all(file.content.as_bytes())?;
+    out.write_all(&file.content)?;
     out.sync_all()
 }
 

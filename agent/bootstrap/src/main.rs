@@ -116,11 +116,11 @@ fn run(root: &Path) -> Result<()> {
         // A server without packages is better than none.
         Err(error) => tracing::error!("the config drive names no package repository: {error}"),
     }
+    let seed = Seed::new(root);
     let Some(invitation) = parse_invitation(&drive.meta_data)? else {
-        return Ok(());
+        return seed.keep(&drive);
     };
     write_files(root, &plan_trust(&invitation))?;
-    let seed = Seed::new(root);
     if seed.held()? == Held::Confirmed {
         return Ok(());
     }

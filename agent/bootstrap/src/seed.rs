@@ -1,6 +1,6 @@
-//! Bootstrap data on this disk, as a config drive that cloud-init finds before it looks at devices: the same files, the
-//! same keys of the metadata, and the same instance at every later boot. The host key is no part of it: cloud-init would keep a
-//! copy.
+//! What cloud-init is to read, on this disk, as a config drive that it finds before it looks at devices: the same files, the
+//! same keys of the metadata, and the same instance at every later boot. It takes the last device with a config drive, and another
+//! disk may have one of an earlier installation. The host key is no part of it: cloud-init would keep a copy.
 
 use std::fs;
 use std::io;
@@ -57,6 +57,23 @@ impl Seed {
         write_folder(&self.root.join(FOLDER), &plan_seed(data, drive))
     }
 
+    /// For a server that asks nobody for more.
+    pub fn keep(&self, drive: &Drive) -> Result<()> {
+        let folder = self.root.join(FOLDER);
+        if folder.exists() {
+            return Ok(());
+        }
+        let user_data = drive.user_data.clone();
+        write_folder(
+            &folder,
+            &files(
+                drive.meta_data.clone(),
+                user_data,
+                drive.network_data.as_ref(),
+            ),
+        )
+    }
+
     pub fn confirm(&self, digest: &str) -> Result<()> {
         write_files(&self.root, &[NewFile::new(CONFIRMED, 0o600, digest)])
     }
@@ -68,24 +85,36 @@ pub fn plan_host_key(data: &Data) -> Vec<NewFile> {
         return vec![];
     };
     vec![
-        NewFile::new(HOST_KEY, 0o600, &key.private),
-        NewFile::new(format!("{HOST_KEY}.pub"), 0o644, &key.public),
+        NewFile::new(HOST_KEY, 0o600, key.private.as_str()),
+        NewFile::new(format!("{HOST_KEY}.pub"), 0o644, key.public.as_str()),
     ]
 }
 
 /// Files of the seed: what was sent, over what the config drive says.
 pub fn plan_seed(data: &Data, drive: &Drive) -> Vec<NewFile> {
-    let mut meta_data: Map<String, Value> = drive.meta_data.clone();
-    meta_data.remove("firstlight");
+    let mut meta_data = drive.meta_data.clone();
     meta_data.extend(data.meta_data.clone());
     let network = data.network_data.as_ref().or(drive.network_data.as_ref());
+    files(
+        meta_data,
+        Some(data.user_data.clone().into_bytes()),
+        network,
+    )
+}
+
+/// What the box says to us is no business of cloud-init's: a token may be in it.
+fn files(
+    mut meta_data: Map<String, Value>,
+    user_data: Option<Vec<u8>>,
+    network_data: Option<&Value>,
+) -> Vec<NewFile> {
+    meta_data.remove("firstlight");
     let file =
-        |name: &str, content: String| NewFile::new(Path::new(LATEST).join(name), 0o600, content);
-    let mut files = vec![
-        file("meta_data.json", Value::Object(meta_data).to_string()),
-        file("user_data", data.user_data.clone()),
-    ];
-    files.extend(network.map(|value| file("network_data.json", value.to_string())));
+        |name: &str, content: Vec<u8>| NewFile::new(Path::new(LATEST).join(name), 0o600, content);
+    let json = |value: &Value| value.to_string().into_bytes();
+    let mut files = vec![file("meta_data.json", json(&Value::Object(meta_data)))];
+    files.extend(user_data.map(|content| file("user_data", content)));
+    files.extend(network_data.map(|value| file("network_data.json", json(value))));
     files
 }
 
@@ -109,6 +138,7 @@ mod tests {
         Drive {
             meta_data: meta_data.as_object().unwrap().clone(),
             network_data: Some(json!({"links": ["of the drive"]})),
+            user_data: Some(b"\x1f\x8bpacked".to_vec()),
         }
     }
 
@@ -126,7 +156,7 @@ mod tests {
     fn what_was_sent_goes_over_what_the_drive_says_and_the_token_goes_away() {
         let files = plan_seed(&data(None), &drive());
         let content: Vec<Value> = [0, 2]
-            .map(|index: usize| serde_json::from_str(&files[index].content).unwrap())
+            .map(|index: usize| serde_json::from_slice(&files[index].content).unwrap())
             .to_vec();
         assert_eq!(
             content[0],
@@ -134,8 +164,30 @@ mod tests {
         );
         assert_eq!(content[1], json!({"links": ["of the drive"]}));
         let sent = plan_seed(&data(Some(json!({"links": ["sent"]}))), &drive());
-        assert_eq!(sent[2].content, r#"{"links":["sent"]}"#);
+        assert_eq!(sent[2].content, br#"{"links":["sent"]}"#);
         assert!(files.iter().all(|file| file.mode == 0o600));
+    }
+
+    #[test]
+    fn a_drive_without_an_invitation_is_kept_as_it_was_at_the_first_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let seed = Seed::new(dir.path());
+        seed.keep(&drive()).unwrap();
+        let read = |name: &str| fs::read(dir.path().join(FOLDER).join(LATEST).join(name)).unwrap();
+        assert_eq!(read("user_data"), b"\x1f\x8bpacked");
+        assert_eq!(read("network_data.json"), br#"{"links":["of the drive"]}"#);
+        let meta_data: Value = serde_json::from_slice(&read("meta_data.json")).unwrap();
+        assert_eq!(
+            meta_data,
+            json!({"name": "host-1", "public_keys": {"key-0": "ssh-ed25519 A"}})
+        );
+        // The drive of another disk at a later start.
+        let other = Drive {
+            user_data: None,
+            ..drive()
+        };
+        seed.keep(&other).unwrap();
+        assert_eq!(read("user_data"), b"\x1f\x8bpacked");
     }
 
     #[test]

@@ -43,7 +43,8 @@ mod tests {
             files[1],
             NewFile::new("etc/apt/keyrings/firstlight-uploads.asc", 0o644, "OTHER")
         );
-        assert!(files[2].content.contains("http://172.22.0.1/apt/uploads"));
+        let list = String::from_utf8_lossy(&files[2].content);
+        assert!(list.contains("http://172.22.0.1/apt/uploads"));
     }
 
     proptest! {

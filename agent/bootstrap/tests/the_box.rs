@@ -136,6 +136,7 @@ fn drive() -> Drive {
     Drive {
         meta_data: meta_data.as_object().unwrap().clone(),
         network_data: None,
+        user_data: None,
     }
 }
 

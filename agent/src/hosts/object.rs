@@ -111,7 +111,9 @@ fn provision_status(
     boot_mode: Option<BootMode>,
 ) -> ProvisionStatus {
     let before = before.provisioning.clone();
-    let holds = is_installed(shown) || shown == HostState::Deprovisioning;
+    // Also of a free host: machines choose the one that carries their image already.
+    let holds =
+        is_installed(shown) || matches!(shown, HostState::Deprovisioning | HostState::Staged);
     let image = host
         .ledger()
         .deployment

@@ -173,7 +173,7 @@ pub struct ProvisionStatus {
     /// UUID of the Ironic node.
     #[serde(rename = "ID")]
     pub id: String,
-    /// What was installed on it; absent for a host that is free, also if it is staged.
+    /// What its disk holds, also on a free host that carries it ahead of a claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
     /// Those of the last installation.

@@ -270,6 +270,14 @@ async fn a_host_that_is_let_go_is_cleaned_and_staged_again_and_a_deleted_one_sta
     let mut machine = Machine::new(&site);
     let staged = |site: &Site, _: &Machine| shows(site, HostState::Staged);
     machine.until("staged", &mut site, staged).await;
+    let carries = |site: &Site, _: &Machine| {
+        let status = site.store.only().and_then(|object| object.status);
+        status.is_some_and(|status| status.provisioning.image.is_some())
+    };
+    machine
+        .until("machines can tell what it carries", &mut site, carries)
+        .await;
+    assert!(is_in(&site, ProvisioningState::Available));
     claim(&site);
     machine
         .until("data", &mut site, |_, machine| machine.data.is_some())
