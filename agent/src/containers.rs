@@ -11,6 +11,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    clock,
+    status::{Failing, StatusSender},
     store::{Reference, Store, Target, User},
     workload,
 };
@@ -24,8 +26,14 @@ const CLUSTER_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 pub async fn run(
     mut kubernetes: watch::Receiver<Option<Client>>,
     mut store: watch::Receiver<Option<Store>>,
+    status: StatusSender,
     stop: CancellationToken,
 ) -> Result<()> {
+    let mut failing = Failing::new(
+        status,
+        "pod-images",
+        "which images the pods of clusters run is not known, so none is deleted that one of them ran last",
+    );
     let work = async {
         let Some(client) = kubernetes.wait_for(Option::is_some).await?.clone() else {
             return Ok(());
@@ -36,15 +44,11 @@ pub async fn run(
         loop {
             let mut artifacts = store.list().into_iter();
             if artifacts.any(|artifact| artifact.spec.kind == Kind::Container) {
-                match images(&client).await {
-                    Ok(images) => {
-                        let references = images.into_iter().filter_map(reference);
-                        store.note(User::Pods, references.collect());
-                    }
-                    Err(error) => {
-                        let error = format!("{error:#}");
-                        tracing::debug!(error, "which images pods run is not known");
-                    }
+                let images = images(&client).await;
+                failing.went(&images, clock::uptime());
+                if let Ok(images) = images {
+                    let references = images.into_iter().filter_map(reference);
+                    store.note(User::Pods, references.collect());
                 }
             }
             tokio::time::sleep(LOOK).await;

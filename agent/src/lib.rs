@@ -254,7 +254,7 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     });
     let (kubernetes, artifacts) = (facts.kubernetes.subscribe(), facts.store.subscribe());
     tasks.spawn("containers", |stop| {
-        containers::run(kubernetes, artifacts, stop)
+        containers::run(kubernetes, artifacts, status.clone(), stop)
     });
     tasks.spawn("software", |stop| {
         let (paths, status, facts) = copies();

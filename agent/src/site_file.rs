@@ -160,15 +160,10 @@ fn contradiction(
             "if this is the file of another site, put the right one back; if it is meant, log in as admin, run `sudo rm /{LAST_SITE}`, and start the box again"
         ),
     };
-    let network = |site: &SiteConfig| {
-        let address = site.provisioning.address;
-        (address.network(), address.prefix())
-    };
+    // Their systems find the box, its registry and its packages at the address.
+    let (before, now) = (old.provisioning.address, new.provisioning.address);
     match earlier.installed {
-        true if network(old) != network(new) => {
-            let (old, new) = (old.provisioning.address, new.provisioning.address);
-            Some(moved("the box's address", &old, &new))
-        }
+        true if before != now => Some(moved("the box's address", &before, &now)),
         true if old.name != new.name => Some(moved("the site's name", &old.name, &new.name)),
         _ => None,
     }

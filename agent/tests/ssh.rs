@@ -68,6 +68,7 @@ fn bootstrap(told: &str) {
     let drive = Drive {
         meta_data: Map::new(),
         network_data: None,
+        user_data: None,
     };
     let seed = Path::new("/var/lib/cloud/seed/config_drive");
     if !seed.exists() {

@@ -70,6 +70,13 @@ impl Candidate<'_> {
         approved.is_some() && approved == self.key
     }
 
+    /// Its system was written by the ramdisk that a person approved, and has that one's key.
+    fn holds_approved(&self) -> bool {
+        let approved = self.ledger.approved.as_ref();
+        let deployment = self.ledger.deployment.as_ref();
+        approved.is_some() && deployment.is_some_and(|held| held.key.as_ref() == approved)
+    }
+
     fn unapproved(&self) -> Problem {
         let what = if self.wrong_code {
             "the code that a person wrote is not the code of this server"
@@ -93,7 +100,7 @@ impl Candidate<'_> {
     pub fn trust(&self) -> Trust {
         if self.named {
             Trust::Named
-        } else if self.ledger.approved.is_some() {
+        } else if self.is_approved() || self.holds_approved() {
             Trust::Approved
         } else if self.ledger.newcomer {
             Trust::Newcomer
@@ -107,6 +114,7 @@ impl Candidate<'_> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::hosts::ledger::Deployment;
 
     fn key(number: u8) -> PublicKey {
         PublicKey::new([number; 32])
@@ -195,6 +203,17 @@ mod tests {
         assert_eq!(candidate(&newcomer, false).trust(), Trust::Newcomer);
         assert_eq!(candidate(&newcomer, true).trust(), Trust::Named);
         assert_eq!(candidate(&approved(1), false).trust(), Trust::Approved);
+        // Another machine with its MAC address, and the system that the approved one wrote.
+        assert_eq!(candidate(&approved(2), false).trust(), Trust::Newcomer);
+        let deployment = Some(Deployment {
+            key: approved(2).approved,
+            ..Deployment::default()
+        });
+        let written = Ledger {
+            deployment,
+            ..approved(2)
+        };
+        assert_eq!(candidate(&written, false).trust(), Trust::Approved);
         assert_eq!(
             candidate(&Ledger::default(), false).trust(),
             Trust::KnownBefore

@@ -136,6 +136,8 @@ pub enum Effect {
     },
     /// Secrets and keys of a delivery; [`Event::Collected`].
     Collect(Box<Collect>),
+    /// Objects that count for nothing, because another one is about the same server.
+    Twins(Vec<Problem>),
     Answer {
         ticket: Ticket,
         answer: Reply,

@@ -97,6 +97,8 @@ pub struct Hosts {
     /// Whose nodes Ironic changes by itself.
     moving: BTreeSet<MacAddr>,
     pace: Duration,
+    /// What was said of objects that count for nothing.
+    twins: Vec<Problem>,
     effects: Vec<Effect>,
 }
 
@@ -113,6 +115,7 @@ impl Hosts {
             newcomers: Newcomers::default(),
             ironic: IronicSeen::default(),
             uploads: Vec::new(),
+            twins: Vec::new(),
             dirty: BTreeSet::new(),
             shown: BTreeMap::new(),
             moving: BTreeSet::new(),
@@ -207,6 +210,7 @@ impl Hosts {
             by_node.insert(node_uuid(mac), mac);
             dirty.insert(mac);
             let rules = Rules {
+                twin: false,
                 policy: site.install_policy(mac),
                 named: site.host(mac).is_some(),
                 wrong_code: false,

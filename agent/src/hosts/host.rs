@@ -77,6 +77,8 @@ pub struct Rules {
     pub named: bool,
     /// A person wrote a code that is not its code.
     pub wrong_code: bool,
+    /// Another object is about the same server.
+    pub twin: bool,
 }
 
 /// What every host's plan depends on.
@@ -220,7 +222,7 @@ impl Host {
         });
         wanted.paused = held.map(str::to_owned).or(wanted.paused);
         self.decision.disputed = self.who.is_disputed(now);
-        self.decision.barred = self.candidate().barred(site.join);
+        self.decision.barred = self.doubt().or_else(|| self.candidate().barred(site.join));
         self.decision.wanted = wanted;
         // What a deployment has written on its way to Ironic does not say yet what came of it.
         let action = self.plan().and_then(|plan| plan.action.as_ref());
@@ -265,6 +267,24 @@ impl Host {
             gave_up: self.work.gave_up.as_deref(),
             barred: self.decision.barred.as_ref(),
         }
+    }
+
+    /// Whether it is the server that it seems to be, whatever `join` says.
+    fn doubt(&self) -> Option<Problem> {
+        if self.rules.twin {
+            return Some(Problem {
+                what: "another BareMetalHost object is about this server, too".to_owned(),
+                next: "delete the one that is wrong".to_owned(),
+            });
+        }
+        let other = self.ramdisk.host_beside()?;
+        let holds_none = self.ledger().deployment.is_none();
+        holds_none.then(|| Problem {
+            what: format!("this machine is the server {other}, which has a system of this box, started from another network card"),
+            next: format!(
+                "start it from the card of {other}; if that card is gone for good, delete {other} (`kubectl delete bmh {other}`) when nothing on its disks matters"
+            ),
+        })
     }
 
     pub fn candidate(&self) -> Candidate<'_> {

@@ -143,10 +143,17 @@ pub fn wanted(source: &Source) -> Intent {
     }
 }
 
+/// Who pauses a host whose object cannot be read.
+pub const UNREADABLE: &str = "the box, which cannot read its object";
+
 fn desired(source: &Source) -> Result<DesiredState, Problem> {
     let Some(object) = source.object else {
         return Ok(nobody_said(source, None));
     };
+    // What is left of it says nothing of what it wants: what the server has keeps, and boots.
+    if annotations::paused_by(&object.metadata.annotations) == Some(UNREADABLE) {
+        return Ok(DesiredState::Unknown);
+    }
     if object.is_deleted() {
         return Ok(DesiredState::Gone);
     }

@@ -102,6 +102,7 @@ mod tests {
             Admission::InPlaceOf(mac) => drop(hosts.remove(&mac)),
         }
         let rules = Rules {
+            twin: false,
             policy: InstallPolicy::Blank,
             named: false,
             wrong_code: false,

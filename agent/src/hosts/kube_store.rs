@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
 use super::{
+    intent::UNREADABLE,
     object::NAMESPACE,
     store::{Amendment, HostStore, Secret},
 };
@@ -78,9 +79,10 @@ impl Readable for BareMetalHost {
         let mut host = Self::new(meta["name"].as_str().unwrap_or_default(), NAMESPACE, spec);
         let said = meta["annotations"].clone();
         host.metadata.annotations = serde_json::from_value(said).unwrap_or_default();
-        let why = "the box, which cannot read its object".to_owned();
         let paused = annotations::PAUSED.to_owned();
-        host.metadata.annotations.insert(paused, why);
+        host.metadata
+            .annotations
+            .insert(paused, UNREADABLE.to_owned());
         Some(host)
     }
 }

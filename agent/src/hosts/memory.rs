@@ -52,7 +52,14 @@ impl Step {
                 token,
                 anew,
             } => begin(ledger, action, key.as_ref(), token, *anew),
-            Self::Remove => *ledger = Ledger::removed(),
+            // Whoever comes back is as new as it was.
+            Self::Remove => {
+                let newcomer = ledger.newcomer;
+                *ledger = Ledger {
+                    newcomer,
+                    ..Ledger::removed()
+                };
+            }
             Self::Delivered { token, .. } => {
                 let current = ledger.deployment.as_mut();
                 if let Some(deployment) = current.filter(|current| current.token == *token) {
@@ -346,6 +353,20 @@ mod tests {
         memory.queue(Step::Delivered { token, ticket });
         assert!(matches!(memory.next(NOW), Next::Go(_)));
         assert!(!memory.known().deployment.as_ref().unwrap().delivered);
+    }
+
+    #[test]
+    fn a_newcomer_that_was_removed_comes_back_as_one() {
+        let mut memory = Memory::of(Ledger {
+            newcomer: true,
+            has_object: true,
+            ..Ledger::default()
+        });
+        memory.queue(Step::Remove);
+        assert!(matches!(memory.next(NOW), Next::Write(_)));
+        memory.wrote(Ok(()), NOW).unwrap();
+        let ledger = memory.known();
+        assert!(ledger.removed && ledger.newcomer && !ledger.has_object);
     }
 
     #[test]

@@ -101,7 +101,10 @@ pub fn give_back(
     name: &str,
 ) -> Result<DiskOrder, Problem> {
     let id = deployment.and_then(|deployment| deployment.id);
-    let was_free = |disk: &DiskId| deployment.is_some_and(|it| it.disks.contains(disk));
+    // A size alone tells no disk from another that was put in its place.
+    let is_one = |disk: &DiskId| disk.serial.is_some() || disk.wwn.is_some();
+    let was_free =
+        |disk: &DiskId| is_one(disk) && deployment.is_some_and(|it| it.disks.contains(disk));
     let is_ours = |disk: &DiskSignatures| disk.mark.map(Mark::deployment) == Some(id);
     let order = |policy, disks| DiskOrder {
         deployment: id,
@@ -253,6 +256,18 @@ mod tests {
         );
         let order = back(InstallPolicy::Wipe, &report).unwrap();
         assert_eq!((order.policy, order.disks), (DiskPolicy::Wipe, ids));
+    }
+
+    #[test]
+    fn a_disk_that_only_its_size_tells_from_others_is_not_erased_for_having_been_blank_once() {
+        let id = Some(DeploymentId::new([7; 16]));
+        let mut report = report(&[("a", &["gpt"]), ("b", &["ext4"])]);
+        report.disks[0].size_bytes += 1;
+        report.disks[0].mark = Some(Mark::Installed { deployment: id });
+        let ids: Vec<DiskId> = report.disks.iter().map(DiskId::from).collect();
+        let held = held(id, ids.clone());
+        let order = give_back(InstallPolicy::Blank, &report, Some(&held), "n1").unwrap();
+        assert_eq!(order.disks, ids[..1], "the other may be another by now");
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         seen,
         pace.idle,
         Failing::new(
-            inputs.status,
+            inputs.status.clone(),
             "host-objects",
             "servers are not written to Kubernetes",
         ),
@@ -101,6 +101,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         },
         ironic: None,
         artifacts: inputs.artifacts,
+        status: inputs.status,
         uploads: Vec::new(),
         tasks: JoinSet::new(),
         to_disk,
@@ -186,6 +187,7 @@ struct Runner {
     hands: Hands,
     ironic: Option<IronicEnd>,
     artifacts: watch::Receiver<Option<Artifacts>>,
+    status: StatusSender,
     uploads: Vec<ServedImage>,
     tasks: JoinSet<Event>,
     to_disk: mpsc::UnboundedSender<Save>,
@@ -338,6 +340,7 @@ impl Runner {
                     artifacts.note(User::Hosts, references);
                 }
             }
+            Effect::Twins(twins) => self.status.problems("host-twins", twins),
             Effect::Refused(why) => REFUSED.count(why),
         }
     }

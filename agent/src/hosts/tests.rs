@@ -25,7 +25,7 @@ use firstlight_api::{
     report::{Directive, Fresh, Inventory, LookupState, Phase, Progress, Report},
     signed::PublicKey,
     site::{InstallPolicy, SiteConfig},
-    status::{HostState, HostStatus},
+    status::{HostState, HostStatus, Problem},
     tpm::Tpm,
 };
 use firstlight_ironic::{ProvisionState, fake::FakeIronic};
@@ -59,6 +59,8 @@ use server::{Hears, Server, ordered};
 
 const MAC: &str = "52:54:00:00:00:01";
 const NAME: &str = "host-525400000001";
+/// An object that somebody makes for the same server; its name comes last.
+const TWIN: &str = "rack1-n3";
 /// Between two rounds of a server and its site.
 const ROUND: Duration = Duration::from_secs(2);
 /// No story takes as long.
@@ -81,6 +83,7 @@ pub fn a_report() -> Report {
 /// Of site.yaml's default, and of nobody else's.
 pub fn a_host(ledger: Ledger) -> Host {
     let rules = Rules {
+        twin: false,
         policy: InstallPolicy::Blank,
         named: false,
         wrong_code: false,
@@ -137,9 +140,10 @@ impl MemoryStore {
     }
 
     fn only(&self) -> Option<BareMetalHost> {
-        let objects = self.objects.lock().unwrap();
+        let mut objects = self.objects.lock().unwrap().clone();
+        objects.retain(|object| object.metadata.name != TWIN);
         assert!(objects.len() <= 1, "one server is one object: {objects:?}");
-        objects.first().cloned()
+        objects.pop()
     }
 
     fn answers(&self) -> anyhow::Result<()> {
@@ -250,6 +254,7 @@ struct Site<L = Good> {
     ticket: Ticket,
     luck: L,
     cuts: usize,
+    twins: Vec<Problem>,
 }
 
 fn hosts(settings: &fold::Settings, disk: &BTreeMap<MacAddr, Ledger>) -> Hosts {
@@ -312,6 +317,7 @@ impl<L: Luck> Site<L> {
             ticket: 0,
             luck,
             cuts: 0,
+            twins: Vec::new(),
         }
     }
 
@@ -406,6 +412,7 @@ impl<L: Luck> Site<L> {
                 None => drop(self.shown.remove(&mac)),
             },
             Effect::ForgetKeys(mac) => self.hands.keys.forget(mac).await,
+            Effect::Twins(twins) => self.twins = twins,
             Effect::Probe { .. } | Effect::Look(_) | Effect::Use(_) | Effect::Refused(_) => {}
         }
         None

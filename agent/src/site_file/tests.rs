@@ -72,6 +72,8 @@ fn the_file_of_another_site_is_not_used_while_servers_are_installed() {
     for other in [
         "name: lab\nprovisioning: {address: 10.9.1.1/24}\n",
         "name: lab\nprovisioning: {address: 10.9.0.1/16}\n",
+        // Their systems ask at the old address.
+        "name: lab\nprovisioning: {address: 10.9.0.2/24}\n",
         "name: lab-2\nprovisioning: {address: 10.9.0.1/24}\n",
     ] {
         let (site, problems) = judge(&file(other), &earlier(GOOD, true));
@@ -80,7 +82,7 @@ fn the_file_of_another_site_is_not_used_while_servers_are_installed() {
         let (site, _) = judge(&file(other), &earlier(GOOD, false));
         assert_eq!(site.standing, Standing::Current, "nothing is lost: {other}");
     }
-    let grown = "name: lab\nprovisioning: {address: 10.9.0.2/24}\nsshKeys: []\n";
+    let grown = "name: lab\nprovisioning: {address: 10.9.0.1/24}\nsshKeys: []\n";
     assert_eq!(judge(&file(grown), &earlier(GOOD, true)).1, []);
 }
 

@@ -87,6 +87,7 @@ impl Hosts {
             ));
         }
         let raised = self.is_raised();
+        let beside = self.installed_beside(mac, &report);
         if !self.all.contains_key(&mac) && !self.admits(mac, Heard::Report, now) {
             return Err((
                 "report-too-many",
@@ -106,8 +107,20 @@ impl Hosts {
             .and_then(|()| host.who.report(&claim, now, patience))
             .map_err(refusal_of)?;
         host.reported(report, raised, now);
+        host.ramdisk.is_beside(beside);
         host.saw_tpm(join);
         Ok(mac)
+    }
+
+    /// The host with a system of ours whose MAC address one of this machine's other cards has: it is that machine.
+    fn installed_beside(&self, mac: MacAddr, report: &Report) -> Option<String> {
+        let cards = report.inventory.hardware.nics.iter();
+        let others = cards.filter_map(|nic| nic.mac.parse::<MacAddr>().ok());
+        others
+            .filter(|other| *other != mac)
+            .filter_map(|other| self.all.get(&other))
+            .find(|host| host.ledger().deployment.is_some())
+            .map(|host| host.name.clone())
     }
 
     /// A host has had its bootstrap data, as the first control plane of a cluster does before all others.

@@ -6,8 +6,9 @@ use std::{
 };
 
 use firstlight_api::{
-    bmh::{APPROVE_ANNOTATION, BareMetalHost, INSTALL_ANNOTATION},
+    bmh::{APPROVE_ANNOTATION, BareMetalHost, FINALIZER, INSTALL_ANNOTATION},
     site::InstallPolicy,
+    status::Problem,
 };
 use firstlight_ironic::Node;
 use firstlight_netboot::MacAddr;
@@ -44,25 +45,61 @@ impl Hosts {
     pub(super) fn objects(&mut self, objects: Vec<BareMetalHost>, now: Duration) {
         self.effects.push(Effect::Use(disks_of(&objects)));
         let mut gone: BTreeSet<MacAddr> = self.all.keys().copied().collect();
+        let mut by_mac: BTreeMap<MacAddr, Vec<BareMetalHost>> = BTreeMap::new();
         for object in objects {
-            let mac = object.spec.boot_mac_address.to_lowercase();
-            let Ok(mac) = mac.parse::<MacAddr>() else {
+            if let Ok(mac) = object.spec.boot_mac_address.to_lowercase().parse() {
+                by_mac.entry(mac).or_default().push(object);
+            }
+        }
+        let mut twins = Vec::new();
+        for (mac, objects) in by_mac {
+            gone.remove(&mac);
+            let Some((object, others)) = self.of_one_server(mac, objects) else {
                 continue;
             };
-            gone.remove(&mac);
-            if self.object(mac, object, now) {
+            twins.extend(others.iter().map(|other| twin(mac, &object, other)));
+            let has_twin = !others.is_empty();
+            let before = std::mem::replace(&mut self.host(mac, now).rules.twin, has_twin);
+            if self.object(mac, object, now) || has_twin != before {
                 self.dirty.insert(mac);
             }
         }
+        if self.twins != twins {
+            self.twins.clone_from(&twins);
+            self.effects.push(Effect::Twins(twins));
+        }
         for mac in gone {
             let host = self.all.get_mut(&mac);
-            if host.is_some_and(|host| host.observe_object(None)) {
+            if host.is_some_and(|host| {
+                std::mem::take(&mut host.rules.twin) | host.observe_object(None)
+            }) {
                 self.dirty.insert(mac);
             }
             if self.all.get(&mac).is_some_and(|host| host.work.removed) {
                 self.let_go(mac);
             }
         }
+    }
+
+    /// The object that is looked at, and others that somebody made for the same server: what they ask for counts for nothing.
+    fn of_one_server(
+        &self,
+        mac: MacAddr,
+        mut objects: Vec<BareMetalHost>,
+    ) -> Option<(BareMetalHost, Vec<BareMetalHost>)> {
+        let host = self.all.get(&mac);
+        let known = host.and_then(|host| host.object.as_ref());
+        let known = known.map(|object| object.metadata.name.as_str());
+        let is_new = |object: &BareMetalHost| {
+            let ours = object.metadata.finalizers.iter().any(|it| it == FINALIZER);
+            (known != Some(&object.metadata.name), !ours)
+        };
+        objects.sort_by(|one, other| {
+            let name = |object: &BareMetalHost| object.metadata.name.clone();
+            (is_new(one), name(one)).cmp(&(is_new(other), name(other)))
+        });
+        let mut objects = objects.into_iter();
+        Some((objects.next()?, objects.collect()))
     }
 
     /// True if it says something new.
@@ -93,6 +130,18 @@ impl Hosts {
             self.effects.push(Effect::ForgetKeys(mac));
             self.remembered.insert(mac, host.ledger().clone());
         }
+    }
+}
+
+fn twin(mac: MacAddr, object: &BareMetalHost, other: &BareMetalHost) -> Problem {
+    let (name, other) = (&object.metadata.name, &other.metadata.name);
+    Problem {
+        what: format!(
+            "two BareMetalHost objects are about the server {mac}: {name} counts, {other} is not looked at, and nothing new is installed"
+        ),
+        next: format!(
+            "delete {other} (`kubectl delete bmh {other}`), or give it the MAC address of its own server"
+        ),
     }
 }
 

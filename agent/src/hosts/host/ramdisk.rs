@@ -19,6 +19,8 @@ pub struct Ramdisk {
     /// It has ended since the report.
     ended: bool,
     token_wiped: Option<Duration>,
+    /// Name of an installed host with one of this machine's network cards.
+    beside: Option<String>,
 }
 
 impl Ramdisk {
@@ -34,6 +36,15 @@ impl Ramdisk {
         }
         self.ended = false;
         self.report = Some((report, now));
+    }
+
+    /// Whose card is in this machine, too.
+    pub fn is_beside(&mut self, other: Option<String>) {
+        self.beside = other;
+    }
+
+    pub fn host_beside(&self) -> Option<&str> {
+        self.beside.as_deref()
     }
 
     /// It is a sign of life as good as a report.

@@ -284,3 +284,16 @@ fn deleted_comes_before_external_and_external_before_an_image() {
         Ok(DesiredState::Gone)
     );
 }
+
+#[test]
+fn what_is_left_of_an_object_that_cannot_be_read_asks_for_nothing() {
+    let mut left = object(|spec| spec.online = false);
+    let paused = annotations::PAUSED.to_owned();
+    left.metadata
+        .annotations
+        .insert(paused, UNREADABLE.to_owned());
+    for unclaimed in [SitePolicy::Plain, SitePolicy::Cluster] {
+        let desired = of(Some(&left), unclaimed, &Ledger::default());
+        assert_eq!(desired, Ok(DesiredState::Unknown));
+    }
+}

@@ -379,3 +379,44 @@ async fn an_object_that_gets_lost_takes_nothing_away_from_a_host_in_use() {
 pub fn key_of(drive: &serde_json::Value) -> Option<PublicKey> {
     PublicKey::parse(drive["meta_data"]["firstlight"]["key"].as_str()?)
 }
+
+#[tokio::test]
+async fn a_second_object_for_the_same_server_takes_nothing_from_it() {
+    let mut site = Site::up(SitePolicy::Cluster).await;
+    let mut machine = Machine::new(&site);
+    let staged = |site: &Site, _: &Machine| shows(site, HostState::Staged);
+    machine.until("staged", &mut site, staged).await;
+    claim(&site);
+    machine
+        .until("data", &mut site, |_, machine| machine.data.is_some())
+        .await;
+    // As the manifest of another Metal3 says it, or a copy in which the MAC was forgotten: without an image.
+    site.store.change(TWIN, |object| {
+        object.spec.boot_mac_address = MAC.to_uppercase();
+        object.spec.online = true;
+    });
+    for restarted in [false, true] {
+        if restarted {
+            site.restart_controller();
+        }
+        for _ in 0..20 {
+            machine.step(&mut site).await;
+            site.pass(ROUND).await;
+        }
+        assert_eq!(site.ironic.state(&node()), Some(ProvisionState::Active));
+        assert_eq!((site.ironic.cleans(&node()), machine.writes), (0, 1));
+        let told = &site.twins[0];
+        assert!(
+            told.what.contains("rack1-n3 is not looked at")
+                && told.next.contains("delete bmh rack1-n3"),
+            "{told:?}"
+        );
+    }
+    site.store
+        .objects
+        .lock()
+        .unwrap()
+        .retain(|object| object.metadata.name != TWIN);
+    site.pass(ROUND).await;
+    assert_eq!(site.twins, []);
+}

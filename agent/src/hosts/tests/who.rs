@@ -175,3 +175,38 @@ fn who_shows_up_after_the_first_cluster_was_made_is_a_newcomer_for_good() {
     };
     assert_eq!(trust(&met(known, true)), Trust::KnownBefore);
 }
+
+#[tokio::test]
+async fn a_server_that_starts_from_its_second_card_is_not_taken_for_a_new_one() {
+    let mut site = Site::up(SitePolicy::Plain).await;
+    let mut server = Server::new(site.ironic.client());
+    server
+        .until_ironic(&mut site, ProvisionState::DeployWait)
+        .await;
+    server.finish(&mut site).await;
+    site.wait_for("provisioned", |site| {
+        site.state() == Some(HostState::Provisioned)
+    })
+    .await;
+    let mut other = liar(&site, &server);
+    other.boot_id = "by-the-second-card".to_owned();
+    site.pass(Duration::from_mins(10)).await;
+    let mut report = other.report();
+    report.boot_mac = "52:54:00:00:00:02".to_owned();
+    // Its disks look blank: nothing but the cards says whose they are.
+    report.inventory.hardware.nics = [MAC, "52:54:00:00:00:02"]
+        .map(|mac| firstlight_api::bmh::Nic {
+            mac: mac.to_owned(),
+            ..firstlight_api::bmh::Nic::default()
+        })
+        .to_vec();
+    site.report(other.speaker(), report).await;
+    site.pass(ROUND).await;
+    let second = "52:54:00:00:00:02".parse().unwrap();
+    let problem = site.shown[&second].status.problem.clone().unwrap();
+    assert!(
+        problem.what.contains(NAME) && problem.what.contains("another network card"),
+        "{problem:?}"
+    );
+    assert_eq!(site.ironic.state(&node_uuid(second)), None);
+}
