@@ -1,13 +1,17 @@
 //! Keeps the `BareMetalHost` objects equal to what the controller wants, and tells it what people wrote into them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Result, bail};
 use firstlight_api::bmh::{BareMetalHost, FINALIZER, HardwareData, Image};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
-    time::error::Elapsed,
+    time::{Instant, error::Elapsed},
 };
 
 use super::store::{Amendment, HostStore};
@@ -59,6 +63,7 @@ pub async fn run<S: HostStore>(
         changed,
         edits,
         watching: JoinSet::new(),
+        budgets: Budgets::default(),
     };
     reconcile::run(keeper, teller).await
 }
@@ -73,6 +78,7 @@ struct Keeper<S> {
     changed: mpsc::Sender<()>,
     edits: mpsc::Receiver<()>,
     watching: JoinSet<()>,
+    budgets: Budgets,
 }
 
 impl<S: HostStore> Reconciler for Keeper<S> {
@@ -96,7 +102,7 @@ impl<S: HostStore> Reconciler for Keeper<S> {
 
     async fn apply(&mut self, (api, hosts, listed): Self::Seen) -> Result<Applied> {
         let hosts = if self.told { hosts.as_slice() } else { &[] };
-        let (objects, failures) = write_all(&api, listed, hosts).await?;
+        let (objects, failures) = write_all(&api, listed, hosts, &mut self.budgets).await?;
         self.told = true;
         self.seen.send(objects).await?;
         let rest = self.look;
@@ -127,11 +133,13 @@ pub async fn write_all<S: HostStore>(
     api: &S,
     mut listed: Listed<BareMetalHost>,
     wanted: &[ObjectTarget],
+    budgets: &mut Budgets,
 ) -> Result<(Vec<BareMetalHost>, Vec<String>)> {
     let mut trouble = std::mem::take(&mut listed.unreadable);
     let mut changed = false;
+    budgets.keep(wanted);
     for desired in wanted.iter().filter(|desired| !desired.paused) {
-        match write(api, &listed.objects, desired).await {
+        match write(api, &listed.objects, desired, budgets).await {
             Ok(wrote) => changed |= wrote,
             Err(error) => {
                 trouble.push(format!("{}: {error:#}", desired.host.metadata.name));
@@ -153,6 +161,7 @@ async fn write<S: HostStore>(
     api: &S,
     objects: &[BareMetalHost],
     desired: &ObjectTarget,
+    budgets: &mut Budgets,
 ) -> anyhow::Result<bool> {
     let host = &desired.host;
     let Some(object) = objects.iter().find(|object| same_host(object, host)) else {
@@ -172,11 +181,53 @@ async fn write<S: HostStore>(
     if amends {
         api.amend(object, &amendment).await?;
     }
-    if desired.release || object.status == host.status {
+    if desired.release || object.status == host.status || !budgets.allow(host) {
         return Ok(amends);
     }
     write_status(api, Some(object), host).await?;
     Ok(true)
+}
+
+/// How much is written about each host: what servers say of themselves is in its status, and strangers say what they like, as often as
+/// they like. A write that has to wait is made in a later round, with what is true then.
+#[derive(Debug, Default)]
+pub struct Budgets(BTreeMap<String, Budget>);
+
+#[derive(Debug)]
+struct Budget {
+    bytes: u64,
+    at: Instant,
+}
+
+impl Budgets {
+    /// A second, for each host.
+    const RATE: u64 = 1024;
+    /// An installation of a large server.
+    const BURST: u64 = 512 * 1024;
+
+    fn keep(&mut self, wanted: &[ObjectTarget]) {
+        let names: BTreeSet<_> = wanted.iter().map(|one| &one.host.metadata.name).collect();
+        self.0.retain(|name, _| names.contains(name));
+    }
+
+    fn allow(&mut self, host: &BareMetalHost) -> bool {
+        let now = Instant::now();
+        let size = serde_json::to_vec(&host.status).map_or(0, |text| text.len() as u64);
+        let full = || Budget {
+            bytes: Self::BURST,
+            at: now,
+        };
+        let name = host.metadata.name.clone();
+        let budget = self.0.entry(name).or_insert_with(full);
+        let seconds = now.duration_since(budget.at).as_secs();
+        if seconds > 0 {
+            budget.bytes = (budget.bytes + seconds * Self::RATE).min(Self::BURST);
+            budget.at = now;
+        }
+        let left = budget.bytes.checked_sub(size);
+        budget.bytes = left.unwrap_or(budget.bytes);
+        left.is_some()
+    }
 }
 
 /// The status, and the hardware a second time as an object of its own, where Metal3 keeps it.
@@ -226,7 +277,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Mutex;
 
-    use firstlight_api::bmh::BareMetalHostSpec;
+    use firstlight_api::bmh::{BareMetalHostSpec, BareMetalHostStatus};
 
     use super::{super::store::Secret, *};
 
@@ -332,11 +383,58 @@ mod tests {
             })
             .collect();
         let listed = store.list().await.unwrap();
-        let (_, trouble) = write_all(&store, listed, &wanted).await.unwrap();
+        let (_, trouble) = write_all(&store, listed, &wanted, &mut Budgets::default())
+            .await
+            .unwrap();
         assert_eq!(*store.0.lock().unwrap(), ["b", "c"]);
         assert_eq!(
             trouble,
             ["the BareMetalHost odd cannot be read: size", "a: too large"]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_something_else_each_time_does_not_fill_etcd() {
+        let store = Picky::default();
+        let mut budgets = Budgets::default();
+        let target = |about: &str| ObjectTarget {
+            host: BareMetalHost {
+                status: Some(BareMetalHostStatus {
+                    error_message: format!("{about}{}", "x".repeat(50_000)),
+                    ..BareMetalHostStatus::default()
+                }),
+                ..BareMetalHost::new("b", "default", BareMetalHostSpec::default())
+            },
+            image: None,
+            forget: Vec::new(),
+            release: false,
+            paused: false,
+        };
+        let listed = || Listed {
+            objects: vec![BareMetalHost::new(
+                "b",
+                "default",
+                BareMetalHostSpec::default(),
+            )],
+            unreadable: Vec::new(),
+        };
+        for round in 0..600 {
+            let wanted = [target(&round.to_string())];
+            write_all(&store, listed(), &wanted, &mut budgets)
+                .await
+                .unwrap();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        let written = store.0.lock().unwrap().len();
+        assert!((10..=17).contains(&written), "{written} in five minutes");
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        write_all(&store, listed(), &[target("last")], &mut budgets)
+            .await
+            .unwrap();
+        assert_eq!(
+            store.0.lock().unwrap().len(),
+            written + 1,
+            "what waited comes"
         );
     }
 }

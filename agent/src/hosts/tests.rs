@@ -444,7 +444,13 @@ impl<L: Luck> Site<L> {
                 .filter_map(|shown| shown.desired.clone())
                 .collect();
             if let Ok(listed) = self.store.list().await
-                && let Ok((objects, _)) = objects::write_all(&self.store, listed, &wanted).await
+                && let Ok((objects, _)) = objects::write_all(
+                    &self.store,
+                    listed,
+                    &wanted,
+                    &mut objects::Budgets::default(),
+                )
+                .await
             {
                 self.take(Event::Objects(objects)).await;
             }
