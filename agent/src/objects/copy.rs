@@ -32,6 +32,9 @@ pub struct State {
     /// The newest version that the watch told, and the newest that we wrote.
     seen: u64,
     written: u64,
+    /// Writes of which nobody knows whether they came to be, and as many as a list has answered that was asked for afterwards.
+    doubts: u64,
+    answered: u64,
 }
 
 impl State {
@@ -40,7 +43,8 @@ impl State {
         if let Some(trouble) = &self.trouble {
             return Some(Err(trouble.clone()));
         }
-        (self.is_listed && self.seen >= self.written).then_some(Ok(()))
+        let is_sure = self.answered >= self.doubts;
+        (self.is_listed && is_sure && self.seen >= self.written).then_some(Ok(()))
     }
 
     /// A version from an answer to a write. Versions of one API server grow.
@@ -48,9 +52,18 @@ impl State {
         self.written = self.written.max(version.parse().unwrap_or_default());
     }
 
+    /// A write ended without an answer: what is known may be from before it, and only a list can tell.
+    pub fn doubts(&mut self) {
+        self.doubts += 1;
+    }
+
+    pub fn has_doubts_since(&self, asked: u64) -> bool {
+        self.doubts > asked
+    }
+
     /// What was written does not come: its object went before it was listed.
     pub fn give_up(&mut self) {
-        self.written = self.seen;
+        (self.written, self.answered) = (self.seen, self.doubts);
     }
 }
 
@@ -64,6 +77,8 @@ pub struct Copy<K: 'static> {
     /// While a list comes: its size until now, and the newest version of which it is known that it is in it.
     size: usize,
     newest: u64,
+    /// The doubts that the last list answers.
+    asked: u64,
 }
 
 impl<K: Readable> Copy<K> {
@@ -75,7 +90,18 @@ impl<K: Readable> Copy<K> {
             crowded: false,
             size: 0,
             newest: 0,
+            asked: 0,
         }
+    }
+
+    /// A list is about to be asked for; returns the doubts that it answers.
+    pub fn ask(&mut self) -> u64 {
+        self.asked = self.standing.borrow().doubts;
+        self.asked
+    }
+
+    pub fn standing(&self) -> watch::Receiver<State> {
+        self.standing.subscribe()
     }
 
     pub fn reader(&self) -> Store<Seen<K>> {
@@ -87,6 +113,7 @@ impl<K: Readable> Copy<K> {
         match event {
             Event::Init => {
                 (self.size, self.crowded) = (0, false);
+                self.ask();
                 // What was written before it was asked for, there or gone already.
                 self.newest = self.standing.borrow().written;
                 self.store.apply_watcher_event(&Event::Init);
@@ -103,6 +130,9 @@ impl<K: Readable> Copy<K> {
             }
             Event::InitDone => {
                 self.store.apply_watcher_event(&Event::InitDone);
+                let asked = self.asked;
+                self.standing
+                    .send_modify(|state| state.answered = state.answered.max(asked));
                 self.now(self.newest);
                 true
             }
@@ -264,6 +294,17 @@ mod tests {
         copy.be_empty();
         assert_eq!(verdict(), Some(Ok(())));
         assert!(names(&copy).is_empty());
+        // A write without an answer, before a list and while it comes.
+        standing.send_modify(State::doubts);
+        assert_eq!(verdict(), None);
+        copy.hear(Event::Apply(object("a", "13", 0)));
+        assert_eq!(verdict(), None, "the watch may be behind");
+        copy.hear(Event::Init);
+        standing.send_modify(State::doubts);
+        copy.hear(Event::InitDone);
+        assert_eq!(verdict(), None);
+        copy.be_empty();
+        assert_eq!(verdict(), Some(Ok(())));
         drop(copy);
         assert!(verdict().unwrap().unwrap_err().contains("ended"));
     }

@@ -262,14 +262,24 @@ async fn follow<K: Readable>(
 ) {
     let mut pauses = DefaultBackoff::default();
     loop {
+        let mut asked = copy.ask();
+        let mut standing = copy.standing();
         let mut events = std::pin::pin!(watcher::watcher(api.clone(), selection.config()));
         let error = loop {
-            match events.next().await {
+            let event = tokio::select! {
+                event = events.next() => event,
+                _ = standing.wait_for(|state| state.has_doubts_since(asked)) => break None,
+            };
+            match event {
                 Some(Ok(event)) => {
                     let is_list =
                         matches!(event, watcher::Event::Init | watcher::Event::InitApply(_));
+                    let begins = matches!(event, watcher::Event::Init);
                     if !copy.hear(event) {
                         break None;
+                    }
+                    if begins {
+                        asked = copy.ask();
                     }
                     if !is_list {
                         changed.notify_one();

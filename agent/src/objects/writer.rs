@@ -11,7 +11,10 @@ use kube::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Key, copy::Standing};
+use super::{
+    Key,
+    copy::{Standing, State},
+};
 
 /// For one request. An emulated API server takes seconds for some.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -61,7 +64,7 @@ impl Writer {
         };
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &key.namespace, &self.kind);
-        match within(api.create(&parameters, &object)).await {
+        match self.sure(within(api.create(&parameters, &object)).await) {
             Err(error) if reason(&error) == Some("AlreadyExists") => Ok(()),
             // Nobody was faster, also where something is not found.
             Err(error) => bail!("{}: {error:#}", what()),
@@ -117,10 +120,10 @@ impl Writer {
         // Of the answer only the version counts.
         let api: Api<PartialObjectMeta<DynamicObject>> =
             Api::namespaced_with(self.client.clone(), &key.namespace, &self.kind);
-        let written = match part {
+        let written = self.sure(match part {
             Part::Object => within(api.patch(&key.name, parameters, patch)).await,
             Part::Status => within(api.patch_status(&key.name, parameters, patch)).await,
-        };
+        });
         let of = match part {
             Part::Object => "",
             Part::Status => "the status of ",
@@ -130,6 +133,16 @@ impl Writer {
         let version = written.metadata.resource_version.unwrap_or_default();
         self.wrote(&version);
         Ok(version)
+    }
+
+    /// Only the API server itself can say that a write did not come to be: its answer may have been lost.
+    fn sure<T>(&self, written: Result<T>) -> Result<T> {
+        if let Err(error) = &written
+            && reason(error).is_none()
+        {
+            self.standing.send_modify(State::doubts);
+        }
+        written
     }
 
     fn wrote(&self, version: &str) {
