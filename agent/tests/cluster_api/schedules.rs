@@ -121,10 +121,18 @@ async fn lives(kubeconfig: String, seed: u64, quiet: CancellationToken) {
             line.clone().between(client)
         };
         let agent = provider::reconcile(faulty, site.clone(), stick, sender.clone());
-        tokio::select! {
-            ended = agent => ended.unwrap(),
-            () = line.cut.cancelled() => {}
-            () = quiet.cancelled(), if !quiet.is_cancelled() => {}
+        let mut agent = std::pin::pin!(agent);
+        let mut told = quiet.is_cancelled();
+        loop {
+            tokio::select! {
+                ended = &mut agent => ended.unwrap(),
+                () = line.cut.cancelled() => break,
+                // The last cut is at its next write, too: nothing is on its way when the next agent looks.
+                () = quiet.cancelled(), if !told => {
+                    told = true;
+                    line.left.store(1, Ordering::Relaxed);
+                }
+            }
         }
     }
 }
