@@ -1,0 +1,161 @@
+//! One server, as the page lists it.
+
+use serde::{Deserialize, Serialize};
+
+use super::Problem;
+
+/// One server other than the box.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostStatus {
+    /// Of the host: out of `site.yaml`, or made of its MAC address.
+    pub name: String,
+    /// Of the NIC that it boots from, lower case with colons.
+    pub mac: String,
+    /// Address on the provisioning network, empty while unknown.
+    pub address: String,
+    /// Of its key; its screen shows the same. Empty while unknown.
+    #[serde(default)]
+    pub code: String,
+    /// Of a machine that says it is this server and cannot show its TPM. It is not believed, but a person may approve it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub other_code: String,
+    /// Where it is on its way.
+    pub state: HostState,
+    /// What is happening now, as a sentence, e.g. `writing node.raw.zst, 41 %`.
+    pub step: String,
+    /// Percent of the current step where it is known.
+    pub percent: Option<u8>,
+    /// Uptime seconds at which `state` began.
+    pub since: f64,
+    /// The most urgent one that a person should know.
+    pub problem: Option<Problem>,
+    /// Absent until its ramdisk has reported.
+    pub hardware: Option<HardwareSummary>,
+    /// Finished states with their times, oldest first.
+    pub history: Vec<HostEvent>,
+}
+
+/// Where a host is on its way from its first sign of life to its own system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HostState {
+    /// Seen by DHCP or reported by its ramdisk, and left alone.
+    #[default]
+    Discovered,
+    /// Ironic gets to know it.
+    Registering,
+    /// Ironic waits for its inventory.
+    Inspecting,
+    /// Nobody uses it.
+    Available,
+    /// Available, with the image of its later use on the disk already.
+    Staged,
+    /// The image is being written.
+    Provisioning,
+    /// The image is on disk and the host was told to boot it.
+    Provisioned,
+    /// Its own operating system answers.
+    Running,
+    /// On its way back to available.
+    Deprovisioning,
+    /// Its object was deleted.
+    Deleting,
+    /// Carries a system that nobody here installed.
+    External,
+    /// Nothing is done to it, as somebody asked.
+    Detached,
+    /// It needs a person, or waits before it is tried again; `problem` says why.
+    Failed,
+}
+
+impl HostState {
+    /// From the beginning to the end of a host's way, then what is beside it.
+    pub const ALL: [Self; 13] = [
+        Self::Discovered,
+        Self::Registering,
+        Self::Inspecting,
+        Self::Available,
+        Self::Staged,
+        Self::Provisioning,
+        Self::Provisioned,
+        Self::Running,
+        Self::Deprovisioning,
+        Self::Deleting,
+        Self::External,
+        Self::Detached,
+        Self::Failed,
+    ];
+
+    /// The name in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Discovered => "discovered",
+            Self::Registering => "registering",
+            Self::Inspecting => "inspecting",
+            Self::Available => "available",
+            Self::Staged => "staged",
+            Self::Provisioning => "provisioning",
+            Self::Provisioned => "provisioned",
+            Self::Running => "running",
+            Self::Deprovisioning => "deprovisioning",
+            Self::Deleting => "deleting",
+            Self::External => "external",
+            Self::Detached => "detached",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A state that a host has left.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostEvent {
+    /// The one that it was in.
+    pub state: HostState,
+    /// Uptime seconds.
+    pub started: f64,
+    /// Uptime seconds.
+    pub ended: f64,
+}
+
+/// A host's hardware, in what fits into a line of the page.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareSummary {
+    /// Manufacturer and product, as its firmware names them.
+    pub product: String,
+    /// Logical ones, as the ramdisk's kernel counts them.
+    pub cpus: u32,
+    /// MiB.
+    pub memory_mib: u64,
+    /// `/dev/vda 10 GB` each, in units of 10^9 bytes.
+    pub disks: Vec<String>,
+    /// `uefi` or `bios`.
+    pub boot_mode: String,
+    /// What is known of its TPM.
+    #[serde(default)]
+    pub tpm: TpmStatus,
+}
+
+/// The TPM of a server, as its ramdisk says or has shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "camelCase")]
+pub enum TpmStatus {
+    /// Its ramdisk says nothing of TPMs.
+    #[default]
+    Unknown,
+    /// It has none, or it is switched off.
+    Absent,
+    /// It has not answered yet.
+    Asked,
+    /// It does not answer, or refuses.
+    Silent {
+        /// In the words of the ramdisk.
+        reason: String,
+    },
+    /// It was shown, and the server is not bound to it.
+    Shown,
+    /// Only who shows this TPM is believed to be this server.
+    Bound,
+}
