@@ -2,7 +2,7 @@
 //! die and come back, while the agent's controllers lose their power between any two writes, or lose an answer. No host ever has two
 //! machines, no machine two hosts, and in the end everything is where it belongs.
 //!
-//! `FIRSTLIGHT_SEED=7` plays the batch that begins with seed 7 alone; `scripts/test --quick` plays one.
+//! `FIRSTLIGHT_SEED=7` plays the batch that begins with seed 7 alone.
 
 use std::{
     collections::BTreeMap,
