@@ -116,11 +116,17 @@ impl Hosts {
     fn installed_beside(&self, mac: MacAddr, report: &Report) -> Option<String> {
         let cards = report.inventory.hardware.nics.iter();
         let others = cards.filter_map(|nic| nic.mac.parse::<MacAddr>().ok());
-        others
-            .filter(|other| *other != mac)
-            .filter_map(|other| self.all.get(&other))
-            .find(|host| host.ledger().deployment.is_some())
-            .map(|host| host.name.clone())
+        let ledger = |other: MacAddr| {
+            let known = self.all.get(&other).map(Host::ledger);
+            // After a start of the box nobody may have spoken of it yet.
+            known.or_else(|| self.remembered.get(&other))
+        };
+        let mut installed = others.filter(|other| {
+            *other != mac && ledger(*other).is_some_and(|ledger| ledger.deployment.is_some())
+        });
+        let other = installed.next()?;
+        let known = self.all.get(&other).map(|host| host.name.clone());
+        Some(known.unwrap_or_else(|| self.settings.site.host_name(other).to_string()))
     }
 
     /// A host has had its bootstrap data, as the first control plane of a cluster does before all others.
