@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use firstlight_admission::{Shares, Standing};
 use tokio::net::UdpSocket;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -239,16 +239,16 @@ impl Server {
                 Standing::Stranger
             };
             match gate.admit(client, standing, raw) {
-                Admission::Repeated(again) => drop(again.try_send(())),
+                Admission::Repeated => {}
                 Admission::Full(why) => {
                     tracing::debug!(%client, path = %request.path, reason = why, "TFTP request refused");
                     self.refuse(client, ErrorCode::NotDefined, why).await;
                 }
                 Admission::Granted(ticket) => {
-                    let (again, repeats) = mpsc::channel(1);
-                    let task = session::run(Arc::clone(&self.shared), request, client, repeats);
-                    let handle = transfers.spawn(task);
-                    gate.enter(ticket, client, raw, handle, again);
+                    let shared = Arc::clone(&self.shared);
+                    gate.enter(ticket, client, raw, |line| {
+                        transfers.spawn(session::run(shared, request, client, line))
+                    });
                 }
             }
         }

@@ -29,6 +29,20 @@ pub enum Input {
     RequestAgain,
 }
 
+/// What a client was last seen to do. Who comes with the same request from the same port is this client once more: a copy
+/// of its request that came late, or a new start of its firmware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// It has not answered the first packet yet; whoever sent the request may have forged its address.
+    Asked,
+    /// It has answered, the last time in time.
+    Answers,
+    /// It had answered, and something had to be sent to it again since.
+    Silent,
+    /// The transfer is over.
+    Left,
+}
+
 /// Blocks to send, counted from 1 without rolling over; block `n` has the bytes from `(n - 1) * block_size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
@@ -170,9 +184,14 @@ impl Transfer {
         }
     }
 
-    /// Whether the client has answered yet: until then, the same request again is a repetition and not a new one.
-    pub fn is_answered(&self) -> bool {
-        self.answered
+    /// What the same request from the same port means depends on it.
+    pub fn client(&self) -> Client {
+        match self.state {
+            State::Finished => Client::Left,
+            _ if !self.answered => Client::Asked,
+            _ if self.retries == 0 => Client::Answers,
+            _ => Client::Silent,
+        }
     }
 
     /// `now` is on the clock of [`Transfer::new`]. An input that changes nothing is [`Action::Nothing`].
@@ -189,7 +208,7 @@ impl Transfer {
                 let acknowledged = self.acknowledged();
                 self.finish(Outcome::ClientGone { acknowledged })
             }
-            Input::RequestAgain if self.is_answered() => Action::Nothing,
+            Input::RequestAgain if self.answered => Action::Nothing,
             Input::RequestAgain => self.send_again(now),
         }
     }

@@ -328,7 +328,13 @@ fn the_same_request_twice_is_one_transfer_and_another_from_the_same_port_replace
     assert_eq!(oack, b"\0\x06blksize\x0016\0");
     client.send_to(b"\0\x04\0\0", other).unwrap();
     assert_eq!(receive(&client).0[..4], [0, 3, 0, 1]);
-    // Answered: the same request now is a new one.
+    // A copy of the request that was overtaken by the answer: the transfer goes on where the client knows it.
+    server.request(&client, b"\0\x01big.bin\0octet\0blksize\x0016\0");
+    client.send_to(b"\0\x04\0\x01", other).unwrap();
+    let (block, from) = receive(&client);
+    assert_eq!((&block[..4], from), (&[0, 3, 0, 2][..], other));
+    // A client that has been silent since and begins anew.
+    assert_eq!(receive(&client), (block, other), "sent again");
     server.request(&client, b"\0\x01big.bin\0octet\0blksize\x0016\0");
     let (oack, _) = receive_from_elsewhere(&client, other);
     assert_eq!(oack, b"\0\x06blksize\x0016\0");

@@ -7,17 +7,18 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use firstlight_admission::{Admission as Places, Full, Standing, Ticket, Verdict};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, Id, JoinError};
 
 use super::Limits;
-use super::session::Ended;
+use super::session::{Ended, Line};
+use crate::transfer::Client;
 
 /// What to do with a request.
 pub(super) enum Admission {
     Granted(Ticket),
-    /// The transfer for this request runs and has not heard from the client: let it send its first packet again.
-    Repeated(mpsc::Sender<()>),
+    /// The transfer for this request runs, and knows now that it came again.
+    Repeated,
     /// No room, and what to tell the client.
     Full(&'static str),
 }
@@ -26,8 +27,22 @@ struct Entry {
     client: SocketAddr,
     task: AbortHandle,
     request: Vec<u8>,
-    /// Closed once the client has answered.
     again: mpsc::Sender<()>,
+    does: watch::Receiver<Client>,
+}
+
+impl Entry {
+    fn has_answered(&self) -> bool {
+        *self.does.borrow() != Client::Asked
+    }
+
+    /// A copy of the request that began the transfer, which came late or because the answer did; a client that begins
+    /// anew is not at work on the old transfer. Who mistakes the one for the other leaves the client, which knows one
+    /// port of ours, without an answer.
+    fn is_begun_by(&self, request: &[u8]) -> bool {
+        let at_work = matches!(*self.does.borrow(), Client::Asked | Client::Answers);
+        self.request == request && at_work && !self.again.is_closed()
+    }
 }
 
 /// The running transfers; a client is known by its address and port, its transfer identifier (RFC 1350 section 4).
@@ -54,14 +69,15 @@ impl Gate {
     ) -> Admission {
         if let Some(ticket) = self.clients.get(&client).copied() {
             let entry = &self.running[&ticket];
-            // Once the client has answered, it is a new request from the same port.
-            if entry.request == request && !entry.again.is_closed() {
-                return Admission::Repeated(entry.again.clone());
+            if entry.is_begun_by(request) {
+                // One that waits is enough.
+                let _ = entry.again.try_send(());
+                return Admission::Repeated;
             }
             self.end(ticket);
         }
         for (ticket, entry) in &self.running {
-            if entry.again.is_closed() {
+            if entry.has_answered() {
                 self.places.works(*ticket);
             }
         }
@@ -85,9 +101,14 @@ impl Gate {
         ticket: Ticket,
         client: SocketAddr,
         request: &[u8],
-        task: AbortHandle,
-        again: mpsc::Sender<()>,
+        start: impl FnOnce(Line) -> AbortHandle,
     ) {
+        let (again, repeats) = mpsc::channel(1);
+        let (tells, does) = watch::channel(Client::Asked);
+        let task = start(Line {
+            repeats,
+            client: tells,
+        });
         let request = request.to_vec();
         self.clients.insert(client, ticket);
         self.running.insert(
@@ -97,6 +118,7 @@ impl Gate {
                 task,
                 request,
                 again,
+                does,
             },
         );
     }

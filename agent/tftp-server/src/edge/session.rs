@@ -8,25 +8,32 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::UdpSocket;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::reader::Reader;
 use super::{Shared, Source, TransferReport};
 use crate::options::Negotiated;
 use crate::packet::{ClientPacket, ErrorCode, ReadRequest, encode_data_header, encode_error};
-use crate::transfer::{Action, Blocks, Input, Outcome, Transfer};
+use crate::transfer::{Action, Blocks, Client, Input, Outcome, Transfer};
 
 /// The task's end; what happened was reported already.
 pub(super) struct Ended;
+
+/// The session's ends of what it shares with the gate.
+pub(super) struct Line {
+    /// The same request came again.
+    pub repeats: mpsc::Receiver<()>,
+    pub client: watch::Sender<Client>,
+}
 
 pub(super) async fn run(
     shared: Arc<Shared>,
     request: ReadRequest,
     client: SocketAddr,
-    repeats: mpsc::Receiver<()>,
+    line: Line,
 ) -> Ended {
-    if let Err(error) = serve(&shared, &request, client, repeats).await {
+    if let Err(error) = serve(&shared, &request, client, line).await {
         tracing::warn!(%client, path = %request.path, %error, "TFTP transfer failed");
         shared.stats.failed.fetch_add(1, Ordering::Relaxed);
     }
@@ -37,7 +44,7 @@ async fn serve(
     shared: &Arc<Shared>,
     request: &ReadRequest,
     client: SocketAddr,
-    repeats: mpsc::Receiver<()>,
+    line: Line,
 ) -> io::Result<()> {
     // Connected, so that the kernel drops what strangers send, and tells us when the client is gone.
     let socket = UdpSocket::bind((shared.local.ip(), 0)).await?;
@@ -72,7 +79,7 @@ async fn serve(
         reader: Reader::new(source, &shared.threads),
         started,
         timer: Box::pin(sleep_until(started)),
-        repeats: Some(repeats),
+        line,
         packets: Vec::new(),
     };
     let outcome = session.carry().await;
@@ -129,8 +136,7 @@ struct Session {
     /// Fires at the deadline or before. It is not moved for every packet: a new timer may wake another thread, which costs
     /// as much as the packet.
     timer: Pin<Box<Sleep>>,
-    /// Open until the client has answered.
-    repeats: Option<mpsc::Receiver<()>>,
+    line: Line,
     /// Reused for every window.
     packets: Vec<u8>,
 }
@@ -141,10 +147,11 @@ impl Session {
         let mut buffer = [0; 1024];
         loop {
             let action = self.transfer.handle(input, self.started.elapsed());
-            // Before anything is sent: what the client sends next counts as a new request.
-            if self.transfer.is_answered() {
-                self.repeats = None;
-            }
+            // Before anything is sent: what the client sends next is judged by it.
+            let client = self.transfer.client();
+            self.line
+                .client
+                .send_if_modified(|known| std::mem::replace(known, client) != client);
             let carried_out = match action {
                 Action::Finish(outcome) => return Ok(outcome),
                 Action::SendOack(packet) => self.send(&packet).await,
@@ -174,7 +181,7 @@ impl Session {
                     }
                     received?
                 }
-                Some(()) = next_repeat(self.repeats.as_mut()) => return Ok(Input::RequestAgain),
+                Some(()) = self.line.repeats.recv() => return Ok(Input::RequestAgain),
                 () = &mut self.timer => {
                     if Instant::now() >= deadline {
                         return Ok(Input::Tick);
@@ -222,11 +229,4 @@ impl Session {
 /// The kernel passes on an ICMP "port unreachable" of the client.
 fn is_gone<T>(result: &io::Result<T>) -> bool {
     matches!(result, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
-}
-
-async fn next_repeat(repeats: Option<&mut mpsc::Receiver<()>>) -> Option<()> {
-    match repeats {
-        Some(repeats) => repeats.recv().await,
-        None => std::future::pending().await,
-    }
 }

@@ -179,17 +179,24 @@ fn the_last_window_is_as_short_as_what_is_left() {
 #[test]
 fn the_same_request_again_gets_the_first_packet_again() {
     let mut transfer = windowed(4, 5000);
-    assert!(!transfer.is_answered());
+    assert_eq!(transfer.client(), Client::Asked);
     assert!(matches!(
         transfer.handle(Input::RequestAgain, secs(0)),
         Action::SendOack(_)
     ));
     transfer.handle(Input::Ack(0), secs(0));
-    assert!(transfer.is_answered());
+    assert_eq!(transfer.client(), Client::Answers);
     assert_eq!(
         transfer.handle(Input::RequestAgain, secs(0)),
         Action::Nothing
     );
+    transfer.handle(Input::Tick, secs(10));
+    assert_eq!(transfer.client(), Client::Silent);
+    transfer.handle(Input::Ack(4), secs(10));
+    assert_eq!(transfer.client(), Client::Answers);
+    transfer.handle(Input::Ack(8), secs(10));
+    transfer.handle(Input::Ack(10), secs(10));
+    assert_eq!(transfer.client(), Client::Left);
 }
 
 #[test]
