@@ -33,7 +33,7 @@ pub const CLUSTER_FINALIZER: &str = "metal3cluster.infrastructure.cluster.x-k8s.
 /// Holds a deleted `Metal3Machine` back until its host is given back.
 pub const MACHINE_FINALIZER: &str = "metal3machine.infrastructure.cluster.x-k8s.io";
 
-/// On a `Metal3Machine`: `NAMESPACE/NAME` of its host.
+/// On a `Metal3Machine`: `NAMESPACE/NAME` of its host, or of the one that it is about to claim.
 pub const HOST_ANNOTATION: &str = "metal3.io/BareMetalHost";
 /// On a host: where it stands.
 pub const FAILURE_DOMAIN_LABEL: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
@@ -54,5 +54,7 @@ pub const BLOCK_MOVE_ANNOTATION: &str = "clusterctl.cluster.x-k8s.io/block-move"
 pub const NODE_UUID_LABEL: &str = "metal3.io/uuid";
 /// On a host: which machines of a cluster it may become, stronger than `site.yaml`.
 pub const ROLE_LABEL: &str = "firstlight.internal/role";
+/// On a host: UID of the last `Metal3Machine` that gave it back, or gave up claiming it.
+pub const GIVEN_UP_ANNOTATION: &str = "firstlight.internal/given-up-by";
 /// On a `Metal3Machine` that is being deleted: do not wait for its host, which is dead.
 pub const FORGET_HOST_ANNOTATION: &str = "firstlight.internal/forget-host";

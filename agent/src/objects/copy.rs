@@ -61,9 +61,9 @@ impl State {
         self.doubts > asked
     }
 
-    /// What was written does not come: its object went before it was listed.
+    /// What was written does not come: its object went before it was listed. Doubts stay until a list has come.
     pub fn give_up(&mut self) {
-        (self.written, self.answered) = (self.seen, self.doubts);
+        self.written = self.seen;
     }
 }
 

@@ -7,6 +7,7 @@ use firstlight_api::object::Meta;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, PartialObjectMeta, Patch, PatchParams, PostParams},
+    core::Status,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -135,10 +136,11 @@ impl Writer {
         Ok(version)
     }
 
-    /// Only the API server itself can say that a write did not come to be: its answer may have been lost.
+    /// Only the API server itself can say that a write did not come to be: its answer may have been lost, and where it waits
+    /// for etcd in vain it knows no more than we do.
     fn sure<T>(&self, written: Result<T>) -> Result<T> {
         if let Err(error) = &written
-            && reason(error).is_none()
+            && !refusal(error).is_some_and(|status| (400..500).contains(&status.code))
         {
             self.standing.send_modify(State::doubts);
         }
@@ -160,10 +162,14 @@ pub fn is_overtaken(error: &anyhow::Error) -> bool {
     matches!(reason(error), Some("Conflict" | "NotFound"))
 }
 
-/// The API server's own word.
 fn reason(error: &anyhow::Error) -> Option<&str> {
+    refusal(error).map(|status| status.reason.as_str())
+}
+
+/// The API server's own word.
+fn refusal(error: &anyhow::Error) -> Option<&Status> {
     match error.downcast_ref()? {
-        kube::Error::Api(status) => Some(&status.reason),
+        kube::Error::Api(status) => Some(status),
         _ => None,
     }
 }

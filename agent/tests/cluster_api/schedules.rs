@@ -39,8 +39,10 @@ use crate::{
 const SCHEDULES: u64 = 260;
 /// Schedules that share the lives of one agent, each in a namespace of its own.
 const BATCH: usize = 26;
-/// Percent of writes whose answer is lost, or which never arrive.
+/// Of two hundred writes: those whose answer is lost, those which never arrive, and those which arrive when nobody waits for
+/// them any more.
 const LOST: u64 = 4;
+const LATEST: Duration = Duration::from_secs(3);
 
 pub async fn machines_and_hosts_find_each_other() {
     let dir = tempfile::tempdir().unwrap();
@@ -127,7 +129,7 @@ async fn lives(kubeconfig: String, seed: u64, quiet: CancellationToken) {
             tokio::select! {
                 ended = &mut agent => ended.unwrap(),
                 () = line.cut.cancelled() => break,
-                // The last cut is at its next write, too: nothing is on its way when the next agent looks.
+                // The last cut is at its next write, too.
                 () = quiet.cancelled(), if !told => {
                     told = true;
                     line.left.store(1, Ordering::Relaxed);
@@ -142,8 +144,7 @@ struct Line {
     random: Mutex<Random>,
     /// Writes until the power is cut.
     left: AtomicU64,
-    /// The last write still arrives.
-    arrives: bool,
+    last: Last,
     cut: CancellationToken,
 }
 
@@ -151,7 +152,8 @@ impl Line {
     fn new(random: &mut Random) -> Self {
         Self {
             left: AtomicU64::new(1 + random.below(60)),
-            arrives: random.below(2) == 0,
+            last: [Last::IsLost, Last::Arrives, Last::IsLate]
+                [usize::try_from(random.below(3)).unwrap()],
             random: Mutex::new(Random::new(random.number())),
             cut: CancellationToken::new(),
         }
@@ -165,6 +167,16 @@ impl Line {
         Client::new(service, "default")
     }
 
+    /// Nobody waits for the answer.
+    fn send_late(&self, client: Client, request: http::Request<Body>) {
+        let most = u64::try_from(LATEST.as_millis()).unwrap();
+        let late = Duration::from_millis(self.random.lock().unwrap().below(most));
+        tokio::spawn(async move {
+            tokio::time::sleep(late).await;
+            client.send(request).await
+        });
+    }
+
     async fn send(
         &self,
         client: Client,
@@ -174,8 +186,11 @@ impl Line {
             return Ok(client.send(request).await?);
         }
         if self.cut.is_cancelled() || self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            if self.arrives && !self.cut.is_cancelled() {
-                client.send(request).await?;
+            let last = (!self.cut.is_cancelled()).then_some(self.last);
+            match last {
+                Some(Last::Arrives) => drop(client.send(request).await?),
+                Some(Last::IsLate) => self.send_late(client, request),
+                Some(Last::IsLost) | None => {}
             }
             self.cut.cancel();
             return std::future::pending().await;
@@ -184,12 +199,25 @@ impl Line {
         if luck < LOST {
             return Err("the request was lost".into());
         }
-        let answer = client.send(request).await?;
         if luck < 2 * LOST {
+            self.send_late(client, request);
+            return Err("the request is late".into());
+        }
+        let answer = client.send(request).await?;
+        if luck < 3 * LOST {
             return Err("the answer was lost".into());
         }
         Ok(answer)
     }
+}
+
+/// What becomes of the write at which the power is cut.
+#[derive(Clone, Copy)]
+enum Last {
+    IsLost,
+    Arrives,
+    /// The next agent has looked meanwhile, or not.
+    IsLate,
 }
 
 fn hosts(client: &Client) -> Api<DynamicObject> {

@@ -3,8 +3,8 @@
 use firstlight_api::{
     capi,
     capm3::{
-        self, BLOCK_MOVE_ANNOTATION, HOST_PAUSED_ANNOTATION, HOST_PAUSED_BY_US, MachineImage,
-        Metal3Machine, NODE_REUSE_LABEL, ObjectRef,
+        self, BLOCK_MOVE_ANNOTATION, GIVEN_UP_ANNOTATION, HOST_PAUSED_ANNOTATION,
+        HOST_PAUSED_BY_US, MachineImage, Metal3Machine, NODE_REUSE_LABEL, ObjectRef,
     },
 };
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub fn claim(host: &Host, machine: &Metal3Machine, cluster: &str, data: &Data) -
     let patch = json!({
         "metadata": {
             "labels": {capi::CLUSTER_LABEL: cluster, NODE_REUSE_LABEL: Value::Null},
-            "annotations": {BLOCK_MOVE_ANNOTATION: ""},
+            "annotations": {BLOCK_MOVE_ANNOTATION: "", GIVEN_UP_ANNOTATION: Value::Null},
         },
         "spec": {
             "consumerRef": {
@@ -47,6 +47,18 @@ pub fn claim(host: &Host, machine: &Metal3Machine, cluster: &str, data: &Data) -
         },
     });
     write(host, patch)
+}
+
+/// A claim of which nobody knows whether it came to be is refused from now on, for it carries an older version of the host.
+pub fn give_up(host: &Host, machine: &Metal3Machine) -> Option<Action> {
+    let by = &machine.metadata.uid;
+    let is_given_up = host.metadata.annotation(GIVEN_UP_ANNOTATION) == Some(by);
+    (!is_given_up).then(|| {
+        write(
+            host,
+            json!({"metadata": {"annotations": {GIVEN_UP_ANNOTATION: by}}}),
+        )
+    })
 }
 
 /// As the host spells it.
@@ -80,13 +92,13 @@ pub fn take_image_off(host: &Host) -> Action {
 }
 
 /// Gives the host back; `keep_for` is who gets it next.
-pub fn release(host: &Host, keep_for: Option<&str>) -> Action {
+pub fn release(host: &Host, machine: &Metal3Machine, keep_for: Option<&str>) -> Action {
     write(
         host,
         json!({
             "metadata": {
                 "labels": {capi::CLUSTER_LABEL: null, NODE_REUSE_LABEL: keep_for},
-                "annotations": {BLOCK_MOVE_ANNOTATION: null},
+                "annotations": {BLOCK_MOVE_ANNOTATION: null, GIVEN_UP_ANNOTATION: machine.metadata.uid},
             },
             "spec": {"consumerRef": null},
         }),
@@ -94,13 +106,17 @@ pub fn release(host: &Host, keep_for: Option<&str>) -> Action {
 }
 
 /// Gives up on a host that does not answer any more: it is cleaned when it comes back, and chosen by nobody.
-pub fn forget(host: &Host) -> Action {
+pub fn forget(host: &Host, machine: &Metal3Machine) -> Action {
     write(
         host,
         json!({
             "metadata": {
                 "labels": {capi::CLUSTER_LABEL: null, NODE_REUSE_LABEL: null},
-                "annotations": {BLOCK_MOVE_ANNOTATION: null, capm3::UNHEALTHY_ANNOTATIONS[0]: ""},
+                "annotations": {
+                    BLOCK_MOVE_ANNOTATION: null,
+                    GIVEN_UP_ANNOTATION: machine.metadata.uid,
+                    capm3::UNHEALTHY_ANNOTATIONS[0]: "",
+                },
             },
             "spec": {
                 "consumerRef": null,

@@ -103,8 +103,11 @@ fn unclaimed(
     };
     taken.insert(Key::of(&host.metadata));
     let cluster = &machine.spec.cluster_name;
-    let mut steps: Steps = add_finalizer(object).into_iter().collect();
+    let mut steps: Steps = release::give_up(world, object, Some(host))
+        .into_iter()
+        .collect();
     steps.extend(put);
+    steps.extend(intend(object, host));
     steps.push(host::claim(host, object, cluster, &data));
     steps.extend(mark(object, host));
     associate(&mut draft, world, host, &data);
@@ -188,35 +191,36 @@ fn wrong_spec(object: &Metal3Machine) -> Option<String> {
     }
 }
 
-fn add_finalizer(object: &Metal3Machine) -> Option<Action> {
+/// The machine stays until its host is free again, and says which it claims before it does: a claim may be on its way for
+/// longer than the agent that sent it.
+fn intend(object: &Metal3Machine, host: &Host) -> Option<Action> {
     let meta = &object.metadata;
-    if meta.has_finalizer(MACHINE_FINALIZER) {
+    let at = Key::of(&host.metadata).to_string();
+    if meta.has_finalizer(MACHINE_FINALIZER) && meta.annotation(HOST_ANNOTATION) == Some(&at) {
         return None;
     }
     let mut finalizers = meta.finalizers.clone();
+    finalizers.retain(|finalizer| finalizer != MACHINE_FINALIZER);
     finalizers.push(MACHINE_FINALIZER.to_owned());
     Some(Action::Patch {
         kind: Kind::Metal3Machine,
         key: Key::of(meta),
         version: Some(meta.resource_version.clone()),
-        patch: json!({"metadata": {"finalizers": finalizers}}),
+        patch: json!({"metadata": {
+            "finalizers": finalizers,
+            "annotations": {HOST_ANNOTATION: at},
+        }}),
     })
 }
 
-/// Provider ID and host, once it is claimed.
+/// Who it is as a node, once it is claimed.
 fn mark(object: &Metal3Machine, host: &Host) -> Option<Action> {
     let id = data::provider_id(host, object);
-    let at = Key::of(&host.metadata).to_string();
-    let marked = object.spec.provider_id.as_ref() == Some(&id)
-        && object.metadata.annotation(HOST_ANNOTATION) == Some(&at);
-    (!marked).then(|| Action::Patch {
+    (object.spec.provider_id.as_ref() != Some(&id)).then(|| Action::Patch {
         kind: Kind::Metal3Machine,
         key: Key::of(&object.metadata),
         version: None,
-        patch: json!({
-            "metadata": {"annotations": {HOST_ANNOTATION: at}},
-            "spec": {"providerID": id},
-        }),
+        patch: json!({"spec": {"providerID": id}}),
     })
 }
 
@@ -272,7 +276,7 @@ fn claimed(
     indexes: &Indexes,
 ) -> Steps {
     let object = draft.object;
-    let mut steps: Steps = add_finalizer(object).into_iter().collect();
+    let mut steps: Steps = intend(object, host).into_iter().collect();
     let data = Data {
         user: host.spec.user_data.clone(),
         meta: host.spec.meta_data.clone(),

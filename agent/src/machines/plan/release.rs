@@ -3,7 +3,7 @@
 
 use firstlight_api::{
     bmh::ProvisioningState,
-    capm3::{FORGET_HOST_ANNOTATION, MACHINE_FINALIZER},
+    capm3::{FORGET_HOST_ANNOTATION, HOST_ANNOTATION, MACHINE_FINALIZER, Metal3Machine},
     object::ConditionUpdate,
 };
 use serde_json::json;
@@ -24,10 +24,12 @@ pub fn plan(world: &World, mut draft: Draft, host: Option<&Host>) -> Steps {
         return Vec::new();
     }
     let Some(host) = host else {
-        return vec![drop_finalizer(&draft)];
+        let mut steps: Steps = give_up(world, object, None).into_iter().collect();
+        steps.push(drop_finalizer(&draft));
+        return steps;
     };
     if is_forgotten(world, &draft) {
-        return vec![host::forget(host), drop_finalizer(&draft)];
+        return vec![host::forget(host, object), drop_finalizer(&draft)];
     }
     if host.spec.wants_system() {
         deleting(&mut draft, host);
@@ -40,7 +42,25 @@ pub fn plan(world: &World, mut draft: Draft, host: Option<&Host>) -> Steps {
         return draft.write().into_iter().collect();
     }
     let keep_for = next_owner(world, &draft);
-    vec![host::release(host, keep_for), drop_finalizer(&draft)]
+    vec![
+        host::release(host, object, keep_for),
+        drop_finalizer(&draft),
+    ]
+}
+
+/// The host that the machine was about to claim is free as far as is known, but the write may be on its way still: nothing
+/// else is decided before it is refused.
+pub fn give_up(world: &World, machine: &Metal3Machine, chosen: Option<&Host>) -> Option<Action> {
+    let named = machine.metadata.annotation(HOST_ANNOTATION)?;
+    let (namespace, name) = named.split_once('/')?;
+    let key = Key::new(namespace, name);
+    if chosen.is_some_and(|chosen| Key::of(&chosen.metadata) == key) {
+        return None;
+    }
+    let host = world.hosts.get(&key)?;
+    // Who else has claimed it has changed its version, too.
+    let is_free = host.spec.consumer_ref.is_none();
+    is_free.then(|| host::give_up(host, machine)).flatten()
 }
 
 fn deleting(draft: &mut Draft, host: &Host) {

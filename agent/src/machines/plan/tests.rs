@@ -15,6 +15,7 @@ use firstlight_api::{
 use serde_json::{Value, json};
 
 use super::*;
+use crate::capi::{Action, Kind};
 use sim::{Sim, key};
 
 const NOW: &str = "2026-11-21T20:00:00Z";
@@ -440,6 +441,44 @@ fn a_deleted_host_releases_its_machine_and_a_lost_one_is_named() {
     sim.delete("metal3_machine", "cp");
     sim.settle();
     assert!(!sim.world.metal3_machines.contains_key(&key("cp")));
+}
+
+/// The agent dies while its claim is on its way: the API server has it, and carries it out when it has time.
+#[test]
+fn a_claim_that_comes_late_is_refused_before_its_machine_goes_or_takes_another_host() {
+    let claimed = || {
+        let mut sim = ready_site();
+        let steps = plan(&sim.world, NOW).concat();
+        let claim = steps
+            .iter()
+            .position(|step| matches!(step, Action::Patch { kind, .. } if *kind == Kind::Host));
+        let claim = claim.unwrap();
+        for step in &steps[..claim] {
+            sim.apply(step).unwrap();
+        }
+        (sim, steps[claim].clone())
+    };
+    let (mut sim, late) = claimed();
+    sim.delete("metal3_machine", "cp");
+    sim.settle();
+    assert!(!sim.world.metal3_machines.contains_key(&key("cp")));
+    assert_eq!(sim.apply(&late), Err(()));
+    assert!(sim.world.hosts[&key("n1")].spec.consumer_ref.is_none());
+
+    let (mut sim, late) = claimed();
+    sim.world.hosts.remove(&key("n2"));
+    sim.host("n0", "available");
+    sim.settle();
+    assert!(sim.world.hosts[&key("n0")].spec.consumer_ref.is_some());
+    assert_eq!(sim.apply(&late), Err(()), "two hosts for one machine");
+
+    // It came before anything else was decided.
+    let (mut sim, late) = claimed();
+    sim.apply(&late).unwrap();
+    sim.delete("metal3_machine", "cp");
+    sim.settle();
+    assert!(!sim.world.metal3_machines.contains_key(&key("cp")));
+    assert!(sim.world.hosts[&key("n1")].spec.consumer_ref.is_none());
 }
 
 #[test]

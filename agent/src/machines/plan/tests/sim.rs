@@ -191,7 +191,7 @@ impl Sim {
         }
     }
 
-    fn apply(&mut self, action: &Action) -> Result<(), ()> {
+    pub fn apply(&mut self, action: &Action) -> Result<(), ()> {
         let world = &mut self.world;
         match action {
             Action::Patch {
