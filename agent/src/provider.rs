@@ -107,6 +107,7 @@ impl Reconciler for Provider {
         let mut failures = capi::apply_all(&self.objects, &plan).await;
         let rest = if failures.is_empty() { LOOK } else { AGAIN };
         failures.append(&mut world.unreadable);
+        failures.extend(machines::left_behind(&world));
         self.status.send(Update::Clusters(machines::shown(&world)));
         self.status.problems("cluster", said);
         let client = self.objects.client();

@@ -8,5 +8,5 @@ mod plan;
 mod view;
 
 pub use nodes::Nodes;
-pub use plan::plan;
+pub use plan::{left_behind, plan};
 pub use view::clusters as shown;

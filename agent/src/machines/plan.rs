@@ -15,6 +15,8 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+pub use release::installed as left_behind;
+
 use crate::capi::{
     Steps,
     world::{World, is_control_plane},
@@ -38,6 +40,7 @@ pub fn plan(world: &World, now: &str) -> Vec<Steps> {
     for machine in machines {
         all.push(machine::plan(world, machine, &indexes, &mut taken, now));
     }
+    all.extend(release::untouched(world));
     all.retain(|steps| !steps.is_empty());
     all
 }

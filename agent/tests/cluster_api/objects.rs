@@ -203,6 +203,14 @@ impl Objects {
             .unwrap();
     }
 
+    /// All that are there still.
+    pub async fn delete_all(&self, kind: &str) {
+        self.api(kind)
+            .delete_collection(&DeleteParams::default(), &ListParams::default())
+            .await
+            .unwrap();
+    }
+
     pub async fn wait_for(
         &self,
         kind: &str,

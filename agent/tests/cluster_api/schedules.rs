@@ -544,11 +544,7 @@ impl Schedule {
         };
         self.objects.wait_until(&what, all_free).await;
         for kind in ["Machine", "BareMetalHost", "Cluster", "Secret"] {
-            for object in self.objects.list(kind).await {
-                self.objects
-                    .delete(kind, text(&object["metadata"]["name"]))
-                    .await;
-            }
+            self.objects.delete_all(kind).await;
         }
     }
 }

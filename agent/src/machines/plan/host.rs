@@ -22,31 +22,50 @@ pub struct Data {
     pub network: Option<ObjectRef>,
 }
 
-/// Takes the host for the machine and tells it what to become, in one write, refused if the host changed meanwhile.
-pub fn claim(host: &Host, machine: &Metal3Machine, cluster: &str, data: &Data) -> Action {
+/// Takes the host for the machine, refused if the host changed meanwhile. It is told what to become once the machine has
+/// been seen to be there still: the API server lets go an object that got its finalizer while it was being deleted.
+pub fn claim(host: &Host, machine: &Metal3Machine, cluster: &str) -> Action {
+    write(host, taken(machine, cluster))
+}
+
+/// Tells the machine's host what to become, refused if the host changed meanwhile.
+pub fn install(host: &Host, machine: &Metal3Machine, cluster: &str, data: &Data) -> Action {
     let spec = &machine.spec;
-    let patch = json!({
+    let mut patch = taken(machine, cluster);
+    for (field, value) in [
+        ("image", json!(spec.image.as_ref().map(image))),
+        ("customDeploy", json!(spec.custom_deploy)),
+        ("userData", json!(data.user)),
+        ("metaData", json!(data.meta)),
+        ("networkData", json!(data.network)),
+        (
+            "automatedCleaningMode",
+            json!(
+                spec.automated_cleaning_mode
+                    .as_deref()
+                    .unwrap_or("metadata")
+            ),
+        ),
+        ("online", json!(true)),
+    ] {
+        patch["spec"][field] = value;
+    }
+    write(host, patch)
+}
+
+fn taken(machine: &Metal3Machine, cluster: &str) -> Value {
+    json!({
         "metadata": {
             "labels": {capi::CLUSTER_LABEL: cluster, NODE_REUSE_LABEL: Value::Null},
             "annotations": {BLOCK_MOVE_ANNOTATION: "", GIVEN_UP_ANNOTATION: Value::Null},
         },
-        "spec": {
-            "consumerRef": {
-                "apiVersion": capm3::API_VERSION,
-                "kind": "Metal3Machine",
-                "name": machine.metadata.name,
-                "namespace": machine.metadata.namespace,
-            },
-            "image": spec.image.as_ref().map(image),
-            "customDeploy": spec.custom_deploy,
-            "userData": data.user,
-            "metaData": data.meta,
-            "networkData": data.network,
-            "automatedCleaningMode": spec.automated_cleaning_mode.as_deref().unwrap_or("metadata"),
-            "online": true,
-        },
-    });
-    write(host, patch)
+        "spec": {"consumerRef": {
+            "apiVersion": capm3::API_VERSION,
+            "kind": "Metal3Machine",
+            "name": machine.metadata.name,
+            "namespace": machine.metadata.namespace,
+        }},
+    })
 }
 
 /// A claim of which nobody knows whether it came to be is refused from now on, for it carries an older version of the host.
@@ -91,14 +110,14 @@ pub fn take_image_off(host: &Host) -> Action {
     write(host, patch)
 }
 
-/// Gives the host back; `keep_for` is who gets it next.
-pub fn release(host: &Host, machine: &Metal3Machine, keep_for: Option<&str>) -> Action {
+/// Gives the host back for the machine with the UID `by`, if that is known; `keep_for` is who gets it next.
+pub fn release(host: &Host, by: Option<&str>, keep_for: Option<&str>) -> Action {
     write(
         host,
         json!({
             "metadata": {
                 "labels": {capi::CLUSTER_LABEL: null, NODE_REUSE_LABEL: keep_for},
-                "annotations": {BLOCK_MOVE_ANNOTATION: null, GIVEN_UP_ANNOTATION: machine.metadata.uid},
+                "annotations": {BLOCK_MOVE_ANNOTATION: null, GIVEN_UP_ANNOTATION: by},
             },
             "spec": {"consumerRef": null},
         }),

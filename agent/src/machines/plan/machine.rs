@@ -94,8 +94,8 @@ fn unclaimed(
         Ok(host) => prepare(world, object, machine, host, indexes).map(|data| (host, data)),
         Err(waits) => Err(waits),
     };
-    let (host, (data, put)) = match result {
-        Ok(found) => found,
+    let host = match result {
+        Ok((host, _)) => host,
         Err((reason, message)) => {
             draft.waits(reason, &message);
             return draft.write().into_iter().collect();
@@ -106,12 +106,8 @@ fn unclaimed(
     let mut steps: Steps = release::give_up(world, object, Some(host))
         .into_iter()
         .collect();
-    steps.extend(put);
     steps.extend(intend(object, host));
-    steps.push(host::claim(host, object, cluster, &data));
-    steps.extend(mark(object, host));
-    associate(&mut draft, world, host, &data);
-    steps.extend(draft.write());
+    steps.push(host::claim(host, object, cluster));
     steps
 }
 
@@ -286,12 +282,15 @@ fn claimed(
     if host.spec.wants_system() {
         steps.extend(mark(object, host));
     } else {
-        // Claimed by hand, or its image was taken off it by hand.
+        // Claimed just now or by hand, or its image was taken off it by hand.
         match prepare(world, object, machine, host, indexes) {
             Ok((data, put)) if !object.status.initialization.is_done() => {
                 steps.extend(put);
-                steps.push(host::claim(host, object, &machine.spec.cluster_name, &data));
+                // Also refused if the machine went meanwhile.
                 steps.extend(mark(object, host));
+                let cluster = &machine.spec.cluster_name;
+                steps.push(host::install(host, object, cluster, &data));
+                associate(&mut draft, world, host, &data);
             }
             Ok(_) => draft.say([ConditionUpdate::no(
                 READY,

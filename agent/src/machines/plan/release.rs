@@ -1,5 +1,5 @@
 //! A `Metal3Machine` that is being deleted: its finalizer stays until the host is clean again, because Cluster API takes
-//! the machine for gone once it is.
+//! the machine for gone once it is. And hosts whose machine went without that.
 
 use firstlight_api::{
     bmh::ProvisioningState,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::capi::{
     Action, Kind, Steps,
-    world::{Host, HostExt, Key, World, owner_name},
+    world::{Host, HostExt, Key, World, is_left_alone, is_paused, owner_name},
 };
 
 pub fn plan(world: &World, mut draft: Draft, host: Option<&Host>) -> Steps {
@@ -43,7 +43,7 @@ pub fn plan(world: &World, mut draft: Draft, host: Option<&Host>) -> Steps {
     }
     let keep_for = next_owner(world, &draft);
     vec![
-        host::release(host, object, keep_for),
+        host::release(host, Some(&object.metadata.uid), keep_for),
         drop_finalizer(&draft),
     ]
 }
@@ -61,6 +61,46 @@ pub fn give_up(world: &World, machine: &Metal3Machine, chosen: Option<&Host>) ->
     // Who else has claimed it has changed its version, too.
     let is_free = host.spec.consumer_ref.is_none();
     is_free.then(|| host::give_up(host, machine)).flatten()
+}
+
+/// Hosts that nothing was installed on for their machine before it went: free again.
+pub fn untouched(world: &World) -> Vec<Steps> {
+    let untouched = left_behind(world)
+        .filter(|host| !host.spec.wants_system() && !is_busy(host.state()))
+        .filter(|host| !is_left_alone(host));
+    untouched
+        .map(|host| vec![host::release(host, None, None)])
+        .collect()
+}
+
+/// A sentence for each host that may have the data of a machine that went: a person decides.
+pub fn installed(world: &World) -> Vec<String> {
+    let installed =
+        left_behind(world).filter(|host| host.spec.wants_system() || is_busy(host.state()));
+    let sentence = |host: &Host| {
+        let (name, namespace) = (&host.metadata.name, &host.metadata.namespace);
+        let consumer = host.consumer().map_or("", String::as_str);
+        format!(
+            "host {name} is kept for the Metal3Machine {consumer}, which is gone or cannot be read; if nobody needs what is on \
+             the host, give it back: kubectl -n {namespace} patch bmh {name} --type merge -p \
+             '{{\"spec\":{{\"image\":null,\"consumerRef\":null}}}}'"
+        )
+    };
+    installed.map(sentence).collect()
+}
+
+/// Claimed by a machine that is not there, although its cluster is. While objects are moved to another API server, where
+/// machines come after hosts, the cluster is paused.
+fn left_behind(world: &World) -> impl Iterator<Item = &Host> {
+    world.hosts.values().filter(|host| {
+        let meta = &host.metadata;
+        let is_gone = host.consumer().is_some_and(|machine| {
+            let key = Key::new(&meta.namespace, machine);
+            !world.metal3_machines.contains_key(&key)
+        });
+        let cluster = world.cluster_of(meta);
+        is_gone && cluster.is_some() && !is_paused(cluster, meta)
+    })
 }
 
 fn deleting(draft: &mut Draft, host: &Host) {

@@ -472,6 +472,14 @@ fn a_claim_that_comes_late_is_refused_before_its_machine_goes_or_takes_another_h
     assert!(sim.world.hosts[&key("n0")].spec.consumer_ref.is_some());
     assert_eq!(sim.apply(&late), Err(()), "two hosts for one machine");
 
+    // Its machine went although it had a finalizer.
+    let (mut sim, late) = claimed();
+    sim.world.metal3_machines.remove(&key("cp"));
+    sim.settle();
+    sim.apply(&late).unwrap();
+    sim.settle();
+    assert!(sim.world.hosts[&key("n1")].spec.consumer_ref.is_none());
+
     // It came before anything else was decided.
     let (mut sim, late) = claimed();
     sim.apply(&late).unwrap();
@@ -479,6 +487,31 @@ fn a_claim_that_comes_late_is_refused_before_its_machine_goes_or_takes_another_h
     sim.settle();
     assert!(!sim.world.metal3_machines.contains_key(&key("cp")));
     assert!(sim.world.hosts[&key("n1")].spec.consumer_ref.is_none());
+}
+
+#[test]
+fn what_was_installed_for_a_machine_that_went_is_left_to_a_person() {
+    let mut sim = ready_site();
+    sim.settle();
+    sim.set_host(
+        "n1",
+        json!({"status": {"provisioning": {"state": "provisioned"}}}),
+    );
+    sim.settle();
+    assert_eq!(left_behind(&sim.world), Vec::<String>::new());
+    sim.world.metal3_machines.remove(&key("cp"));
+    sim.settle();
+    assert!(sim.world.hosts[&key("n1")].spec.wants_system());
+    let told = left_behind(&sim.world);
+    assert!(
+        told[0].contains("host n1 is kept for the Metal3Machine cp")
+            && told[0].ends_with(r#"'{"spec":{"image":null,"consumerRef":null}}'"#),
+        "{told:?}"
+    );
+    // Its objects are on their way from another API server.
+    sim.change("cluster", "lab", json!({"spec": {"paused": true}}));
+    sim.settle();
+    assert_eq!(left_behind(&sim.world), Vec::<String>::new());
 }
 
 #[test]
