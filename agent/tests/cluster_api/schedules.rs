@@ -275,10 +275,16 @@ async fn check_always(client: Client, first: u64) {
     let mut consumers: BTreeMap<(String, String), Option<String>> = BTreeMap::new();
     let mut events = watcher(hosts(&client), watcher::Config::default()).boxed();
     while let Some(event) = events.next().await {
-        let (host, gone) = match event.unwrap() {
+        // A watch that lost its way begins with a list of what is there.
+        let Ok(event) = event else { continue };
+        let (host, gone) = match event {
             watcher::Event::Apply(host) | watcher::Event::InitApply(host) => (host, false),
             watcher::Event::Delete(host) => (host, true),
-            watcher::Event::Init | watcher::Event::InitDone => continue,
+            watcher::Event::Init => {
+                consumers.clear();
+                continue;
+            }
+            watcher::Event::InitDone => continue,
         };
         let host = serde_json::to_value(&host).unwrap();
         let namespace = text(&host["metadata"]["namespace"]).to_owned();
