@@ -158,7 +158,7 @@ pub struct Cpu {
     pub arch: String,
     /// As the processor calls itself.
     pub model: String,
-    /// MHz; 0 if nobody said.
+    /// MHz, to the kHz; 0 if nobody said, or said what no processor has.
     pub clock_megahertz: f64,
     /// As in `/proc/cpuinfo`, 512 at most.
     pub flags: Vec<String>,
@@ -209,13 +209,15 @@ impl HardwareDetails {
     }
 }
 
-/// The inventory has it as a number in a string, `2904.0`.
+/// No processor is faster.
+const MOST_MEGAHERTZ: f64 = 1e6;
+
+/// The inventory has it as a number in a string, `2904.0`. To the kilohertz, as the kernel tells it: JSON carries so few
+/// digits unchanged.
 fn megahertz(value: &Value) -> f64 {
-    value
-        .as_f64()
-        .or_else(|| value.as_str()?.parse().ok())
-        .filter(|megahertz| megahertz.is_finite() && *megahertz >= 0.0)
-        .unwrap_or(0.0)
+    let said = value.as_f64().or_else(|| value.as_str()?.parse().ok());
+    let said = said.filter(|megahertz| (0.0..=MOST_MEGAHERTZ).contains(megahertz));
+    said.map_or(0.0, |megahertz| (megahertz * 1000.0).round() / 1000.0)
 }
 
 impl Nic {

@@ -157,6 +157,14 @@ proptest! {
     }
 
     #[test]
+    fn any_frequency_is_one_that_json_carries(frequency in prop_oneof![0.0..2e6_f64, any::<f64>()]) {
+        let report = parse(&with("/inventory", json!({"cpu": {"frequency": frequency.to_string()}}))).unwrap();
+        let json = serde_json::to_string(&report.inventory.hardware).unwrap();
+        let again: HardwareDetails = serde_json::from_str(&json).unwrap();
+        prop_assert_eq!(again, report.inventory.hardware);
+    }
+
+    #[test]
     fn any_bytes_are_a_post_or_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = (Report::parse(&body), Progress::parse(&body), Reply::parse(&body));
     }
