@@ -261,6 +261,8 @@ impl Server {
             self.leases.apply(change);
         }
         self.offers.retain(|_, (other, _)| *other != mac);
+        // Somebody is there from now on.
+        self.probes.remove(&address);
         let mut reply = self.lease_reply(case, WireType::Ack, address);
         reply.message.set_ciaddr(case.request.ciaddr);
         reply.persist = persist;

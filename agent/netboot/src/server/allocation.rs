@@ -2,7 +2,7 @@
 //!
 //! A host must not wait: an address that nobody had yet is offered at once (the client checks it itself and declines it if
 //! need be). Only an address that another host once had is probed first, and [`Server::probe_ahead`] lets that happen before
-//! it is needed.
+//! it is needed. When a flood has taken the whole range, a server that boots gets an address whose holder answers no probe.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -18,6 +18,9 @@ const FREE_HOLDS: Duration = Duration::from_mins(5);
 const AHEAD: usize = 4;
 /// One part in so many of a range is kept for servers that boot.
 const KEPT_PART: u32 = 4;
+
+/// A server answers no probe for so long between two stages of its boot.
+const BETWEEN_STAGES: Duration = Duration::from_mins(5);
 
 pub(super) enum Allocation {
     Address(Ipv4Addr),
@@ -46,7 +49,8 @@ impl Server {
         }
         let wish = case.request.requested;
         let wished = wish.filter(|address| self.is_never_leased(*address) && usable(address));
-        match wished.or_else(|| self.candidates(mac, subnet, now).next()) {
+        let free = wished.or_else(|| self.candidates(mac, subnet, now).next());
+        match free.or_else(|| self.deserted(case, now)) {
             None => Allocation::Exhausted,
             Some(address) if self.is_never_leased(address) || self.is_found_free(address, now) => {
                 Allocation::Address(address)
@@ -94,6 +98,26 @@ impl Server {
             .filter(move |address| self.is_usable(*address, mac, &subnet, now))
     }
 
+    /// An address whose holder may never have been there: whoever invents clients takes every address there is. The newest
+    /// first, as servers that are switched off were there before. Only where a probe can ask.
+    fn deserted(&self, case: &Case, now: Now) -> Option<Ipv4Addr> {
+        let mac = case.request.mac;
+        if case.standing == Standing::Stranger || !case.request.giaddr.is_unspecified() {
+            return None;
+        }
+        // As `acknowledge` writes it.
+        let kept = self.config.spec().lease_time * 3 / 2;
+        let settled = now.plus(kept.saturating_sub(BETWEEN_STAGES));
+        let held = self
+            .leases
+            .iter()
+            .filter(|lease| lease.mac != mac && lease.expires <= settled)
+            .filter(|lease| self.is_open(lease.address, mac, &case.subnet, now))
+            .filter(|lease| !self.is_found_in_use(lease.address, now));
+        let newest = held.max_by_key(|lease| (lease.expires, lease.address));
+        newest.map(|lease| lease.address)
+    }
+
     /// Whether `mac` may have `address`: one of the range or its reserved one, and nobody else's.
     pub(super) fn is_usable(
         &self,
@@ -102,6 +126,19 @@ impl Server {
         subnet: &SubnetSpec,
         now: Now,
     ) -> bool {
+        let lease = self.leases.of_address(address);
+        let lease = lease.filter(|lease| now < lease.expires);
+        let is_holder = lease.is_some_and(|lease| lease.mac == mac);
+        // The holder may have lost it, because it answers no probe.
+        let offered = self.offers.get(&address);
+        let is_offered = offered.is_some_and(|(other, until)| *other == mac && now < *until);
+        self.is_open(address, mac, subnet, now)
+            && (lease.is_none() || is_holder || is_offered)
+            && (is_holder || !self.is_found_in_use(address, now))
+    }
+
+    /// Whoever holds it.
+    fn is_open(&self, address: Ipv4Addr, mac: MacAddr, subnet: &SubnetSpec, now: Now) -> bool {
         let reserved_for = self.config.reserved_for(address);
         let belongs = match reserved_for {
             Some(owner) => owner == mac && subnet.subnet.has_host(address),
@@ -109,20 +146,14 @@ impl Server {
         };
         let is_infrastructure =
             address == self.config.spec().server || Some(address) == subnet.router;
-        let leased_to_other = self
-            .leases
-            .of_address(address)
-            .is_some_and(|lease| lease.mac != mac && now < lease.expires);
         let offered_to_other = self
             .offers
             .get(&address)
             .is_some_and(|(other, until)| *other != mac && now < *until);
         belongs
             && !is_infrastructure
-            && !leased_to_other
             && !offered_to_other
             && !self.leases.is_quarantined(address, now)
-            && !self.is_found_in_use(address, now)
     }
 
     pub(super) fn is_never_leased(&self, address: Ipv4Addr) -> bool {

@@ -182,6 +182,58 @@ fn only_an_address_that_another_host_had_is_probed_before_it_is_offered() {
 }
 
 #[test]
+fn a_server_that_boots_gets_an_address_although_invented_clients_have_them_all() {
+    let boots = |packet: Packet| packet.option(60, b"PXEClient:Arch:00007:UNDI:003016");
+    let mut line = Timeline::new(small_site());
+    for (n, at) in [(1, 0), (2, 600), (3, 601)] {
+        let address = format!("172.22.0.{}", 99 + n);
+        line.at(at)
+            .send(&boots(discover(mac(n))))
+            .expect(&format!("OFFER {address}"));
+        line.at(at)
+            .send(&boots(select(mac(n), &address)))
+            .expect(&format!("ACK {address}"));
+    }
+    let range = line.server.config().spec().subnets[0].range;
+    let exhausted = Decision::Ignore(Reason::Exhausted { range });
+    let ask =
+        |line: &mut Timeline, seconds, n| line.at(seconds).send(&boots(discover(mac(n)))).decision;
+    let probe = |address| Decision::Probe {
+        address: ip(address),
+    };
+    // Two may be between two stages of their boot.
+    assert_eq!(ask(&mut line, 700, 4), probe("172.22.0.100"));
+    let stranger = line.at(700).send(&discover(mac(5))).decision;
+    assert_eq!(stranger, exhausted);
+    // Later the one that came last is asked for first. It is there.
+    assert_eq!(ask(&mut line, 950, 4), probe("172.22.0.102"));
+    let now = line.at(951).now();
+    line.server
+        .probed(ip("172.22.0.102"), ProbeResult::InUse, now);
+    assert_eq!(ask(&mut line, 951, 4), probe("172.22.0.101"));
+    line.server
+        .probed(ip("172.22.0.101"), ProbeResult::Free, now);
+    line.at(951)
+        .send(&boots(discover(mac(4))))
+        .expect("OFFER 172.22.0.101");
+    line.at(951)
+        .send(&boots(select(mac(4), "172.22.0.101")))
+        .expect("ACK 172.22.0.101");
+    // What was found out before somebody came counts no more.
+    assert_eq!(ask(&mut line, 952, 5), probe("172.22.0.100"));
+    line.at(2500)
+        .send(&renew(mac(3), "172.22.0.102"))
+        .expect("ACK 172.22.0.102");
+    line.at(2500)
+        .send(&renew(mac(2), "172.22.0.101"))
+        .expect("NAK");
+    line.restart();
+    line.at(2501)
+        .send(&boots(discover(mac(4))))
+        .expect("OFFER 172.22.0.101");
+}
+
+#[test]
 fn addresses_probed_ahead_of_time_are_offered_without_a_pause() {
     let mut spec = small_site();
     spec.subnets[0].range = AddressRange::new(ip("172.22.0.100"), ip("172.22.0.101")).unwrap();
