@@ -212,6 +212,7 @@ impl Hosts {
             let rules = Rules {
                 twin: false,
                 policy: site.install_policy(mac),
+                own_policy: site.host(mac).is_some_and(|host| host.install.is_some()),
                 named: site.host(mac).is_some(),
                 wrong_code: false,
             };

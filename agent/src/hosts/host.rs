@@ -38,6 +38,7 @@ use super::{
 };
 use crate::{ssh::Towards, store::ServedImage};
 use history::History;
+pub use ramdisk::Part;
 use ramdisk::Ramdisk;
 use system::System;
 use work::Work;
@@ -73,6 +74,8 @@ pub struct Host {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     pub policy: InstallPolicy,
+    /// The policy was said of this host, not of all.
+    pub own_policy: bool,
     /// It is in `hosts` of site.yaml.
     pub named: bool,
     /// A person wrote a code that is not its code.
@@ -277,14 +280,28 @@ impl Host {
                 next: "delete the one that is wrong".to_owned(),
             });
         }
-        let other = self.ramdisk.host_beside()?;
-        let holds_none = self.ledger().deployment.is_none();
-        holds_none.then(|| Problem {
-            what: format!("this machine is the server {other}, which has a system of this box, started from another network card"),
-            next: format!(
-                "start it from the card of {other}; if that card is gone for good, delete {other} (`kubectl delete bmh {other}`) when nothing on its disks matters"
-            ),
-        })
+        let part = self.ramdisk.part_of_other()?;
+        let is_given_up = self.rules.own_policy && self.rules.policy == InstallPolicy::Wipe;
+        let name = &self.name;
+        match part {
+            _ if self.ledger().deployment.is_some() => None,
+            Part::Card { of } => Some(Problem {
+                what: format!(
+                    "this machine is the server {of}, which has a system of this box, started from another network card"
+                ),
+                next: format!(
+                    "start it from the card of {of}; if that card is gone for good, delete {of} (`kubectl delete bmh {of}`) when nothing on its disks matters"
+                ),
+            }),
+            Part::Disk { .. } if is_given_up => None,
+            Part::Disk { of, disk } => Some(Problem {
+                what: format!("its disk {disk} holds the system that this box installed on {of}"),
+                next: format!(
+                    "put the disk back into {of}; if nothing on the disks of {name} matters, run `kubectl annotate bmh {name} \
+                     firstlight.internal/install=wipe`"
+                ),
+            }),
+        }
     }
 
     pub fn candidate(&self) -> Candidate<'_> {

@@ -104,6 +104,7 @@ mod tests {
         let rules = Rules {
             twin: false,
             policy: InstallPolicy::Blank,
+            own_policy: false,
             named: false,
             wrong_code: false,
         };

@@ -85,6 +85,7 @@ pub fn a_host(ledger: Ledger) -> Host {
     let rules = Rules {
         twin: false,
         policy: InstallPolicy::Blank,
+        own_policy: false,
         named: false,
         wrong_code: false,
     };

@@ -1,9 +1,10 @@
 //! What servers say: an address asked for, reports, progress, questions at the bootstrap endpoint.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
 
 use firstlight_api::{
-    report::{Directive, Progress, Report},
+    order::Mark,
+    report::{Directive, DiskSignatures, Progress, Report},
     status::Problem,
 };
 use firstlight_netboot::{ClientArch, MacAddr};
@@ -14,7 +15,7 @@ use crate::{
     hosts::{
         delivery,
         event::{Collect, Effect, Question, Reply},
-        host::Host,
+        host::{Host, Part},
         known::{Admission, Heard},
         who::{Claim, Refused},
     },
@@ -87,7 +88,7 @@ impl Hosts {
             ));
         }
         let raised = self.is_raised();
-        let beside = self.installed_beside(mac, &report);
+        let part = self.part_of_other(mac, &report);
         if !self.all.contains_key(&mac) && !self.admits(mac, Heard::Report, now) {
             return Err((
                 "report-too-many",
@@ -107,26 +108,39 @@ impl Hosts {
             .and_then(|()| host.who.report(&claim, now, patience))
             .map_err(refusal_of)?;
         host.reported(report, raised, now);
-        host.ramdisk.is_beside(beside);
+        host.ramdisk.has_part(part);
         host.saw_tpm(join);
         Ok(mac)
     }
 
-    /// The host with a system of ours whose MAC address one of this machine's other cards has: it is that machine.
-    fn installed_beside(&self, mac: MacAddr, report: &Report) -> Option<String> {
-        let cards = report.inventory.hardware.nics.iter();
-        let others = cards.filter_map(|nic| nic.mac.parse::<MacAddr>().ok());
-        let ledger = |other: MacAddr| {
-            let known = self.all.get(&other).map(Host::ledger);
-            // After a start of the box nobody may have spoken of it yet.
-            known.or_else(|| self.remembered.get(&other))
+    /// A host with a system of ours whose network card this machine has, so that it is that machine, or whose disk.
+    fn part_of_other(&self, mac: MacAddr, report: &Report) -> Option<Part> {
+        // After a start of the box nobody may have spoken of some yet.
+        let known = self.all.iter().map(|(mac, host)| (*mac, host.ledger()));
+        let remembered = self.remembered.iter().map(|(mac, ledger)| (*mac, ledger));
+        let others = known.chain(remembered).filter(|(other, _)| *other != mac);
+        let installed = others.filter_map(|(mac, ledger)| Some((mac, ledger.deployment.as_ref()?)));
+        let name = |mac: MacAddr| {
+            let known = self.all.get(&mac).map(|host| host.name.clone());
+            known.unwrap_or_else(|| self.settings.site.host_name(mac).to_string())
         };
-        let mut installed = others.filter(|other| {
-            *other != mac && ledger(*other).is_some_and(|ledger| ledger.deployment.is_some())
-        });
-        let other = installed.next()?;
-        let known = self.all.get(&other).map(|host| host.name.clone());
-        Some(known.unwrap_or_else(|| self.settings.site.host_name(other).to_string()))
+        let nics = report.inventory.hardware.nics.iter();
+        let cards: BTreeSet<MacAddr> = nics.filter_map(|nic| nic.mac.parse().ok()).collect();
+        let mut disk = None;
+        for (other, deployment) in installed {
+            if cards.contains(&other) {
+                return Some(Part::Card { of: name(other) });
+            }
+            let is_its = |disk: &&DiskSignatures| {
+                let wrote = disk.mark.and_then(Mark::deployment);
+                wrote.is_some() && wrote == deployment.id
+            };
+            disk = disk.or_else(|| Some((other, report.disks.iter().find(is_its)?)));
+        }
+        disk.map(|(other, disk)| Part::Disk {
+            of: name(other),
+            disk: disk.name.clone(),
+        })
     }
 
     /// A host has had its bootstrap data, as the first control plane of a cluster does before all others.

@@ -105,12 +105,15 @@ impl Hosts {
     /// True if it says something new.
     fn object(&mut self, mac: MacAddr, object: BareMetalHost, now: Duration) -> bool {
         let rule = self.settings.site.install_policy(mac);
+        let own_rule = self.settings.site.host(mac);
+        let own_rule = own_rule.is_some_and(|host| host.install.is_some());
         let host = self.host(mac, now);
         let before = (host.rules, host.ledger().clone());
         let annotations = &object.metadata.annotations;
         let word = annotations.get(INSTALL_ANNOTATION);
         let word = word.and_then(|word| policy::parse(word));
         host.rules.policy = word.unwrap_or(rule);
+        host.rules.own_policy = word.is_some() || own_rule;
         host.approve(annotations.get(APPROVE_ANNOTATION).map(String::as_str));
         let taken_back = word.is_some_and(|word| word != InstallPolicy::Never)
             || object.spec.image.is_some()

@@ -19,8 +19,14 @@ pub struct Ramdisk {
     /// It has ended since the report.
     ended: bool,
     token_wiped: Option<Duration>,
-    /// Name of an installed host with one of this machine's network cards.
-    beside: Option<String>,
+    part: Option<Part>,
+}
+
+/// What a machine has of an installed host that it does not seem to be, and the name of that host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    Card { of: String },
+    Disk { of: String, disk: String },
 }
 
 impl Ramdisk {
@@ -38,13 +44,12 @@ impl Ramdisk {
         self.report = Some((report, now));
     }
 
-    /// Whose card is in this machine, too.
-    pub fn is_beside(&mut self, other: Option<String>) {
-        self.beside = other;
+    pub fn has_part(&mut self, part: Option<Part>) {
+        self.part = part;
     }
 
-    pub fn host_beside(&self) -> Option<&str> {
-        self.beside.as_deref()
+    pub fn part_of_other(&self) -> Option<&Part> {
+        self.part.as_ref()
     }
 
     /// It is a sign of life as good as a report.

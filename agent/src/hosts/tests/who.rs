@@ -177,6 +177,52 @@ fn who_shows_up_after_the_first_cluster_was_made_is_a_newcomer_for_good() {
 }
 
 #[tokio::test]
+async fn a_disk_of_another_server_is_not_wiped_by_the_word_for_all() {
+    let mut site = Site::up(SitePolicy::Plain).await;
+    site.settings.site = Arc::new(SiteConfig {
+        install: InstallPolicy::Wipe,
+        ..SiteConfig::default()
+    });
+    site.hosts = hosts(&site.settings, &site.disk);
+    let mut server = Server::new(site.ironic.client());
+    server
+        .until_ironic(&mut site, ProvisionState::DeployWait)
+        .await;
+    server.finish(&mut site).await;
+    site.wait_for("provisioned", |site| {
+        site.state() == Some(HostState::Provisioned)
+    })
+    .await;
+    let deployment = site.disk[&mac()].deployment.as_ref().unwrap().id;
+    let mut other = liar(&site, &server);
+    other.boot_id = "of-another-machine".to_owned();
+    site.pass(Duration::from_mins(10)).await;
+    let mut report = other.report();
+    report.boot_mac = "52:54:00:00:00:02".to_owned();
+    report.inventory.hardware.nics.clear();
+    report.disks[0].signatures = vec!["gpt".to_owned()];
+    report.disks[0].mark = Some(Mark::Installed { deployment });
+    site.report(other.speaker(), report).await;
+    site.pass(ROUND).await;
+    let second = "52:54:00:00:00:02".parse().unwrap();
+    let status = site.shown[&second].status.clone();
+    let problem = status.problem.unwrap();
+    assert!(
+        problem.what
+            == format!("its disk /dev/vda holds the system that this box installed on {NAME}"),
+        "{problem:?}"
+    );
+    assert_eq!(site.ironic.state(&node_uuid(second)), None);
+    // A person knows better.
+    site.store.change(&status.name, |object| {
+        let word = ("firstlight.internal/install".to_owned(), "wipe".to_owned());
+        object.metadata.annotations.extend([word]);
+    });
+    site.pass(ROUND * 2).await;
+    assert_eq!(site.shown[&second].status.problem, None);
+}
+
+#[tokio::test]
 async fn a_server_that_starts_from_its_second_card_is_not_taken_for_a_new_one() {
     let mut site = Site::up(SitePolicy::Plain).await;
     let mut server = Server::new(site.ironic.client());
