@@ -21,7 +21,7 @@ use firstlight_netboot::MacAddr;
 use super::{
     apply::node_uuid,
     event::{Effect, End, Event, Now, Reply, Shown},
-    host::{All, Host, Rules, Site},
+    host::{All, Host, PolicyOf, Rules, Site},
     image::NodeImage,
     intent::SitePolicy,
     known::Newcomers,
@@ -212,7 +212,9 @@ impl Hosts {
             let rules = Rules {
                 twin: false,
                 policy: site.install_policy(mac),
-                own_policy: site.host(mac).is_some_and(|host| host.install.is_some()),
+                policy_of: PolicyOf::this_if(
+                    site.host(mac).is_some_and(|host| host.install.is_some()),
+                ),
                 named: site.host(mac).is_some(),
                 wrong_code: false,
             };

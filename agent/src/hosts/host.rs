@@ -70,12 +70,25 @@ pub struct Host {
     history: History,
 }
 
+/// Whom the installation policy of a host was said of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyOf {
+    AllHosts,
+    /// A person said it of this one.
+    ThisHost,
+}
+
+impl PolicyOf {
+    pub fn this_if(said: bool) -> Self {
+        if said { Self::ThisHost } else { Self::AllHosts }
+    }
+}
+
 /// What site.yaml and people say of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     pub policy: InstallPolicy,
-    /// The policy was said of this host, not of all.
-    pub own_policy: bool,
+    pub policy_of: PolicyOf,
     /// It is in `hosts` of site.yaml.
     pub named: bool,
     /// A person wrote a code that is not its code.
@@ -281,7 +294,8 @@ impl Host {
             });
         }
         let part = self.ramdisk.part_of_other()?;
-        let is_given_up = self.rules.own_policy && self.rules.policy == InstallPolicy::Wipe;
+        let is_given_up =
+            self.rules.policy_of == PolicyOf::ThisHost && self.rules.policy == InstallPolicy::Wipe;
         let name = &self.name;
         match part {
             _ if self.ledger().deployment.is_some() => None,

@@ -80,7 +80,10 @@ mod tests {
     use firstlight_api::site::InstallPolicy;
 
     use super::{
-        super::{host::Rules, ledger::Ledger},
+        super::{
+            host::{PolicyOf, Rules},
+            ledger::Ledger,
+        },
         *,
     };
 
@@ -104,7 +107,7 @@ mod tests {
         let rules = Rules {
             twin: false,
             policy: InstallPolicy::Blank,
-            own_policy: false,
+            policy_of: PolicyOf::AllHosts,
             named: false,
             wrong_code: false,
         };

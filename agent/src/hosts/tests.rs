@@ -38,7 +38,7 @@ use super::{
     delivery::Collector,
     event::{Effect, Event, Now, Question, Reply, Shown},
     fold::{self, Hosts, Pace},
-    host::{Host, Rules},
+    host::{Host, PolicyOf, Rules},
     image::NodeImage,
     intent::SitePolicy,
     ledger::Ledger,
@@ -85,7 +85,7 @@ pub fn a_host(ledger: Ledger) -> Host {
     let rules = Rules {
         twin: false,
         policy: InstallPolicy::Blank,
-        own_policy: false,
+        policy_of: PolicyOf::AllHosts,
         named: false,
         wrong_code: false,
     };

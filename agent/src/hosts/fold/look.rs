@@ -15,7 +15,7 @@ use firstlight_netboot::MacAddr;
 
 use super::Hosts;
 use crate::{
-    hosts::{apply::node_uuid, event::Effect, object, plan::EXTRA_MAC, policy},
+    hosts::{apply::node_uuid, event::Effect, host::PolicyOf, object, plan::EXTRA_MAC, policy},
     store::{Reference, Target},
 };
 
@@ -113,7 +113,7 @@ impl Hosts {
         let word = annotations.get(INSTALL_ANNOTATION);
         let word = word.and_then(|word| policy::parse(word));
         host.rules.policy = word.unwrap_or(rule);
-        host.rules.own_policy = word.is_some() || own_rule;
+        host.rules.policy_of = PolicyOf::this_if(word.is_some() || own_rule);
         host.approve(annotations.get(APPROVE_ANNOTATION).map(String::as_str));
         let taken_back = word.is_some_and(|word| word != InstallPolicy::Never)
             || object.spec.image.is_some()
