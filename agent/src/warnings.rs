@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     process::Command,
@@ -22,7 +22,7 @@ use crate::{
     clock,
     paths::Paths,
     state,
-    status::{StatusSender, Update},
+    status::{Failing, StatusSender, Update},
 };
 
 /// Of each of the two files.
@@ -44,11 +44,24 @@ pub async fn run(paths: Paths, status: StatusSender, stop: CancellationToken) ->
     let boot = fs::read_to_string(paths.boot_id()).unwrap_or_default();
     let mut ring = Ring::new(paths.warnings(), boot.trim());
     status.send(Update::BeforeStart(ring.before()));
+    let mut failing = Failing::new(
+        status,
+        "warnings",
+        "the warnings of this boot would not outlive a power cut: the journal is not followed",
+    );
     let work = async {
         loop {
-            if let Err(error) = follow(&mut ring).await {
-                tracing::debug!(error = format!("{error:#}"), "the journal is not followed");
-            }
+            let mut following = std::pin::pin!(follow(&mut ring));
+            let early = tokio::time::timeout(AGAIN, &mut following).await;
+            let ended = match early {
+                Ok(ended) => ended,
+                Err(_) => {
+                    failing.went(&Ok(()), clock::uptime());
+                    following.await
+                }
+            };
+            let ended = ended.and_then(|()| bail!("journalctl ended"));
+            failing.went::<()>(&ended, clock::uptime());
             tokio::time::sleep(AGAIN).await;
         }
     };
