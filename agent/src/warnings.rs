@@ -53,12 +53,11 @@ pub async fn run(paths: Paths, status: StatusSender, stop: CancellationToken) ->
         loop {
             let mut following = std::pin::pin!(follow(&mut ring));
             let early = tokio::time::timeout(AGAIN, &mut following).await;
-            let ended = match early {
-                Ok(ended) => ended,
-                Err(_) => {
-                    failing.went(&Ok(()), clock::uptime());
-                    following.await
-                }
+            let ended = if let Ok(ended) = early {
+                ended
+            } else {
+                failing.went(&Ok(()), clock::uptime());
+                following.await
             };
             let ended = ended.and_then(|()| bail!("journalctl ended"));
             failing.went::<()>(&ended, clock::uptime());
