@@ -196,6 +196,94 @@ fn what_the_box_serves_is_for_the_provisioning_network_only() {
 
 const BOX: &str = "172.22.0.1";
 
+/// Takes whatever comes, says nothing, and goes when the other end does.
+const PATIENT: &str = "
+import socketserver
+class Waits(socketserver.BaseRequestHandler):
+    def handle(self): self.request.recv(1)
+socketserver.ThreadingTCPServer(('', 5000), Waits).serve_forever()
+";
+/// Opens 40 connections, says how many were taken, and keeps them.
+const GREEDY: &str = "
+import socket, sys
+kept = []
+for _ in range(40):
+    try: kept.append(socket.create_connection(('172.22.0.1', 5000), 10))
+    except OSError: pass
+print(len(kept), flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn one_address_takes_no_more_than_its_share_of_the_registry() {
+    isolated(
+        "one_address_takes_no_more_than_its_share_of_the_registry",
+        || {
+            let (_pod, site) = pod_and_site();
+            load_as(902, "wire");
+            let mut server = Command::new("python3");
+            let _server = Namespace(server.args(["-c", PATIENT]).spawn().unwrap());
+            let connects = |from: &str| {
+                let script = format!(
+                    "import socket; socket.create_connection(('172.22.0.1', 5000), 3, ('{from}', 0))"
+                );
+                let mut python = Command::new("nsenter");
+                python.arg(format!("--net=/proc/{}/ns/net", site.0.id()));
+                let ended = python.args(["python3", "-c", &script]).output();
+                ended.unwrap().status.success()
+            };
+            let open = || connects(SITE);
+            let start = Instant::now();
+            while !open() {
+                assert!(start.elapsed() < Duration::from_mins(1), "nobody listens");
+            }
+            let mut greedy = Command::new("nsenter");
+            let net = format!("--net=/proc/{}/ns/net", site.0.id());
+            greedy.args([net.as_str(), "python3", "-c", GREEDY]);
+            let piped = greedy.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut greedy = Namespace(piped.spawn().unwrap());
+            let mut told = String::new();
+            let out = greedy.0.stdout.take().unwrap();
+            std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut told).unwrap();
+            let most = firstlight_agent::network::firewall::MOST_CONNECTIONS;
+            // The last question may not have ended yet.
+            let told: u32 = told.trim().parse().unwrap();
+            assert!(told == most || told == most - 1, "{told}");
+            assert!(!open(), "its share is taken");
+            site.run("ip address add 172.22.0.253/24 dev host");
+            assert!(connects("172.22.0.253"), "everybody has one");
+            drop(greedy);
+            while !open() {
+                assert!(
+                    start.elapsed() < Duration::from_mins(2),
+                    "its share is free again"
+                );
+            }
+        },
+    );
+}
+
+#[test]
+fn rules_that_somebody_flushed_are_put_back() {
+    isolated("rules_that_somebody_flushed_are_put_back", || {
+        use firstlight_agent::network::firewall::restored;
+        load_as(902, "wire");
+        let address = BOX.parse().unwrap();
+        let restore = || restored(RULES, address, "wire").unwrap();
+        assert!(!restore(), "nothing is gone");
+        let rules = said("nft list ruleset");
+        for lost in [
+            "nft flush ruleset",
+            "nft delete table inet firstlight",
+            "nft delete table inet firstlight_site",
+        ] {
+            said(lost);
+            assert!(restore(), "{lost}");
+            assert_eq!(said("nft list ruleset"), rules, "{lost}");
+        }
+    });
+}
+
 /// A namespace has one user, who plays Ironic's where `number` is 0.
 fn load_as(number: u32, interface: &str) {
     let ours = std::fs::read_to_string(RULES).unwrap();

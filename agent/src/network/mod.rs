@@ -35,6 +35,8 @@ const SETTLE: Duration = Duration::from_secs(4);
 /// Looked at again after this time even if the kernel said nothing.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(2);
+/// Whoever reloads a firewall of their own may flush ours.
+const GUARD_AGAIN: Duration = Duration::from_mins(5);
 /// How soon an address that another machine had is asked for again; boxes that were switched on together differ by up to as
 /// much again.
 const IN_USE: Duration = Duration::from_secs(8);
@@ -122,6 +124,7 @@ pub async fn run(
         status,
         segment,
         settling: None,
+        guarded: Instant::now(),
     };
     loop {
         let pause = match keeper.turn(&handle).await {
@@ -157,6 +160,8 @@ struct Keeper {
     status: StatusSender,
     segment: watch::Sender<Option<Segment>>,
     settling: Option<Instant>,
+    /// When the firewall was seen to by us.
+    guarded: Instant,
 }
 
 impl Keeper {
@@ -218,7 +223,7 @@ impl Keeper {
     }
 
     /// Gives the NIC the box's address, unless another machine has it; returns how long nothing need be done.
-    async fn configure(&self, handle: &Handle, link: &Link) -> Result<Duration> {
+    async fn configure(&mut self, handle: &Handle, link: &Link) -> Result<Duration> {
         let address = self.site.provisioning.address;
         let mac = link
             .mac
@@ -241,16 +246,11 @@ impl Keeper {
             mac,
             address,
         };
-        if self.segment.borrow().as_ref() != Some(&now) {
-            let closed = firewall::apply(address.address(), &link.name).await;
-            let open = closed.err().map(|error| Problem {
-                what: format!(
-                    "what the box serves can be reached over its other NICs too, and Ironic reaches what is there: {error:#}"
-                ),
-                next: "the package nftables may be missing; the box tries again when it starts"
-                    .to_owned(),
-            });
-            self.status.problems("firewall", open.into_iter().collect());
+        let is_new = self.segment.borrow().as_ref() != Some(&now);
+        if is_new || self.guarded.elapsed() >= GUARD_AGAIN {
+            self.guard(&now, is_new).await;
+        }
+        if is_new {
             self.publish(&link.name, &mac.to_string(), &address.to_string());
             self.segment.send_replace(Some(now));
         }
@@ -261,6 +261,28 @@ impl Keeper {
                 .waiting_for(StepName::Network, format!("no cable at {}", link.name));
         }
         Ok(LOOK_AGAIN)
+    }
+
+    /// The firewall's rules for this segment, and all of them again where somebody took them away.
+    async fn guard(&mut self, segment: &Segment, is_new: bool) {
+        self.guarded = Instant::now();
+        let (address, name) = (segment.address.address(), &segment.interface);
+        let closed = if is_new {
+            firewall::apply(address, name).await
+        } else {
+            let restored = firewall::restore(address, name).await;
+            if matches!(restored, Ok(true)) {
+                tracing::warn!("the box's rules of nftables were gone, and are back");
+            }
+            restored.map(|_| ())
+        };
+        let open = closed.err().map(|error| Problem {
+            what: format!(
+                "what the box serves can be reached over its other NICs too, and Ironic reaches what is there: {error:#}"
+            ),
+            next: "the package nftables may be missing; the box tries again every 5 minutes".to_owned(),
+        });
+        self.status.problems("firewall", open.into_iter().collect());
     }
 
     fn in_use(&self, address: Ipv4Addr, claim: Claim) {
