@@ -48,10 +48,12 @@ pub enum Input {
 }
 
 /// Who signed a post, and where it came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Speaker {
     pub peer: IpAddr,
     pub key: PublicKey,
+    /// Earlier keys of the same machine, as far as a report has shown it.
+    pub follows: Vec<PublicKey>,
     /// The TPM that a report has proved; progress says nothing of it.
     pub tpm: Option<Fingerprint>,
 }
@@ -264,6 +266,7 @@ mod tests {
             disks: vec![],
             lookup: LookupState::NotAsked,
             tpm: firstlight_api::tpm::Tpm::default(),
+            follows: Vec::new(),
             fresh: Fresh::default(),
         }
     }
@@ -285,10 +288,11 @@ mod tests {
         let from = Speaker {
             peer: IpAddr::from([172, 22, 0, 100]),
             key: PublicKey::new([1; 32]),
+            follows: Vec::new(),
             tpm: None,
         };
         let asked = tokio::spawn({
-            let fleet = fleet.clone();
+            let (fleet, from) = (fleet.clone(), from.clone());
             async move { fleet.report(from, report()).await }
         });
         let Some(Input::Report { answer, .. }) = controller.inputs.recv().await else {

@@ -72,6 +72,7 @@ impl Forger {
             disks: vec![disk.clone()],
             lookup,
             tpm: Tpm::Absent,
+            follows: Vec::new(),
             fresh,
         })?;
         let reply: Reply =

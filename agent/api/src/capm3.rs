@@ -56,5 +56,7 @@ pub const NODE_UUID_LABEL: &str = "metal3.io/uuid";
 pub const ROLE_LABEL: &str = "firstlight.internal/role";
 /// On a host: UID of the last `Metal3Machine` that gave it back, or gave up claiming it.
 pub const GIVEN_UP_ANNOTATION: &str = "firstlight.internal/given-up-by";
+/// On a host that a control plane was given to: it gets the keys of its cluster only while it is trusted.
+pub const CONTROL_PLANE_ANNOTATION: &str = "firstlight.internal/control-plane";
 /// On a `Metal3Machine` that is being deleted: do not wait for its host, which is dead.
 pub const FORGET_HOST_ANNOTATION: &str = "firstlight.internal/forget-host";

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::bmh::HardwareDetails;
 use crate::bounded::{self, Excess};
 use crate::order::Mark;
+use crate::signed::Succession;
 use crate::tpm::{Challenge, Tpm};
 
 /// On a request for an image: the port at which the asking ramdisk passes it on. The box may answer with a redirect to
@@ -24,6 +25,8 @@ pub const LARGEST_PROGRESS: usize = 4 * 1024;
 pub const LARGEST_REPLY: usize = 16 * 1024;
 /// Disks of one server; a report of more is refused.
 pub const MOST_DISKS: usize = 128;
+/// Earlier ramdisks that one report names.
+pub const MOST_SUCCESSIONS: usize = 4;
 /// Kinds of signatures on one disk.
 const MOST_SIGNATURES: usize = 32;
 
@@ -47,6 +50,9 @@ pub struct Report<I = Inventory> {
     /// What the ramdisk knows of the machine's TPM so far.
     #[serde(default)]
     pub tpm: Tpm,
+    /// Earlier ramdisks of this machine, as its disks tell; at most [`MOST_SUCCESSIONS`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub follows: Vec<Succession>,
     /// On the wire its keys are among those of the report.
     #[serde(flatten)]
     pub fresh: Fresh,
@@ -90,6 +96,7 @@ impl Report {
         bounded::length("bytes in a report", body.len(), LARGEST_REPORT)?;
         let report: Report<Value> = parse_json(body)?;
         bounded::length("disks", report.disks.len(), MOST_DISKS)?;
+        bounded::length("successions", report.follows.len(), MOST_SUCCESSIONS)?;
         let disks = report.disks.iter().map(DiskSignatures::bounded);
         Ok(Self {
             boot_mac: mac(&report.boot_mac)?,
@@ -99,6 +106,7 @@ impl Report {
             disks: disks.collect::<Result<_, _>>()?,
             lookup: report.lookup,
             tpm: report.tpm.bounded(),
+            follows: report.follows,
             fresh: report.fresh.bounded()?,
         })
     }

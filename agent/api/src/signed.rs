@@ -3,6 +3,7 @@
 //! Making keys and signatures is the programs' part.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 /// Base64 of the public key, 32 bytes.
@@ -12,6 +13,7 @@ pub const SIGNATURE_HEADER: &str = "firstlight-signature";
 
 /// So that a signature means nothing anywhere else.
 const CONTEXT: &[u8] = b"firstlight signed request 1\0";
+const SUCCESSION: &[u8] = b"firstlight succession 1\0";
 /// Crockford's alphabet: no letter looks like a digit.
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const CODE_LENGTH: usize = 16;
@@ -100,6 +102,49 @@ pub fn message(path: &str, body: &[u8]) -> Vec<u8> {
     [CONTEXT, path.as_bytes(), b"\0", body].concat()
 }
 
+/// The key of an earlier ramdisk, which that one left on a disk of this machine, speaks for the key of this start. Worth nothing to
+/// who overhears it: what follows has to be signed by the new key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Wire", into = "Wire")]
+pub struct Succession {
+    /// Of the earlier ramdisk.
+    pub before: PublicKey,
+    /// Of `before`, over [`succession`]. Nothing is verified yet.
+    pub signature: [u8; 64],
+}
+
+/// What `before` signs for a machine that is known by `boot_mac`, and for the key of its new start.
+pub fn succession(boot_mac: &str, next: &PublicKey) -> Vec<u8> {
+    [SUCCESSION, boot_mac.as_bytes(), b"\0", next.as_bytes()].concat()
+}
+
+/// Both in base64.
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    before: String,
+    signature: String,
+}
+
+impl TryFrom<Wire> for Succession {
+    type Error = &'static str;
+    fn try_from(wire: Wire) -> Result<Self, Self::Error> {
+        let before = PublicKey::parse(&wire.before);
+        let signature = parse_signature(&wire.signature);
+        let both = before.zip(signature);
+        let (before, signature) = both.ok_or("this is no key and its signature in base64")?;
+        Ok(Self { before, signature })
+    }
+}
+
+impl From<Succession> for Wire {
+    fn from(it: Succession) -> Self {
+        Self {
+            before: it.before.to_string(),
+            signature: base64(&it.signature),
+        }
+    }
+}
+
 pub(crate) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
@@ -151,6 +196,18 @@ mod tests {
             }
             let signature = [*key.as_bytes(), *key.as_bytes()].concat();
             prop_assert_eq!(parse_signature(&encode_signature(&signature)).map(Vec::from), Some(signature));
+        }
+
+        #[test]
+        fn a_succession_is_a_key_and_a_signature_or_refused(before in ".{0,50}", key in any::<[u8; 32]>(), half in any::<[u8; 32]>()) {
+            let mut signature = [0; 64];
+            signature[..32].copy_from_slice(&half);
+            let whole = Succession { before: PublicKey::new(key), signature };
+            let mut wire = serde_json::to_value(whole).unwrap();
+            prop_assert_eq!(serde_json::from_value::<Succession>(wire.clone()).unwrap(), whole);
+            let is_key = PublicKey::parse(&before).is_some();
+            wire["before"] = before.into();
+            prop_assert_eq!(serde_json::from_value::<Succession>(wire).is_ok(), is_key);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use firstlight_api::signed::{self, PublicKey};
+use firstlight_api::signed::{self, PublicKey, Succession};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
@@ -51,6 +51,16 @@ impl Key {
         PublicKey::new(public.expect("an Ed25519 public key has 32 bytes"))
     }
 
+    /// Speaks for the key of a later start of the same machine.
+    pub fn hands_over(&self, boot_mac: &str, next: &PublicKey) -> Succession {
+        let signature = self.pair.sign(&signed::succession(boot_mac, next));
+        let signature = signature.as_ref().try_into();
+        Succession {
+            before: self.public(),
+            signature: signature.expect("an Ed25519 signature has 64 bytes"),
+        }
+    }
+
     /// The values of the two headers.
     pub fn sign(&self, path: &str, body: &[u8]) -> (String, String) {
         let signature = self.pair.sign(&signed::message(path, body));
@@ -60,6 +70,14 @@ impl Key {
         )
     }
 }
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.public() == other.public()
+    }
+}
+
+impl Eq for Key {}
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +96,24 @@ mod tests {
         assert_eq!(key.private().len(), key.public().to_string().len());
         let again = Key::parse(&key.private()).unwrap();
         assert_eq!(again.public(), key.public());
+        assert!(again == key && again != Key::new().unwrap());
         assert!(Key::parse("").is_err() && Key::parse("AAAA").is_err());
         assert!(!format!("{key:?}").contains(&key.private()));
+    }
+
+    #[test]
+    fn a_key_speaks_for_one_key_of_one_machine_after_it() {
+        let (before, next) = (Key::new().unwrap(), Key::new().unwrap().public());
+        let said = before.hands_over("52:54:00:00:00:01", &next);
+        let is_for = |mac: &str, next: &PublicKey| {
+            let message = signed::succession(mac, next);
+            let key = said.before;
+            ring::signature::UnparsedPublicKey::new(&ring::signature::ED25519, key.as_bytes())
+                .verify(&message, &said.signature)
+                .is_ok()
+        };
+        assert!(is_for("52:54:00:00:00:01", &next));
+        assert!(!is_for("52:54:00:00:00:02", &next));
+        assert!(!is_for("52:54:00:00:00:01", &before.public()));
     }
 }

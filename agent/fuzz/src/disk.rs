@@ -4,11 +4,13 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use firstlight_api::order::DeploymentId;
+use firstlight_client::key::Key;
 use firstlight_efi::load_option;
 use firstlight_ramdisk::boxstage::{gpt, slot};
 use firstlight_ramdisk::deploy::device::BlockDevice;
 use firstlight_ramdisk::deploy::finish::{find_esp, finish};
 use firstlight_ramdisk::deploy::image::Held;
+use firstlight_ramdisk::deploy::mark::Maker;
 use firstlight_ramdisk::deploy::signatures::look;
 use firstlight_ramdisk::inventory::dmi;
 use uuid::Uuid;
@@ -16,6 +18,7 @@ use uuid::Uuid;
 const SECTOR: usize = 512;
 const SIZE: usize = 4 << 20;
 const HELD: usize = 1 << 20;
+const SEED: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
 /// A disk in memory.
 struct Memory(Mutex<Vec<u8>>);
@@ -103,9 +106,12 @@ pub fn run(bytes: &[u8]) {
         tail: vec![0; HELD],
         length: (SIZE / 2) as u64,
     };
-    let deployment = Some(DeploymentId::new([7; 16]));
+    let maker = Maker {
+        deployment: DeploymentId::new([7; 16]),
+        key: Key::parse(SEED).expect("a seed of 32 bytes"),
+    };
     let drive = (bytes.len().is_multiple_of(2)).then_some(&b"config"[..]);
-    if finish(&disk, rest, drive, deployment, &mut || Uuid::from_u128(9)).is_ok() {
+    if finish(&disk, rest, drive, Some(&maker), &mut || Uuid::from_u128(9)).is_ok() {
         drop(look(&disk).expect("a look at it"));
         drop(find_esp(&disk));
     }

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use firstlight_api::names::NODE_DISK;
 use firstlight_api::order::{DeploymentId, DiskId, DiskOrder, DiskPolicy, EXTRA, Mark};
 use firstlight_api::report::{Directive, LookupState, Phase};
+use firstlight_api::signed;
 use firstlight_client::http::Request;
 use firstlight_client::key::Key;
 use firstlight_ramdisk::deploy::gpt::Gpt;
@@ -371,6 +372,21 @@ fn a_corrupt_image_fails_and_the_same_ramdisk_installs_the_right_one() {
     let private = std::str::from_utf8(&written[6..50]).unwrap();
     assert_eq!(Key::parse(private).unwrap().public(), public);
     site.assert_installed(&image, format!("drive {private} end").as_bytes());
+
+    // With the key on the disk the next start shows that it is on the same machine.
+    let again = Site::on(site.machine.after_a_power_cut(MAC), None);
+    again.wait("a report", |again| {
+        !again.the_box.reports.lock().unwrap().is_empty()
+    });
+    let report = again.the_box.reports.lock().unwrap()[0].clone();
+    let next = again.the_box.key.lock().unwrap().unwrap();
+    let [follows] = report.follows[..] else {
+        panic!("{:?}", report.follows);
+    };
+    assert_eq!(follows.before, public);
+    ring::signature::UnparsedPublicKey::new(&ring::signature::ED25519, public.as_bytes())
+        .verify(&signed::succession(MAC, &next), &follows.signature)
+        .unwrap();
 }
 
 #[test]

@@ -14,12 +14,16 @@ pub struct Candidate<'a> {
     /// It is in `hosts` of site.yaml.
     pub named: bool,
     pub ledger: &'a Ledger,
-    /// Of the ramdisk or the system that speaks for it.
+    /// Of the ramdisk that spoke for it last.
     pub key: Option<PublicKey>,
+    /// Of the ramdisk that wrote its system, once that speaks for it: the ramdisk has ended.
+    pub system: Option<&'a str>,
     /// The TPM that it has shown.
     pub tpm: Option<Fingerprint>,
     /// A person wrote a code that is not its code.
     pub wrong_code: bool,
+    /// A person gave it the role of a control plane.
+    pub is_chosen: bool,
 }
 
 /// Why a host may be trusted with a cluster's keys; the reason of its condition.
@@ -29,11 +33,24 @@ pub enum Trust {
     Approved,
     KnownBefore,
     Newcomer,
+    /// It was known before, or another machine is that says it has its MAC address.
+    Unproven,
 }
 
 impl Trust {
     pub fn holds(self) -> bool {
-        self != Self::Newcomer
+        !matches!(self, Self::Newcomer | Self::Unproven)
+    }
+
+    /// Why it gets no cluster's keys.
+    pub fn lack(self) -> Option<&'static str> {
+        match self {
+            Self::Newcomer => Some("it showed up after the first cluster was made"),
+            Self::Unproven => Some(
+                "it has the MAC address of a server that was there before the first cluster, and nothing that shows that it is that one: no TPM, and no disk of that one",
+            ),
+            Self::Named | Self::Approved | Self::KnownBefore => None,
+        }
     }
 
     pub fn reason(self) -> &'static str {
@@ -42,6 +59,7 @@ impl Trust {
             Self::Approved => "Approved",
             Self::KnownBefore => "KnownBefore",
             Self::Newcomer => "Newcomer",
+            Self::Unproven => "Unproven",
         }
     }
 }
@@ -70,11 +88,15 @@ impl Candidate<'_> {
         approved.is_some() && approved == self.key
     }
 
-    /// Its system was written by the ramdisk that a person approved, and has that one's key.
-    fn holds_approved(&self) -> bool {
-        let approved = self.ledger.approved.as_ref();
-        let deployment = self.ledger.deployment.as_ref();
-        approved.is_some() && deployment.is_some_and(|held| held.key.as_ref() == approved)
+    /// Is it the machine that was there before the first cluster?
+    fn was_there(&self) -> bool {
+        let Some(known) = self.ledger.known.as_deref() else {
+            return true;
+        };
+        self.system == Some(known)
+            || self
+                .key
+                .is_some_and(|key| PublicKey::parse(known) == Some(key))
     }
 
     fn unapproved(&self) -> Problem {
@@ -98,14 +120,18 @@ impl Candidate<'_> {
     }
 
     pub fn trust(&self) -> Trust {
+        let approved = self.ledger.approved.as_deref();
+        let wrote_it = approved.is_some() && approved == self.system;
         if self.named {
             Trust::Named
-        } else if self.is_approved() || self.holds_approved() {
+        } else if self.is_chosen || self.is_approved() || wrote_it {
             Trust::Approved
         } else if self.ledger.newcomer {
             Trust::Newcomer
-        } else {
+        } else if self.was_there() {
             Trust::KnownBefore
+        } else {
+            Trust::Unproven
         }
     }
 }
@@ -114,7 +140,6 @@ impl Candidate<'_> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::hosts::ledger::Deployment;
 
     fn key(number: u8) -> PublicKey {
         PublicKey::new([number; 32])
@@ -126,8 +151,10 @@ mod tests {
             named,
             ledger,
             key: Some(key(1)),
+            system: None,
             tpm: None,
             wrong_code: false,
+            is_chosen: false,
         }
     }
 
@@ -205,18 +232,75 @@ mod tests {
         assert_eq!(candidate(&approved(1), false).trust(), Trust::Approved);
         // Another machine with its MAC address, and the system that the approved one wrote.
         assert_eq!(candidate(&approved(2), false).trust(), Trust::Newcomer);
-        let deployment = Some(Deployment {
-            key: approved(2).approved,
-            ..Deployment::default()
-        });
-        let written = Ledger {
-            deployment,
-            ..approved(2)
+        let wrote_it = approved(2);
+        let runs = Candidate {
+            system: wrote_it.approved.as_deref(),
+            ..candidate(&wrote_it, false)
         };
-        assert_eq!(candidate(&written, false).trust(), Trust::Approved);
-        assert_eq!(
-            candidate(&Ledger::default(), false).trust(),
-            Trust::KnownBefore
-        );
+        assert_eq!(runs.trust(), Trust::Approved);
+        let chosen = Candidate {
+            is_chosen: true,
+            ..candidate(&newcomer, false)
+        };
+        assert_eq!(chosen.trust(), Trust::Approved);
+    }
+
+    #[test]
+    fn who_was_there_before_is_known_by_its_key_and_by_what_that_one_wrote() {
+        // With the key 1 its ramdisk spoke.
+        for (known, system, trust) in [
+            (Some(1), None, Trust::KnownBefore),
+            (Some(2), None, Trust::Unproven),
+            (Some(2), Some(2), Trust::KnownBefore),
+            (Some(2), Some(3), Trust::Unproven),
+            (None, None, Trust::KnownBefore),
+        ] {
+            let text = |number: u8| key(number).to_string();
+            let ledger = Ledger {
+                known: known.map(text),
+                ..Ledger::default()
+            };
+            let system = system.map(text);
+            let candidate = Candidate {
+                system: system.as_deref(),
+                ..candidate(&ledger, false)
+            };
+            assert_eq!(candidate.trust(), trust, "{known:?} {system:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_followed_by_who_has_it_or_the_machines_tpm() {
+        let of = |number: u8| Some(key(number).to_string());
+        let before = Ledger {
+            known: of(1),
+            approved: of(1),
+            ..Ledger::default()
+        };
+        let bound = Ledger {
+            tpm: Some(Fingerprint::new([1; 32])),
+            ..before.clone()
+        };
+        let newcomer = Ledger {
+            newcomer: true,
+            ..Ledger::default()
+        };
+        for (ledger, follows, raised, known, approved) in [
+            (&before, &[key(1)][..], true, of(2), of(2)),
+            (&before, &[key(3)], true, of(1), of(1)),
+            (&before, &[], true, of(1), of(1)),
+            (&before, &[], false, of(2), of(1)),
+            (&bound, &[], true, of(2), of(1)),
+            (&Ledger::default(), &[], true, None, None),
+            (&newcomer, &[key(1)], false, None, None),
+        ] {
+            let mut after = ledger.clone();
+            after.met(key(2), follows, raised);
+            assert_eq!(
+                (after.known, after.approved),
+                (known, approved),
+                "{ledger:?}"
+            );
+        }
     }
 }

@@ -137,7 +137,7 @@ impl Hosts {
                 from,
                 report,
             } => {
-                let directive = self.report(from, *report, now);
+                let directive = self.report(&from, *report, now);
                 self.answer(ticket, Reply::Directive(directive));
             }
             Event::Progress {
@@ -145,7 +145,7 @@ impl Hosts {
                 from,
                 progress,
             } => {
-                let believed = self.progress(from, progress, now);
+                let believed = self.progress(&from, progress, now);
                 self.answer(ticket, Reply::Believed(believed));
             }
             Event::Asked(question) => self.asked(question, now),

@@ -18,9 +18,10 @@ use std::{
 
 use firstlight_api::{
     bmh::{BareMetalHost, annotations::Inspection},
+    capm3::{CONTROL_PLANE_ANNOTATION, ROLE_LABEL},
     report::{Phase, Progress, Report},
     signed::PublicKey,
-    site::{InstallPolicy, JoinPolicy, Standing},
+    site::{HostRole, InstallPolicy, JoinPolicy, Standing},
     status::{HostState, Problem},
 };
 use firstlight_ironic::Node;
@@ -184,12 +185,16 @@ impl Host {
         self.restarted();
     }
 
-    /// A report that [`Who`] believes. `raised`: a cluster was there already.
-    pub fn reported(&mut self, report: Report, raised: bool, now: Duration) {
+    /// A report that [`Who`] believes, of a ramdisk that `follows` those with these keys. `raised`: a cluster was there already.
+    pub fn reported(&mut self, report: Report, follows: &[PublicKey], raised: bool, now: Duration) {
         let new = self.object.is_none() && *self.ledger() == Ledger::default();
-        if new && raised {
-            self.memory.note(|ledger| ledger.newcomer = true);
-        }
+        let key = self.who.key();
+        self.memory.note(|ledger| {
+            ledger.newcomer |= new && raised;
+            if let Some(key) = key {
+                ledger.met(key, follows, raised);
+            }
+        });
         self.address = report.address.parse().ok().or(self.address);
         self.seen = now;
         // Its firmware ran again: what answered before does not any more.
@@ -238,7 +243,9 @@ impl Host {
         });
         wanted.paused = held.map(str::to_owned).or(wanted.paused);
         self.decision.disputed = self.who.is_disputed(now);
-        self.decision.barred = self.doubt().or_else(|| self.candidate().barred(site.join));
+        let untrusted = self.untrusted();
+        let barred = self.doubt().or_else(|| self.candidate().barred(site.join));
+        self.decision.barred = barred.or_else(|| untrusted.clone());
         self.decision.wanted = wanted;
         // What a deployment has written on its way to Ironic does not say yet what came of it.
         let action = self.plan().and_then(|plan| plan.action.as_ref());
@@ -246,6 +253,9 @@ impl Host {
             return;
         }
         let mut plan = plan::plan(&self.observed(site, now));
+        if plan.deliver && untrusted.is_some() {
+            (plan.deliver, plan.problem) = (false, untrusted);
+        }
         plan.deliver &= held.is_none();
         if plan.restart.is_none() {
             self.system.forget_orders();
@@ -318,14 +328,37 @@ impl Host {
         }
     }
 
+    /// A control plane was given to this host, and it is not, or not any more, one that is trusted with the keys.
+    fn untrusted(&self) -> Option<Problem> {
+        let annotations = &self.object.as_ref()?.metadata.annotations;
+        annotations.get(CONTROL_PLANE_ANNOTATION)?;
+        let candidate = self.candidate();
+        let lack = candidate.trust().lack()?;
+        Some(Problem {
+            what: format!(
+                "it is to become a control plane and gets no keys of the cluster: {lack}"
+            ),
+            next: candidate.how_to_approve(),
+        })
+    }
+
+    /// While no ramdisk speaks: the key of the system on its disk.
+    fn system_key(&self) -> Option<&str> {
+        let held = self.ledger().deployment.as_ref();
+        let held = held.filter(|_| self.ramdisk.current().is_none());
+        held?.key.as_deref()
+    }
+
     pub fn candidate(&self) -> Candidate<'_> {
         Candidate {
             name: &self.name,
             named: self.rules.named,
             ledger: self.memory.known(),
             key: self.who.key(),
+            system: self.system_key(),
             tpm: self.who.tpm(),
             wrong_code: self.rules.wrong_code,
+            is_chosen: self.object.as_ref().is_some_and(is_chosen),
         }
     }
 
@@ -362,6 +395,12 @@ impl Host {
         let plan = self.plan();
         plan.map_or(BootTarget::Ramdisk, |plan| plan.boot.clone())
     }
+}
+
+/// A person gave it the role of a control plane.
+fn is_chosen(object: &BareMetalHost) -> bool {
+    let role = object.metadata.labels.get(ROLE_LABEL);
+    role.and_then(|role| role.parse().ok()) == Some(HostRole::ControlPlane)
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ mod tests {
         let (mac, name) = (mac(number), format!("host-{number}"));
         let mut host = Host::new(mac, name, rules, Ledger::default(), now);
         if heard == Heard::Report {
-            host.reported(crate::hosts::tests::a_report(), false, now);
+            host.reported(crate::hosts::tests::a_report(), &[], false, now);
         }
         hosts.insert(mac, host);
         true

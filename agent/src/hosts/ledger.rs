@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use firstlight_api::{
     bmh::Image,
     order::{DeploymentId, DiskId},
+    signed::PublicKey,
     tpm::Fingerprint,
 };
 use firstlight_netboot::MacAddr;
@@ -43,6 +44,10 @@ pub struct Ledger {
     pub cleanings: u32,
     /// It showed up after the first cluster was made.
     pub newcomer: bool,
+    /// Public key, in base64, of the machine that was there before the first cluster: of its ramdisk then, or of a later one that
+    /// has shown to be on the same machine. `None`: nobody has spoken for it then, or to an older box.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known: Option<String>,
     /// Public key, in base64, of the machine whose code a person has compared.
     pub approved: Option<String>,
     /// The TPM of that machine, once it was shown.
@@ -123,6 +128,23 @@ impl Ledger {
         Self {
             removed: true,
             ..Self::default()
+        }
+    }
+
+    /// The ramdisk with `key` is believed, and has shown that it follows those with the keys `follows` on the same machine; so it does
+    /// where a TPM is bound. `raised`: a cluster was there already.
+    pub fn met(&mut self, key: PublicKey, follows: &[PublicKey], raised: bool) {
+        let follows = |before: &Option<String>| {
+            let before = before.as_deref().and_then(PublicKey::parse);
+            before.is_some_and(|before| follows.contains(&before))
+        };
+        let key = key.to_string();
+        let is_same = self.tpm.is_some() || follows(&self.known);
+        if follows(&self.approved) {
+            self.approved = Some(key.clone());
+        }
+        if !self.newcomer && (is_same || !raised) {
+            self.known = Some(key);
         }
     }
 

@@ -54,9 +54,9 @@ impl Step {
             } => begin(ledger, action, key.as_ref(), token, *anew),
             // Whoever comes back is as new as it was.
             Self::Remove => {
-                let newcomer = ledger.newcomer;
                 *ledger = Ledger {
-                    newcomer,
+                    newcomer: ledger.newcomer,
+                    known: ledger.known.take(),
                     ..Ledger::removed()
                 };
             }

@@ -199,14 +199,12 @@ fn conditions(
 fn trusted(host: &Host, before: &[Condition], now: &str) -> Condition {
     let candidate = host.candidate();
     let trust = candidate.trust();
-    let message = if trust.holds() {
-        String::new()
-    } else {
+    let message = trust.lack().map_or_else(String::new, |lack| {
         format!(
-            "it showed up after the first cluster was made and is no control plane until a person says so: {}",
+            "{lack}; it is no control plane until a person says so: {}",
             candidate.how_to_approve()
         )
-    };
+    });
     let status = ConditionStatus::from(trust.holds());
     Condition::new(TRUSTED, status, trust.reason(), &message, before, now)
 }

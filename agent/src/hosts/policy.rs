@@ -162,6 +162,7 @@ mod tests {
             disks: disks.iter().map(disk).collect(),
             lookup: LookupState::NotAsked,
             tpm: firstlight_api::tpm::Tpm::default(),
+            follows: Vec::new(),
             fresh: Fresh::default(),
         }
     }

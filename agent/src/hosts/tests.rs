@@ -76,6 +76,7 @@ pub fn a_report() -> Report {
         disks: vec![],
         lookup: LookupState::NotAsked,
         tpm: Tpm::default(),
+        follows: Vec::new(),
         fresh: Fresh::default(),
     }
 }

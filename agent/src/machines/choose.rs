@@ -33,8 +33,8 @@ enum Unfit {
     Kept(String),
     LeftAlone,
     Failed,
-    /// No person has said that it is who it says.
-    Newcomer,
+    /// Nothing shows that it may have the keys of a cluster.
+    Untrusted,
     NotReady,
 }
 
@@ -112,7 +112,7 @@ fn judge(
         }
     }
     if request.control_plane && !world.is_trusted(host) {
-        return Err(Unfit::Newcomer);
+        return Err(Unfit::Untrusted);
     }
     if host.spec.consumer_ref.is_some()
         || taken.contains(&Key::of(meta))
@@ -170,8 +170,8 @@ fn explain(request: &HostRequest, unfit: &[(&Host, Unfit)]) -> String {
         "set aside or being deleted",
     );
     say(
-        of(|why| *why == Unfit::Newcomer),
-        "met after the first cluster was made and approved by nobody (read the code on its screen and run `kubectl \
+        of(|why| *why == Unfit::Untrusted),
+        "not trusted with a cluster's keys (its condition Trusted says why; read the code on its screen and run `kubectl \
          annotate --overwrite bmh NAME firstlight.internal/approve=CODE`)",
     );
     say(of(|why| *why == Unfit::Failed), "failed");

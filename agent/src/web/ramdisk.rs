@@ -19,7 +19,11 @@ use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Response, body::Incoming};
 
-use super::{Body, Web, refusal, signature::Signature, text};
+use super::{
+    Body, Web, refusal,
+    signature::{Signature, followed},
+    text,
+};
 use crate::{fleet::Speaker, status::counters::REFUSED};
 
 const SLOWEST: Duration = Duration::from_secs(30);
@@ -32,7 +36,12 @@ pub async fn report(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Resp
     match take(web, peer, request, &REPORT).await {
         Ok((from, report)) => match tpm_of(web, from.key, &report) {
             Ok(tpm) => {
-                let from = Speaker { tpm, ..from };
+                let follows = followed(&report.follows, &report.boot_mac, from.key);
+                let from = Speaker {
+                    follows,
+                    tpm,
+                    ..from
+                };
                 reply(web, web.fleet.report(from, report).await)
             }
             Err(refused) => *refused,
@@ -134,8 +143,13 @@ async fn take<T>(
         return refuse(StatusCode::UNAUTHORIZED, "the signature does not fit");
     }
     let key = signature.key;
-    let tpm = None;
-    Ok((Speaker { peer, key, tpm }, post))
+    let from = Speaker {
+        peer,
+        key,
+        follows: Vec::new(),
+        tpm: None,
+    };
+    Ok((from, post))
 }
 
 fn reply(web: &Web, directive: Directive) -> Response<Body> {

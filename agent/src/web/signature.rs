@@ -1,6 +1,6 @@
 //! Signatures of requests: the verifying half of `firstlight_api::signed`.
 
-use firstlight_api::signed;
+use firstlight_api::signed::{self, Succession};
 use http::HeaderMap;
 
 /// As its headers have it; nothing is verified yet.
@@ -19,9 +19,26 @@ impl Signature {
     }
 
     pub fn is_of(&self, path: &str, body: &[u8]) -> bool {
-        let algorithm = &ring::signature::ED25519;
-        ring::signature::UnparsedPublicKey::new(algorithm, self.key.as_bytes())
-            .verify(&signed::message(path, body), &self.signature)
-            .is_ok()
+        verifies(self.key, &signed::message(path, body), &self.signature)
     }
+}
+
+/// The earlier keys that speak for `next`, the key of a machine that is known by `boot_mac`.
+pub fn followed(
+    by: &[Succession],
+    boot_mac: &str,
+    next: signed::PublicKey,
+) -> Vec<signed::PublicKey> {
+    let message = signed::succession(boot_mac, &next);
+    by.iter()
+        .filter(|it| verifies(it.before, &message, &it.signature))
+        .map(|it| it.before)
+        .collect()
+}
+
+fn verifies(key: signed::PublicKey, message: &[u8], signature: &[u8; 64]) -> bool {
+    let algorithm = &ring::signature::ED25519;
+    ring::signature::UnparsedPublicKey::new(algorithm, key.as_bytes())
+        .verify(message, signature)
+        .is_ok()
 }

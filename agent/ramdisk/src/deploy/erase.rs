@@ -2,11 +2,9 @@
 
 use std::io;
 
-use firstlight_api::order::DeploymentId;
-
 use super::cancel::Cancel;
 use super::device::BlockDevice;
-use super::mark;
+use super::mark::{self, Maker};
 use super::signatures;
 
 /// Zeroed at both ends of a disk and of each partition.
@@ -34,19 +32,16 @@ pub enum EraseError {
     Cancelled,
 }
 
-/// Removes partition tables and signatures, those inside the partitions too, and looks that none is left. With
-/// `deployment` a disk that loses its power on the way is still known as one of ours.
-pub fn metadata(
-    device: &dyn BlockDevice,
-    deployment: Option<DeploymentId>,
-) -> Result<(), EraseError> {
+/// Removes partition tables and signatures, those inside the partitions too, and looks that none is left. With a
+/// `maker` a disk that loses its power on the way is still known as one of ours.
+pub fn metadata(device: &dyn BlockDevice, maker: Option<&Maker>) -> Result<(), EraseError> {
     let size = device.size();
     let partitions = partitions(device)?;
     // Structures of virtual machine and RAID systems sit in the first and last MiB; VMFS in the two after.
     zero(device, 0, (4 * END).min(size))?;
     zero(device, size.saturating_sub(2 * END), size)?;
-    if let Some(deployment) = deployment.filter(|_| size > END) {
-        written(device, mark::PLACE, mark::begin(device, deployment))?;
+    if let Some(maker) = maker.filter(|_| size > END) {
+        written(device, mark::PLACE, mark::begin(device, maker))?;
     }
     flush(device)?;
     // What a damaged table names may be outside; the first MiB is done.
@@ -113,14 +108,11 @@ pub fn everything(
 }
 
 /// Discards, and removes the signatures that a disk without discard still has.
-pub fn express(
-    device: &dyn BlockDevice,
-    deployment: Option<DeploymentId>,
-) -> Result<(), EraseError> {
+pub fn express(device: &dyn BlockDevice, maker: Option<&Maker>) -> Result<(), EraseError> {
     // The table must be read before it is gone.
-    metadata(device, deployment)?;
+    metadata(device, maker)?;
     discard(device);
-    metadata(device, deployment)
+    metadata(device, maker)
 }
 
 /// Most disks that are not flash refuse: they are zeroed like all others.

@@ -5,7 +5,6 @@
 use std::io;
 
 use firstlight_api::names::NODE_DISK;
-use firstlight_api::order::DeploymentId;
 use firstlight_efi::load_option::{HardDrive, PartitionId};
 use uuid::Uuid;
 
@@ -13,7 +12,7 @@ use super::config_drive;
 use super::device::BlockDevice;
 use super::gpt::{ESP_TYPE, Gpt, GptError};
 use super::image::Held;
-use super::mark;
+use super::mark::{self, Maker};
 use super::mbr::{self, Mbr, MbrError};
 
 #[derive(Debug, thiserror::Error)]
@@ -58,13 +57,13 @@ pub struct Esp {
     pub range: Range,
 }
 
-/// Finishes a disk; behind its config drive it says that it is of `deployment`. A new partition for the config drive gets a new
+/// Finishes a disk; behind its config drive it says who the `maker` is. A new partition for the config drive gets a new
 /// GUID, and so does everything in the table of a node image: two disks that it was written to differ.
 pub fn finish(
     device: &dyn BlockDevice,
     mut held: Held,
     config_drive: Option<&[u8]>,
-    deployment: Option<DeploymentId>,
+    maker: Option<&Maker>,
     new_id: &mut dyn FnMut() -> Uuid,
 ) -> Result<(), FinishError> {
     let sector = device.sector();
@@ -101,8 +100,8 @@ pub fn finish(
     write(device, "the end of the image", tail_start, &tail)?;
     if let (Some(place), Some(bytes)) = (place, config_drive) {
         write_config_drive(device, place, bytes)?;
-        if let Some(deployment) = deployment.filter(|_| has_room(place, bytes)) {
-            mark::complete(device, place.start + place.length, deployment).map_err(|source| {
+        if let Some(maker) = maker.filter(|_| has_room(place, bytes)) {
+            mark::complete(device, place.start + place.length, maker).map_err(|source| {
                 FinishError::Write {
                     what: "the mark behind the config drive",
                     disk: device.name().to_owned(),

@@ -6,7 +6,8 @@
 
 use std::io;
 
-use firstlight_api::order::{DeploymentId, Mark};
+use firstlight_api::order::Mark;
+use firstlight_client::key::Key;
 
 use super::device::BlockDevice;
 use super::image::is_zero;
@@ -190,20 +191,15 @@ pub struct Content {
     /// Kinds, each once, in the table's order; empty = blank.
     pub signatures: Vec<String>,
     pub mark: Option<Mark>,
+    /// Of the ramdisk that wrote what is on the disk.
+    pub key: Option<Key>,
 }
 
 impl Content {
     pub fn unreadable() -> Self {
         Self {
             signatures: vec![UNREADABLE.to_owned()],
-            mark: None,
-        }
-    }
-
-    fn unfinished(deployment: DeploymentId) -> Self {
-        Self {
-            signatures: vec![UNFINISHED.to_owned()],
-            mark: Some(Mark::Unfinished { deployment }),
+            ..Self::default()
         }
     }
 }
@@ -215,17 +211,22 @@ pub fn find(device: &dyn BlockDevice) -> io::Result<Vec<String>> {
 
 pub fn look(device: &dyn BlockDevice) -> io::Result<Content> {
     let ends = Ends::read(device)?;
-    if let Some(deployment) = mark::unfinished(&ends.head)
+    if let Some((mark, key)) = mark::unfinished(&ends.head)
         && ends.tail_is_of_an_image()
     {
-        return Ok(Content::unfinished(deployment));
+        return Ok(Content {
+            signatures: vec![UNFINISHED.to_owned()],
+            mark: Some(mark),
+            key,
+        });
     }
     let signatures = kinds(&ends);
     let has_table = signatures.iter().any(|kind| matches!(*kind, "gpt" | "dos"));
+    let installed = has_table.then(|| mark::installed(device, &ends.head));
+    let (mark, key) = installed.flatten().unzip();
     Ok(Content {
-        mark: has_table
-            .then(|| mark::installed(device, &ends.head))
-            .flatten(),
+        mark,
+        key: key.flatten(),
         signatures: signatures.into_iter().map(str::to_owned).collect(),
     })
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use firstlight_api::order::DiskId;
 use firstlight_api::report::DiskSignatures;
+use firstlight_client::key::Key;
 use serde_json::{Value, json};
 
 use super::machine::{Access, Machine};
@@ -23,12 +24,12 @@ pub struct Facts {
     machine: Arc<dyn Machine>,
     link: Link,
     /// Of disks that are there, for reports alone: what is done to a disk is decided by [`Facts::judged`].
-    known: Mutex<BTreeMap<Key, (Instant, Content)>>,
+    known: Mutex<BTreeMap<Position, (Instant, Content)>>,
     kept: Duration,
 }
 
-/// The kernel's name, for disks that cannot be told apart otherwise.
-type Key = (DiskId, String);
+/// With the kernel's name, for disks that cannot be told apart otherwise.
+type Position = (DiskId, String);
 
 /// A disk, and what is on it in this moment.
 #[derive(Clone, Debug)]
@@ -54,21 +55,30 @@ impl Facts {
     /// What is on these disks, for a report: read a minute ago at most.
     pub fn signatures(&self, disks: &[Disk]) -> Vec<DiskSignatures> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let keys: Vec<Key> = disks.iter().map(key).collect();
-        known.retain(|key, (at, _)| keys.contains(key) && at.elapsed() < self.kept);
+        let positions: Vec<Position> = disks.iter().map(position).collect();
+        known.retain(|position, (at, _)| positions.contains(position) && at.elapsed() < self.kept);
         let unknown: Vec<&Disk> = disks
             .iter()
-            .filter(|disk| !known.contains_key(&key(disk)))
+            .filter(|disk| !known.contains_key(&position(disk)))
             .collect();
         let now = Instant::now();
         for (disk, content) in unknown.iter().zip(self.read_all(&unknown)) {
-            known.insert(key(disk), (now, content));
+            known.insert(position(disk), (now, content));
         }
         let of = |disk: &Disk| {
-            let content = known.get(&key(disk)).map(|(_, content)| content.clone());
+            let content = known
+                .get(&position(disk))
+                .map(|(_, content)| content.clone());
             said(disk, content.unwrap_or_else(Content::unreadable))
         };
         disks.iter().map(of).collect()
+    }
+
+    /// What earlier ramdisks of this machine left on the disks of the last report.
+    pub fn earlier_keys(&self) -> Vec<Key> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = known.values().map(|(_, content)| content.key.clone());
+        keys.flatten().collect()
     }
 
     /// Every disk that is there now, and what is on it now.
@@ -138,7 +148,7 @@ impl Facts {
     }
 }
 
-fn key(disk: &Disk) -> Key {
+fn position(disk: &Disk) -> Position {
     (disk.id(), disk.name.clone())
 }
 

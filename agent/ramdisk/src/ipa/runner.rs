@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use firstlight_api::report::{Fresh, LookupState, Phase, Report};
+use firstlight_api::report::{Fresh, LookupState, MOST_SUCCESSIONS, Phase, Report};
 use firstlight_api::tpm::Tpm;
 use firstlight_client::http::Client;
 use firstlight_client::key::Key;
@@ -294,8 +294,10 @@ impl Shared {
         let link = self.link.as_ref().ok_or("there is no box")?;
         let inventory = self.facts.inventory();
         let disks = self.facts.signatures(&inventory.disks);
+        let (mac, key) = (&self.settings.boot_mac, self.worker.key.public());
+        let earlier = self.facts.earlier_keys().into_iter();
         let report = Report {
-            boot_mac: self.settings.boot_mac.clone(),
+            boot_mac: mac.clone(),
             boot_id: self.boot_id.clone(),
             address: self.settings.address.to_string(),
             inventory: serde_json::to_value(&inventory).map_err(|e| e.to_string())?,
@@ -303,6 +305,10 @@ impl Shared {
             lookup,
             // The prover's to say.
             tpm: Tpm::default(),
+            follows: earlier
+                .map(|before| before.hands_over(mac, &key))
+                .take(MOST_SUCCESSIONS)
+                .collect(),
             fresh: Fresh::default(),
         };
         link.report(report, &self.prover)

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use base64::Engine as _;
+use firstlight_api::order::DiskOrder;
 use firstlight_api::report::Phase;
 use firstlight_client::http::Client;
 use firstlight_client::key::Key;
@@ -19,7 +20,7 @@ use crate::deploy::boot_entry::{self, Installed};
 use crate::deploy::cancel::Cancel;
 use crate::deploy::device::BlockDevice;
 use crate::deploy::image::{self, HttpFetch, Offer, Patience, Progress};
-use crate::deploy::{config_drive, erase, finish};
+use crate::deploy::{config_drive, erase, finish, mark::Maker};
 use crate::inventory::disks::Disk;
 use crate::inventory::hints::root_disk;
 
@@ -78,6 +79,12 @@ impl Worker {
         Ok(drive)
     }
 
+    fn maker(&self, order: Option<&DiskOrder>) -> Option<Maker> {
+        let deployment = order?.deployment?;
+        let key = self.key.clone();
+        Some(Maker { deployment, key })
+    }
+
     fn write_image(&self, job: &WriteImage, client: &Client, cancel: &Cancel) -> Result<Value> {
         // A config drive that cannot be had must not cost the disk's content.
         let drive = match &job.config_drive {
@@ -93,7 +100,7 @@ impl Worker {
             }
         };
         let disk = choose(&job.target, disks)?;
-        let deployment = job.order.as_ref().and_then(|order| order.deployment);
+        let maker = self.maker(job.order.as_ref());
         let device = self.open(&disk.name)?;
         tracing::info!(
             disk = disk.name,
@@ -109,7 +116,7 @@ impl Worker {
                 },
                 patience: self.patience,
                 cancel,
-                deployment,
+                maker: maker.as_ref(),
                 share: self.relay.as_ref().map(|(_, relay)| relay.share.as_ref()),
                 progress: &|progress| self.progress(progress),
             },
@@ -125,7 +132,7 @@ impl Worker {
             device.as_ref(),
             held,
             drive.as_deref(),
-            deployment,
+            maker.as_ref(),
             &mut Uuid::new_v4,
         )?;
         reread(device.as_ref(), cancel);
@@ -184,14 +191,14 @@ impl Worker {
                 .collect(),
         };
         disks.retain(|disk| !job.target.skip.iter().any(|hints| hints.matches(disk)));
-        let deployment = job.order.as_ref().and_then(|order| order.deployment);
+        let maker = self.maker(job.order.as_ref());
         for disk in &disks {
             self.is_still(disk)?;
             let device = self.open(&disk.name)?;
             tracing::info!(disk = disk.name, scope = ?job.scope, "erasing");
             match job.scope {
-                EraseScope::Metadata => erase::metadata(device.as_ref(), deployment)?,
-                EraseScope::Express => erase::express(device.as_ref(), deployment)?,
+                EraseScope::Metadata => erase::metadata(device.as_ref(), maker.as_ref())?,
+                EraseScope::Express => erase::express(device.as_ref(), maker.as_ref())?,
                 EraseScope::Everything => {
                     let line = |done: u64, total: u64| {
                         tracing::info!(disk = disk.name, done, total, "erasing");

@@ -48,7 +48,7 @@ impl Hosts {
         }
     }
 
-    pub(super) fn report(&mut self, from: Speaker, report: Report, now: Duration) -> Directive {
+    pub(super) fn report(&mut self, from: &Speaker, report: Report, now: Duration) -> Directive {
         match self.believe(from, report, now) {
             Err((why, reason)) => {
                 self.effects.push(Effect::Refused(why));
@@ -64,7 +64,7 @@ impl Hosts {
     /// Takes a report if it can be true; otherwise a counter's name and a sentence.
     fn believe(
         &mut self,
-        from: Speaker,
+        from: &Speaker,
         report: Report,
         now: Duration,
     ) -> Result<MacAddr, (&'static str, &'static str)> {
@@ -107,7 +107,7 @@ impl Hosts {
         host.recognise(&claim, &report.tpm, now)
             .and_then(|()| host.who.report(&claim, now, patience))
             .map_err(refusal_of)?;
-        host.reported(report, raised, now);
+        host.reported(report, &from.follows, raised, now);
         host.ramdisk.has_part(part);
         host.saw_tpm(join);
         Ok(mac)
@@ -170,7 +170,7 @@ impl Hosts {
     }
 
     /// True if it was believed.
-    pub(super) fn progress(&mut self, from: Speaker, progress: Progress, now: Duration) -> bool {
+    pub(super) fn progress(&mut self, from: &Speaker, progress: Progress, now: Duration) -> bool {
         let mac = progress.boot_mac.parse::<MacAddr>().ok();
         let Some(host) = mac.and_then(|mac| self.touch(mac)) else {
             return false;

@@ -45,6 +45,7 @@ fn world() -> World {
             }],
             lookup: LookupState::Registered,
             tpm: firstlight_api::tpm::Tpm::default(),
+            follows: Vec::new(),
             fresh: Fresh::default(),
         },
         reported: Some(NOW - 1),

@@ -61,6 +61,7 @@ impl Server {
         Speaker {
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
             key: PublicKey::new([self.key; 32]),
+            follows: Vec::new(),
             tpm: None,
         }
     }
@@ -88,6 +89,7 @@ impl Server {
             disks: vec![disk],
             lookup: self.lookup,
             tpm: Tpm::default(),
+            follows: Vec::new(),
             fresh: self.fresh(),
         }
     }

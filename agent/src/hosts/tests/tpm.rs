@@ -169,6 +169,7 @@ impl Boot {
             disks: vec![],
             lookup: LookupState::NotAsked,
             tpm: Tpm::default(),
+            follows: Vec::new(),
             fresh: Fresh::default(),
         };
         let link = Arc::clone(&self.link);
@@ -295,6 +296,7 @@ async fn who_cannot_show_the_tpm_of_a_host_is_not_believed_and_is_told() {
         let from = Speaker {
             peer: [127, 0, 0, 1].into(),
             key: other.key,
+            follows: Vec::new(),
             tpm: None,
         };
         assert!(!site.controller.fleet.progress(from, progress).await);

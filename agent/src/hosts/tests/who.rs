@@ -1,11 +1,12 @@
 //! Lies: what somebody on the segment says in the name of a server that is there.
 
-use firstlight_api::site::JoinPolicy;
+use firstlight_api::{capm3::CONTROL_PLANE_ANNOTATION, site::JoinPolicy};
 
 use super::*;
 use crate::hosts::{
     admission::Trust,
     host::Host,
+    ledger::Deployment,
     who::{Claim, Patience},
 };
 
@@ -160,7 +161,7 @@ fn an_approval_is_of_one_machine_and_a_wrong_code_is_told() {
 fn who_shows_up_after_the_first_cluster_was_made_is_a_newcomer_for_good() {
     let met = |ledger, raised| {
         let mut host = a_host(ledger);
-        host.reported(a_report(), raised, Duration::ZERO);
+        host.reported(a_report(), &[], raised, Duration::ZERO);
         host
     };
     let trust = |host: &Host| host.candidate().trust();
@@ -255,4 +256,69 @@ async fn a_server_that_starts_from_its_second_card_is_not_taken_for_a_new_one() 
         "{problem:?}"
     );
     assert_eq!(site.ironic.state(&node_uuid(second)), None);
+}
+
+/// Who was there before the first cluster, and is told by nobody but itself since.
+#[tokio::test]
+async fn a_copied_mac_address_gets_no_keys_of_a_cluster_and_the_same_machine_does() {
+    let mut site = Site::up(SitePolicy::Cluster).await;
+    let mut server = Server::new(site.ironic.client());
+    server.step(&mut site).await;
+    site.pass(ROUND).await;
+    let trusted = |site: &Site| {
+        let object = site.store.only().unwrap();
+        let conditions = object.status.unwrap().conditions;
+        let said = conditions.into_iter().find(|it| it.kind == "Trusted");
+        said.map(|it| (it.reason, it.message)).unwrap()
+    };
+    assert_eq!(trusted(&site).0, "KnownBefore");
+
+    // Another host becomes the first control plane.
+    let first = "52:54:00:00:00:07".parse().unwrap();
+    site.disk.insert(
+        first,
+        Ledger {
+            deployment: Some(Deployment {
+                delivered: true,
+                ..Deployment::default()
+            }),
+            ..Ledger::default()
+        },
+    );
+    site.restart_controller();
+    site.store.change(NAME, |object| {
+        let claim = CONTROL_PLANE_ANNOTATION.to_owned();
+        object.metadata.annotations.insert(claim, String::new());
+    });
+    server.step(&mut site).await;
+    site.pass(ROUND).await;
+    assert_eq!(trusted(&site).0, "KnownBefore", "the same ramdisk");
+
+    // Half an hour later a machine comes with its MAC address.
+    site.pass(Duration::from_mins(30)).await;
+    let mut other = liar(&site, &server);
+    "of-another-machine".clone_into(&mut other.boot_id);
+    for _ in 0..20 {
+        other.step(&mut site).await;
+        site.pass(ROUND).await;
+    }
+    let (reason, message) = trusted(&site);
+    assert_eq!(reason, "Unproven");
+    assert!(message.contains("firstlight hosts approve"), "{message}");
+    assert!(site.problem().contains("gets no keys"), "{}", site.told());
+    let state = site.ironic.state(&node());
+    assert_eq!(state, Some(ProvisionState::Available), "nothing is written");
+
+    // And then the server itself, which has been restarted.
+    site.pass(Duration::from_mins(30)).await;
+    let before = server.speaker().key;
+    (server.key, server.boot_id) = (5, "after-a-restart".to_owned());
+    let from = Speaker {
+        follows: vec![PublicKey::new([42; 32]), before],
+        ..server.speaker()
+    };
+    site.report(from, server.report()).await;
+    site.pass(ROUND).await;
+    assert_eq!(trusted(&site).0, "KnownBefore");
+    assert!(!site.problem().contains("gets no keys"), "{}", site.told());
 }

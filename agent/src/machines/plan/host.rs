@@ -3,15 +3,16 @@
 use firstlight_api::{
     capi,
     capm3::{
-        self, BLOCK_MOVE_ANNOTATION, GIVEN_UP_ANNOTATION, HOST_PAUSED_ANNOTATION,
-        HOST_PAUSED_BY_US, MachineImage, Metal3Machine, NODE_REUSE_LABEL, ObjectRef,
+        self, BLOCK_MOVE_ANNOTATION, CONTROL_PLANE_ANNOTATION, GIVEN_UP_ANNOTATION,
+        HOST_PAUSED_ANNOTATION, HOST_PAUSED_BY_US, MachineImage, Metal3Machine, NODE_REUSE_LABEL,
+        ObjectRef,
     },
 };
 use serde_json::{Value, json};
 
 use crate::capi::{
     Action, Kind,
-    world::{Host, HostExt, Key},
+    world::{Host, HostExt, Key, is_control_plane},
 };
 
 /// The three Secrets that a host is told of.
@@ -54,10 +55,15 @@ pub fn install(host: &Host, machine: &Metal3Machine, cluster: &str, data: &Data)
 }
 
 fn taken(machine: &Metal3Machine, cluster: &str) -> Value {
+    let control_plane = is_control_plane(&machine.metadata).then_some("");
     json!({
         "metadata": {
             "labels": {capi::CLUSTER_LABEL: cluster, NODE_REUSE_LABEL: Value::Null},
-            "annotations": {BLOCK_MOVE_ANNOTATION: "", GIVEN_UP_ANNOTATION: Value::Null},
+            "annotations": {
+                BLOCK_MOVE_ANNOTATION: "",
+                CONTROL_PLANE_ANNOTATION: control_plane,
+                GIVEN_UP_ANNOTATION: Value::Null,
+            },
         },
         "spec": {"consumerRef": {
             "apiVersion": capm3::API_VERSION,
@@ -117,7 +123,11 @@ pub fn release(host: &Host, by: Option<&str>, keep_for: Option<&str>) -> Action 
         json!({
             "metadata": {
                 "labels": {capi::CLUSTER_LABEL: null, NODE_REUSE_LABEL: keep_for},
-                "annotations": {BLOCK_MOVE_ANNOTATION: null, GIVEN_UP_ANNOTATION: by},
+                "annotations": {
+                    BLOCK_MOVE_ANNOTATION: null,
+                    CONTROL_PLANE_ANNOTATION: null,
+                    GIVEN_UP_ANNOTATION: by,
+                },
             },
             "spec": {"consumerRef": null},
         }),
@@ -133,6 +143,7 @@ pub fn forget(host: &Host, machine: &Metal3Machine) -> Action {
                 "labels": {capi::CLUSTER_LABEL: null, NODE_REUSE_LABEL: null},
                 "annotations": {
                     BLOCK_MOVE_ANNOTATION: null,
+                    CONTROL_PLANE_ANNOTATION: null,
                     GIVEN_UP_ANNOTATION: machine.metadata.uid,
                     capm3::UNHEALTHY_ANNOTATIONS[0]: "",
                 },

@@ -140,19 +140,22 @@ impl BlockDevice for PowerCut {
 
 #[test]
 fn a_disk_whose_erasing_was_cut_short_is_still_ours_or_blank() {
-    use firstlight_api::order::Mark;
+    use firstlight_api::order::{DeploymentId, Mark};
+    use firstlight_client::key::Key;
     let deployment = DeploymentId::new([7; 16]);
+    let key = Key::new().unwrap();
+    let maker = Maker { deployment, key };
     for flushes in 0..3 {
         let (_image, disk) = fixture("gpt");
         let cut = PowerCut {
             disk,
             flushes: flushes.into(),
         };
-        assert!(metadata(&cut, Some(deployment)).is_err());
+        assert!(metadata(&cut, Some(&maker)).is_err());
         let found = signatures::look(&cut.disk).unwrap();
         let ours = found.mark == Some(Mark::Unfinished { deployment });
         assert!(ours || found.signatures.is_empty(), "{flushes}: {found:?}");
-        metadata(&cut.disk, Some(deployment)).unwrap();
+        metadata(&cut.disk, Some(&maker)).unwrap();
         assert!(signatures::find(&cut.disk).unwrap().is_empty());
     }
 }

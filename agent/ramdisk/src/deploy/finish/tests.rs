@@ -2,6 +2,9 @@
 
 use proptest::prelude::*;
 
+use firstlight_api::order::DeploymentId;
+use firstlight_client::key::Key;
+
 use super::*;
 use crate::deploy::device::FileDisk;
 use crate::deploy::testing::{disk_of_sectors, disk_with, fixture, read};
@@ -125,11 +128,19 @@ fn a_disk_without_room_for_the_drive_stays_unbootable() {
     assert!(read(&disk, 0, MIB).iter().all(|b| *b == 0));
 }
 
+fn maker() -> Maker {
+    Maker {
+        deployment: DeploymentId::new([7; 16]),
+        key: Key::new().unwrap(),
+    }
+}
+
 #[test]
 fn a_complete_disk_says_which_deployment_it_is_of_with_either_table() {
     use crate::deploy::signatures;
     use firstlight_api::order::Mark;
-    let deployment = Some(DeploymentId::new([7; 16]));
+    let maker = maker();
+    let deployment = Some(maker.deployment);
     for table in ["gpt", "dos"] {
         for (drive, found) in [
             (
@@ -140,8 +151,9 @@ fn a_complete_disk_says_which_deployment_it_is_of_with_either_table() {
         ] {
             let (_image, disk) = blank();
             let held = held(head_of(table));
-            finish(&disk, held, drive, deployment, &mut nine).unwrap();
+            finish(&disk, held, drive, Some(&maker), &mut nine).unwrap();
             let content = signatures::look(&disk).unwrap();
+            assert_eq!(content.key, found.map(|_| maker.key.clone()));
             assert_eq!(
                 (content.mark, content.signatures),
                 (found, vec![table.to_owned()])
@@ -154,9 +166,8 @@ fn a_complete_disk_says_which_deployment_it_is_of_with_either_table() {
 fn a_config_drive_that_fills_its_partition_leaves_no_mark_and_stays_whole() {
     let (_image, disk) = blank();
     let drive = vec![7; 64 << 20];
-    let deployment = Some(DeploymentId::new([7; 16]));
     let held = held(head_of("gpt"));
-    finish(&disk, held, Some(&drive), deployment, &mut nine).unwrap();
+    finish(&disk, held, Some(&drive), Some(&maker()), &mut nine).unwrap();
     let gpt = Gpt::parse(&read(&disk, 0, MIB), 512).unwrap().unwrap();
     let start = gpt.partitions()[1].first_lba * 512;
     assert!(read(&disk, start, 64 * MIB) == drive);
@@ -250,8 +261,8 @@ proptest! {
         head[528..532].copy_from_slice(&sum.to_le_bytes());
         let (_image, disk) = blank();
         let drive = drive.map(|length| vec![7; length]);
-        let id = DeploymentId::new([7; 16]);
-        let finished = finish(&disk, held(head), drive.as_deref(), Some(id), &mut || Uuid::from_u128(9));
+        let maker = maker();
+        let finished = finish(&disk, held(head), drive.as_deref(), Some(&maker), &mut || Uuid::from_u128(9));
         // What was written is looked at again by every ramdisk after this one.
         let found = crate::deploy::signatures::look(&disk).unwrap();
         if finished.is_ok() {

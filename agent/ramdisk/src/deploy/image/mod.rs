@@ -13,11 +13,11 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
-use firstlight_api::order::DeploymentId;
 use hyper::body::Bytes;
 
 use super::cancel::Cancel;
 use super::device::BlockDevice;
+use super::mark::Maker;
 use share::Share;
 
 use download::Relays;
@@ -103,7 +103,7 @@ pub struct Context<'a> {
     pub patience: Patience,
     pub cancel: &'a Cancel,
     /// Whose image this is, for the disk to say so until it is complete.
-    pub deployment: Option<DeploymentId>,
+    pub maker: Option<&'a Maker>,
     /// Where the image is kept for other servers.
     pub share: Option<&'a Share>,
     pub progress: &'a (dyn Fn(Progress) + Sync),
@@ -118,7 +118,7 @@ pub fn write_image(context: &Context, request: &ImageRequest) -> Result<Held, Im
     {
         return Err(ImageError::Format(format.to_owned()));
     }
-    writer::begin(context.device, context.deployment)?;
+    writer::begin(context.device, context.maker)?;
     let mut relays = true;
     for _ in 0..=RESTARTS {
         match stream(context, request, relays) {

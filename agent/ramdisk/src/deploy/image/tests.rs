@@ -4,6 +4,8 @@ use std::io::{Cursor, Read};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use firstlight_api::order::DeploymentId;
+use firstlight_client::key::Key;
 use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
 
@@ -123,7 +125,7 @@ fn write(
         fetch,
         patience: QUICK,
         cancel: &Cancel::default(),
-        deployment: None,
+        maker: None,
         share: None,
         progress: &|progress| said.lock().unwrap().push(progress),
     };
@@ -222,6 +224,10 @@ fn a_disk_says_whose_image_it_gets_before_its_first_byte_and_not_after_its_last(
     use firstlight_api::order::Mark;
     let image = image(DISK, 2);
     let deployment = DeploymentId::new([7; 16]);
+    let maker = Maker {
+        deployment,
+        key: Key::new().unwrap(),
+    };
     let (_file, disk) = used_disk();
     let marked = |disk: &FileDisk| {
         let found = signatures::look(disk).unwrap();
@@ -234,7 +240,7 @@ fn a_disk_says_whose_image_it_gets_before_its_first_byte_and_not_after_its_last(
         fetch: &Flaky::new(&image, &[0]),
         patience: QUICK,
         cancel: &Cancel::default(),
-        deployment: Some(deployment),
+        maker: Some(&maker),
         share: None,
         progress: &|progress| {
             if matches!(progress, Progress::Retry { .. }) {
@@ -283,7 +289,7 @@ fn a_box_that_stays_away_is_given_up_in_the_end() {
             ..QUICK
         },
         cancel: &Cancel::default(),
-        deployment: None,
+        maker: None,
         share: None,
         progress: &|_| (),
     };
@@ -307,7 +313,7 @@ fn work_can_be_called_off() {
             ..QUICK
         },
         cancel: &cancel,
-        deployment: None,
+        maker: None,
         share: None,
         progress: &|progress| {
             if matches!(progress, Progress::Retry { .. }) {
@@ -474,7 +480,7 @@ fn a_relay_that_never_ends_is_left_when_its_time_is_over() {
             ..QUICK
         },
         cancel: &Cancel::default(),
-        deployment: None,
+        maker: None,
         share: None,
         progress: &|progress| said.lock().unwrap().push(progress),
     };

@@ -3,10 +3,8 @@
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender};
 
-use firstlight_api::order::DeploymentId;
-
 use super::super::device::{Aligned, BlockDevice};
-use super::super::mark;
+use super::super::mark::{self, Maker};
 use super::ImageError;
 
 /// Bytes in a block.
@@ -44,17 +42,17 @@ impl std::fmt::Debug for Held {
     }
 }
 
-/// Removes everything that a firmware or a kernel could take for a partition table, and leaves the mark of `deployment`,
+/// Removes everything that a firmware or a kernel could take for a partition table, and leaves the mark of the `maker`,
 /// which the image's own first bytes replace in the end.
-pub fn begin(device: &dyn BlockDevice, deployment: Option<DeploymentId>) -> Result<(), ImageError> {
+pub fn begin(device: &dyn BlockDevice, maker: Option<&Maker>) -> Result<(), ImageError> {
     let (head, tail) = ends(device)?;
     for (offset, length) in [(0, head), (device.size() - tail, tail)] {
         device
             .zero(offset, length)
             .map_err(|e| failed(device, offset, e))?;
     }
-    if let Some(deployment) = deployment {
-        mark::begin(device, deployment).map_err(|e| failed(device, mark::PLACE, e))?;
+    if let Some(maker) = maker {
+        mark::begin(device, maker).map_err(|e| failed(device, mark::PLACE, e))?;
     }
     device.flush().map_err(|e| failed(device, 0, e))
 }

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use firstlight_api::order::DeploymentId;
+
 use super::*;
 use crate::deploy::device::FileDisk;
 use crate::deploy::testing::{disk_with, fixture};
@@ -117,9 +119,16 @@ fn looking_changes_nothing() {
 
 const ID: DeploymentId = DeploymentId::new([7; 16]);
 
+fn maker() -> mark::Maker {
+    mark::Maker {
+        deployment: ID,
+        key: Key::new().unwrap(),
+    }
+}
+
 fn marked(places: &[(u64, &[u8])]) -> (tempfile::NamedTempFile, FileDisk) {
     let (image, disk) = disk_with(300 << 20, places);
-    mark::begin(&disk, ID).unwrap();
+    mark::begin(&disk, &maker()).unwrap();
     (image, disk)
 }
 
@@ -137,7 +146,10 @@ fn our_half_written_image_is_a_kind_of_its_own_whatever_of_it_is_there() {
         &[(SIZE - 70_000, b"the image's end")],
     ] {
         let (_image, disk) = marked(places);
-        assert_eq!(look(&disk).unwrap(), Content::unfinished(ID), "{places:?}");
+        let found = look(&disk).unwrap();
+        assert_eq!(found.signatures, [UNFINISHED], "{places:?}");
+        assert_eq!(found.mark, Some(Mark::Unfinished { deployment: ID }));
+        assert!(found.key.is_some());
     }
 }
 
@@ -175,11 +187,29 @@ fn a_complete_image_says_who_wrote_it_until_the_disk_is_partitioned_anew() {
     let mut head = vec![0; 1 << 20];
     disk.read_at(0, &mut head).unwrap();
     let (_, end) = mark::partitions(&head, 512)[0];
-    mark::complete(&disk, end, ID).unwrap();
+    let maker = maker();
+    mark::complete(&disk, end, &maker).unwrap();
     let found = look(&disk).unwrap();
     assert_eq!(found.signatures, ["gpt"]);
     let deployment = Some(ID);
     assert_eq!(found.mark, Some(Mark::Installed { deployment }));
+    assert_eq!(found.key, Some(maker.key));
+    // As an older ramdisk left it, and damaged: who wrote it, without the key; nobody knows.
+    let last = end - mark::LENGTH as u64;
+    let mut bytes = [0; mark::LENGTH];
+    disk.read_at(last, &mut bytes).unwrap();
+    let line = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    for (rest, mark) in [
+        (b"".as_slice(), found.mark),
+        (b"key AAAA\n", None),
+        (b"key", None),
+    ] {
+        bytes[line..].fill(0);
+        bytes[line..line + rest.len()].copy_from_slice(rest);
+        disk.write_at(last, &bytes).unwrap();
+        let found = look(&disk).unwrap();
+        assert_eq!((found.mark, found.key), (mark, None));
+    }
     disk.zero(512, 512).unwrap();
     assert_eq!(look(&disk).unwrap().mark, None);
 }

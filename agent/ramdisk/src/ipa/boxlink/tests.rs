@@ -61,6 +61,7 @@ fn asked(bytes: Vec<u8>) -> (Result<Directive, String>, Vec<String>) {
         disks: vec![],
         lookup: LookupState::NotAsked,
         tpm: Tpm::default(),
+        follows: Vec::new(),
         fresh: Fresh::default(),
     };
     let answer = link.post_report(report);
