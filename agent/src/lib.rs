@@ -130,7 +130,10 @@ pub async fn run(options: Options) -> Result<()> {
     };
     tasks.spawn("status", |stop| status::own(owner, stop));
     let (web, status) = (agent.web.clone(), agent.status.clone());
-    tasks.spawn("http", |stop| web::serve_address(web, local, status, stop));
+    tasks.spawn("http", |stop| {
+        let known = web.known.clone();
+        web::serve_address(web, known, local, status, stop)
+    });
     tasks.spawn("liveness", |stop| liveness::run(local, stop));
     spawn_common(&mut tasks, agent.clone(), form, controller);
     if form != BoxForm::Desk {
@@ -193,6 +196,9 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     let segment = || facts.segment.subscribe();
     tasks.spawn("http-segment", |stop| {
         web::serve_segment(web.clone(), segment(), HTTP_PORT, status.clone(), stop)
+    });
+    tasks.spawn("pushes", |stop| {
+        web::serve_pushes(paths.store(), web.known.clone(), status.clone(), stop)
     });
     tasks.spawn("bootstrap", |stop| {
         web::serve_bootstrap(

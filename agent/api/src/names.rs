@@ -4,8 +4,10 @@
 pub const REGISTRY: &str = "registry.firstlight.internal";
 /// Where nodes pull from it, on the provisioning network, with TLS by the site's CA.
 pub const REGISTRY_PORT: u16 = 5000;
-/// Where images are pushed to it, on the box's loopback (`manifests/registry.yaml`).
+/// Where images are pushed to it, on the box's loopback, as long as there is room.
 pub const REGISTRY_PUSH_PORT: u16 = 5001;
+/// Where it takes them itself (`manifests/registry.yaml`).
+pub const REGISTRY_WRITE_PORT: u16 = 5002;
 /// Where clusters find the images of Kubernetes, with exactly the tags that kubeadm asks for: below [`REGISTRY`].
 pub const KUBERNETES_REPOSITORY: &str = "kubernetes";
 

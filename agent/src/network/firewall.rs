@@ -67,7 +67,7 @@ pub fn restored(standing: &str, address: Ipv4Addr, interface: &str) -> Result<bo
         .context("starting nft")?;
     let told = String::from_utf8_lossy(&told.stdout);
     let stands = |table: &&str| told.lines().any(|line| line == *table);
-    if TABLES.iter().all(|table| stands(table)) {
+    if TABLES.iter().all(stands) {
         return Ok(false);
     }
     let site = rules(address, interface);

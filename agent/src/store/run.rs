@@ -30,9 +30,9 @@ use crate::{
 };
 
 const RETRY: Duration = Duration::from_secs(5);
-/// The registry's door for pushes.
+/// Behind the door for those who push: the store sees to its room itself.
 pub const REGISTRY: SocketAddr =
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), names::REGISTRY_PUSH_PORT);
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), names::REGISTRY_WRITE_PORT);
 
 /// Where the store keeps its things.
 #[derive(Clone, Debug)]

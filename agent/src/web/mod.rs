@@ -2,7 +2,7 @@
 //!
 //! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick; `relays` sends servers
 //! to each other for images; `server` owns
-//! sockets and limits; `bootstrap` is the one endpoint with TLS, on a port of its own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
+//! sockets and limits; `pushes` is the registry's door for who pushes; `bootstrap` is the one endpoint with TLS, on a port of its own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`.
 
 mod artifacts;
@@ -12,6 +12,7 @@ mod events;
 mod files;
 pub mod page;
 mod proof;
+mod pushes;
 mod ramdisk;
 mod range;
 mod relays;
@@ -34,6 +35,7 @@ use hyper::Response;
 use tokio::sync::watch;
 
 pub use bootstrap::serve as serve_bootstrap;
+pub use pushes::serve as serve_pushes;
 pub use server::{serve_address, serve_segment};
 
 use self::{events::Streams, proof::Examiner, relays::Relays};

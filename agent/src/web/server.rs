@@ -15,7 +15,8 @@ use firstlight_admission::Shares;
 use firstlight_api::status::Problem;
 use http_body_util::BodyExt;
 use hyper::{
-    body::{Frame, SizeHint},
+    Request, Response,
+    body::{Frame, Incoming, SizeHint},
     server::conn::http1,
     service::service_fn,
 };
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Body, Web, route};
 use crate::{
-    doors::{Door, Paced, Place, Work},
+    doors::{Door, Known, Paced, Place, Work},
     network::{self, Segment},
     status::StatusSender,
 };
@@ -58,25 +59,52 @@ const BUFFER: usize = 16 * 1024;
 const UNSENT: usize = 128 * 1024;
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Serves one fixed address until `stop`.
-pub async fn serve_address(
-    web: Web,
+/// Who answers at an address.
+pub trait Answers: Clone + Send + Sync + 'static {
+    /// For a problem's sentence.
+    const WHAT: &'static str;
+
+    /// Under which name a problem of `address` is told.
+    fn source(&self, address: SocketAddr) -> &'static str;
+    fn answer(
+        &self,
+        peer: IpAddr,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+impl Answers for Web {
+    const WHAT: &'static str = "the page";
+
+    fn source(&self, address: SocketAddr) -> &'static str {
+        if address.ip().is_loopback() {
+            "http-loopback"
+        } else {
+            "http"
+        }
+    }
+
+    async fn answer(&self, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
+        route::answer(self, peer, request).await
+    }
+}
+
+/// Serves one fixed address until `stop`; `known` has its places there.
+pub async fn serve_address<S: Answers>(
+    site: S,
+    known: Known,
     address: SocketAddr,
     status: StatusSender,
     stop: CancellationToken,
 ) -> Result<()> {
-    let source = if address.ip().is_loopback() {
-        "http-loopback"
-    } else {
-        "http"
-    };
+    let source = site.source(address);
     let listener = loop {
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
             Err(error) => status.problems(
                 source,
                 vec![Problem {
-                    what: format!("the page cannot be served at {address}: {error}"),
+                    what: format!("{} cannot be served at {address}: {error}", S::WHAT),
                     next: "another program may use this port; the box tries again every 2 s"
                         .to_owned(),
                 }],
@@ -94,8 +122,7 @@ pub async fn serve_address(
     } else {
         SEGMENT
     };
-    let door = Door::new(shares, web.known.clone());
-    accept(web, door, listener, stop).await
+    accept(site, Door::new(shares, known), listener, stop).await
 }
 
 /// Serves the box's address on the provisioning network, whichever it is, until `stop`.
@@ -117,6 +144,7 @@ pub async fn serve_segment(
                 Some(address) => {
                     serve_address(
                         web.clone(),
+                        web.known.clone(),
                         (address, port).into(),
                         status.clone(),
                         this.clone(),
@@ -137,7 +165,7 @@ pub async fn serve_segment(
 }
 
 pub(super) async fn accept(
-    web: Web,
+    site: impl Answers,
     door: Door,
     listener: TcpListener,
     stop: CancellationToken,
@@ -152,7 +180,7 @@ pub(super) async fn accept(
             // Without a place the connection is closed: a client that opens so many waits for none of them.
             Ok((stream, peer)) => {
                 if let Some(place) = door.enter(peer.ip()) {
-                    connections.spawn(serve_connection(web.clone(), stream, peer.ip(), place));
+                    connections.spawn(serve_connection(site.clone(), stream, peer.ip(), place));
                 }
             }
             // Out of file descriptors, or the client was gone again: neither may end the server.
@@ -167,13 +195,13 @@ pub(super) async fn accept(
     Ok(())
 }
 
-async fn serve_connection(web: Web, stream: TcpStream, peer: IpAddr, place: Place) {
+async fn serve_connection(site: impl Answers, stream: TcpStream, peer: IpAddr, place: Place) {
     if let Err(error) = set_options(&stream) {
         tracing::debug!(%peer, %error, "a socket option was refused");
     }
     let service = service_fn(|request| async {
         let work = place.work();
-        let response = route::answer(&web, peer, request).await;
+        let response = site.answer(peer, request).await;
         Ok::<_, Infallible>(
             response.map(|body| BodyExt::boxed_unsync(Worked { body, _work: work })),
         )

@@ -27,7 +27,7 @@ impl Protocol {
 
 use Protocol::{Tcp, Udp};
 
-const NEEDED: [(Protocol, u16, &str); 15] = [
+const NEEDED: [(Protocol, u16, &str); 16] = [
     (Udp, 67, "DHCP"),
     (Udp, 69, "TFTP"),
     (Udp, 4011, "proxyDHCP"),
@@ -35,7 +35,8 @@ const NEEDED: [(Protocol, u16, &str); 15] = [
     (Tcp, 2379, "etcd"),
     (Tcp, 2380, "etcd"),
     (Tcp, 5000, "the registry"),
-    (Tcp, 5001, "the registry"),
+    (Tcp, 5001, "pushes to the registry"),
+    (Tcp, 5002, "the registry"),
     (Tcp, 6385, "Ironic"),
     (Tcp, 6443, "the Kubernetes API"),
     (Tcp, 8443, "the bootstrap endpoint"),

@@ -84,7 +84,9 @@ impl Front {
         let web = Web::new(reader, boot_files, watch::channel(None).1, known);
         let stop = CancellationToken::new();
         let address = ([127, 0, 0, 1], port).into();
-        let serving = tokio::spawn(web::serve_address(web, address, status, stop.clone()));
+        let known = web.known.clone();
+        let serving = web::serve_address(web, known, address, status, stop.clone());
+        let serving = tokio::spawn(serving);
         while tokio::net::TcpStream::connect(address).await.is_err() {
             tokio::task::yield_now().await;
         }
