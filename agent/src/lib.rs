@@ -16,7 +16,7 @@ pub mod console;
 pub mod containers;
 mod damage;
 pub mod dhcp;
-mod doors;
+pub mod doors;
 mod files;
 pub mod fleet;
 pub mod hosts;

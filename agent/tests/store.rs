@@ -3,17 +3,25 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
 #[path = "common/store.rs"]
 mod site;
 
 use std::{
     fs,
     path::PathBuf,
-    process::Command,
+    process::{Command, Stdio},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use firstlight_agent::store::{Reference, Target, User};
+use common::isolated;
+use firstlight_agent::{
+    doors::Known,
+    status,
+    store::{REGISTRY as BEHIND, Reference, Target, User},
+    web,
+};
 use firstlight_api::artifact::{ArtifactState, Kind};
 use firstlight_artifacts::hex;
 use serde_json::{Value, json};
@@ -259,4 +267,50 @@ async fn a_disk_that_a_host_refers_to_stays() {
     site.store
         .note(User::Hosts, vec![other, host("n2", "debian:12")]);
     site.store.remove(&id).unwrap();
+}
+
+fn shell(script: &str) -> String {
+    let mut sh = Command::new("sh");
+    let output = sh.args(["-euc", script]).stderr(Stdio::inherit()).output();
+    String::from_utf8(output.unwrap().stdout).unwrap()
+}
+
+/// The tree of the registry is on the disk of etcd, too.
+#[test]
+#[ignore = "needs FIRSTLIGHT_REGISTRY: scripts/test-store"]
+fn a_push_ends_where_the_reserve_begins() {
+    isolated("a_push_ends_where_the_reserve_begins", || {
+        let program = PathBuf::from(std::env::var_os(REGISTRY).unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let disk = dir.path().display();
+        shell(&format!(
+            "ip link set lo up; mount -t tmpfs -o size=1100m none {disk}"
+        ));
+        let _registry = Registry::start(&program, dir.path(), BEHIND);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let known = Known::new(tokio::sync::watch::channel(Arc::default()).1);
+        let (told, ..) = status::channel("0.1.0");
+        let stop = tokio_util::sync::CancellationToken::new();
+        runtime.spawn(web::serve_pushes(dir.path().to_owned(), known, told, stop));
+        // An upload of so many MiB: the answer's status.
+        let push = |mib: u32| {
+            let door = "http://localhost:5001/v2/apps/big/blobs/uploads/";
+            shell(&format!(
+                "place=$(curl -s -X POST -D - {door} | tr -d '\\r' | sed -n 's/^[Ll]ocation: //p')
+                head -c {mib}M /dev/zero | curl -s -o /dev/null -w '%{{http_code}}' -X PATCH -T - \"$place\" || true"
+            ))
+        };
+        let start = Instant::now();
+        while push(1) != "202" {
+            assert!(start.elapsed() < PATIENCE, "the registry starts");
+        }
+        assert_ne!(push(200), "202");
+        let free = nix::sys::statvfs::statvfs(dir.path()).unwrap();
+        let free = free.blocks_available() * free.fragment_size();
+        let reserve = 1 << 30;
+        assert!((reserve - (4 << 20)..reserve).contains(&free), "{free}");
+        let refused = shell("curl -s -X POST http://localhost:5001/v2/apps/big/blobs/uploads/");
+        assert!(refused.contains("no room for this"), "{refused}");
+        shell(&format!("umount -l {disk}"));
+    });
 }
