@@ -149,6 +149,8 @@ pub enum Effect {
     },
     /// Ironic is asked at once, and then at this pace.
     Look(Duration),
+    /// The file of a host that is as if it had never been here.
+    ForgetLedger(MacAddr),
     /// The box's keys for a host that is gone.
     ForgetKeys(MacAddr),
     /// Which disks hosts refer to.

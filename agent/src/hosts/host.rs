@@ -33,6 +33,7 @@ use super::{
     intent::{self, Intent, SitePolicy, Source},
     ledger::Ledger,
     memory::{Memory, Step},
+    object,
     plan::{self, Action, Ironic, Observed, Plan, Restart},
     tpm::Pretender,
     who::{Refused, Who},
@@ -176,6 +177,13 @@ impl Host {
     pub fn is_silent(&self) -> bool {
         let known = self.ramdisk.report().is_some() || self.object.is_some() || self.node.is_some();
         !known && *self.ledger() == Ledger::default()
+    }
+
+    /// Nobody has used it or said a word about it, and nothing is on its disks that the box knows of.
+    pub fn is_of_no_use(&self) -> bool {
+        let reported = self.ramdisk.report().is_some() || self.object.is_some();
+        let as_made = self.object.as_ref().is_none_or(object::is_as_made);
+        reported && !self.rules.named && as_made && self.ledger().is_of_no_use()
     }
 
     /// Firmware or a boot loader asks for an address: it was restarted, by whomever.

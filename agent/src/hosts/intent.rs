@@ -147,6 +147,9 @@ pub fn wanted(source: &Source) -> Intent {
 pub const UNREADABLE: &str = "the box, which cannot read its object";
 
 fn desired(source: &Source) -> Result<DesiredState, Problem> {
+    if source.ledger.passing {
+        return Ok(DesiredState::Gone);
+    }
     let Some(object) = source.object else {
         return Ok(nobody_said(source, None));
     };

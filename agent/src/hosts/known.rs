@@ -16,6 +16,11 @@ const MINUTE: Duration = Duration::from_mins(1);
 /// After this without a packet a host that only DHCP knows is forgotten.
 const FORGOTTEN: Duration = Duration::from_mins(10);
 
+/// After this without a packet a host that has reported, and that nobody has used, is forgotten.
+const UNUSED: Duration = Duration::from_hours(24);
+/// From so many hosts on it goes as fast as one that only DHCP knows.
+const CROWDED: usize = MOST * 3 / 4;
+
 /// New ones, counted by the minute.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Newcomers {
@@ -64,6 +69,17 @@ impl Newcomers {
         self.count += 1;
         self.count <= MOST_NEW
     }
+}
+
+/// Those who have reported, of whom nobody made any use, and who are silent: for a day, or since lately where others need the room.
+pub fn of_no_use(hosts: &All, now: Duration) -> Vec<MacAddr> {
+    let patience = if hosts.len() >= CROWDED {
+        FORGOTTEN
+    } else {
+        UNUSED
+    };
+    let goes = |host: &&Host| host.is_of_no_use() && now.saturating_sub(host.seen) >= patience;
+    hosts.values().filter(goes).map(|host| host.mac).collect()
 }
 
 /// Those whom only DHCP knows and who are silent. Hosts of site.yaml stay.
@@ -161,6 +177,37 @@ mod tests {
         assert_eq!(at(3, 2000..3000), 256);
         assert_eq!(at(4, 3000..4000), 256);
         assert_eq!(at(5, 4000..5000), 0, "1024 are there");
+    }
+
+    #[test]
+    fn who_needs_room_waits_no_day_for_those_who_left() {
+        let (mut hosts, mut newcomers) = (All::new(), Newcomers::default());
+        for number in 0..1024 {
+            let now = MINUTE * (number / 200);
+            let heard = Heard::Report;
+            assert!(admit(&mut hosts, &mut newcomers, number, heard, now));
+        }
+        let last = MINUTE * 6;
+        assert!(!admit(
+            &mut hosts,
+            &mut newcomers,
+            5000,
+            Heard::Report,
+            last
+        ));
+        assert!(of_no_use(&hosts, last).is_empty());
+        let later = MINUTE * 2 + FORGOTTEN;
+        assert_eq!(
+            of_no_use(&hosts, later).len(),
+            600,
+            "those of three minutes"
+        );
+        // A few of them have all the time that there is.
+        hosts.retain(|mac, _| *mac < self::mac(300));
+        assert!(of_no_use(&hosts, later).is_empty());
+        assert_eq!(of_no_use(&hosts, MINUTE + UNUSED).len(), 300);
+        hosts.get_mut(&mac(1)).unwrap().rules.named = true;
+        assert_eq!(of_no_use(&hosts, MINUTE + UNUSED).len(), 299);
     }
 
     #[test]

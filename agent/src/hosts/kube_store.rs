@@ -154,6 +154,17 @@ impl HostStore for KubeStore {
         writer.apply(&key, Part::Object, &object).await
     }
 
+    async fn delete(&self, object: &BareMetalHost) -> Result<()> {
+        self.hosts.writer().delete(&object.metadata).await
+    }
+
+    async fn forget_hardware(&self, object: &BareMetalHost) -> Result<()> {
+        self.writers
+            .unwatched(HARDWARE)
+            .delete_any(&key(object))
+            .await
+    }
+
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>> {
         let api: Api<KubeSecret> = Api::namespaced(self.writers.client().clone(), namespace);
         let found = api
@@ -185,6 +196,7 @@ mod tests {
 
     use firstlight_api::bmh::{HardwareData, examples};
     use kube::{
+        ResourceExt,
         api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
         config::{Config, KubeConfigOptions, Kubeconfig},
     };
@@ -213,17 +225,19 @@ mod tests {
         Api::namespaced_with(client.clone(), NAMESPACE, &HOSTS.api())
     }
 
-    async fn apply_crd(client: &Client) {
-        let crd: Value = serde_json::to_value(crd(CRD)).unwrap();
+    async fn apply_crds(client: &Client) {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
         let parameters = PatchParams::apply(MANAGER).force();
-        api.patch("baremetalhosts.metal3.io", &parameters, &Patch::Apply(&crd))
-            .await
-            .expect("the API server takes the CRD");
+        for crd in [CRD, HARDWARE_CRD].map(crd) {
+            let name = crd.name_any();
+            let crd: Value = serde_json::to_value(crd).unwrap();
+            let applied = api.patch(&name, &parameters, &Patch::Apply(&crd)).await;
+            applied.expect("the API server takes the CRD");
+        }
         let established = async {
             let store = KubeStore::new(client.clone());
-            while store.list().await.is_err() {
+            while store.list().await.is_err() || store.forget_hardware(&host()).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
@@ -293,29 +307,43 @@ mod tests {
     #[ignore = "needs FIRSTLIGHT_KUBECONFIG: a live API server"]
     async fn a_live_api_server_keeps_every_field_that_we_write() {
         let client = client().await;
-        apply_crd(&client).await;
+        apply_crds(&client).await;
         let store = KubeStore::new(client.clone());
         let host = host();
         store.create(&host).await.unwrap();
         store.create(&host).await.unwrap();
         store.apply_status(&host).await.unwrap();
+        let hardware = host.status.as_ref().unwrap().hardware.clone().unwrap();
+        let data = HardwareData::new(NAME, NAMESPACE, hardware);
+        store.apply_hardware(&data).await.unwrap();
         let found = store.list().await.unwrap().objects;
         let found = found
             .iter()
             .find(|found| found.metadata.name == NAME)
             .unwrap();
         assert_eq!((&found.spec, &found.status), (&host.spec, &host.status));
-        api(&client)
-            .delete(NAME, &DeleteParams::default())
-            .await
-            .unwrap();
+        // Of an object that somebody has changed since, nothing is taken away.
+        let mut stale = found.clone();
+        "1".clone_into(&mut stale.metadata.resource_version);
+        let refused = store.delete(&stale).await.unwrap_err();
+        assert!(
+            format!("{refused:#}").contains("precondition"),
+            "{refused:#}"
+        );
+        store.delete(found).await.unwrap();
+        store.delete(found).await.unwrap();
+        store.forget_hardware(found).await.unwrap();
+        let left = Api::<DynamicObject>::namespaced_with(client, NAMESPACE, &HARDWARE.api());
+        assert!(left.get_opt(NAME).await.unwrap().is_none());
+        let left = store.list().await.unwrap().objects;
+        assert!(left.iter().all(|left| left.metadata.name != NAME));
     }
 
     #[tokio::test]
     #[ignore = "needs FIRSTLIGHT_KUBECONFIG: a live API server"]
     async fn an_edit_in_a_live_api_server_is_told_in_a_second_and_a_status_of_ours_is_not() {
         let client = client().await;
-        apply_crd(&client).await;
+        apply_crds(&client).await;
         let store = KubeStore::new(client.clone());
         let mut host = host();
         host.metadata.name = "host-525400c0ffef".into();

@@ -37,6 +37,9 @@ pub struct Ledger {
     pub has_object: bool,
     /// Its image was taken away once: installing without a word is over.
     pub released: bool,
+    /// Nobody used it, and it is silent: it is being forgotten, as if it had never been here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub passing: bool,
     /// It is on its way back to `available`.
     pub leaving: bool,
     /// Failed ones since the last that ended well.
@@ -148,6 +151,29 @@ impl Ledger {
         }
     }
 
+    fn is_only_removed(&self) -> bool {
+        let only = Self {
+            newcomer: self.newcomer,
+            known: self.known.clone(),
+            ..Self::removed()
+        };
+        *self == only
+    }
+
+    /// Nothing in it would be missed if its host came back as a new one.
+    pub fn is_of_no_use(&self) -> bool {
+        let bare = Self {
+            has_object: self.has_object,
+            passing: self.passing,
+            inspections: self.inspections,
+            newcomer: self.newcomer,
+            known: self.known.clone(),
+            tpm: self.tpm,
+            ..Self::default()
+        };
+        *self == bare
+    }
+
     /// The deployment, if its image is on the disk.
     pub fn written(&self) -> Option<&Deployment> {
         self.deployment
@@ -216,7 +242,7 @@ impl Ledgers {
         most: usize,
     ) -> Result<()> {
         let all = known.iter();
-        let removed = all.filter(|(_, ledger)| **ledger == Ledger::removed());
+        let removed = all.filter(|(_, ledger)| ledger.is_only_removed());
         let removed: Vec<MacAddr> = removed.map(|(mac, _)| *mac).collect();
         let beyond = removed.len().saturating_sub(most);
         if beyond == 0 {
@@ -233,6 +259,14 @@ impl Ledgers {
             known.remove(mac);
         }
         Ok(())
+    }
+
+    /// As if it had never been here.
+    pub fn forget(&self, mac: MacAddr) -> io::Result<()> {
+        match fs::remove_file(self.path(mac)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn files(&self) -> Result<Vec<(MacAddr, PathBuf)>> {

@@ -53,6 +53,12 @@ impl Step {
                 anew,
             } => begin(ledger, action, key.as_ref(), token, *anew),
             // Whoever comes back is as new as it was.
+            Self::Remove if ledger.passing => {
+                *ledger = Ledger {
+                    passing: true,
+                    ..Ledger::default()
+                };
+            }
             Self::Remove => {
                 *ledger = Ledger {
                     newcomer: ledger.newcomer,

@@ -24,14 +24,7 @@ pub const NAMESPACE: &str = "default";
 pub fn desired(host: &Host, now: &str) -> ObjectTarget {
     let old = host.object.as_ref();
     let boot_mode = boot_mode(host).or_else(|| old?.spec.boot_mode);
-    let spec = BareMetalHostSpec {
-        online: true,
-        boot_mac_address: host.mac.to_string(),
-        boot_mode,
-        architecture: "x86_64".to_owned(),
-        disable_power_off: true,
-        ..BareMetalHostSpec::default()
-    };
+    let spec = made(host.mac.to_string(), boot_mode);
     let mut object = BareMetalHost::new(&host.name, NAMESPACE, spec);
     object.metadata.finalizers.push(FINALIZER.to_owned());
     object.status = Some(status(host, boot_mode, now));
@@ -42,9 +35,31 @@ pub fn desired(host: &Host, now: &str) -> ObjectTarget {
         host: object,
         image: own_image(host),
         forget: plan.map(|plan| plan.forget.clone()).unwrap_or_default(),
+        delete: host.ledger().passing && host.memory.is_kept(),
         release: host.work.removed,
         paused: host.wanted().paused.is_some(),
     }
+}
+
+fn made(boot_mac_address: String, boot_mode: Option<BootMode>) -> BareMetalHostSpec {
+    BareMetalHostSpec {
+        online: true,
+        boot_mac_address,
+        boot_mode,
+        architecture: "x86_64".to_owned(),
+        disable_power_off: true,
+        ..BareMetalHostSpec::default()
+    }
+}
+
+/// The box made it, and nobody has written anything into it since.
+pub fn is_as_made(object: &BareMetalHost) -> bool {
+    let (meta, spec) = (&object.metadata, &object.spec);
+    let other_finalizers = meta.finalizers.iter().any(|name| name != FINALIZER);
+    meta.labels.is_empty()
+        && meta.annotations.is_empty()
+        && !other_finalizers
+        && *spec == made(spec.boot_mac_address.clone(), spec.boot_mode)
 }
 
 /// What the site's rule installs is shown as if a person had asked for it.

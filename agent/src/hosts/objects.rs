@@ -14,7 +14,10 @@ use tokio::{
     time::{Instant, error::Elapsed},
 };
 
-use super::store::{Amendment, HostStore};
+use super::{
+    object::is_as_made,
+    store::{Amendment, HostStore},
+};
 use crate::{
     objects::Listed,
     reconcile::{self, Applied, Reason, Reconciler, Teller},
@@ -32,6 +35,8 @@ pub struct ObjectTarget {
     /// Written into a spec that has none: the site's rule installs without a word.
     pub image: Option<Image>,
     pub forget: Vec<String>,
+    /// Nobody would miss it: it goes, unless somebody has changed it.
+    pub delete: bool,
     /// The deleted object may go.
     pub release: bool,
     /// Somebody asked for hands off.
@@ -165,7 +170,7 @@ async fn write<S: HostStore>(
 ) -> anyhow::Result<bool> {
     let host = &desired.host;
     let Some(object) = objects.iter().find(|object| same_host(object, host)) else {
-        if desired.release {
+        if desired.release || desired.delete {
             return Ok(false);
         }
         api.create(host).await?;
@@ -176,9 +181,18 @@ async fn write<S: HostStore>(
     if object.metadata.name != host.metadata.name {
         return Ok(false);
     }
+    if desired.delete && !object.is_deleted() {
+        if is_as_made(object) {
+            api.delete(object).await?;
+        }
+        return Ok(true);
+    }
     let amendment = amendment(object, desired);
     let amends = amendment != Amendment::default();
     if amends {
+        if desired.release {
+            api.forget_hardware(object).await?;
+        }
         api.amend(object, &amendment).await?;
     }
     if desired.release || object.status == host.status || !budgets.allow(host) {
@@ -308,6 +322,12 @@ mod tests {
         async fn apply_hardware(&self, _: &HardwareData) -> anyhow::Result<()> {
             Ok(())
         }
+        async fn delete(&self, _: &BareMetalHost) -> anyhow::Result<()> {
+            Ok(())
+        }
+        async fn forget_hardware(&self, _: &BareMetalHost) -> anyhow::Result<()> {
+            Ok(())
+        }
         async fn secret(&self, _: &str, _: &str) -> anyhow::Result<Option<Secret>> {
             Ok(None)
         }
@@ -348,6 +368,12 @@ mod tests {
         async fn apply_hardware(&self, _: &HardwareData) -> anyhow::Result<()> {
             Ok(())
         }
+        async fn delete(&self, _: &BareMetalHost) -> anyhow::Result<()> {
+            Ok(())
+        }
+        async fn forget_hardware(&self, _: &BareMetalHost) -> anyhow::Result<()> {
+            Ok(())
+        }
         async fn secret(&self, _: &str, _: &str) -> anyhow::Result<Option<Secret>> {
             Ok(None)
         }
@@ -378,6 +404,7 @@ mod tests {
                 host: BareMetalHost::new(name, "default", BareMetalHostSpec::default()),
                 image: None,
                 forget: Vec::new(),
+                delete: false,
                 release: false,
                 paused: false,
             })
@@ -407,6 +434,7 @@ mod tests {
             },
             image: None,
             forget: Vec::new(),
+            delete: false,
             release: false,
             paused: false,
         };

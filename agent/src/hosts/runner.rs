@@ -140,7 +140,8 @@ type Opened = (
 /// A ledger on its way to the disk. There is one of each host at most.
 struct Save {
     mac: MacAddr,
-    ledger: Box<Ledger>,
+    /// `None`: its file goes.
+    ledger: Option<Box<Ledger>>,
 }
 
 /// What the ledgers say, and the thread that writes them from now on, one after the other.
@@ -155,6 +156,12 @@ fn open(ledgers: &Ledgers, background: &mut JoinSet<anyhow::Result<()>>) -> anyh
     let ledgers = ledgers.clone();
     background.spawn_blocking(move || {
         while let Some(Save { mac, ledger }) = orders.blocking_recv() {
+            let Some(ledger) = ledger else {
+                if let Err(error) = ledgers.forget(mac) {
+                    tracing::warn!(%mac, %error, "the ledger of a host that is gone stays");
+                }
+                continue;
+            };
             let result = ledgers.save(mac, &ledger);
             let result = result.map_err(|error| format!("{error:#}"));
             // The controller may have ended.
@@ -278,7 +285,11 @@ impl Runner {
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             // The thread ends with the controller.
-            Effect::Save { mac, ledger } => drop(self.to_disk.send(Save { mac, ledger })),
+            Effect::Save { mac, ledger } => {
+                let ledger = Some(ledger);
+                drop(self.to_disk.send(Save { mac, ledger }));
+            }
+            Effect::ForgetLedger(mac) => drop(self.to_disk.send(Save { mac, ledger: None })),
             Effect::Act(act) => {
                 let (Some(end), hands) = (self.ironic.clone(), self.hands.clone()) else {
                     return;

@@ -37,6 +37,13 @@ pub trait HostStore: Clone + Send + Sync + 'static {
         object: &BareMetalHost,
         amendment: &Amendment,
     ) -> impl Future<Output = anyhow::Result<()>> + Send;
+    /// Refused if `object` has changed since it was read.
+    fn delete(&self, object: &BareMetalHost) -> impl Future<Output = anyhow::Result<()>> + Send;
+    /// What was found in the host goes with it.
+    fn forget_hardware(
+        &self,
+        object: &BareMetalHost,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send;
     fn apply_status(&self, host: &BareMetalHost)
     -> impl Future<Output = anyhow::Result<()>> + Send;
     fn apply_hardware(

@@ -148,6 +148,12 @@ impl MemoryStore {
         objects.pop()
     }
 
+    /// As the API server does: a deleted object without finalizers is gone.
+    fn end(&self) {
+        let mut objects = self.objects.lock().unwrap();
+        objects.retain(|object| !object.is_deleted() || !object.metadata.finalizers.is_empty());
+    }
+
     fn answers(&self) -> anyhow::Result<()> {
         anyhow::ensure!(!self.is_down, "it is down");
         Ok(())
@@ -185,12 +191,21 @@ impl HostStore for MemoryStore {
                 object.metadata.annotations.remove(name);
             }
         });
-        // As the API server does: a deleted object without finalizers is gone.
-        self.objects
-            .lock()
-            .unwrap()
-            .retain(|object| !object.is_deleted() || !object.metadata.finalizers.is_empty());
+        self.end();
         Ok(())
+    }
+
+    async fn delete(&self, host: &BareMetalHost) -> anyhow::Result<()> {
+        self.answers()?;
+        self.change(&host.metadata.name, |object| {
+            object.metadata.deletion_timestamp = Some("2026-01-01T00:00:00Z".to_owned());
+        });
+        self.end();
+        Ok(())
+    }
+
+    async fn forget_hardware(&self, _: &BareMetalHost) -> anyhow::Result<()> {
+        self.answers()
     }
 
     async fn apply_hardware(&self, _: &firstlight_api::bmh::HardwareData) -> anyhow::Result<()> {
@@ -414,6 +429,7 @@ impl<L: Luck> Site<L> {
                 None => drop(self.shown.remove(&mac)),
             },
             Effect::ForgetKeys(mac) => self.hands.keys.forget(mac).await,
+            Effect::ForgetLedger(mac) => drop(self.disk.remove(&mac)),
             Effect::Twins(twins) => self.twins = twins,
             Effect::Probe { .. } | Effect::Look(_) | Effect::Use(_) | Effect::Refused(_) => {}
         }

@@ -6,7 +6,10 @@ use anyhow::{Context, Result, bail};
 use firstlight_api::object::Meta;
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, PartialObjectMeta, Patch, PatchParams, PostParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams,
+        PostParams, Preconditions,
+    },
     core::Status,
 };
 use serde::Serialize;
@@ -73,6 +76,34 @@ impl Writer {
                 self.wrote(&object.metadata.resource_version.unwrap_or_default());
                 Ok(())
             }
+        }
+    }
+
+    /// Unless somebody wrote since `meta`.
+    pub async fn delete(&self, meta: &Meta) -> Result<()> {
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(meta.uid.clone()),
+                resource_version: Some(meta.resource_version.clone()),
+            }),
+            ..DeleteParams::default()
+        };
+        self.remove(&Key::of(meta), &parameters).await
+    }
+
+    /// Whatever it says by now.
+    pub async fn delete_any(&self, key: &Key) -> Result<()> {
+        self.remove(key, &DeleteParams::default()).await
+    }
+
+    async fn remove(&self, key: &Key, parameters: &DeleteParams) -> Result<()> {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &key.namespace, &self.kind);
+        let removed = self.sure(within(api.delete(&key.name, parameters)).await);
+        match removed {
+            Err(error) if reason(&error) == Some("NotFound") => Ok(()),
+            Err(error) => Err(error.context(format!("deleting the {} {key}", self.kind.kind))),
+            Ok(_) => Ok(()),
         }
     }
 

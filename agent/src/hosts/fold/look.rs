@@ -15,7 +15,14 @@ use firstlight_netboot::MacAddr;
 
 use super::Hosts;
 use crate::{
-    hosts::{apply::node_uuid, event::Effect, host::PolicyOf, object, plan::EXTRA_MAC, policy},
+    hosts::{
+        apply::node_uuid,
+        event::Effect,
+        host::{Host, PolicyOf},
+        object,
+        plan::EXTRA_MAC,
+        policy,
+    },
     store::{Reference, Target},
 };
 
@@ -75,7 +82,12 @@ impl Hosts {
             }) {
                 self.dirty.insert(mac);
             }
-            if self.all.get(&mac).is_some_and(|host| host.work.removed) {
+            let known = self.ironic.known;
+            let is_gone = |host: &Host| {
+                let passed = host.ledger().passing && host.node.is_none() && known;
+                host.work.removed || passed
+            };
+            if self.all.get(&mac).is_some_and(is_gone) {
                 self.let_go(mac);
             }
         }
@@ -118,7 +130,12 @@ impl Hosts {
         let taken_back = word.is_some_and(|word| word != InstallPolicy::Never)
             || object.spec.image.is_some()
             || object.spec.externally_provisioned;
-        host.memory.note(|ledger| ledger.removed &= !taken_back);
+        // Whoever writes into it has use for it.
+        let is_of_use = !object.is_deleted() && !object::is_as_made(&object);
+        host.memory.note(|ledger| {
+            ledger.removed &= !taken_back;
+            ledger.passing &= !is_of_use;
+        });
         // A person may have made the object, and chosen the name.
         host.name.clone_from(&object.metadata.name);
         host.address = host.address.or_else(|| object::known_address(&object));
@@ -126,12 +143,16 @@ impl Hosts {
         host.observe_object(Some(object)) || words
     }
 
-    /// A host whose deleted object is gone. It is new if it shows up again, and left alone.
+    /// A host whose deleted object is gone. It is new if it shows up again, and left alone if a person deleted it.
     fn let_go(&mut self, mac: MacAddr) {
         if let Some(host) = self.forget(mac) {
             tracing::info!(host = host.name, %mac, "a deleted host is gone");
             self.effects.push(Effect::ForgetKeys(mac));
-            self.remembered.insert(mac, host.ledger().clone());
+            if host.ledger().passing {
+                self.effects.push(Effect::ForgetLedger(mac));
+            } else {
+                self.remembered.insert(mac, host.ledger().clone());
+            }
         }
     }
 }

@@ -47,6 +47,11 @@ impl Hosts {
         for mac in known::silent(&self.all, now) {
             self.forget(mac);
         }
+        for mac in known::of_no_use(&self.all, now) {
+            if let Some(host) = self.touch(mac) {
+                host.memory.note(|ledger| ledger.passing = true);
+            }
+        }
         let macs: Vec<MacAddr> = self.all.keys().copied().collect();
         for mac in macs {
             if self.decide(mac, now) {

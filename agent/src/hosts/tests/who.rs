@@ -322,3 +322,61 @@ async fn a_copied_mac_address_gets_no_keys_of_a_cluster_and_the_same_machine_doe
     assert_eq!(trusted(&site).0, "KnownBefore");
     assert!(!site.problem().contains("gets no keys"), "{}", site.told());
 }
+
+/// Its report was signed and right, and then it was never heard of again.
+#[tokio::test]
+async fn who_reported_once_and_is_silent_is_as_if_it_had_never_been_here() {
+    let mut site = Site::up(SitePolicy::Cluster).await;
+    let mut server = Server::new(site.ironic.client());
+    server.signatures = vec!["gpt".into(), "ntfs".into()];
+    server.step(&mut site).await;
+    site.pass(ROUND).await;
+    assert!(site.store.only().is_some());
+    site.pass(Duration::from_hours(23)).await;
+    assert!(site.store.only().is_some(), "a day has not passed");
+    site.pass(Duration::from_hours(1)).await;
+    site.wait_for("nothing to be left", |site| {
+        site.store.only().is_none() && site.host().is_none()
+    })
+    .await;
+    assert!(site.disk.is_empty(), "{:?}", site.disk);
+    // It is a new one, and no person removed it.
+    server.signatures.clear();
+    server.power_cycle();
+    server
+        .until_ironic(&mut site, ProvisionState::DeployWait)
+        .await;
+}
+
+#[tokio::test]
+async fn who_is_registered_and_was_used_by_nobody_leaves_ironic_too() {
+    let mut site = Site::up(SitePolicy::Cluster).await;
+    let mut server = Server::new(site.ironic.client());
+    server
+        .until_ironic(&mut site, ProvisionState::InspectWait)
+        .await;
+    site.pass(Duration::from_hours(25)).await;
+    site.wait_for("Ironic to forget it", |site| {
+        site.ironic.state(&node()).is_none() && site.store.only().is_none()
+    })
+    .await;
+    assert!(site.disk.is_empty(), "{:?}", site.disk);
+}
+
+#[tokio::test]
+async fn who_a_person_wrote_about_stays() {
+    let mut site = Site::up(SitePolicy::Cluster).await;
+    let mut server = Server::new(site.ironic.client());
+    server.signatures = vec!["gpt".into()];
+    server.step(&mut site).await;
+    site.pass(ROUND).await;
+    site.store.change(NAME, |object| {
+        let rack = ("rack".to_owned(), "7".to_owned());
+        object.metadata.labels.extend([rack]);
+    });
+    site.pass(Duration::from_hours(72)).await;
+    site.pass(ROUND).await;
+    let object = site.store.only().unwrap();
+    assert!(!object.is_deleted());
+    assert_eq!(site.state(), Some(HostState::Discovered));
+}
