@@ -20,11 +20,16 @@ const KEEP: Duration = Duration::from_mins(5);
 const LOOK: Duration = Duration::from_secs(10);
 /// NTP moves a clock by less without a jump, and reading two clocks takes a moment.
 const JUMP: i64 = 30;
+/// A box that was off for longer, or whose clock says so, asks a person.
+const LONG: i64 = 365 * 86_400;
 const SOURCE: &str = "clock";
 
 pub async fn run(paths: Paths, status: StatusSender, stop: CancellationToken) -> Result<()> {
     state::wait_until(|| state::is_usable(&paths), Duration::MAX, &stop).await;
-    let mut keeper = Keeper::default();
+    let mut keeper = Keeper {
+        asleep: asleep(read_number(&paths.kept_clock()), Now::read().wall),
+        ..Keeper::default()
+    };
     let mut told = None;
     loop {
         let now = Now::read();
@@ -73,6 +78,14 @@ struct Keeper {
     kept_at: Option<i64>,
     /// The last time the clock moved by itself, in seconds.
     jumped: Option<i64>,
+    /// So many seconds are said to have gone by since the box knew the time; told while that is long.
+    asleep: Option<i64>,
+}
+
+/// Nothing else shows that a clock is years ahead: it is believed, and so is everything that ends by it.
+fn asleep(kept: Option<i64>, wall: i64) -> Option<i64> {
+    let slept = wall.checked_sub(kept?)?;
+    (slept > LONG).then_some(slept)
 }
 
 impl Keeper {
@@ -111,7 +124,11 @@ impl Keeper {
             ),
             next: "nothing, if somebody set it right; else set the time as admin with `sudo date -u -s`: certificates and leases go by it".to_owned(),
         });
-        jump.or(battery)
+        let asleep = self.asleep.map(|slept| Problem {
+            what: format!("the clock says that this box was off for {}", span(slept)),
+            next: "nothing, if that is so; else set the time as admin with `sudo date -u -s \"2026-12-31 12:00\"`: certificates end by it, and nobody joins a cluster with one that has ended".to_owned(),
+        });
+        jump.or(battery).or(asleep)
     }
 }
 
@@ -179,6 +196,23 @@ mod tests {
         assert!(told.what.contains("90 days behind"), "{told:?}");
         assert!(told.next.contains("battery"));
         assert_eq!(after(&[at(1000, 10)], Some(2)).problem(Some(2)), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_years_ahead_at_the_start_is_told_until_somebody_sets_it() {
+        let now = 1_800_000_000;
+        assert_eq!(asleep(Some(now - LONG), now), None);
+        assert_eq!(asleep(None, now), None, "the first start");
+        assert_eq!(asleep(Some(i64::MIN), now), None, "a damaged file");
+        let mut keeper = Keeper {
+            asleep: asleep(Some(now - 20 * LONG), now),
+            ..Keeper::default()
+        };
+        let what = keeper.problem(None).unwrap().what;
+        assert_eq!(what, "the clock says that this box was off for 7300 days");
+        keeper.look(at(now, 10), None);
+        keeper.look(at(now - 20 * LONG, 20), None);
+        assert!(keeper.problem(None).unwrap().what.contains("jumped back"));
     }
 
     #[test]

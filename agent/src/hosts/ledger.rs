@@ -47,6 +47,9 @@ pub struct Ledger {
     pub cleanings: u32,
     /// It showed up after the first cluster was made.
     pub newcomer: bool,
+    /// It has had the data of a machine of a cluster, once.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub served: bool,
     /// Public key, in base64, of the machine that was there before the first cluster: of its ramdisk then, or of a later one that
     /// has shown to be on the same machine. `None`: nobody has spoken for it then, or to an older box.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,9 +154,15 @@ impl Ledger {
         }
     }
 
+    pub fn was_served(&self) -> bool {
+        // Older boxes noted no more than this.
+        self.served || self.deployment.as_ref().is_some_and(|it| it.delivered)
+    }
+
     fn is_only_removed(&self) -> bool {
         let only = Self {
             newcomer: self.newcomer,
+            served: self.served,
             known: self.known.clone(),
             ..Self::removed()
         };

@@ -62,6 +62,7 @@ impl Step {
             Self::Remove => {
                 *ledger = Ledger {
                     newcomer: ledger.newcomer,
+                    served: ledger.served,
                     known: ledger.known.take(),
                     ..Ledger::removed()
                 };
@@ -70,6 +71,7 @@ impl Step {
                 let current = ledger.deployment.as_mut();
                 if let Some(deployment) = current.filter(|current| current.token == *token) {
                     deployment.delivered = true;
+                    ledger.served = true;
                 }
             }
         }
@@ -258,6 +260,17 @@ mod tests {
         }
     }
 
+    /// Of a host whose system has the token with this hash.
+    fn waiting_with(token: Option<&str>) -> Memory {
+        Memory::of(Ledger {
+            deployment: Some(Deployment {
+                token: token.map(str::to_owned),
+                ..Deployment::default()
+            }),
+            ..Ledger::default()
+        })
+    }
+
     fn written(next: Next) -> Ledger {
         match next {
             Next::Write(ledger) => *ledger,
@@ -348,13 +361,7 @@ mod tests {
 
     #[test]
     fn a_token_that_was_replaced_meanwhile_is_not_used_up() {
-        let mut memory = Memory::of(Ledger {
-            deployment: Some(Deployment {
-                token: Some("new".into()),
-                ..Deployment::default()
-            }),
-            ..Ledger::default()
-        });
+        let mut memory = waiting_with(Some("new"));
         let (token, ticket) = (Some("old".into()), 1);
         memory.queue(Step::Delivered { token, ticket });
         assert!(matches!(memory.next(NOW), Next::Go(_)));
@@ -378,13 +385,7 @@ mod tests {
     #[test]
     fn who_waits_for_the_disk_is_known_until_it_is_answered() {
         let token = Some("hash".to_owned());
-        let mut memory = Memory::of(Ledger {
-            deployment: Some(Deployment {
-                token: token.clone(),
-                ..Deployment::default()
-            }),
-            ..Ledger::default()
-        });
+        let mut memory = waiting_with(token.as_deref());
         let delivered = |ticket| Step::Delivered {
             token: token.clone(),
             ticket,
@@ -395,5 +396,23 @@ mod tests {
         assert_eq!(memory.questions(), [1, 2], "one is on its way to the disk");
         assert_eq!(memory.wrote(Ok(()), NOW), Ok(vec![delivered(1)]));
         assert_eq!(memory.questions(), [2]);
+    }
+
+    #[test]
+    fn that_a_cluster_was_there_is_known_after_its_last_host_was_given_back_or_removed() {
+        let token = Some("hash".to_owned());
+        let mut memory = waiting_with(token.as_deref());
+        let steps = [
+            Step::Delivered { token, ticket: 1 },
+            act(Action::TearDown { clean: None }),
+            Step::Remove,
+        ];
+        assert!(!memory.known().was_served());
+        for step in steps {
+            memory.queue(step.clone());
+            written(memory.next(NOW));
+            memory.wrote(Ok(()), NOW).unwrap();
+            assert!(memory.known().was_served(), "{step:?}");
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::{
         event::{Collect, Effect, Question, Reply},
         host::{Host, Part},
         known::{Admission, Heard},
+        ledger::Ledger,
         who::{Claim, Refused},
     },
 };
@@ -143,11 +144,12 @@ impl Hosts {
         })
     }
 
-    /// A host has had its bootstrap data, as the first control plane of a cluster does before all others.
+    /// A host has had its bootstrap data, as the first control plane of a cluster does before all others; also where that cluster
+    /// was deleted since.
     fn is_raised(&self) -> bool {
         let known = self.all.values().map(Host::ledger);
         let mut ledgers = known.chain(self.remembered.values());
-        ledgers.any(|ledger| ledger.deployment.as_ref().is_some_and(|it| it.delivered))
+        ledgers.any(Ledger::was_served)
     }
 
     fn directive(&mut self, mac: MacAddr, now: Duration) -> Directive {
