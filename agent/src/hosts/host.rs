@@ -32,8 +32,8 @@ use super::{
     image::NodeImage,
     intent::{self, Intent, SitePolicy, Source},
     ledger::Ledger,
+    made,
     memory::{Memory, Step},
-    object,
     plan::{self, Action, Ironic, Observed, Plan, Restart},
     tpm::Pretender,
     who::{Refused, Who},
@@ -182,7 +182,7 @@ impl Host {
     /// Nobody has used it or said a word about it, and nothing is on its disks that the box knows of.
     pub fn is_of_no_use(&self) -> bool {
         let reported = self.ramdisk.report().is_some() || self.object.is_some();
-        let as_made = self.object.as_ref().is_none_or(object::is_as_made);
+        let as_made = self.object.as_ref().is_none_or(made::is_as_made);
         reported && !self.rules.named && as_made && self.ledger().is_of_no_use()
     }
 

@@ -26,6 +26,7 @@ mod intent;
 mod known;
 mod kube_store;
 pub mod ledger;
+mod made;
 mod memory;
 mod object;
 mod objects;

@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 
 use firstlight_api::{
     bmh::{
-        BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, BootMode, Condition,
-        ConditionStatus, ErrorType, FINALIZER, Image, OperationHistory, OperationMetric,
-        OperationalStatus, ProvisionStatus, ProvisioningState, TRUSTED,
+        BareMetalHost, BareMetalHostStatus, BootMode, Condition, ConditionStatus, ErrorType,
+        FINALIZER, Image, OperationHistory, OperationMetric, OperationalStatus, ProvisionStatus,
+        ProvisioningState, TRUSTED,
     },
     status::{HostState, HostStatus},
 };
@@ -14,6 +14,7 @@ use firstlight_api::{
 use super::{
     host::Host,
     intent::{Data, DesiredState},
+    made,
     objects::ObjectTarget,
 };
 
@@ -24,7 +25,7 @@ pub const NAMESPACE: &str = "default";
 pub fn desired(host: &Host, now: &str) -> ObjectTarget {
     let old = host.object.as_ref();
     let boot_mode = boot_mode(host).or_else(|| old?.spec.boot_mode);
-    let spec = made(host.mac.to_string(), boot_mode);
+    let spec = made::spec(host.mac.to_string(), boot_mode);
     let mut object = BareMetalHost::new(&host.name, NAMESPACE, spec);
     object.metadata.finalizers.push(FINALIZER.to_owned());
     object.status = Some(status(host, boot_mode, now));
@@ -39,27 +40,6 @@ pub fn desired(host: &Host, now: &str) -> ObjectTarget {
         release: host.work.removed,
         paused: host.wanted().paused.is_some(),
     }
-}
-
-fn made(boot_mac_address: String, boot_mode: Option<BootMode>) -> BareMetalHostSpec {
-    BareMetalHostSpec {
-        online: true,
-        boot_mac_address,
-        boot_mode,
-        architecture: "x86_64".to_owned(),
-        disable_power_off: true,
-        ..BareMetalHostSpec::default()
-    }
-}
-
-/// The box made it, and nobody has written anything into it since.
-pub fn is_as_made(object: &BareMetalHost) -> bool {
-    let (meta, spec) = (&object.metadata, &object.spec);
-    let other_finalizers = meta.finalizers.iter().any(|name| name != FINALIZER);
-    meta.labels.is_empty()
-        && meta.annotations.is_empty()
-        && !other_finalizers
-        && *spec == made(spec.boot_mac_address.clone(), spec.boot_mode)
 }
 
 /// What the site's rule installs is shown as if a person had asked for it.

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{
-    object::is_as_made,
+    made::is_as_made,
     store::{Amendment, HostStore},
 };
 use crate::{

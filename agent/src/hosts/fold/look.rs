@@ -19,7 +19,7 @@ use crate::{
         apply::node_uuid,
         event::Effect,
         host::{Host, PolicyOf},
-        object,
+        made, object,
         plan::EXTRA_MAC,
         policy,
     },
@@ -131,7 +131,7 @@ impl Hosts {
             || object.spec.image.is_some()
             || object.spec.externally_provisioned;
         // Whoever writes into it has use for it.
-        let is_of_use = !object.is_deleted() && !object::is_as_made(&object);
+        let is_of_use = !object.is_deleted() && !made::is_as_made(&object);
         host.memory.note(|ledger| {
             ledger.removed &= !taken_back;
             ledger.passing &= !is_of_use;
