@@ -291,7 +291,7 @@ impl Drop for Etcd {
 }
 
 #[test]
-#[ignore = "needs FIRSTLIGHT_ETCD, the box's etcd"]
+#[ignore = "needs FIRSTLIGHT_ETCD: scripts/test-cluster-api"]
 fn the_real_etcd_comes_up_with_yesterdays_data_after_its_database_was_damaged() {
     let program = PathBuf::from(std::env::var_os("FIRSTLIGHT_ETCD").unwrap());
     let data = Data::new();
@@ -326,7 +326,7 @@ fn the_real_etcd_comes_up_with_yesterdays_data_after_its_database_was_damaged() 
 }
 
 #[tokio::test]
-#[ignore = "needs FIRSTLIGHT_ETCD and FIRSTLIGHT_ETCDCTL, the box's programs"]
+#[ignore = "needs FIRSTLIGHT_ETCD and FIRSTLIGHT_ETCDCTL: scripts/test-cluster-api"]
 async fn a_full_etcd_takes_writes_again_once_the_newest_state_of_its_objects_fits() {
     let program = |name| PathBuf::from(std::env::var_os(name).unwrap());
     let data = Data::new();

@@ -1,6 +1,6 @@
 //! The kernel's side of a disk: direct writes, zeroing, discarding and partitions, on a loop device.
 //!
-//! Needs root and loop devices: `cargo test -p firstlight-ramdisk --test kernel_disk -- --ignored`. The virtual-machine tests
+//! Needs root and loop devices (`scripts/test-faults`). The virtual-machine tests
 //! install on real drivers.
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +41,7 @@ impl Drop for Loop {
 }
 
 #[test]
-#[ignore = "needs root and loop devices"]
+#[ignore = "needs root and loop devices: scripts/test-faults"]
 fn a_loop_device_is_written_zeroed_erased_and_read_again() {
     let device = Loop::new(64 * MIB);
     let disk = KernelDisk::open(device.name.as_ref()).unwrap();

@@ -187,19 +187,10 @@ impl HostStore for KubeStore {
 
 #[cfg(test)]
 mod tests {
-    //! The CRD and the calls, against a live API server:
-    //! `FIRSTLIGHT_KUBECONFIG=admin.conf cargo test -p firstlight-agent --lib kube_store -- --ignored`. It applies the CRD of the
-    //! box, and makes and removes one object.
     #![allow(clippy::unwrap_used)]
 
-    use std::path::Path;
-
     use firstlight_api::bmh::{HardwareData, examples};
-    use kube::{
-        ResourceExt,
-        api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
-        config::{Config, KubeConfigOptions, Kubeconfig},
-    };
+    use kube::api::DynamicObject;
 
     use super::*;
     use crate::objects::Seen;
@@ -208,43 +199,6 @@ mod tests {
         include_str!("../../../overlays/box/usr/share/firstlight/manifests/crd-baremetalhost.yaml");
     const HARDWARE_CRD: &str =
         include_str!("../../../overlays/box/usr/share/firstlight/manifests/crd-hardwaredata.yaml");
-    const NAME: &str = "host-525400c0ffee";
-
-    async fn client() -> Client {
-        let path = std::env::var("FIRSTLIGHT_KUBECONFIG").unwrap();
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let file = Kubeconfig::read_from(Path::new(&path)).unwrap();
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(file, &options)
-            .await
-            .unwrap();
-        Client::try_from(config).unwrap()
-    }
-
-    fn api(client: &Client) -> Api<DynamicObject> {
-        Api::namespaced_with(client.clone(), NAMESPACE, &HOSTS.api())
-    }
-
-    async fn apply_crds(client: &Client) {
-        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-        let parameters = PatchParams::apply(MANAGER).force();
-        for crd in [CRD, HARDWARE_CRD].map(crd) {
-            let name = crd.name_any();
-            let crd: Value = serde_json::to_value(crd).unwrap();
-            let applied = api.patch(&name, &parameters, &Patch::Apply(&crd)).await;
-            applied.expect("the API server takes the CRD");
-        }
-        let established = async {
-            let store = KubeStore::new(client.clone());
-            while store.list().await.is_err() || store.forget_hardware(&host()).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), established)
-            .await
-            .expect("the CRD is served");
-    }
 
     fn crd(text: &str) -> DynamicObject {
         crate::kubernetes::parse_manifest(text).unwrap().remove(0)
@@ -265,14 +219,6 @@ mod tests {
             );
             assert_eq!(served["versions"][0]["name"], kind.version);
         }
-    }
-
-    fn host() -> BareMetalHost {
-        let mut host = examples::host();
-        host.metadata.name = NAME.into();
-        host.metadata.annotations.clear();
-        host.metadata.finalizers.clear();
-        host
     }
 
     #[test]
@@ -301,82 +247,6 @@ mod tests {
             .collect();
         assert_eq!(told.len(), 1);
         assert!(told[0].contains("odd"), "{told:?}");
-    }
-
-    #[tokio::test]
-    #[ignore = "needs FIRSTLIGHT_KUBECONFIG: a live API server"]
-    async fn a_live_api_server_keeps_every_field_that_we_write() {
-        let client = client().await;
-        apply_crds(&client).await;
-        let store = KubeStore::new(client.clone());
-        let host = host();
-        store.create(&host).await.unwrap();
-        store.create(&host).await.unwrap();
-        store.apply_status(&host).await.unwrap();
-        let hardware = host.status.as_ref().unwrap().hardware.clone().unwrap();
-        let data = HardwareData::new(NAME, NAMESPACE, hardware);
-        store.apply_hardware(&data).await.unwrap();
-        let found = store.list().await.unwrap().objects;
-        let found = found
-            .iter()
-            .find(|found| found.metadata.name == NAME)
-            .unwrap();
-        assert_eq!((&found.spec, &found.status), (&host.spec, &host.status));
-        // Of an object that somebody has changed since, nothing is taken away.
-        let mut stale = found.clone();
-        "1".clone_into(&mut stale.metadata.resource_version);
-        let refused = store.delete(&stale).await.unwrap_err();
-        assert!(
-            format!("{refused:#}").contains("precondition"),
-            "{refused:#}"
-        );
-        store.delete(found).await.unwrap();
-        store.delete(found).await.unwrap();
-        store.forget_hardware(found).await.unwrap();
-        let left = Api::<DynamicObject>::namespaced_with(client, NAMESPACE, &HARDWARE.api());
-        assert!(left.get_opt(NAME).await.unwrap().is_none());
-        let left = store.list().await.unwrap().objects;
-        assert!(left.iter().all(|left| left.metadata.name != NAME));
-    }
-
-    #[tokio::test]
-    #[ignore = "needs FIRSTLIGHT_KUBECONFIG: a live API server"]
-    async fn an_edit_in_a_live_api_server_is_told_in_a_second_and_a_status_of_ours_is_not() {
-        let client = client().await;
-        apply_crds(&client).await;
-        let store = KubeStore::new(client.clone());
-        let mut host = host();
-        host.metadata.name = "host-525400c0ffef".into();
-        let name = host.metadata.name.clone();
-        store.create(&host).await.unwrap();
-        let (changed, mut edits) = mpsc::channel(1);
-        let follower = store.clone();
-        let following = tokio::spawn(async move { follower.follow(changed).await });
-        edits.recv().await.unwrap();
-        // Quiet: what was there at the beginning has been told.
-        let second = Duration::from_secs(1);
-        while tokio::time::timeout(second, edits.recv()).await.is_ok() {}
-        store.apply_status(&host).await.unwrap();
-        assert!(tokio::time::timeout(second, edits.recv()).await.is_err());
-        for patch in [
-            json!({"spec": {"online": !host.spec.online}}),
-            json!({"metadata": {"annotations": {"reboot.metal3.io": ""}}}),
-        ] {
-            let patch = Patch::Merge(&patch);
-            let parameters = PatchParams::default();
-            let api = api(&client);
-            api.patch(&name, &parameters, &patch).await.unwrap();
-            let since = std::time::Instant::now();
-            let told = tokio::time::timeout(second, edits.recv()).await;
-            assert!(told.is_ok());
-            eprintln!("told after {:?}", since.elapsed());
-        }
-        api(&client)
-            .delete(&name, &DeleteParams::default())
-            .await
-            .unwrap();
-        assert!(tokio::time::timeout(second, edits.recv()).await.is_ok());
-        following.abort();
     }
 
     #[test]
@@ -422,7 +292,7 @@ mod tests {
 
     #[test]
     fn an_amendment_touches_nothing_but_what_it_is_about() {
-        let mut host = host();
+        let mut host = examples::host();
         host.metadata.resource_version = "7".into();
         let amendment = Amendment {
             finalizers: Some(vec![]),

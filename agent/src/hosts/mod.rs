@@ -24,7 +24,7 @@ mod host;
 mod image;
 mod intent;
 mod known;
-mod kube_store;
+pub mod kube_store;
 pub mod ledger;
 mod made;
 mod memory;
@@ -34,7 +34,7 @@ mod plan;
 mod policy;
 mod poll;
 mod runner;
-mod store;
+pub mod store;
 #[cfg(test)]
 mod tests;
 mod token;

@@ -9,6 +9,7 @@
 mod addons;
 #[path = "../common/mod.rs"]
 mod common;
+mod hosts;
 mod objects;
 mod programs;
 mod rack;
@@ -122,6 +123,15 @@ fn a_hundred_kills_of_the_agent_end_in_the_same_cluster() {
             nothing_typed_two_servers_become_ready(&site).await;
             a_deleted_cluster_gives_its_hosts_back(&site, 2).await;
         },
+    );
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
+fn hosts_are_objects_of_a_real_api_server() {
+    play(
+        "hosts_are_objects_of_a_real_api_server",
+        hosts::every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_deleted,
     );
 }
 

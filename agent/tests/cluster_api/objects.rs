@@ -23,10 +23,11 @@ pub struct Objects {
 }
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";
-const KINDS: [Resource; 11] = [
+const KINDS: [Resource; 12] = [
     Resource("firstlight.internal", "v1alpha1", "Software", "softwares"),
     Resource("firstlight.internal", "v1alpha1", "Addon", "addons"),
     Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts"),
+    Resource("metal3.io", "v1alpha1", "HardwareData", "hardwaredata"),
     Resource("cluster.x-k8s.io", "v1beta2", "Cluster", "clusters"),
     Resource("cluster.x-k8s.io", "v1beta2", "Machine", "machines"),
     Resource(

@@ -15,7 +15,7 @@ use std::{
 };
 
 use faults::Random;
-use firstlight_agent::{paths::Paths, pki, provider, status};
+use firstlight_agent::{provider, status};
 use firstlight_api::site::parse_site;
 use futures_util::{StreamExt as _, future::join_all};
 use kube::{
@@ -31,8 +31,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     condition, find_condition, is_free,
     objects::Objects,
-    programs::{ip, program},
-    site::{NOW, apply_own, documents, kubeconfig, kubernetes, stick},
+    programs::program,
+    site::{documents, kubeconfig, kubernetes_alone, stick},
     text,
 };
 
@@ -46,12 +46,7 @@ const LATEST: Duration = Duration::from_secs(3);
 
 pub async fn machines_and_hosts_find_each_other() {
     let dir = tempfile::tempdir().unwrap();
-    ip("link set lo up");
-    ip("addr add 100.64.0.1/32 dev lo");
-    let paths = Paths::new(dir.path().join("box"));
-    pki::load_or_make(&paths, NOW).unwrap();
-    let (_daemons, objects) = kubernetes(&paths, dir.path()).await;
-    apply_own(&objects).await;
+    let (paths, _daemons, objects) = kubernetes_alone(dir.path()).await;
     for mut definition in documents(&program("cluster-api.yaml")) {
         if definition["kind"] == "CustomResourceDefinition" {
             // There are no managers, who would convert.

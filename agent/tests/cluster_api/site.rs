@@ -141,6 +141,17 @@ pub fn kubeconfig(paths: &Paths) -> PathBuf {
     paths.kube().join("admin.conf")
 }
 
+/// A box below `dir`, of which there is the Kubernetes alone.
+pub async fn kubernetes_alone(dir: &Path) -> (Paths, Vec<Daemon>, Objects) {
+    ip("link set lo up");
+    ip("addr add 100.64.0.1/32 dev lo");
+    let paths = Paths::new(dir.join("box"));
+    pki::load_or_make(&paths, NOW).unwrap();
+    let (daemons, objects) = kubernetes(&paths, dir).await;
+    apply_own(&objects).await;
+    (paths, daemons, objects)
+}
+
 /// What a box runs of it, as far as no pod is concerned.
 pub async fn kubernetes(paths: &Paths, logs: &Path) -> (Vec<Daemon>, Objects) {
     let file =
@@ -220,6 +231,7 @@ pub async fn apply_own(objects: &Objects) {
     let folder = Path::new("../overlays/box/usr/share/firstlight/manifests");
     for name in [
         "crd-baremetalhost.yaml",
+        "crd-hardwaredata.yaml",
         "crd-metal3cluster.yaml",
         "crd-metal3clustertemplate.yaml",
         "crd-metal3datatemplate.yaml",

@@ -99,7 +99,7 @@ async fn figures_of_a_flood() {
 
 /// Until it is killed: idle connections, readers that do not read, requests that do not end, and 41 MB of JSON.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "the flood of the figures"]
+#[ignore = "the flood of the figures of scripts/bench base"]
 async fn floods() {
     let box_: SocketAddr = std::env::var(FLOODED).unwrap().parse().unwrap();
     let mut all = tokio::task::JoinSet::new();

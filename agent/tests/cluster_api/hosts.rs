@@ -1,0 +1,85 @@
+//! `BareMetalHost` objects of a real API server, as the hosts controller writes, follows and deletes them.
+
+use std::time::{Duration, Instant};
+
+use firstlight_agent::hosts::{kube_store::KubeStore, store::HostStore as _};
+use firstlight_api::bmh::{BareMetalHost, HardwareData, examples};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::{objects::Objects, site::kubernetes_alone};
+
+const NAME: &str = "host-525400c0ffee";
+const SECOND: Duration = Duration::from_secs(1);
+
+pub async fn every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_paths, _daemons, objects) = kubernetes_alone(dir.path()).await;
+    let store = KubeStore::new(objects.client.clone());
+    let host = host();
+    store.create(&host).await.unwrap();
+    store.create(&host).await.unwrap();
+    store.apply_status(&host).await.unwrap();
+    let hardware = host.status.as_ref().unwrap().hardware.clone().unwrap();
+    let data = HardwareData::new(NAME, "default", hardware);
+    store.apply_hardware(&data).await.unwrap();
+    let found = only(&store).await;
+    assert_eq!((&found.spec, &found.status), (&host.spec, &host.status));
+
+    edits_are_told(&store, &objects, &host).await;
+
+    // Of an object that somebody has changed since it was read, nothing is taken away.
+    let refused = store.delete(&found).await.unwrap_err();
+    assert!(
+        format!("{refused:#}").contains("precondition"),
+        "{refused:#}"
+    );
+    let found = only(&store).await;
+    store.delete(&found).await.unwrap();
+    store.delete(&found).await.unwrap();
+    store.forget_hardware(&found).await.unwrap();
+    assert!(store.list().await.unwrap().objects.is_empty());
+    assert!(objects.list("HardwareData").await.is_empty());
+}
+
+/// In a second, and a status of ours is no news.
+async fn edits_are_told(store: &KubeStore, objects: &Objects, host: &BareMetalHost) {
+    let (changed, mut edits) = mpsc::channel(1);
+    let follower = store.clone();
+    let following = tokio::spawn(async move { follower.follow(changed).await });
+    edits.recv().await.unwrap();
+    quiet(&mut edits).await;
+    store.apply_status(host).await.unwrap();
+    assert!(tokio::time::timeout(SECOND, edits.recv()).await.is_err());
+    for patch in [
+        json!({"spec": {"online": !host.spec.online}}),
+        json!({"metadata": {"annotations": {"reboot.metal3.io": ""}}}),
+    ] {
+        objects.patch("BareMetalHost", NAME, patch).await;
+        let since = Instant::now();
+        let told = tokio::time::timeout(SECOND, edits.recv()).await;
+        assert!(told.is_ok());
+        eprintln!("told after {:?}", since.elapsed());
+        quiet(&mut edits).await;
+    }
+    following.abort();
+}
+
+/// What was said until now has been told.
+async fn quiet(edits: &mut mpsc::Receiver<()>) {
+    while tokio::time::timeout(SECOND, edits.recv()).await.is_ok() {}
+}
+
+async fn only(store: &KubeStore) -> BareMetalHost {
+    let mut objects = store.list().await.unwrap().objects;
+    assert_eq!(objects.len(), 1);
+    objects.remove(0)
+}
+
+fn host() -> BareMetalHost {
+    let mut host = examples::host();
+    NAME.clone_into(&mut host.metadata.name);
+    host.metadata.annotations.clear();
+    host.metadata.finalizers.clear();
+    host
+}
