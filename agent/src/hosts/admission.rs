@@ -39,7 +39,7 @@ pub enum Trust {
 
 impl Trust {
     pub fn holds(self) -> bool {
-        !matches!(self, Self::Newcomer | Self::Unproven)
+        self.lack().is_none()
     }
 
     /// Why it gets no cluster's keys.

@@ -159,14 +159,15 @@ impl Ledger {
         self.served || self.deployment.as_ref().is_some_and(|it| it.delivered)
     }
 
-    fn is_only_removed(&self) -> bool {
-        let only = Self {
+    /// What is left of it when a person removes its host: whoever comes back is as new as it was.
+    #[must_use]
+    pub fn once_removed(&self) -> Self {
+        Self {
             newcomer: self.newcomer,
             served: self.served,
             known: self.known.clone(),
             ..Self::removed()
-        };
-        *self == only
+        }
     }
 
     /// Nothing in it would be missed if its host came back as a new one.
@@ -251,7 +252,7 @@ impl Ledgers {
         most: usize,
     ) -> Result<()> {
         let all = known.iter();
-        let removed = all.filter(|(_, ledger)| ledger.is_only_removed());
+        let removed = all.filter(|(_, ledger)| **ledger == ledger.once_removed());
         let removed: Vec<MacAddr> = removed.map(|(mac, _)| *mac).collect();
         let beyond = removed.len().saturating_sub(most);
         if beyond == 0 {

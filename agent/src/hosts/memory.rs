@@ -52,21 +52,13 @@ impl Step {
                 token,
                 anew,
             } => begin(ledger, action, key.as_ref(), token, *anew),
-            // Whoever comes back is as new as it was.
             Self::Remove if ledger.passing => {
                 *ledger = Ledger {
                     passing: true,
                     ..Ledger::default()
                 };
             }
-            Self::Remove => {
-                *ledger = Ledger {
-                    newcomer: ledger.newcomer,
-                    served: ledger.served,
-                    known: ledger.known.take(),
-                    ..Ledger::removed()
-                };
-            }
+            Self::Remove => *ledger = ledger.once_removed(),
             Self::Delivered { token, .. } => {
                 let current = ledger.deployment.as_mut();
                 if let Some(deployment) = current.filter(|current| current.token == *token) {

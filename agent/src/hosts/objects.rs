@@ -182,10 +182,11 @@ async fn write<S: HostStore>(
         return Ok(false);
     }
     if desired.delete && !object.is_deleted() {
-        if is_as_made(object) {
+        let unchanged = is_as_made(object);
+        if unchanged {
             api.delete(object).await?;
         }
-        return Ok(true);
+        return Ok(unchanged);
     }
     let amendment = amendment(object, desired);
     let amends = amendment != Amendment::default();

@@ -6,10 +6,6 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     task::{Context, Poll},
 };
 
@@ -84,24 +80,24 @@ impl Answers for Pushes {
         {
             return no_room(&error);
         }
-        let full = Arc::new(AtomicBool::new(false));
         let (mut head, body) = request.into_parts();
         remove(&mut head.headers);
         let body = Metered {
             body,
             room: self.room.clone(),
             unseen: 0,
-            full: full.clone(),
         };
         match self.forward(Request::from_parts(head, body)).await {
             Ok(response) => response,
-            Err(_) if full.load(Ordering::Relaxed) => no_room(&io::ErrorKind::StorageFull.into()),
-            Err(error) => refusal(
-                StatusCode::BAD_GATEWAY,
-                format!(
-                    "the registry does not answer ({error}); it comes up with the box's Kubernetes, see the box's page"
+            Err(error) => match look(&self.room) {
+                Err(full) => no_room(&full),
+                Ok(()) => refusal(
+                    StatusCode::BAD_GATEWAY,
+                    format!(
+                        "the registry does not answer ({error}); it comes up with the box's Kubernetes, see the box's page"
+                    ),
                 ),
-            ),
+            },
         }
     }
 }
@@ -161,7 +157,6 @@ struct Metered {
     room: Room,
     /// Bytes since the last look.
     unseen: usize,
-    full: Arc<AtomicBool>,
 }
 
 impl hyper::body::Body for Metered {
@@ -179,10 +174,7 @@ impl hyper::body::Body for Metered {
         self.unseen += frame.data_ref().map_or(0, Bytes::len);
         if self.unseen >= STEP {
             self.unseen = 0;
-            if let Err(error) = look(&self.room) {
-                self.full.store(true, Ordering::Relaxed);
-                return Poll::Ready(Some(Err(error.into())));
-            }
+            look(&self.room)?;
         }
         Poll::Ready(Some(Ok(frame)))
     }

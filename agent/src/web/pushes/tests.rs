@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeSet,
     convert::Infallible,
-    sync::{Mutex, atomic::AtomicUsize},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use hyper::{server::conn, service::service_fn};
