@@ -92,7 +92,7 @@ const SECRET: &str = "/etc/keepalived/endpoint.secret";
 
 /// All nodes begin as backup with one priority; a running API server lifts it. So the first node gets the address before its
 /// API server runs, and one that joins later does not take it away. What a stranger advertises is not authenticated and counts for
-/// nothing, whatever its priority.
+/// nothing, whatever its priority; without `lower_prio_no_advert` whatever is heard, that too, would put off what the holder says next.
 fn keepalived(endpoint: Ipv4Addr) -> String {
     // Unique among the site's segment as long as no two clusters' endpoints end alike.
     let router = endpoint.octets()[3].max(1);
@@ -100,7 +100,7 @@ fn keepalived(endpoint: Ipv4Addr) -> String {
         "global_defs {{\n    enable_script_security\n}}\n\n\
          vrrp_track_process api {{\n    process kube-apiserver\n    weight 50\n    delay 3\n}}\n\n\
          vrrp_instance endpoint {{\n    state BACKUP\n    interface @INTERFACE@\n    virtual_router_id {router}\n    priority 100\n    \
-         advert_int 1\n    authentication {{\n        auth_type AH\n        include {SECRET}\n    }}\n    virtual_ipaddress {{\n        {endpoint}/32\n    }}\n    track_process {{\n        api\n    }}\n}}\n"
+         advert_int 1\n    lower_prio_no_advert\n    authentication {{\n        auth_type AH\n        include {SECRET}\n    }}\n    virtual_ipaddress {{\n        {endpoint}/32\n    }}\n    track_process {{\n        api\n    }}\n}}\n"
     )
 }
 
