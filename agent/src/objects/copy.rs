@@ -1,6 +1,6 @@
 //! The copy of all objects of a kind: kube's reflector with a limit of memory, and how far it has come.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use kube::{
     Resource as _,
@@ -32,6 +32,8 @@ pub struct State {
     /// The newest version that the watch told, and the newest that we wrote.
     seen: u64,
     written: u64,
+    /// UIDs of what we deleted and the watch has not told: the answer to a deletion has no version.
+    leaving: BTreeSet<String>,
     /// Writes of which nobody knows whether they came to be, and as many as a list has answered that was asked for afterwards.
     doubts: u64,
     answered: u64,
@@ -44,7 +46,18 @@ impl State {
             return Some(Err(trouble.clone()));
         }
         let is_sure = self.answered >= self.doubts;
-        (self.is_listed && is_sure && self.seen >= self.written).then_some(Ok(()))
+        let is_new = self.seen >= self.written && self.leaving.is_empty();
+        (self.is_listed && is_sure && is_new).then_some(Ok(()))
+    }
+
+    /// About to be deleted; true unless it is on its way already.
+    pub fn leaves(&mut self, uid: &str) -> bool {
+        self.leaving.insert(uid.to_owned())
+    }
+
+    /// It was not deleted, or it was gone before.
+    pub fn stays(&mut self, uid: &str) {
+        self.leaving.remove(uid);
     }
 
     /// A version from an answer to a write. Versions of one API server grow.
@@ -64,6 +77,7 @@ impl State {
     /// What was written does not come: its object went before it was listed. Doubts stay until a list has come.
     pub fn give_up(&mut self) {
         self.written = self.seen;
+        self.leaving.clear();
     }
 }
 
@@ -131,8 +145,13 @@ impl<K: Readable> Copy<K> {
             Event::InitDone => {
                 self.store.apply_watcher_event(&Event::InitDone);
                 let asked = self.asked;
-                self.standing
-                    .send_modify(|state| state.answered = state.answered.max(asked));
+                let there = self.reader().state();
+                self.standing.send_modify(|state| {
+                    state.answered = state.answered.max(asked);
+                    state
+                        .leaving
+                        .retain(|uid| there.iter().any(|it| it.meta().uid.as_ref() == Some(uid)));
+                });
                 self.now(self.newest);
                 true
             }
@@ -147,7 +166,9 @@ impl<K: Readable> Copy<K> {
             }
             Event::Delete(object) => {
                 let seen = version(&object);
+                let uid = object.meta().uid.clone().unwrap_or_default();
                 self.store.apply_watcher_event(&Event::Delete(object));
+                self.standing.send_modify(|state| state.stays(&uid));
                 self.now(seen);
                 !self.crowded
             }
@@ -216,7 +237,7 @@ mod tests {
     }
 
     fn object(name: &str, version: &str, text: usize) -> Seen<Addon> {
-        let metadata = json!({"name": name, "namespace": "default", "resourceVersion": version});
+        let metadata = json!({"name": name, "namespace": "default", "resourceVersion": version, "uid": format!("uid of {name}")});
         let spec = json!({"cluster": "lab", "manifests": "x".repeat(text)});
         serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
     }
@@ -305,6 +326,20 @@ mod tests {
         assert_eq!(verdict(), None);
         copy.be_empty();
         assert_eq!(verdict(), Some(Ok(())));
+        // A deletion, until the watch tells it or a list lacks the object.
+        for told in [Event::Delete(object("a", "20", 0)), Event::InitDone] {
+            copy.hear(Event::Apply(object("a", "19", 0)));
+            assert!(standing.send_if_modified(|state| state.leaves("uid of a")));
+            assert!(!standing.send_if_modified(|state| state.leaves("uid of a")));
+            copy.hear(Event::Apply(object("b", "19", 0)));
+            copy.hear(Event::Init);
+            copy.hear(Event::InitApply(object("a", "19", 0)));
+            copy.hear(Event::InitDone);
+            assert_eq!(verdict(), None);
+            copy.hear(Event::Init);
+            copy.hear(told);
+            assert_eq!(verdict(), Some(Ok(())));
+        }
         drop(copy);
         assert!(verdict().unwrap().unwrap_err().contains("ended"));
     }

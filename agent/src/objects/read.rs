@@ -70,6 +70,7 @@ impl<K: Readable> Seen<K> {
         let meta = ObjectMeta {
             name: text("name"),
             namespace: text("namespace"),
+            uid: text("uid"),
             resource_version: text("resourceVersion"),
             ..ObjectMeta::default()
         };

@@ -88,22 +88,42 @@ impl Writer {
             }),
             ..DeleteParams::default()
         };
-        self.remove(&Key::of(meta), &parameters).await
+        let mut is_first = false;
+        self.standing
+            .send_modify(|state| is_first = state.leaves(&meta.uid));
+        let removed = self.remove(&Key::of(meta), &parameters).await;
+        if is_first && !matches!(removed, Ok(true)) {
+            self.standing.send_modify(|state| state.stays(&meta.uid));
+        }
+        removed.map(drop)
     }
 
     /// Whatever it says by now.
     pub async fn delete_any(&self, key: &Key) -> Result<()> {
-        self.remove(key, &DeleteParams::default()).await
+        self.remove(key, &DeleteParams::default()).await.map(drop)
     }
 
-    async fn remove(&self, key: &Key, parameters: &DeleteParams) -> Result<()> {
+    /// False if it was gone, or stays until somebody lets it go.
+    async fn remove(&self, key: &Key, parameters: &DeleteParams) -> Result<bool> {
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &key.namespace, &self.kind);
         let removed = self.sure(within(api.delete(&key.name, parameters)).await);
         match removed {
-            Err(error) if reason(&error) == Some("NotFound") => Ok(()),
+            Err(error) if reason(&error) == Some("NotFound") => Ok(false),
             Err(error) => Err(error.context(format!("deleting the {} {key}", self.kind.kind))),
-            Ok(_) => Ok(()),
+            Ok(answer) => {
+                let left = answer.left();
+                if let Some(object) = &left {
+                    self.wrote(
+                        object
+                            .metadata
+                            .resource_version
+                            .as_deref()
+                            .unwrap_or_default(),
+                    );
+                }
+                Ok(left.is_none())
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -104,9 +104,16 @@ impl Mount {
 
 /// A mount namespace that was made meanwhile has a copy of the mount, and the kernel asks us until that ends: nobody waits for it.
 fn join(session: BackgroundSession) -> io::Result<()> {
-    let (tell, ended) = mpsc::channel();
-    thread::spawn(move || tell.send(session.join()));
-    ended.recv_timeout(LINGER).unwrap_or(Ok(()))
+    let since = Instant::now();
+    while !session.guard.is_finished() {
+        if since.elapsed() > LINGER {
+            // At its end it would unmount what is mounted there by then.
+            std::mem::forget(session);
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    session.join()
 }
 
 impl Drop for Mount {
