@@ -22,8 +22,12 @@ pub fn wall_seconds() -> i64 {
 
 /// Wall clock as RFC 3339, UTC.
 pub fn rfc3339() -> String {
-    let now = time::OffsetDateTime::from_unix_timestamp(wall_seconds())
+    rfc3339_of(wall_seconds())
+}
+
+pub fn rfc3339_of(wall_seconds: i64) -> String {
+    let time = time::OffsetDateTime::from_unix_timestamp(wall_seconds)
         .unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
-    now.format(&time::format_description::well_known::Rfc3339)
+    time.format(&time::format_description::well_known::Rfc3339)
         .unwrap_or_default()
 }

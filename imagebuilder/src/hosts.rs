@@ -224,10 +224,11 @@ fn annotate(mut way: Command, host: &HostStatus, code: &str) -> Result<String> {
 /// It goes into a shell on the box: only what can be a name and a code is let through.
 fn annotation(host: &HostStatus, code: &str) -> Result<String> {
     let name = HostName::parse(&host.name)?;
+    let namespace = HostName::parse(&host.namespace)?;
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     ensure!(code.bytes().all(letter), "the box's code of {name} is none");
     Ok(format!(
-        "kubectl annotate --overwrite baremetalhosts.metal3.io {name} --namespace default {APPROVE_ANNOTATION}={code}"
+        "kubectl annotate --overwrite baremetalhosts.metal3.io {name} --namespace {namespace} {APPROVE_ANNOTATION}={code}"
     ))
 }
 

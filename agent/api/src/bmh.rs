@@ -52,6 +52,8 @@ pub const FINALIZER: &str = "baremetalhost.metal3.io";
 pub const INSTALL_ANNOTATION: &str = "firstlight.internal/install";
 /// The code that the server's screen shows: a person says that this machine is the one that they mean.
 pub const APPROVE_ANNOTATION: &str = "firstlight.internal/approve";
+/// Condition of a host: is everything that its spec and its annotations say acted on?
+pub const SPEC_HONOURED: &str = "SpecHonoured";
 /// Condition of a host: may it get the private keys of a cluster?
 pub const TRUSTED: &str = "Trusted";
 

@@ -10,10 +10,10 @@ mod machine;
 
 pub use cluster::{FailureDomain, Metal3Cluster, Metal3ClusterSpec, Metal3ClusterStatus};
 pub use data::{
-    AnnotationOf, DataTemplateSpec, DataTemplateStatus, Dhcp, FromAnnotation, FromHostInterface,
-    FromLabel, FromObjectName, IndexEntry, Link, LinkMac, MetaDataTemplate, Metal3DataTemplate,
-    NamedIndex, NamedNamespace, NamedString, NetworkDataTemplate, NetworkLinks, NetworkServices,
-    Networks, ObjectKind,
+    AnnotationOf, BondParameter, DataTemplateSpec, DataTemplateStatus, Dhcp, FromAnnotation,
+    FromHostInterface, FromLabel, FromObjectName, Gateway, IndexEntry, Link, LinkMac,
+    MetaDataTemplate, Metal3DataTemplate, NamedIndex, NamedNamespace, NamedString,
+    NetworkDataTemplate, NetworkLinks, NetworkServices, Networks, ObjectKind, Route,
 };
 pub use machine::{
     CustomDeploy, HostSelector, Initialization, MachineAddress, MachineImage, Metal3Machine,

@@ -11,6 +11,8 @@ use super::ledger::Ledger;
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     pub name: &'a str,
+    /// As `kubectl` is told which host is meant.
+    pub called: &'a str,
     /// It is in `hosts` of site.yaml.
     pub named: bool,
     pub ledger: &'a Ledger,
@@ -114,8 +116,9 @@ impl Candidate<'_> {
     pub fn how_to_approve(&self) -> String {
         format!(
             "read the code on the server's own screen and run `firstlight hosts approve {name} --code CODE` with it, or on the box \
-             `kubectl annotate --overwrite bmh {name} firstlight.internal/approve=CODE`",
-            name = self.name
+             `kubectl annotate --overwrite bmh {called} firstlight.internal/approve=CODE`",
+            name = self.name,
+            called = self.called
         )
     }
 
@@ -148,6 +151,7 @@ mod tests {
     fn candidate(ledger: &Ledger, named: bool) -> Candidate<'_> {
         Candidate {
             name: "n1",
+            called: "n1",
             named,
             ledger,
             key: Some(key(1)),

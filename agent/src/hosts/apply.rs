@@ -25,6 +25,7 @@ use super::{
     event::Act,
     image::instance_info,
     intent::{Data, Install},
+    object::NAMESPACE,
     plan::{Action, EXTRA_ATTEMPT, EXTRA_MAC},
     poll::IronicEnd,
 };
@@ -124,6 +125,15 @@ async fn simple(client: &Client, act: &Act, node: &str) -> Result<(), ClientErro
     }
 }
 
+/// Unique in Ironic, as Metal3 makes it.
+fn node_name(act: &Act) -> String {
+    let namespace = act.object.as_ref().map(|object| &object.metadata.namespace);
+    match namespace.filter(|namespace| *namespace != NAMESPACE) {
+        Some(namespace) => format!("{namespace}~{}", act.name),
+        None => act.name.clone(),
+    }
+}
+
 /// Nothing is erased, and no ramdisk finds an order to do so.
 fn uncleaned() -> Vec<NodePatch> {
     vec![
@@ -175,7 +185,7 @@ async fn register(client: &Client, act: &Act, node: &str) -> Result<(), ClientEr
     };
     let new = NewNode {
         uuid: node.to_owned(),
-        name: act.name.clone(),
+        name: node_name(act),
         cpu_arch: or(inventory.map(|it| &it.hardware.cpu.arch), "x86_64"),
         boot_mode: or(inventory.map(|it| &it.boot_mode), "uefi"),
         extra: vec![(EXTRA_MAC.to_owned(), act.mac.to_string())],

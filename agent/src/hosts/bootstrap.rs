@@ -97,26 +97,36 @@ fn unreadable(what: String, next: &str) -> Problem {
 
 async fn secrets_of<S: HostStore>(api: &S, host: &BareMetalHost) -> Result<Secrets, Problem> {
     let spec = &host.spec;
+    let own = &host.metadata.namespace;
     Ok(Secrets {
-        user: secret(api, spec.user_data.as_ref()).await?,
-        meta: secret(api, spec.meta_data.as_ref()).await?,
-        network: secret(api, spec.network_data.as_ref()).await?,
+        user: secret(api, own, spec.user_data.as_ref()).await?,
+        meta: secret(api, own, spec.meta_data.as_ref()).await?,
+        network: secret(api, own, spec.network_data.as_ref()).await?,
     })
 }
 
+/// Of the host's `own` namespace: whoever may write a host would read the Secrets of all others.
 async fn secret<S: HostStore>(
     api: &S,
+    own: &str,
     reference: Option<&SecretReference>,
 ) -> Result<Option<Secret>, Problem> {
     let Some(reference) = reference.filter(|reference| !reference.name.is_empty()) else {
         return Ok(None);
     };
-    let namespace = Some(reference.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-    let (namespace, name) = (namespace.unwrap_or(NAMESPACE), &reference.name);
-    match api.secret(namespace, name).await {
+    let (namespace, name) = (&reference.namespace, &reference.name);
+    if !namespace.is_empty() && namespace != own {
+        return Err(unreadable(
+            format!(
+                "the host is in the namespace {own} and its spec names the Secret {namespace}/{name} of another one"
+            ),
+            &format!("copy the Secret into the namespace {own}, and name that one"),
+        ));
+    }
+    match api.secret(own, name).await {
         Ok(Some(secret)) => Ok(Some(secret)),
         Ok(None) => Err(unreadable(
-            format!("there is no Secret {namespace}/{name}, which the host's spec names"),
+            format!("there is no Secret {own}/{name}, which the host's spec names"),
             "create it, or correct `userData`, `metaData` and `networkData` of the host",
         )),
         Err(error) => Err(unreadable(
@@ -148,9 +158,9 @@ pub fn data(subject: &Subject, secrets: &Secrets) -> Result<BootstrapData, Probl
         box_key: subject.box_key,
     });
     let mut meta_data = site.meta_data;
-    let uid = subject.object.map(|object| object.metadata.uid.clone());
-    meta_data["uuid"] = json!(uid.unwrap_or_default());
-    meta_data["metal3-namespace"] = json!(NAMESPACE);
+    let meta = subject.object.map(|object| &object.metadata);
+    meta_data["uuid"] = json!(meta.map_or("", |meta| &meta.uid));
+    meta_data["metal3-namespace"] = json!(meta.map_or(NAMESPACE, |meta| &meta.namespace));
     meta_data["metal3-name"] = json!(subject.name);
     meta_data["local_hostname"] = json!(subject.name);
     // For user data that was written when the box had no user of its own.

@@ -16,6 +16,7 @@ use super::{
     memory::Ticket,
     objects::ObjectTarget,
     plan::Action,
+    stray::Strays,
     token::Token,
 };
 use crate::{
@@ -136,8 +137,8 @@ pub enum Effect {
     },
     /// Secrets and keys of a delivery; [`Event::Collected`].
     Collect(Box<Collect>),
-    /// Objects that count for nothing, because another one is about the same server.
-    Twins(Vec<Problem>),
+    /// Objects that count for nothing.
+    Strays(Strays),
     Answer {
         ticket: Ticket,
         answer: Reply,

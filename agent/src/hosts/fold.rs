@@ -28,6 +28,7 @@ use super::{
     ledger::Ledger,
     memory::Ticket,
     plan::Action,
+    stray::Strays,
     token::Token,
     who::Patience,
 };
@@ -97,8 +98,8 @@ pub struct Hosts {
     /// Whose nodes Ironic changes by itself.
     moving: BTreeSet<MacAddr>,
     pace: Duration,
-    /// What was said of objects that count for nothing.
-    twins: Vec<Problem>,
+    /// Objects that count for nothing.
+    strays: Strays,
     effects: Vec<Effect>,
 }
 
@@ -115,7 +116,7 @@ impl Hosts {
             newcomers: Newcomers::default(),
             ironic: IronicSeen::default(),
             uploads: Vec::new(),
-            twins: Vec::new(),
+            strays: Strays::default(),
             dirty: BTreeSet::new(),
             shown: BTreeMap::new(),
             moving: BTreeSet::new(),
@@ -124,12 +125,13 @@ impl Hosts {
     }
 
     pub fn fold(&mut self, event: Event, now: Now) -> Vec<Effect> {
-        self.take(event, now.up);
+        self.take(event, now);
         self.settle(now);
         std::mem::take(&mut self.effects)
     }
 
-    fn take(&mut self, event: Event, now: Duration) {
+    fn take(&mut self, event: Event, at: Now) {
+        let now = at.up;
         match event {
             Event::Dhcp { mac, arch, address } => self.dhcp(mac, arch, address, now),
             Event::Report {
@@ -164,7 +166,7 @@ impl Hosts {
                     tracing::warn!(error, "Ironic does not answer any more; hosts wait for it");
                 }
             }
-            Event::Objects(objects) => self.objects(objects, now),
+            Event::Objects(objects) => self.objects(objects, at),
             Event::Uploads(uploads) => {
                 self.uploads = uploads;
                 self.touch_all();

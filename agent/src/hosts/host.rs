@@ -34,6 +34,7 @@ use super::{
     ledger::Ledger,
     made,
     memory::{Memory, Step},
+    object,
     plan::{self, Action, Ironic, Observed, Plan, Restart},
     tpm::Pretender,
     who::{Refused, Who},
@@ -54,7 +55,11 @@ const HELD: &str = "the box, whose site.yaml cannot be used";
 #[derive(Clone, Debug)]
 pub struct Host {
     pub mac: MacAddr,
+    /// Of its object; [`object::NAMESPACE`] as long as nobody has made one.
+    pub namespace: String,
     pub name: String,
+    /// As `kubectl` is told which host is meant.
+    called: String,
     /// When it was heard of last.
     pub seen: Duration,
     pub address: Option<Ipv4Addr>,
@@ -144,6 +149,8 @@ impl Host {
     pub fn new(mac: MacAddr, name: String, rules: Rules, ledger: Ledger, now: Duration) -> Self {
         Self {
             mac,
+            namespace: object::NAMESPACE.to_owned(),
+            called: name.clone(),
             name,
             seen: now,
             address: None,
@@ -159,6 +166,13 @@ impl Host {
             decision: Decision::default(),
             history: History::new(now),
         }
+    }
+
+    /// A person may have made its object, and chosen the name.
+    pub fn rename(&mut self, namespace: &str, name: &str) {
+        namespace.clone_into(&mut self.namespace);
+        name.clone_into(&mut self.name);
+        self.called = object::called(namespace, name);
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -283,7 +297,7 @@ impl Host {
     fn observed<'a>(&'a self, site: &Site<'a>, now: Duration) -> Observed<'a> {
         Observed {
             now,
-            name: &self.name,
+            called: &self.called,
             policy: self.rules.policy,
             report: self.ramdisk.current(),
             phase: self.ramdisk.phase(),
@@ -314,7 +328,7 @@ impl Host {
         let part = self.ramdisk.part_of_other()?;
         let is_given_up =
             self.rules.policy_of == PolicyOf::ThisHost && self.rules.policy == InstallPolicy::Wipe;
-        let name = &self.name;
+        let (name, called) = (&self.name, &self.called);
         match part {
             _ if self.ledger().deployment.is_some() => None,
             Part::Card { of } => Some(Problem {
@@ -329,7 +343,7 @@ impl Host {
             Part::Disk { of, disk } => Some(Problem {
                 what: format!("its disk {disk} holds the system that this box installed on {of}"),
                 next: format!(
-                    "put the disk back into {of}; if nothing on the disks of {name} matters, run `kubectl annotate bmh {name} \
+                    "put the disk back into {of}; if nothing on the disks of {name} matters, run `kubectl annotate bmh {called} \
                      firstlight.internal/install=wipe`"
                 ),
             }),
@@ -360,6 +374,7 @@ impl Host {
     pub fn candidate(&self) -> Candidate<'_> {
         Candidate {
             name: &self.name,
+            called: &self.called,
             named: self.rules.named,
             ledger: self.memory.known(),
             key: self.who.key(),

@@ -51,8 +51,10 @@ pub fn instance_info(image: &Image, hints: Option<&RootDeviceHints>) -> Instance
 
 /// Hints in Ironic's words, where a value begins with its operator.
 fn root_device(hints: &RootDeviceHints) -> Option<Value> {
+    let by_path = hints.device_name.starts_with("/dev/disk/by-path/");
+    let name = if by_path { "by_path" } else { "name" };
     let texts = [
-        ("name", "s==", &hints.device_name),
+        (name, "s==", &hints.device_name),
         ("hctl", "s==", &hints.hctl),
         ("model", "<in>", &hints.model),
         ("vendor", "<in>", &hints.vendor),
@@ -120,6 +122,14 @@ mod tests {
         assert_eq!(
             info.root_device.unwrap(),
             json!({"name": "s== /dev/vda", "model": "<in> QEMU", "size": ">= 8", "rotational": "false"})
+        );
+        let hints = RootDeviceHints {
+            device_name: "/dev/disk/by-path/pci-0000:00:1f.2-ata-3".into(),
+            ..RootDeviceHints::default()
+        };
+        assert_eq!(
+            root_device(&hints).unwrap(),
+            json!({"by_path": "s== /dev/disk/by-path/pci-0000:00:1f.2-ata-3"})
         );
         assert!(
             load(&dir.path().join("none"))

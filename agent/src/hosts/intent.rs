@@ -256,6 +256,13 @@ fn refuse(image: &Image) -> Result<(), Problem> {
             "serve it by HTTP, and change `spec.image.url`",
         );
     }
+    if image.format.as_deref() == Some("live-iso") {
+        return refused(
+            "the image is said to be a live ISO, and servers are started from their disks here"
+                .to_owned(),
+            "give an image of a whole disk, with its checksum",
+        );
+    }
     if let Some(format) = image.format.as_deref().filter(|format| *format != "raw") {
         return refused(
             format!("the image is said to be {format}, and only raw images can be written"),

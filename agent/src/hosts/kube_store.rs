@@ -11,12 +11,11 @@ use tokio::sync::{Mutex, mpsc};
 
 use super::{
     intent::UNREADABLE,
-    object::NAMESPACE,
     store::{Amendment, HostStore, Secret},
 };
 use crate::{
     capi::HOSTS,
-    objects::{Key, Listed, Objects, Part, Readable, Resource, Selection, Watches, Writers},
+    objects::{Key, Listed, Objects, Part, Readable, Resource, Watches, Writers},
 };
 
 const MANAGER: &str = "firstlight-hosts";
@@ -35,10 +34,7 @@ impl KubeStore {
         // Who reads the objects waits for more changes himself.
         let mut watches = Watches::new(client, MANAGER, Duration::ZERO);
         Self {
-            hosts: Arc::new(watches.objects(Selection {
-                namespace: Some(NAMESPACE),
-                ..HOSTS.into()
-            })),
+            hosts: Arc::new(watches.objects(HOSTS)),
             writers: watches.writers().clone(),
             watches: Arc::new(Mutex::new(watches)),
         }
@@ -54,15 +50,14 @@ struct Head {
     annotations: BTreeMap<String, String>,
 }
 
-/// By name.
-fn heads(hosts: &[Arc<BareMetalHost>]) -> BTreeMap<String, Head> {
+fn heads(hosts: &[Arc<BareMetalHost>]) -> BTreeMap<Key, Head> {
     let head = |host: &Arc<BareMetalHost>| {
         let head = Head {
             generation: host.metadata.generation,
             is_deleted: host.is_deleted(),
             annotations: host.metadata.annotations.clone(),
         };
-        (host.metadata.name.clone(), head)
+        (key(host), head)
     };
     hosts.iter().map(head).collect()
 }
@@ -76,7 +71,8 @@ impl Readable for BareMetalHost {
             boot_mac_address: mac.to_owned(),
             ..BareMetalHostSpec::default()
         };
-        let mut host = Self::new(meta["name"].as_str().unwrap_or_default(), NAMESPACE, spec);
+        let text = |name: &str| meta[name].as_str().unwrap_or_default();
+        let mut host = Self::new(text("name"), text("namespace"), spec);
         let said = meta["annotations"].clone();
         host.metadata.annotations = serde_json::from_value(said).unwrap_or_default();
         let paused = annotations::PAUSED.to_owned();
@@ -88,7 +84,7 @@ impl Readable for BareMetalHost {
 }
 
 fn key(host: &BareMetalHost) -> Key {
-    Key::new(NAMESPACE, &host.metadata.name)
+    Key::of(&host.metadata)
 }
 
 /// A merge patch (RFC 7386); the version makes it fail if anybody was faster.
@@ -111,7 +107,7 @@ fn part(host: &BareMetalHost, key: &str, value: &Value) -> Value {
     json!({
         "apiVersion": bmh::API_VERSION,
         "kind": bmh::KIND,
-        "metadata": {"name": host.metadata.name, "namespace": NAMESPACE},
+        "metadata": {"name": host.metadata.name, "namespace": host.metadata.namespace},
         key: value,
     })
 }
@@ -227,7 +223,7 @@ mod tests {
             let object = json!({
                 "apiVersion": bmh::API_VERSION,
                 "kind": bmh::KIND,
-                "metadata": {"name": name, "namespace": NAMESPACE},
+                "metadata": {"name": name, "namespace": "metal3"},
                 "spec": {"bootMACAddress": "52:54:00:00:00:01", "online": online},
             });
             serde_json::from_value::<Seen<BareMetalHost>>(object).unwrap()

@@ -20,6 +20,7 @@ mod delivery;
 mod drive;
 mod event;
 mod fold;
+mod honoured;
 mod host;
 mod image;
 mod intent;
@@ -35,6 +36,7 @@ mod policy;
 mod poll;
 mod runner;
 pub mod store;
+mod stray;
 #[cfg(test)]
 mod tests;
 mod token;

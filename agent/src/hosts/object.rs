@@ -6,12 +6,13 @@ use firstlight_api::{
     bmh::{
         BareMetalHost, BareMetalHostStatus, BootMode, Condition, ConditionStatus, ErrorType,
         FINALIZER, Image, OperationHistory, OperationMetric, OperationalStatus, ProvisionStatus,
-        ProvisioningState, TRUSTED,
+        ProvisioningState, SPEC_HONOURED, TRUSTED,
     },
     status::{HostState, HostStatus},
 };
 
 use super::{
+    honoured::ignored,
     host::Host,
     intent::{Data, DesiredState},
     made,
@@ -21,12 +22,21 @@ use super::{
 /// Where `kubectl get bmh` looks without being told.
 pub const NAMESPACE: &str = "default";
 
+/// As `kubectl` is told which object is meant.
+pub fn called(namespace: &str, name: &str) -> String {
+    if namespace == NAMESPACE {
+        name.to_owned()
+    } else {
+        format!("{name} -n {namespace}")
+    }
+}
+
 /// The object as it should be: its times stay, and what it knows that we forgot. `now` is RFC 3339.
 pub fn desired(host: &Host, now: &str) -> ObjectTarget {
     let old = host.object.as_ref();
     let boot_mode = boot_mode(host).or_else(|| old?.spec.boot_mode);
     let spec = made::spec(host.mac.to_string(), boot_mode);
-    let mut object = BareMetalHost::new(&host.name, NAMESPACE, spec);
+    let mut object = BareMetalHost::new(&host.name, &host.namespace, spec);
     object.metadata.finalizers.push(FINALIZER.to_owned());
     object.status = Some(status(host, boot_mode, now));
     // In the spec before the status tells of it. An object that got lost is made again around what the disk holds.
@@ -39,6 +49,7 @@ pub fn desired(host: &Host, now: &str) -> ObjectTarget {
         delete: host.ledger().passing && host.memory.is_kept(),
         release: host.work.removed,
         paused: host.wanted().paused.is_some(),
+        stray: false,
     }
 }
 
@@ -187,7 +198,27 @@ fn conditions(
             if free { "Available" } else { "NotAvailable" },
         ),
         trusted(host, before, now),
+        honoured(host, before, now),
     ]
+}
+
+/// Does the box do all that the object says?
+fn honoured(host: &Host, before: &[Condition], now: &str) -> Condition {
+    let object = host.object.as_ref();
+    let ignored = object.map_or_else(Vec::new, |object| ignored(object, boot_mode(host)));
+    let (status, reason) = if ignored.is_empty() {
+        (ConditionStatus::True, "Honoured")
+    } else {
+        (ConditionStatus::False, "Ignored")
+    };
+    Condition::new(
+        SPEC_HONOURED,
+        status,
+        reason,
+        ignored.join("; "),
+        before,
+        now,
+    )
 }
 
 /// Who gets the private keys of a cluster.

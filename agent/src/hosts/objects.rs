@@ -17,9 +17,10 @@ use tokio::{
 use super::{
     made::is_as_made,
     store::{Amendment, HostStore},
+    stray,
 };
 use crate::{
-    objects::Listed,
+    objects::{Key, Listed},
     reconcile::{self, Applied, Reason, Reconciler, Teller},
     status::Failing,
 };
@@ -41,6 +42,23 @@ pub struct ObjectTarget {
     pub release: bool,
     /// Somebody asked for hands off.
     pub paused: bool,
+    /// It is no host: it is told why, and never made.
+    pub stray: bool,
+}
+
+impl ObjectTarget {
+    /// Nothing is wanted of it.
+    pub fn stray() -> Self {
+        Self {
+            host: BareMetalHost::default(),
+            image: None,
+            forget: Vec::new(),
+            delete: false,
+            release: false,
+            paused: false,
+            stray: true,
+        }
+    }
 }
 
 /// Runs for ever. What people change and what we want is looked at once; without either, objects are looked at after `look`. Without a store it
@@ -147,7 +165,7 @@ pub async fn write_all<S: HostStore>(
         match write(api, &listed.objects, desired, budgets).await {
             Ok(wrote) => changed |= wrote,
             Err(error) => {
-                trouble.push(format!("{}: {error:#}", desired.host.metadata.name));
+                trouble.push(format!("{}: {error:#}", stray::called(&desired.host)));
                 // Nobody answers: the others are asked for again in the next round, not one after the other in this.
                 if error.is::<Elapsed>() {
                     break;
@@ -169,8 +187,12 @@ async fn write<S: HostStore>(
     budgets: &mut Budgets,
 ) -> anyhow::Result<bool> {
     let host = &desired.host;
-    let Some(object) = objects.iter().find(|object| same_host(object, host)) else {
-        if desired.release || desired.delete {
+    let mut found = objects.iter().find(|object| is_called(object, host));
+    if !desired.stray {
+        found = found.or_else(|| objects.iter().find(|object| same_host(object, host)));
+    }
+    let Some(object) = found else {
+        if desired.release || desired.delete || desired.stray {
             return Ok(false);
         }
         api.create(host).await?;
@@ -178,7 +200,7 @@ async fn write<S: HostStore>(
         return Ok(true);
     };
     // A person made the object and chose the name: the controller learns it from the list.
-    if object.metadata.name != host.metadata.name {
+    if !is_called(object, host) {
         return Ok(false);
     }
     if desired.delete && !object.is_deleted() {
@@ -206,7 +228,7 @@ async fn write<S: HostStore>(
 /// How much is written about each host: what servers say of themselves is in its status, and strangers say what they like, as often as
 /// they like. A write that has to wait is made in a later round, with what is true then.
 #[derive(Debug, Default)]
-pub struct Budgets(BTreeMap<String, Budget>);
+pub struct Budgets(BTreeMap<Key, Budget>);
 
 #[derive(Debug)]
 struct Budget {
@@ -221,8 +243,9 @@ impl Budgets {
     const BURST: u64 = 512 * 1024;
 
     fn keep(&mut self, wanted: &[ObjectTarget]) {
-        let names: BTreeSet<_> = wanted.iter().map(|one| &one.host.metadata.name).collect();
-        self.0.retain(|name, _| names.contains(name));
+        let keys = wanted.iter().map(|one| Key::of(&one.host.metadata));
+        let keys: BTreeSet<_> = keys.collect();
+        self.0.retain(|key, _| keys.contains(key));
     }
 
     fn allow(&mut self, host: &BareMetalHost) -> bool {
@@ -232,8 +255,8 @@ impl Budgets {
             bytes: Self::BURST,
             at: now,
         };
-        let name = host.metadata.name.clone();
-        let budget = self.0.entry(name).or_insert_with(full);
+        let key = Key::of(&host.metadata);
+        let budget = self.0.entry(key).or_insert_with(full);
         let seconds = now.duration_since(budget.at).as_secs();
         if seconds > 0 {
             budget.bytes = (budget.bytes + seconds * Self::RATE).min(Self::BURST);
@@ -261,6 +284,10 @@ async fn write_status<S: HostStore>(
     api.apply_status(new).await
 }
 
+fn is_called(object: &BareMetalHost, host: &BareMetalHost) -> bool {
+    Key::of(&object.metadata) == Key::of(&host.metadata)
+}
+
 fn same_host(object: &BareMetalHost, host: &BareMetalHost) -> bool {
     let mac = |host: &BareMetalHost| host.spec.boot_mac_address.to_lowercase();
     mac(object) == mac(host)
@@ -270,7 +297,10 @@ fn amendment(object: &BareMetalHost, desired: &ObjectTarget) -> Amendment {
     let mut finalizers = object.metadata.finalizers.clone();
     if desired.release {
         finalizers.retain(|name| name != FINALIZER);
-    } else if !object.is_deleted() && !finalizers.iter().any(|name| name == FINALIZER) {
+    } else if !desired.stray
+        && !object.is_deleted()
+        && !finalizers.iter().any(|name| name == FINALIZER)
+    {
         finalizers.push(FINALIZER.to_owned());
     }
     let forget = desired.forget.iter();
@@ -408,6 +438,7 @@ mod tests {
                 delete: false,
                 release: false,
                 paused: false,
+                stray: false,
             })
             .collect();
         let listed = store.list().await.unwrap();
@@ -438,6 +469,7 @@ mod tests {
             delete: false,
             release: false,
             paused: false,
+            stray: false,
         };
         let listed = || Listed {
             objects: vec![BareMetalHost::new(

@@ -56,7 +56,8 @@ pub enum Ironic<'a> {
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
     pub now: Duration,
-    pub name: &'a str,
+    /// As `kubectl` is told which host is meant.
+    pub called: &'a str,
     pub policy: InstallPolicy,
     /// The ramdisk's last report, and when it came.
     pub report: Option<(&'a Report, Duration)>,

@@ -351,7 +351,10 @@ impl Runner {
                     artifacts.note(User::Hosts, references);
                 }
             }
-            Effect::Twins(twins) => self.status.problems("host-twins", twins),
+            Effect::Strays(strays) => {
+                self.window.stray(strays.targets);
+                self.status.problems("host-strays", strays.problems);
+            }
             Effect::Refused(why) => REFUSED.count(why),
         }
     }

@@ -20,7 +20,7 @@ pub struct Amendment {
 /// The decoded `data` of a Secret.
 pub type Secret = BTreeMap<String, Vec<u8>>;
 
-/// Operations on the objects of one namespace. An error means: later.
+/// Operations on the objects of all namespaces. An error means: later.
 pub trait HostStore: Clone + Send + Sync + 'static {
     /// Says each time that somebody may have changed an object, for ever.
     fn follow(&self, changed: mpsc::Sender<()>) -> impl Future<Output = ()> + Send {

@@ -6,6 +6,7 @@ mod figures;
 mod installation;
 mod life;
 mod live;
+mod manifests;
 mod running;
 mod schedules;
 mod server;
@@ -25,7 +26,7 @@ use firstlight_api::{
     report::{Directive, Fresh, Inventory, LookupState, Phase, Progress, Report},
     signed::PublicKey,
     site::{InstallPolicy, SiteConfig},
-    status::{HostState, HostStatus, Problem},
+    status::{HostState, HostStatus},
     tpm::Tpm,
 };
 use firstlight_ironic::{ProvisionState, fake::FakeIronic};
@@ -47,6 +48,7 @@ use super::{
     poll::IronicEnd,
     runner,
     store::{Amendment, HostStore, Secret},
+    stray::Strays,
     token::Token,
 };
 use crate::{
@@ -271,7 +273,7 @@ struct Site<L = Good> {
     ticket: Ticket,
     luck: L,
     cuts: usize,
-    twins: Vec<Problem>,
+    strays: Strays,
 }
 
 fn hosts(settings: &fold::Settings, disk: &BTreeMap<MacAddr, Ledger>) -> Hosts {
@@ -334,7 +336,7 @@ impl<L: Luck> Site<L> {
             ticket: 0,
             luck,
             cuts: 0,
-            twins: Vec::new(),
+            strays: Strays::default(),
         }
     }
 
@@ -430,7 +432,7 @@ impl<L: Luck> Site<L> {
             },
             Effect::ForgetKeys(mac) => self.hands.keys.forget(mac).await,
             Effect::ForgetLedger(mac) => drop(self.disk.remove(&mac)),
-            Effect::Twins(twins) => self.twins = twins,
+            Effect::Strays(strays) => self.strays = strays,
             Effect::Probe { .. } | Effect::Look(_) | Effect::Use(_) | Effect::Refused(_) => {}
         }
         None
@@ -460,6 +462,7 @@ impl<L: Luck> Site<L> {
                 .shown
                 .values()
                 .filter_map(|shown| shown.desired.clone())
+                .chain(self.strays.targets.iter().cloned())
                 .collect();
             if let Ok(listed) = self.store.list().await
                 && let Ok((objects, _)) = objects::write_all(

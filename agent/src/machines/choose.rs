@@ -81,7 +81,7 @@ pub fn choose<'a>(
             Reverse(&host.metadata.name),
         )
     });
-    best.ok_or_else(|| explain(request, &unfit))
+    best.ok_or_else(|| explain(world, request, &unfit))
 }
 
 /// The image is on its disk already.
@@ -139,7 +139,17 @@ fn judge(
     }
 }
 
-fn explain(request: &HostRequest, unfit: &[(&Host, Unfit)]) -> String {
+fn explain(world: &World, request: &HostRequest, unfit: &[(&Host, Unfit)]) -> String {
+    if let Some(other) = world.hosts.values().next().filter(|_| unfit.is_empty()) {
+        return format!(
+            "no matching free host: a machine takes hosts of its own namespace, and {} has none; {} are in others, like {} in {}; make \
+             the cluster there, or the BareMetalHost objects here",
+            request.namespace,
+            world.hosts.len(),
+            other.metadata.name,
+            other.metadata.namespace
+        );
+    }
     if unfit.is_empty() {
         return "no matching free host: no server has reported yet; switch one on with network boot"
             .to_owned();

@@ -1,12 +1,15 @@
 //! Metadata and network data of a machine, as cloud-init reads them. Pure.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 use firstlight_api::{
     capi::Machine,
     capm3::{
         Dhcp, Link, LinkMac, MetaDataTemplate, Metal3DataTemplate, Metal3Machine,
-        NetworkDataTemplate, ObjectKind,
+        NetworkDataTemplate, NetworkServices, ObjectKind, Route,
     },
     object::Meta,
 };
@@ -72,6 +75,19 @@ pub fn refuse(template: &Metal3DataTemplate) -> Option<String> {
     if network.services.dns_from_ip_pool.is_some() {
         used.push("networkData.services.dnsFromIPPool");
     }
+    let networks = &network.networks;
+    let dhcp = [
+        &networks.ipv4_dhcp,
+        &networks.ipv6_dhcp,
+        &networks.ipv6_slaac,
+    ];
+    if dhcp
+        .into_iter()
+        .flatten()
+        .any(|network| network.routes.iter().any(takes_from_pool))
+    {
+        used.push("a route of networkData.networks");
+    }
     let name = &template.metadata.name;
     if !used.is_empty() {
         return Some(format!(
@@ -86,6 +102,14 @@ pub fn refuse(template: &Metal3DataTemplate) -> Option<String> {
              make them on the node"
         )
     })
+}
+
+fn takes_from_pool(route: &Route) -> bool {
+    let gateway = &route.gateway;
+    gateway.from_ip_pool.is_some()
+        || gateway.from_pool_ref.is_some()
+        || gateway.from_pool_annotation.is_some()
+        || route.services.dns_from_ip_pool.is_some()
 }
 
 /// Every machine gets these keys; those of the template come on top.
@@ -180,30 +204,77 @@ pub fn network_data(subject: &Subject, template: &NetworkDataTemplate) -> Result
             link.bond_xmit_hash_policy.clone(),
         );
         insert(&mut value, "bond_links", Some(link.bond_links.clone()));
+        for parameter in &link.parameters {
+            let key = format!("bond_{}", parameter.name);
+            if value.contains_key(&key) {
+                return Err(format!(
+                    "the parameter `{}` of the bond {} of networkData has a field of its own",
+                    parameter.name, link.id
+                ));
+            }
+            value.insert(key, parameter.value.clone());
+        }
         links.push(Value::Object(value));
     }
     for link in &template.links.vlans {
         let mut value = common(link, "vlan")?;
+        if link.vlan_id.is_none() {
+            return Err(format!("the VLAN {} of networkData has no vlanID", link.id));
+        }
         insert(&mut value, "vlan_mac_address", mac(subject, link)?);
         insert(&mut value, "vlan_id", link.vlan_id);
         insert(&mut value, "vlan_link", link.vlan_link.clone());
         links.push(Value::Object(value));
     }
-    let of = |kind: &'static str| move |network: &Dhcp| json!({"id": network.id, "link": network.link, "type": kind, "routes": network.routes});
     let networks = &template.networks;
-    let all: Vec<Value> = networks
-        .ipv4_dhcp
-        .iter()
-        .map(of("ipv4_dhcp"))
-        .chain(networks.ipv6_dhcp.iter().map(of("ipv6_dhcp")))
-        .chain(networks.ipv6_slaac.iter().map(of("ipv6_slaac")))
-        .collect();
-    let services = template
-        .services
-        .dns
-        .iter()
-        .map(|address| json!({"type": "dns", "address": address}));
-    Ok(json!({"links": links, "networks": all, "services": services.collect::<Vec<_>>()}))
+    let kinds = [
+        ("ipv4_dhcp", Family::V4, &networks.ipv4_dhcp),
+        ("ipv6_dhcp", Family::V6, &networks.ipv6_dhcp),
+        ("ipv6_slaac", Family::V6, &networks.ipv6_slaac),
+    ];
+    let mut all = Vec::new();
+    for (kind, family, networks) in kinds {
+        for Dhcp { id, link, routes } in networks {
+            let routes: Result<Vec<_>, _> = routes.iter().map(|one| route(one, family)).collect();
+            let routes = routes.map_err(|why| format!("a route of {id} of networkData {why}"))?;
+            all.push(json!({"id": id, "link": link, "type": kind, "routes": routes}));
+        }
+    }
+    let services = services(&template.services);
+    Ok(json!({"links": links, "networks": all, "services": services}))
+}
+
+#[derive(Clone, Copy)]
+enum Family {
+    V4,
+    V6,
+}
+
+fn services(services: &NetworkServices) -> Vec<Value> {
+    let servers = services.dns.iter();
+    servers
+        .map(|address| json!({"type": "dns", "address": address}))
+        .collect()
+}
+
+/// `network_data.json` has masks where people write bits.
+fn route(route: &Route, family: Family) -> Result<Value, String> {
+    let bits = u32::from(route.prefix);
+    let mask = match family {
+        Family::V4 if bits <= 32 => {
+            Ipv4Addr::from(u32::MAX.checked_shl(32 - bits).unwrap_or(0)).to_string()
+        }
+        Family::V6 if bits <= 128 => {
+            Ipv6Addr::from(u128::MAX.checked_shl(128 - bits).unwrap_or(0)).to_string()
+        }
+        _ => return Err(format!("has {bits} bits")),
+    };
+    Ok(json!({
+        "network": route.network,
+        "netmask": mask,
+        "gateway": route.gateway.string,
+        "services": services(&route.services),
+    }))
 }
 
 fn common(link: &Link, kind: &str) -> Result<Map<String, Value>, String> {
@@ -213,6 +284,7 @@ fn common(link: &Link, kind: &str) -> Result<Map<String, Value>, String> {
     let mut value = Map::new();
     insert(&mut value, "id", Some(link.id.clone()));
     insert(&mut value, "type", Some(kind));
+    insert(&mut value, "name", link.name.clone());
     insert(&mut value, "mtu", link.mtu);
     Ok(value)
 }
@@ -254,4 +326,71 @@ fn mac(subject: &Subject, link: &Link) -> Result<Option<String>, String> {
             from.annotation, link.id
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn template(network: Value) -> Metal3DataTemplate {
+        let spec = json!({"clusterName": "lab", "networkData": network});
+        serde_json::from_value(json!({"metadata": {"name": "d"}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn routes_that_take_from_pools_are_refused() {
+        for route in [
+            json!({"gateway": {"fromIPPool": "p"}}),
+            json!({"gateway": {"fromPoolRef": {"name": "p"}}}),
+            json!({"gateway": {"fromPoolAnnotation": {"object": "machine"}}}),
+            json!({"gateway": {"string": "10.0.0.1"}, "services": {"dnsFromIPPool": "p"}}),
+        ] {
+            for kind in ["ipv4DHCP", "ipv6DHCP", "ipv6SLAAC"] {
+                let network = json!({"id": "n", "link": "e", "routes": [route]});
+                let refused = refuse(&template(json!({"networks": {kind: [network]}})));
+                let refused = refused.unwrap();
+                assert!(
+                    refused.contains("(a route of networkData.networks)"),
+                    "{refused}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_meaning_is_told() {
+        let (host, metal3_machine) = (Host::default(), Metal3Machine::default());
+        let subject = Subject {
+            host: &host,
+            metal3_machine: &metal3_machine,
+            machine: None,
+            address: None,
+        };
+        let route = |prefix| json!({"id": "n", "link": "e", "routes": [{"network": "10.0.0.0", "prefix": prefix}]});
+        let bond = json!({"id": "b", "parameters": [{"name": "links", "value": []}]});
+        for (network, why) in [
+            (
+                json!({"links": {"vlans": [{"id": "v5"}]}}),
+                "the VLAN v5 of networkData has no vlanID",
+            ),
+            (
+                json!({"links": {"bonds": [bond]}}),
+                "the parameter `links` of the bond b",
+            ),
+            (json!({"links": {"ethernets": [{}]}}), "has no id"),
+            (
+                json!({"networks": {"ipv4DHCP": [route(33)]}}),
+                "a route of n of networkData has 33 bits",
+            ),
+            (
+                json!({"networks": {"ipv6DHCP": [route(129)]}}),
+                "has 129 bits",
+            ),
+        ] {
+            let template = template(network).spec.network_data.unwrap();
+            let told = network_data(&subject, &template).unwrap_err();
+            assert!(told.contains(why), "{told}");
+        }
+    }
 }

@@ -12,6 +12,10 @@ pub const DETACHED: &str = "baremetalhost.metal3.io/detached";
 pub const INSPECT: &str = "inspect.metal3.io";
 /// Restart once (the annotation goes away), or, with `/KEY` behind it, once for each key.
 pub const REBOOT: &str = "reboot.metal3.io";
+/// Upstream's: an inventory that somebody wrote by hand. Not acted on.
+pub const HARDWARE_DETAILS: &str = "inspect.metal3.io/hardwaredetails";
+/// Upstream's: the status of an object that was moved from another cluster. Not acted on.
+pub const STATUS: &str = "baremetalhost.metal3.io/status";
 
 /// What [`INSPECT`] asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

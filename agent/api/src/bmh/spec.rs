@@ -300,7 +300,7 @@ pub struct ObjectReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RootDeviceHints {
-    /// The whole name, `/dev/vda`; like all texts here, in upper or lower case.
+    /// The whole name, `/dev/vda` or `/dev/disk/by-path/pci-0000:00:1f.2-ata-3`; like all texts here, in upper or lower case.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub device_name: String,
     /// The whole SCSI address, `0:0:0:0`.

@@ -43,7 +43,8 @@ pub struct BareMetalHostStatus {
     /// Upstream's, those that were tried last: kept as found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tried_credentials: Option<CredentialsStatus>,
-    /// `Ready`, `Provisioned`, `AvailableForProvisioning` and [`TRUSTED`](super::TRUSTED).
+    /// `Ready`, `Provisioned`, `AvailableForProvisioning`, [`TRUSTED`](super::TRUSTED) and
+    /// [`SPEC_HONOURED`](super::SPEC_HONOURED).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

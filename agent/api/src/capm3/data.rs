@@ -195,6 +195,8 @@ pub struct NetworkLinks {
 pub struct Link {
     /// By which others refer to it; a link without one is refused.
     pub id: String,
+    /// What the node calls the interface from then on; absent: as it does.
+    pub name: Option<String>,
     /// `type` of a NIC; absent: `phy`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
@@ -208,11 +210,23 @@ pub struct Link {
     pub bond_xmit_hash_policy: Option<String>,
     /// `id` of each NIC in the bond.
     pub bond_links: Vec<String>,
+    /// Of the bond, each with `bond_` before its name in `network_data.json`: `miimon`, `lacp_rate`.
+    pub parameters: Vec<BondParameter>,
     /// `vlanID`: 1 to 4094.
     #[serde(rename = "vlanID")]
     pub vlan_id: Option<u32>,
     /// `id` of the link that carries it.
     pub vlan_link: Option<String>,
+}
+
+/// Upstream's `NetworkDataLinkBondParam`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BondParameter {
+    /// Without `bond_`.
+    pub name: String,
+    /// As it is; upstream's schema wants an object, and its samples have numbers and texts.
+    pub value: Value,
 }
 
 /// Upstream's `NetworkLinkEthernetMac`: the first field that is there counts.
@@ -263,8 +277,37 @@ pub struct Dhcp {
     pub id: String,
     /// [`Link::id`] of the interface.
     pub link: String,
-    /// As `network_data.json` has them: they are passed on as they are.
-    pub routes: Vec<Value>,
+    /// Beside those that the network itself gives.
+    pub routes: Vec<Route>,
+}
+
+/// Upstream's `NetworkDataRoutev4` and `NetworkDataRoutev6`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Route {
+    /// Its address: `10.0.0.0`.
+    pub network: String,
+    /// Bits of the network, 32 or 128 at most; absent: 0.
+    pub prefix: u8,
+    /// Whom the node sends to.
+    pub gateway: Gateway,
+    /// Whom it asks there.
+    pub services: NetworkServices,
+}
+
+/// Upstream's `NetworkGatewayv4` and `NetworkGatewayv6`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Gateway {
+    /// The address itself.
+    pub string: String,
+    /// `fromIPPool`: known, and refused.
+    #[serde(rename = "fromIPPool")]
+    pub from_ip_pool: Option<String>,
+    /// Known, and refused.
+    pub from_pool_ref: Option<Value>,
+    /// Known, and refused.
+    pub from_pool_annotation: Option<Value>,
 }
 
 /// Upstream's `NetworkDataService`.

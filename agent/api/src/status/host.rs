@@ -10,6 +10,9 @@ use super::Problem;
 pub struct HostStatus {
     /// Of the host: out of `site.yaml`, or made of its MAC address.
     pub name: String,
+    /// Of its `BareMetalHost`.
+    #[serde(default)]
+    pub namespace: String,
     /// Of the NIC that it boots from, lower case with colons.
     pub mac: String,
     /// Address on the provisioning network, empty while unknown.

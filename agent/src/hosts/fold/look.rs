@@ -6,22 +6,23 @@ use std::{
 };
 
 use firstlight_api::{
-    bmh::{APPROVE_ANNOTATION, BareMetalHost, FINALIZER, INSTALL_ANNOTATION},
+    bmh::{APPROVE_ANNOTATION, BareMetalHost, INSTALL_ANNOTATION},
     site::InstallPolicy,
-    status::Problem,
 };
 use firstlight_ironic::Node;
 use firstlight_netboot::MacAddr;
 
 use super::Hosts;
 use crate::{
+    clock,
     hosts::{
         apply::node_uuid,
-        event::Effect,
+        event::{Effect, Now},
         host::{Host, PolicyOf},
         made, object,
         plan::EXTRA_MAC,
         policy,
+        stray::{self, Strays, Why},
     },
     store::{Reference, Target},
 };
@@ -49,31 +50,43 @@ impl Hosts {
         }
     }
 
-    pub(super) fn objects(&mut self, objects: Vec<BareMetalHost>, now: Duration) {
+    pub(super) fn objects(&mut self, objects: Vec<BareMetalHost>, now: Now) {
         self.effects.push(Effect::Use(disks_of(&objects)));
         let mut gone: BTreeSet<MacAddr> = self.all.keys().copied().collect();
         let mut by_mac: BTreeMap<MacAddr, Vec<BareMetalHost>> = BTreeMap::new();
+        let mut strays = Strays::default();
+        let wall = clock::rfc3339_of(now.wall);
         for object in objects {
-            if let Ok(mac) = object.spec.boot_mac_address.to_lowercase().parse() {
-                by_mac.entry(mac).or_default().push(object);
+            match object.spec.boot_mac_address.to_lowercase().parse() {
+                Ok(mac) => by_mac.entry(mac).or_default().push(object),
+                Err(_) => strays.tell(&object, &Why::NoAddress, &wall),
             }
         }
-        let mut twins = Vec::new();
+        let now = now.up;
         for (mac, objects) in by_mac {
             gone.remove(&mac);
-            let Some((object, others)) = self.of_one_server(mac, objects) else {
+            let host = self.all.get(&mac).filter(|host| host.object.is_some());
+            let known = host.map(|host| (host.namespace.as_str(), host.name.as_str()));
+            let Some(parted) = stray::part(objects, known) else {
                 continue;
             };
-            twins.extend(others.iter().map(|other| twin(mac, &object, other)));
-            let has_twin = !others.is_empty();
+            let counts = stray::called(&parted.counts);
+            for other in &parted.others {
+                let counts = counts.clone();
+                strays.tell(other, &Why::Second { counts, mac }, &wall);
+            }
+            for made in &parted.replaced {
+                strays.replace(made);
+            }
+            let has_twin = !parted.others.is_empty();
             let before = std::mem::replace(&mut self.host(mac, now).rules.twin, has_twin);
-            if self.object(mac, object, now) || has_twin != before {
+            if self.object(mac, parted.counts, now) || has_twin != before {
                 self.dirty.insert(mac);
             }
         }
-        if self.twins != twins {
-            self.twins.clone_from(&twins);
-            self.effects.push(Effect::Twins(twins));
+        if self.strays != strays {
+            self.strays.clone_from(&strays);
+            self.effects.push(Effect::Strays(strays));
         }
         for mac in gone {
             let host = self.all.get_mut(&mac);
@@ -91,27 +104,6 @@ impl Hosts {
                 self.let_go(mac);
             }
         }
-    }
-
-    /// The object that is looked at, and others that somebody made for the same server: what they ask for counts for nothing.
-    fn of_one_server(
-        &self,
-        mac: MacAddr,
-        mut objects: Vec<BareMetalHost>,
-    ) -> Option<(BareMetalHost, Vec<BareMetalHost>)> {
-        let host = self.all.get(&mac);
-        let known = host.and_then(|host| host.object.as_ref());
-        let known = known.map(|object| object.metadata.name.as_str());
-        let is_new = |object: &BareMetalHost| {
-            let ours = object.metadata.finalizers.iter().any(|it| it == FINALIZER);
-            (known != Some(&object.metadata.name), !ours)
-        };
-        objects.sort_by(|one, other| {
-            let name = |object: &BareMetalHost| object.metadata.name.clone();
-            (is_new(one), name(one)).cmp(&(is_new(other), name(other)))
-        });
-        let mut objects = objects.into_iter();
-        Some((objects.next()?, objects.collect()))
     }
 
     /// True if it says something new.
@@ -136,8 +128,7 @@ impl Hosts {
             ledger.removed &= !taken_back;
             ledger.passing &= !is_of_use;
         });
-        // A person may have made the object, and chosen the name.
-        host.name.clone_from(&object.metadata.name);
+        host.rename(&object.metadata.namespace, &object.metadata.name);
         host.address = host.address.or_else(|| object::known_address(&object));
         let words = before != (host.rules, host.ledger().clone());
         host.observe_object(Some(object)) || words
@@ -157,24 +148,12 @@ impl Hosts {
     }
 }
 
-fn twin(mac: MacAddr, object: &BareMetalHost, other: &BareMetalHost) -> Problem {
-    let (name, other) = (&object.metadata.name, &other.metadata.name);
-    Problem {
-        what: format!(
-            "two BareMetalHost objects are about the server {mac}: {name} counts, {other} is not looked at, and nothing new is installed"
-        ),
-        next: format!(
-            "delete {other} (`kubectl delete bmh {other}`), or give it the MAC address of its own server"
-        ),
-    }
-}
-
 /// Which disks hosts refer to.
 fn disks_of(objects: &[BareMetalHost]) -> Vec<Reference> {
     let wanted = objects.iter().filter_map(|object| {
         let image = object.spec.image.as_ref()?;
         Some(Reference {
-            by: format!("BareMetalHost {}", object.metadata.name),
+            by: format!("BareMetalHost {}", stray::called(object)),
             to: Target::Disk(image.url.clone()),
         })
     });

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use firstlight_api::status::HostState;
 use firstlight_netboot::MacAddr;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{Hosts, site_of};
 use crate::{
+    clock,
     fleet::Answer,
     hosts::{
         event::{Act, Effect, Now, Reply, Shown},
@@ -212,7 +212,7 @@ impl Hosts {
         let mut shown = Shown {
             status: host.status(),
             target: host.boot_target(),
-            desired: has_object(host).then(|| object::desired(host, &rfc3339(now.wall))),
+            desired: has_object(host).then(|| object::desired(host, &clock::rfc3339_of(now.wall))),
         };
         let old = self.shown.get(&mac);
         if old.is_some_and(|old| same(old, &mut shown)) {
@@ -247,10 +247,4 @@ fn moves(plan: &Plan) -> bool {
             | HostState::Deprovisioning
             | HostState::Deleting
     )
-}
-
-fn rfc3339(seconds: i64) -> String {
-    let time = OffsetDateTime::from_unix_timestamp(seconds);
-    let time = time.unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    time.format(&Rfc3339).unwrap_or_default()
 }

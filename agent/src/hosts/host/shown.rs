@@ -44,6 +44,7 @@ impl Host {
         let report = self.ramdisk.report();
         HostStatus {
             name: self.name.clone(),
+            namespace: self.namespace.clone(),
             mac: self.mac.to_string(),
             address: address.unwrap_or_default(),
             code: self.who.key().map(|key| key.code()).unwrap_or_default(),

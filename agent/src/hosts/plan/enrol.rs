@@ -30,7 +30,7 @@ pub(super) fn unregistered(o: &Observed) -> Plan {
     if let (Err(problem), Ok(DesiredState::Idle)) = (o.image, &o.wanted.desired) {
         return Plan::new(HostState::Discovered, "cannot be installed").problem(problem.clone());
     }
-    match policy::judge(o.policy, report, o.ledger.under_way(), o.name) {
+    match policy::judge(o.policy, report, o.ledger.under_way(), o.called) {
         Verdict::LeaveAlone(problem) => {
             Plan::new(HostState::Discovered, "left alone").problem(problem)
         }
@@ -45,7 +45,7 @@ fn removed(o: &Observed) -> Plan {
         what: "left alone: a person removed this host".to_owned(),
         next: format!(
             "nothing, if it shall stay away; to take it back, run `kubectl annotate bmh {} firstlight.internal/install=blank`",
-            o.name
+            o.called
         ),
     })
 }

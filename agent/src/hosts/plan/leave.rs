@@ -17,7 +17,7 @@ pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
         let clean = match o.wanted.cleaning {
             AutomatedCleaningMode::Disabled => None,
             AutomatedCleaningMode::Metadata => {
-                match policy::give_back(o.policy, report, held, o.name) {
+                match policy::give_back(o.policy, report, held, o.called) {
                     Ok(order) => Some(order),
                     Err(problem) => {
                         return Plan::new(state, "its disks are not as they were installed")
@@ -77,7 +77,7 @@ fn ask(o: &Observed) -> Problem {
         next: format!(
             "switch the server off and on and choose network boot; if it is gone for good, run `kubectl annotate bmh {} \
              baremetalhost.metal3.io/detached='{{\"force\": true}}'`, then delete it",
-            o.name
+            o.called
         ),
     }
 }

@@ -160,7 +160,7 @@ impl World {
     fn plan(&self) -> Plan {
         plan(&Observed {
             now: Duration::from_secs(NOW),
-            name: "n1",
+            called: "n1",
             policy: self.policy,
             report: self
                 .reported

@@ -31,6 +31,15 @@ impl Window {
         }
     }
 
+    /// Objects that are no hosts.
+    pub fn stray(&self, strays: Vec<ObjectTarget>) {
+        self.wanted.send_modify(|wanted| {
+            let wanted = Arc::make_mut(wanted);
+            wanted.retain(|one| !one.stray);
+            wanted.extend(strays);
+        });
+    }
+
     /// `None`: it is forgotten.
     pub fn show(&self, mac: MacAddr, shown: Option<Box<Shown>>) {
         let (status, target, desired) = match shown.map(|shown| *shown) {
@@ -60,7 +69,7 @@ impl Window {
             changed
         });
         self.wanted.send_if_modified(|wanted| {
-            let of = |one: &ObjectTarget| one.host.spec.boot_mac_address == mac;
+            let of = |one: &ObjectTarget| !one.stray && one.host.spec.boot_mac_address == mac;
             let old = wanted.iter().position(of);
             if old.map(|at| &wanted[at]) == desired.as_ref() {
                 return false;

@@ -405,7 +405,7 @@ async fn a_second_object_for_the_same_server_takes_nothing_from_it() {
         }
         assert_eq!(site.ironic.state(&node()), Some(ProvisionState::Active));
         assert_eq!((site.ironic.cleans(&node()), machine.writes), (0, 1));
-        let told = &site.twins[0];
+        let told = &site.strays.problems[0];
         assert!(
             told.what.contains("rack1-n3 is not looked at")
                 && told.next.contains("delete bmh rack1-n3"),
@@ -418,5 +418,5 @@ async fn a_second_object_for_the_same_server_takes_nothing_from_it() {
         .unwrap()
         .retain(|object| object.metadata.name != TWIN);
     site.pass(ROUND).await;
-    assert_eq!(site.twins, []);
+    assert_eq!(site.strays, Strays::default());
 }

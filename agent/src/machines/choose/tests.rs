@@ -108,7 +108,7 @@ fn only_a_free_host_is_chosen() {
         (
             json!({"metadata": {"namespace": "other"}}),
             false,
-            "no server has reported yet",
+            "default has none; 1 are in others, like n1 in other",
         ),
     ] {
         let world = world(vec![host("n1", change.clone())]);

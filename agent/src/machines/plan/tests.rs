@@ -587,10 +587,20 @@ fn data_templates_give_each_machine_its_own_data() {
             },
             "networkData": {
                 "links": {
-                    "ethernets": [{"id": "e0", "type": "phy", "mtu": 1500, "macAddress": {"fromHostInterface": "eth0"}}],
+                    "ethernets": [{"id": "e0", "name": "eno1", "type": "phy", "mtu": 1500, "macAddress": {"fromHostInterface": "eth0"}}],
+                    "bonds": [{
+                        "id": "b0", "bondMode": "802.3ad", "bondLinks": ["e0"], "macAddress": {"string": "02:00:00:00:00:06"},
+                        "parameters": [{"name": "miimon", "value": 100}, {"name": "lacp_rate", "value": "fast"}],
+                    }],
                     "vlans": [{"id": "v5", "vlanID": 5, "vlanLink": "e0", "macAddress": {"string": "02:00:00:00:00:05"}}],
                 },
-                "networks": {"ipv4DHCP": [{"id": "net", "link": "e0"}]},
+                "networks": {
+                    "ipv4DHCP": [{"id": "net", "link": "e0", "routes": [
+                        {"network": "10.0.0.0", "prefix": 8, "gateway": {"string": "172.22.0.254"}, "services": {"dns": ["10.0.0.53"]}},
+                        {"network": "0.0.0.0", "gateway": {"string": "172.22.0.253"}},
+                    ]}],
+                    "ipv6SLAAC": [{"id": "six", "link": "e0", "routes": [{"network": "2001:db8::", "prefix": 33, "gateway": {"string": "fe80::1"}}]}],
+                },
                 "services": {"dns": ["172.22.0.1"]},
             },
         },
@@ -628,10 +638,25 @@ fn data_templates_give_each_machine_its_own_data() {
         data("cp-networkdata", "networkData"),
         json!({
             "links": [
-                {"id": "e0", "type": "phy", "mtu": 1500, "ethernet_mac_address": "52:54:00:00:00:01"},
+                {"id": "e0", "name": "eno1", "type": "phy", "mtu": 1500, "ethernet_mac_address": "52:54:00:00:00:01"},
+                {
+                    "id": "b0", "type": "bond", "bond_mode": "802.3ad", "bond_links": ["e0"], "ethernet_mac_address": "02:00:00:00:00:06",
+                    "bond_miimon": 100, "bond_lacp_rate": "fast",
+                },
                 {"id": "v5", "type": "vlan", "vlan_id": 5, "vlan_link": "e0", "vlan_mac_address": "02:00:00:00:00:05"},
             ],
-            "networks": [{"id": "net", "link": "e0", "type": "ipv4_dhcp", "routes": []}],
+            "networks": [
+                {"id": "net", "link": "e0", "type": "ipv4_dhcp", "routes": [
+                    {
+                        "network": "10.0.0.0", "netmask": "255.0.0.0", "gateway": "172.22.0.254",
+                        "services": [{"type": "dns", "address": "10.0.0.53"}],
+                    },
+                    {"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "172.22.0.253", "services": []},
+                ]},
+                {"id": "six", "link": "e0", "type": "ipv6_slaac", "routes": [
+                    {"network": "2001:db8::", "netmask": "ffff:ffff:8000::", "gateway": "fe80::1", "services": []},
+                ]},
+            ],
             "services": [{"type": "dns", "address": "172.22.0.1"}],
         })
     );
