@@ -4,14 +4,17 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use firstlight_api::bmh::{self, BareMetalHost, BareMetalHostSpec, HardwareData, annotations};
-use k8s_openapi::api::core::v1::Secret as KubeSecret;
-use kube::{Api, Client};
+use k8s_openapi::api::core::v1::{ObjectReference, Secret as KubeSecret};
+use kube::{
+    Api, Client,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
 use super::{
     intent::UNREADABLE,
-    store::{Amendment, HostStore, Secret},
+    store::{Amendment, HostEvent, HostStore, Secret},
 };
 use crate::{
     capi::HOSTS,
@@ -19,6 +22,10 @@ use crate::{
 };
 
 const MANAGER: &str = "firstlight-hosts";
+/// Characters that the API server takes for sure: it counts to 1024 bytes.
+const NOTE: usize = 340;
+/// For an Event.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Its plural is its singular.
 const HARDWARE: Resource = Resource(HOSTS.0, HOSTS.1, HardwareData::KIND, HardwareData::PLURAL);
 
@@ -27,16 +34,23 @@ pub struct KubeStore {
     hosts: Arc<Objects<BareMetalHost>>,
     writers: Writers,
     watches: Arc<Mutex<Watches>>,
+    events: Recorder,
 }
 
 impl KubeStore {
     pub fn new(client: Client) -> Self {
+        let reporter = Reporter {
+            controller: MANAGER.to_owned(),
+            instance: None,
+        };
+        let events = Recorder::new(client.clone(), reporter);
         // Who reads the objects waits for more changes himself.
         let mut watches = Watches::new(client, MANAGER, Duration::ZERO);
         Self {
             hosts: Arc::new(watches.objects(HOSTS)),
             writers: watches.writers().clone(),
             watches: Arc::new(Mutex::new(watches)),
+            events,
         }
     }
 }
@@ -159,6 +173,35 @@ impl HostStore for KubeStore {
             .unwatched(HARDWARE)
             .delete_any(&key(object))
             .await
+    }
+
+    async fn tell(&self, host: &BareMetalHost, events: Vec<HostEvent>) {
+        let about = ObjectReference {
+            api_version: Some(bmh::API_VERSION.to_owned()),
+            kind: Some(bmh::KIND.to_owned()),
+            name: Some(host.metadata.name.clone()),
+            namespace: Some(host.metadata.namespace.clone()),
+            uid: Some(host.metadata.uid.clone()),
+            ..ObjectReference::default()
+        };
+        for event in events {
+            let type_ = if event.is_warning {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            };
+            let event = Event {
+                type_,
+                reason: event.reason.to_owned(),
+                note: Some(event.note.chars().take(NOTE).collect()),
+                action: event.reason.to_owned(),
+                secondary: None,
+            };
+            let told = self.events.publish(&event, &about);
+            if let Ok(Err(error)) = tokio::time::timeout(PATIENCE, told).await {
+                tracing::debug!(%error, "an Event was not written");
+            }
+        }
     }
 
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>> {

@@ -16,7 +16,7 @@ use super::{
     host::Host,
     intent::{Data, DesiredState},
     made,
-    objects::ObjectTarget,
+    objects::{Leave, ObjectTarget},
 };
 
 /// Where `kubectl get bmh` looks without being told.
@@ -46,10 +46,20 @@ pub fn desired(host: &Host, now: &str) -> ObjectTarget {
         host: object,
         image: own_image(host),
         forget: plan.map(|plan| plan.forget.clone()).unwrap_or_default(),
-        delete: host.ledger().passing && host.memory.is_kept(),
-        release: host.work.removed,
+        leave: leave(host),
         paused: host.wanted().paused.is_some(),
         stray: false,
+    }
+}
+
+fn leave(host: &Host) -> Leave {
+    let is_deleted = host.object.as_ref().is_none_or(BareMetalHost::is_deleted);
+    if host.ledger().passing && host.memory.is_kept() && !is_deleted {
+        Leave::Unmissed
+    } else if host.work.removed {
+        Leave::Deleted
+    } else {
+        Leave::No
     }
 }
 

@@ -1,5 +1,7 @@
 //! Keeps the `BareMetalHost` objects equal to what the controller wants, and tells it what people wrote into them.
 
+mod events;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -28,6 +30,16 @@ use crate::{
 /// Changes within this time become one write.
 const COALESCE: Duration = Duration::from_millis(500);
 
+/// May the object go?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    No,
+    /// Nobody would miss it: it is deleted, unless somebody has changed it.
+    Unmissed,
+    /// It was deleted, and nothing holds it any more.
+    Deleted,
+}
+
 /// How one object shall be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectTarget {
@@ -36,10 +48,7 @@ pub struct ObjectTarget {
     /// Written into a spec that has none: the site's rule installs without a word.
     pub image: Option<Image>,
     pub forget: Vec<String>,
-    /// Nobody would miss it: it goes, unless somebody has changed it.
-    pub delete: bool,
-    /// The deleted object may go.
-    pub release: bool,
+    pub leave: Leave,
     /// Somebody asked for hands off.
     pub paused: bool,
     /// It is no host: it is told why, and never made.
@@ -53,8 +62,7 @@ impl ObjectTarget {
             host: BareMetalHost::default(),
             image: None,
             forget: Vec::new(),
-            delete: false,
-            release: false,
+            leave: Leave::No,
             paused: false,
             stray: true,
         }
@@ -192,7 +200,7 @@ async fn write<S: HostStore>(
         found = found.or_else(|| objects.iter().find(|object| same_host(object, host)));
     }
     let Some(object) = found else {
-        if desired.release || desired.delete || desired.stray {
+        if desired.leave != Leave::No || desired.stray {
             return Ok(false);
         }
         api.create(host).await?;
@@ -203,7 +211,7 @@ async fn write<S: HostStore>(
     if !is_called(object, host) {
         return Ok(false);
     }
-    if desired.delete && !object.is_deleted() {
+    if desired.leave == Leave::Unmissed && !object.is_deleted() {
         let unchanged = is_as_made(object);
         if unchanged {
             api.delete(object).await?;
@@ -213,12 +221,12 @@ async fn write<S: HostStore>(
     let amendment = amendment(object, desired);
     let amends = amendment != Amendment::default();
     if amends {
-        if desired.release {
+        if desired.leave == Leave::Deleted {
             api.forget_hardware(object).await?;
         }
         api.amend(object, &amendment).await?;
     }
-    if desired.release || object.status == host.status || !budgets.allow(host) {
+    if desired.leave == Leave::Deleted || object.status == host.status || !budgets.allow(host) {
         return Ok(amends);
     }
     write_status(api, Some(object), host).await?;
@@ -281,7 +289,12 @@ async fn write_status<S: HostStore>(
         let data = HardwareData::new(&new.metadata.name, &new.metadata.namespace, found);
         api.apply_hardware(&data).await?;
     }
-    api.apply_status(new).await
+    api.apply_status(new).await?;
+    if let (Some(object), Some(status)) = (old, &new.status) {
+        let events = events::between(object.status.as_ref(), status);
+        api.tell(object, events).await;
+    }
+    Ok(())
 }
 
 fn is_called(object: &BareMetalHost, host: &BareMetalHost) -> bool {
@@ -295,7 +308,7 @@ fn same_host(object: &BareMetalHost, host: &BareMetalHost) -> bool {
 
 fn amendment(object: &BareMetalHost, desired: &ObjectTarget) -> Amendment {
     let mut finalizers = object.metadata.finalizers.clone();
-    if desired.release {
+    if desired.leave == Leave::Deleted {
         finalizers.retain(|name| name != FINALIZER);
     } else if !desired.stray
         && !object.is_deleted()
@@ -435,8 +448,7 @@ mod tests {
                 host: BareMetalHost::new(name, "default", BareMetalHostSpec::default()),
                 image: None,
                 forget: Vec::new(),
-                delete: false,
-                release: false,
+                leave: Leave::No,
                 paused: false,
                 stray: false,
             })
@@ -466,8 +478,7 @@ mod tests {
             },
             image: None,
             forget: Vec::new(),
-            delete: false,
-            release: false,
+            leave: Leave::No,
             paused: false,
             stray: false,
         };

@@ -17,6 +17,15 @@ pub struct Amendment {
     pub forget: Vec<String>,
 }
 
+/// Something that happened to a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostEvent {
+    pub is_warning: bool,
+    /// One word in `CamelCase`.
+    pub reason: &'static str,
+    pub note: String,
+}
+
 /// The decoded `data` of a Secret.
 pub type Secret = BTreeMap<String, Vec<u8>>;
 
@@ -50,6 +59,15 @@ pub trait HostStore: Clone + Send + Sync + 'static {
         &self,
         data: &HardwareData,
     ) -> impl Future<Output = anyhow::Result<()>> + Send;
+    /// In Events, which last an hour; one that is lost is no trouble.
+    fn tell(
+        &self,
+        host: &BareMetalHost,
+        events: Vec<HostEvent>,
+    ) -> impl Future<Output = ()> + Send {
+        let _ = (host, events);
+        std::future::ready(())
+    }
     /// `None` if there is none of that name.
     fn secret(
         &self,

@@ -9,7 +9,10 @@ use firstlight_api::{
 };
 use firstlight_netboot::MacAddr;
 
-use super::{made, object, objects::ObjectTarget};
+use super::{
+    made, object,
+    objects::{Leave, ObjectTarget},
+};
 
 /// All of them, as of one look.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -110,7 +113,11 @@ fn told(stray: &BareMetalHost, why: &Why, now: &str) -> ObjectTarget {
             ..stray.clone()
         },
         // It was a host once.
-        release: stray.is_deleted(),
+        leave: if stray.is_deleted() {
+            Leave::Deleted
+        } else {
+            Leave::No
+        },
         ..ObjectTarget::stray()
     }
 }
@@ -119,8 +126,11 @@ fn told(stray: &BareMetalHost, why: &Why, now: &str) -> ObjectTarget {
 fn replaced(made: &BareMetalHost) -> ObjectTarget {
     ObjectTarget {
         host: made.clone(),
-        delete: true,
-        release: true,
+        leave: if made.is_deleted() {
+            Leave::Deleted
+        } else {
+            Leave::Unmissed
+        },
         ..ObjectTarget::stray()
     }
 }

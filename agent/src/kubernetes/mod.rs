@@ -9,6 +9,7 @@ mod client;
 mod cluster_api;
 mod etcd_space;
 mod probe;
+pub mod refused;
 
 pub use etcd_space::{Etcdctl, Relief, Space};
 

@@ -333,7 +333,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn template(network: Value) -> Metal3DataTemplate {
+    fn template(network: &Value) -> Metal3DataTemplate {
         let spec = json!({"clusterName": "lab", "networkData": network});
         serde_json::from_value(json!({"metadata": {"name": "d"}, "spec": spec})).unwrap()
     }
@@ -348,7 +348,7 @@ mod tests {
         ] {
             for kind in ["ipv4DHCP", "ipv6DHCP", "ipv6SLAAC"] {
                 let network = json!({"id": "n", "link": "e", "routes": [route]});
-                let refused = refuse(&template(json!({"networks": {kind: [network]}})));
+                let refused = refuse(&template(&json!({"networks": {kind: [network]}})));
                 let refused = refused.unwrap();
                 assert!(
                     refused.contains("(a route of networkData.networks)"),
@@ -388,7 +388,7 @@ mod tests {
                 "has 129 bits",
             ),
         ] {
-            let template = template(network).spec.network_data.unwrap();
+            let template = template(&network).spec.network_data.unwrap();
             let told = network_data(&subject, &template).unwrap_err();
             assert!(told.contains(why), "{told}");
         }

@@ -2,8 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use firstlight_agent::hosts::{kube_store::KubeStore, store::HostStore as _};
+use firstlight_agent::{
+    hosts::{
+        kube_store::KubeStore,
+        store::{HostEvent, HostStore as _},
+    },
+    kubernetes::refused,
+};
 use firstlight_api::bmh::{BareMetalHost, HardwareData, examples};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
+};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -26,7 +36,9 @@ pub async fn every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_del
     let found = only(&store).await;
     assert_eq!((&found.spec, &found.status), (&host.spec, &host.status));
 
+    kinds_that_are_not_served_are_refused_with_a_sentence(&objects).await;
     edits_are_told(&store, &objects, &host).await;
+    what_happens_is_an_event(&store, &objects).await;
 
     // Of an object that somebody has changed since it was read, nothing is taken away.
     let refused = store.delete(&found).await.unwrap_err();
@@ -40,6 +52,50 @@ pub async fn every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_del
     store.forget_hardware(&found).await.unwrap();
     assert!(store.list().await.unwrap().objects.is_empty());
     assert!(objects.list("HardwareData").await.is_empty());
+}
+
+async fn kinds_that_are_not_served_are_refused_with_a_sentence(objects: &Objects) {
+    for definition in refused::definitions() {
+        let spec = &definition["spec"];
+        let text = |pointer: &str| spec.pointer(pointer).unwrap().as_str().unwrap();
+        let kind = text("/names/kind");
+        for version in spec["versions"].as_array().unwrap() {
+            let version = version["name"].as_str().unwrap();
+            let kind_of = GroupVersionKind::gvk(text("/group"), version, kind);
+            let resource = ApiResource::from_gvk_with_plural(&kind_of, text("/names/plural"));
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(objects.client.clone(), "default", &resource);
+            let object = DynamicObject::new("one", &resource).data(json!({"spec": {"a": 1}}));
+            let refused = api.create(&PostParams::default(), &object).await;
+            let error = refused.unwrap_err().to_string();
+            let sentence = format!("Firstlight does not take {kind}: ");
+            assert!(error.contains(&sentence), "{error}");
+        }
+    }
+}
+
+/// As `kubectl describe` shows it.
+async fn what_happens_is_an_event(store: &KubeStore, objects: &Objects) {
+    let host = only(store).await;
+    let told = HostEvent {
+        is_warning: true,
+        reason: "PreparationError",
+        note: "its disk is full of wine".repeat(50),
+    };
+    store.tell(&host, vec![told]).await;
+    let events = objects.list("Event").await;
+    let found = events.iter().find(|it| it["regarding"]["name"] == NAME);
+    let event = found.unwrap_or_else(|| panic!("{events:?}"));
+    assert_eq!(
+        (&event["type"], &event["regarding"]["uid"]),
+        (&json!("Warning"), &json!(host.metadata.uid))
+    );
+    assert!(
+        event["note"]
+            .as_str()
+            .unwrap()
+            .starts_with("its disk is full of wine")
+    );
 }
 
 /// In a second, and a status of ours is no news.

@@ -418,17 +418,18 @@ async fn what_cannot_work_is_refused(site: &Site) {
         sentence.contains("Firstlight does not take v1beta1 of Metal3Cluster"),
         "{sentence}"
     );
-    let undigested = json!({
-        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "Metal3MachineTemplate",
-        "metadata": {"name": "undigested", "namespace": "default"},
-        "spec": {"template": {"spec": {"image": {"url": "http://a/b"}}}},
-    });
-    let sentence = site
-        .objects
-        .create(undigested)
-        .await
-        .unwrap_err()
-        .to_string();
+    let template = |name: &str, url: &str| {
+        json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "Metal3MachineTemplate",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"template": {"spec": {"image": {"url": url}}}},
+        })
+    };
+    // The box knows the digest of what is on it.
+    let named = template("named", "debian:13.2");
+    site.objects.create(named).await.unwrap();
+    let undigested = site.objects.create(template("undigested", "http://a/b"));
+    let sentence = undigested.await.unwrap_err().to_string();
     assert!(
         sentence.contains("no image is written without a digest"),
         "{sentence}"

@@ -23,7 +23,7 @@ pub struct Objects {
 }
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";
-const KINDS: [Resource; 12] = [
+const KINDS: [Resource; 13] = [
     Resource("firstlight.internal", "v1alpha1", "Software", "softwares"),
     Resource("firstlight.internal", "v1alpha1", "Addon", "addons"),
     Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts"),
@@ -51,6 +51,7 @@ const KINDS: [Resource; 12] = [
         "metal3machinetemplates",
     ),
     Resource("", "v1", "Secret", "secrets"),
+    Resource("events.k8s.io", "v1", "Event", "events"),
 ];
 
 impl Objects {

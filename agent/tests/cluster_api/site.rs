@@ -11,6 +11,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use firstlight_agent::{
     clusters::Stick,
+    kubernetes::refused,
     paths::Paths,
     pki::{self, CertSpec, Pki},
     provider, status,
@@ -242,6 +243,9 @@ pub async fn apply_own(objects: &Objects) {
         for object in documents(&folder.join(name)) {
             objects.apply(&object).await;
         }
+    }
+    for definition in refused::definitions() {
+        objects.apply(&definition).await;
     }
 }
 

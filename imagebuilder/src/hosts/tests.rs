@@ -14,6 +14,7 @@ const CODE: &str = "7Q2M-XK4P-09AB-CDEF";
 fn host(name: &str, number: u8, code: &str) -> HostStatus {
     HostStatus {
         name: name.to_owned(),
+        namespace: "metal3".to_owned(),
         mac: format!("52:54:00:00:00:{number:02x}"),
         code: code.to_owned(),
         ..HostStatus::default()
@@ -97,7 +98,7 @@ fn a_wrong_code_no_code_and_a_name_that_is_none_are_refused_with_what_to_do() {
 fn what_goes_into_the_shell_of_the_box_is_a_name_and_a_code() {
     assert_eq!(
         annotation(&host("rack1-a", 1, CODE), CODE).unwrap(),
-        "kubectl annotate --overwrite baremetalhosts.metal3.io rack1-a --namespace default \
+        "kubectl annotate --overwrite baremetalhosts.metal3.io rack1-a --namespace metal3 \
          firstlight.internal/approve=7Q2M-XK4P-09AB-CDEF"
     );
     assert!(annotation(&host("a; reboot", 1, CODE), CODE).is_err());

@@ -11,7 +11,7 @@ pub struct HostStatus {
     /// Of the host: out of `site.yaml`, or made of its MAC address.
     pub name: String,
     /// Of its `BareMetalHost`.
-    #[serde(default)]
+    #[serde(default = "usual_namespace")]
     pub namespace: String,
     /// Of the NIC that it boots from, lower case with colons.
     pub mac: String,
@@ -37,6 +37,10 @@ pub struct HostStatus {
     pub hardware: Option<HardwareSummary>,
     /// Finished states with their times, oldest first.
     pub history: Vec<HostEvent>,
+}
+
+fn usual_namespace() -> String {
+    "default".to_owned()
 }
 
 /// Where a host is on its way from its first sign of life to its own system.

@@ -91,7 +91,7 @@ async fn an_object_that_somebody_wrote_into_is_not_replaced_and_the_other_is_tol
     let staged = |site: &Site, _: &Machine| site.state() == Some(HostState::Staged);
     machine.until("staged", &mut site, staged).await;
     site.store.change(NAME, |object| {
-        object.spec.description = "the blue one".to_owned()
+        object.spec.description = "the blue one".to_owned();
     });
     site.pass(ROUND).await;
     manifest(&site);
@@ -116,7 +116,7 @@ async fn an_object_that_names_no_server_is_told_so_and_goes_when_it_is_deleted()
         ("52:54", "`52:54`, which is no MAC address"),
     ] {
         site.store.change("worker-1", |object| {
-            object.spec.boot_mac_address = mac.to_owned()
+            object.spec.boot_mac_address = mac.to_owned();
         });
         for _ in 0..3 {
             site.pass(ROUND).await;

@@ -1,0 +1,118 @@
+//! Kinds of Metal3 that this box does not serve. Their definitions are there and refuse every object with a sentence: without them a
+//! manifest of theirs is a riddle ("no matches for kind").
+//!
+//! To serve one: its line goes, and its definition comes to the other manifests.
+
+use serde_json::{Value, json};
+
+/// Of `metal3.io`, `infrastructure.cluster.x-k8s.io` and `ipam.metal3.io`.
+const METAL3: (&str, &[&str]) = ("metal3.io", &["v1alpha1"]);
+const CAPM3: (&str, &[&str]) = ("infrastructure.cluster.x-k8s.io", &["v1beta2", "v1beta1"]);
+const IPAM: (&str, &[&str]) = ("ipam.metal3.io", &["v1alpha1"]);
+
+const NO_BMC: &str = "the box speaks to no BMC; change the settings in the server's own setup";
+const NO_SWITCH: &str = "the box manages no switches; set their ports up by hand";
+const CLAIMS: &str = "hosts are claimed by Metal3Machine objects, or by a person who writes `image` into the BareMetalHost";
+const REMEDIATION: &str = "a server that is installed again loses its disk, so a person decides that: see docs/clusters.md on how to replace one";
+const INSIDE: &str = "Metal3DataTemplate is rendered without it; the Secrets MACHINE-metadata and MACHINE-networkdata hold the result";
+const NO_POOLS: &str =
+    "a server keeps the address that the box leases it, and `hosts` in site.yaml can choose it";
+
+/// Group and versions, kind, plural, and why not.
+type Refused = (
+    (&'static str, &'static [&'static str]),
+    &'static str,
+    &'static str,
+    &'static str,
+);
+
+const ALL: [Refused; 18] = [
+    (
+        METAL3,
+        "HostFirmwareSettings",
+        "hostfirmwaresettings",
+        NO_BMC,
+    ),
+    (
+        METAL3,
+        "HostFirmwareComponents",
+        "hostfirmwarecomponents",
+        NO_BMC,
+    ),
+    (METAL3, "FirmwareSchema", "firmwareschemas", NO_BMC),
+    (METAL3, "HostUpdatePolicy", "hostupdatepolicies", NO_BMC),
+    (
+        METAL3,
+        "BMCEventSubscription",
+        "bmceventsubscriptions",
+        NO_BMC,
+    ),
+    (
+        METAL3,
+        "DataImage",
+        "dataimages",
+        "the box has no way to put a disc into a server; push a package or a container instead",
+    ),
+    (
+        METAL3,
+        "PreprovisioningImage",
+        "preprovisioningimages",
+        "every server starts the ramdisk of the stick",
+    ),
+    (METAL3, "HostClaim", "hostclaims", CLAIMS),
+    (METAL3, "HostDeployPolicy", "hostdeploypolicies", CLAIMS),
+    (METAL3, "BareMetalSwitch", "baremetalswitches", NO_SWITCH),
+    (
+        METAL3,
+        "HostNetworkAttachment",
+        "hostnetworkattachments",
+        NO_SWITCH,
+    ),
+    (
+        CAPM3,
+        "Metal3Remediation",
+        "metal3remediations",
+        REMEDIATION,
+    ),
+    (
+        CAPM3,
+        "Metal3RemediationTemplate",
+        "metal3remediationtemplates",
+        REMEDIATION,
+    ),
+    (CAPM3, "Metal3Data", "metal3datas", INSIDE),
+    (CAPM3, "Metal3DataClaim", "metal3dataclaims", INSIDE),
+    (IPAM, "IPPool", "ippools", NO_POOLS),
+    (IPAM, "IPClaim", "ipclaims", NO_POOLS),
+    (IPAM, "IPAddress", "ipaddresses", NO_POOLS),
+];
+
+/// As manifests.
+pub fn definitions() -> impl Iterator<Item = Value> {
+    ALL.into_iter().map(definition)
+}
+
+fn definition(((group, versions), kind, plural, why): Refused) -> Value {
+    let version = |(at, name): (usize, &&str)| {
+        let refused = json!({
+            "type": "object",
+            "description": format!("Refused: {why}."),
+            "x-kubernetes-preserve-unknown-fields": true,
+            "x-kubernetes-validations": [{"rule": "false", "message": format!("Firstlight does not take {kind}: {why}")}],
+        });
+        let schema = json!({"openAPIV3Schema": refused});
+        json!({"name": name, "served": true, "storage": at == 0, "schema": schema})
+    };
+    let versions: Vec<Value> = versions.iter().enumerate().map(version).collect();
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase()},
+            "versions": versions,
+        },
+    })
+}
