@@ -25,7 +25,7 @@ use super::{
     event::Act,
     image::instance_info,
     intent::{Data, Install},
-    object::NAMESPACE,
+    made::NAMESPACE,
     plan::{Action, EXTRA_ATTEMPT, EXTRA_MAC},
     poll::IronicEnd,
 };

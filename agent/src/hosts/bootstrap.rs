@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     drive::{DriveSpec, config_drive},
     ledger::Deployment,
-    object::NAMESPACE,
+    made::NAMESPACE,
     plan::{Plan, Restart},
     store::{HostStore, Secret},
     token::Token,

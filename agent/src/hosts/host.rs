@@ -34,7 +34,6 @@ use super::{
     ledger::Ledger,
     made,
     memory::{Memory, Step},
-    object,
     plan::{self, Action, Ironic, Observed, Plan, Restart},
     tpm::Pretender,
     who::{Refused, Who},
@@ -55,7 +54,7 @@ const HELD: &str = "the box, whose site.yaml cannot be used";
 #[derive(Clone, Debug)]
 pub struct Host {
     pub mac: MacAddr,
-    /// Of its object; [`object::NAMESPACE`] as long as nobody has made one.
+    /// Of its object; [`made::NAMESPACE`] as long as nobody has made one.
     pub namespace: String,
     pub name: String,
     /// As `kubectl` is told which host is meant.
@@ -149,7 +148,7 @@ impl Host {
     pub fn new(mac: MacAddr, name: String, rules: Rules, ledger: Ledger, now: Duration) -> Self {
         Self {
             mac,
-            namespace: object::NAMESPACE.to_owned(),
+            namespace: made::NAMESPACE.to_owned(),
             called: name.clone(),
             name,
             seen: now,
@@ -172,7 +171,7 @@ impl Host {
     pub fn rename(&mut self, namespace: &str, name: &str) {
         namespace.clone_into(&mut self.namespace);
         name.clone_into(&mut self.name);
-        self.called = object::called(namespace, name);
+        self.called = made::called(namespace, name);
     }
 
     pub fn ledger(&self) -> &Ledger {

@@ -2,6 +2,18 @@
 
 use firstlight_api::bmh::{BareMetalHost, BareMetalHostSpec, BootMode, FINALIZER};
 
+/// Where `kubectl get bmh` looks without being told.
+pub const NAMESPACE: &str = "default";
+
+/// As `kubectl` is told which object is meant.
+pub fn called(namespace: &str, name: &str) -> String {
+    if namespace == NAMESPACE {
+        name.to_owned()
+    } else {
+        format!("{name} -n {namespace}")
+    }
+}
+
 pub fn spec(boot_mac_address: String, boot_mode: Option<BootMode>) -> BareMetalHostSpec {
     BareMetalHostSpec {
         online: true,

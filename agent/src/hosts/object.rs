@@ -19,18 +19,6 @@ use super::{
     objects::{Leave, ObjectTarget},
 };
 
-/// Where `kubectl get bmh` looks without being told.
-pub const NAMESPACE: &str = "default";
-
-/// As `kubectl` is told which object is meant.
-pub fn called(namespace: &str, name: &str) -> String {
-    if namespace == NAMESPACE {
-        name.to_owned()
-    } else {
-        format!("{name} -n {namespace}")
-    }
-}
-
 /// The object as it should be: its times stay, and what it knows that we forgot. `now` is RFC 3339.
 pub fn desired(host: &Host, now: &str) -> ObjectTarget {
     let old = host.object.as_ref();

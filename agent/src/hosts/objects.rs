@@ -17,9 +17,8 @@ use tokio::{
 };
 
 use super::{
-    made::is_as_made,
+    made::{self, is_as_made},
     store::{Amendment, HostStore},
-    stray,
 };
 use crate::{
     objects::{Key, Listed},
@@ -173,7 +172,9 @@ pub async fn write_all<S: HostStore>(
         match write(api, &listed.objects, desired, budgets).await {
             Ok(wrote) => changed |= wrote,
             Err(error) => {
-                trouble.push(format!("{}: {error:#}", stray::called(&desired.host)));
+                let meta = &desired.host.metadata;
+                let called = made::called(&meta.namespace, &meta.name);
+                trouble.push(format!("{called}: {error:#}"));
                 // Nobody answers: the others are asked for again in the next round, not one after the other in this.
                 if error.is::<Elapsed>() {
                     break;

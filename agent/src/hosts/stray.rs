@@ -10,7 +10,7 @@ use firstlight_api::{
 use firstlight_netboot::MacAddr;
 
 use super::{
-    made, object,
+    made,
     objects::{Leave, ObjectTarget},
 };
 
@@ -81,7 +81,7 @@ impl Why {
 }
 
 pub fn called(object: &BareMetalHost) -> String {
-    object::called(&object.metadata.namespace, &object.metadata.name)
+    made::called(&object.metadata.namespace, &object.metadata.name)
 }
 
 /// The object with what it is told.
