@@ -9,15 +9,13 @@ use kube::{
     discovery::{Scope, pinned_kind},
 };
 
-use super::refused;
 use crate::paths::Paths;
 
 /// Applied once a site needs it.
 pub const CLUSTER_API: &str = "cluster-api.yaml";
 pub const MANAGER: &str = "firstlight";
 
-/// Applies every document of every `*.yaml` but Cluster API's, in the order of the file names, and what refuses other kinds. Doing it
-/// again changes nothing.
+/// Applies every document of every `*.yaml` but Cluster API's, in the order of the file names. Doing it again changes nothing.
 pub async fn apply_all(client: &Client, paths: &Paths) -> Result<()> {
     for path in manifests(paths)? {
         let name = path.display();
@@ -28,12 +26,6 @@ pub async fn apply_all(client: &Client, paths: &Paths) -> Result<()> {
                 .await
                 .with_context(|| format!("applying {what} of {name}"))?;
         }
-    }
-    for definition in refused::definitions() {
-        let object = serde_json::from_value(definition)?;
-        apply(client, &object)
-            .await
-            .context("applying the kinds that are refused")?;
     }
     Ok(())
 }

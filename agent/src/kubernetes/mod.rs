@@ -26,7 +26,10 @@ use kube::{Api, Client};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use firstlight_api::site::{ClusterChoice, SiteConfig};
+use firstlight_api::{
+    site::{ClusterChoice, SiteConfig},
+    status::Problem,
+};
 
 use crate::{
     damage,
@@ -129,6 +132,14 @@ pub async fn run(
                     ),
                 );
             },
+            async {
+                // Last: each definition makes the API server think over all that it serves.
+                let mut clusters = published.cluster_api.subscribe();
+                if has_clusters(&known.site).await && clusters.wait_for(|up| *up).await.is_err() {
+                    return;
+                }
+                Box::pin(refuse_kinds(&api, &status)).await;
+            },
         );
         Ok(())
     };
@@ -138,6 +149,30 @@ pub async fn run(
         () = etcd_space::keep(&etcd_client, &paths, &status) => Ok(()),
         () = stop.cancelled() => Ok(()),
     }
+}
+
+/// Only a site that has clusters carries the weight of Cluster API.
+async fn has_clusters(site: &watch::Receiver<Option<Arc<SiteConfig>>>) -> bool {
+    let mut site = site.clone();
+    let site = site.wait_for(Option::is_some).await;
+    site.is_ok_and(|site| {
+        site.as_ref()
+            .is_some_and(|site| site.cluster != ClusterChoice::None)
+    })
+}
+
+async fn refuse_kinds(api: &Client, status: &StatusSender) {
+    while let Err(error) = refused::apply_all(api).await {
+        let problem = Problem {
+            what: format!(
+                "kinds that the box does not serve are unknown instead of refused: {error:#}"
+            ),
+            next: "nothing: the box tries again".to_owned(),
+        };
+        status.problems("refused-kinds", vec![problem]);
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    status.problems("refused-kinds", Vec::new());
 }
 
 /// Objects of a restored etcd are shown to people first: whoever acts on them is not told of the API before.
@@ -224,7 +259,6 @@ impl Part {
         self.comes_up_and_stays(well).await;
     }
 
-    /// Only a site that has clusters carries its weight.
     async fn follow_cluster_api(
         &self,
         api: &Client,
@@ -233,16 +267,7 @@ impl Part {
         site: &watch::Receiver<Option<Arc<SiteConfig>>>,
         there: &watch::Sender<bool>,
     ) {
-        let Some(site) = site
-            .clone()
-            .wait_for(Option::is_some)
-            .await
-            .ok()
-            .and_then(|site| site.clone())
-        else {
-            return;
-        };
-        if site.cluster == ClusterChoice::None {
+        if !has_clusters(site).await {
             self.status.done(self.step);
             return;
         }

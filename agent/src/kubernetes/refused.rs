@@ -3,7 +3,11 @@
 //!
 //! To serve one: its line goes, and its definition comes to the other manifests.
 
+use anyhow::{Context, Result};
+use kube::Client;
 use serde_json::{Value, json};
+
+use super::apply::apply;
 
 /// Of `metal3.io`, `infrastructure.cluster.x-k8s.io` and `ipam.metal3.io`.
 const METAL3: (&str, &[&str]) = ("metal3.io", &["v1alpha1"]);
@@ -86,6 +90,20 @@ const ALL: [Refused; 18] = [
     (IPAM, "IPClaim", "ipclaims", NO_POOLS),
     (IPAM, "IPAddress", "ipaddresses", NO_POOLS),
 ];
+
+/// Doing it again changes nothing.
+///
+/// # Errors
+/// The API server does not take one.
+pub async fn apply_all(client: &Client) -> Result<()> {
+    for definition in definitions() {
+        let name = definition["metadata"]["name"].to_string();
+        let object = serde_json::from_value(definition)?;
+        let applied = apply(client, &object).await;
+        applied.with_context(|| format!("applying what refuses {name}"))?;
+    }
+    Ok(())
+}
 
 /// As manifests.
 pub fn definitions() -> impl Iterator<Item = Value> {

@@ -11,7 +11,6 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use firstlight_agent::{
     clusters::Stick,
-    kubernetes::refused,
     paths::Paths,
     pki::{self, CertSpec, Pki},
     provider, status,
@@ -243,9 +242,6 @@ pub async fn apply_own(objects: &Objects) {
         for object in documents(&folder.join(name)) {
             objects.apply(&object).await;
         }
-    }
-    for definition in refused::definitions() {
-        objects.apply(&definition).await;
     }
 }
 
