@@ -16,6 +16,7 @@ use firstlight_agent::{
     provider, status,
 };
 use firstlight_api::site::parse_site;
+use kube::{core::GroupVersionKind, discovery::pinned_kind};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -222,6 +223,24 @@ async fn apply_manifests(objects: &Objects, pki: &Pki) {
         if !["Deployment", "Service"].contains(&object["kind"].as_str().unwrap()) {
             call_on_loopback(&mut object, &bundle);
             objects.apply(&object).await;
+        }
+    }
+    // Managers end where a kind is not served yet, and here nobody starts them again.
+    for definition in documents(&program("cluster-api.yaml")) {
+        if definition["kind"] == "CustomResourceDefinition" {
+            is_served(objects, &definition["spec"]).await;
+        }
+    }
+}
+
+async fn is_served(objects: &Objects, spec: &Value) {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let (group, kind) = (text(&spec["group"]), text(&spec["names"]["kind"]));
+    for version in spec["versions"].as_array().unwrap() {
+        if version["served"] == true {
+            let kind = GroupVersionKind::gvk(&group, &text(&version["name"]), &kind);
+            let found = async || pinned_kind(&objects.client, &kind).await.is_ok();
+            objects.wait_until(&format!("{kind:?} served"), found).await;
         }
     }
 }
