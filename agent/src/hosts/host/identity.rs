@@ -2,10 +2,18 @@
 
 use std::time::Duration;
 
-use firstlight_api::{bmh::APPROVE_ANNOTATION, signed::PublicKey, site::JoinPolicy, tpm::Tpm};
+use firstlight_api::{
+    bmh::{APPROVE_ANNOTATION, BareMetalHost},
+    capm3::{CONTROL_PLANE_ANNOTATION, ROLE_LABEL},
+    signed::PublicKey,
+    site::{HostRole, InstallPolicy, JoinPolicy},
+    status::Problem,
+    tpm::Tpm,
+};
 
-use super::Host;
+use super::{Host, Part, PolicyOf};
 use crate::hosts::{
+    admission::Candidate,
     tpm::{self, Pretender},
     who::{Claim, Refused},
 };
@@ -52,4 +60,78 @@ impl Host {
             self.memory.note(|ledger| ledger.saw_tpm(key, tpm, taken));
         }
     }
+
+    /// Whether it is the server that it seems to be, whatever `join` says.
+    pub(super) fn doubt(&self) -> Option<Problem> {
+        if self.rules.twin {
+            return Some(Problem {
+                what: "another BareMetalHost object is about this server, too".to_owned(),
+                next: "delete the one that is wrong".to_owned(),
+            });
+        }
+        let part = self.ramdisk.part_of_other()?;
+        let is_given_up =
+            self.rules.policy_of == PolicyOf::ThisHost && self.rules.policy == InstallPolicy::Wipe;
+        let (name, called) = (&self.name, &self.called);
+        match part {
+            _ if self.ledger().deployment.is_some() => None,
+            Part::Card { of } => Some(Problem {
+                what: format!(
+                    "this machine is the server {of}, which has a system of this box, started from another network card"
+                ),
+                next: format!(
+                    "start it from the card of {of}; if that card is gone for good, delete {of} (`kubectl delete bmh {of}`) when nothing on its disks matters"
+                ),
+            }),
+            Part::Disk { .. } if is_given_up => None,
+            Part::Disk { of, disk } => Some(Problem {
+                what: format!("its disk {disk} holds the system that this box installed on {of}"),
+                next: format!(
+                    "put the disk back into {of}; if nothing on the disks of {name} matters, run `kubectl annotate bmh {called} \
+                     firstlight.internal/install=wipe`"
+                ),
+            }),
+        }
+    }
+
+    /// A control plane was given to this host, and it is not, or not any more, one that is trusted with the keys.
+    pub(super) fn untrusted(&self) -> Option<Problem> {
+        let annotations = &self.object.as_ref()?.metadata.annotations;
+        annotations.get(CONTROL_PLANE_ANNOTATION)?;
+        let candidate = self.candidate();
+        let lack = candidate.trust().lack()?;
+        Some(Problem {
+            what: format!(
+                "it is to become a control plane and gets no keys of the cluster: {lack}"
+            ),
+            next: candidate.how_to_approve(),
+        })
+    }
+
+    /// While no ramdisk speaks: the key of the system on its disk.
+    fn system_key(&self) -> Option<&str> {
+        let held = self.ledger().deployment.as_ref();
+        let held = held.filter(|_| self.ramdisk.current().is_none());
+        held?.key.as_deref()
+    }
+
+    pub fn candidate(&self) -> Candidate<'_> {
+        Candidate {
+            name: &self.name,
+            called: &self.called,
+            named: self.rules.named,
+            ledger: self.memory.known(),
+            key: self.who.key(),
+            system: self.system_key(),
+            tpm: self.who.tpm(),
+            wrong_code: self.rules.wrong_code,
+            is_chosen: self.object.as_ref().is_some_and(is_chosen),
+        }
+    }
+}
+
+/// A person gave it the role of a control plane.
+fn is_chosen(object: &BareMetalHost) -> bool {
+    let role = object.metadata.labels.get(ROLE_LABEL);
+    role.and_then(|role| role.parse().ok()) == Some(HostRole::ControlPlane)
 }

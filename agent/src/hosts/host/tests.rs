@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use firstlight_api::{
     bmh::BareMetalHostSpec,
+    capm3::CONTROL_PLANE_ANNOTATION,
     report::{DiskSignatures, Fresh, Inventory, LookupState},
     tpm::Tpm,
 };
