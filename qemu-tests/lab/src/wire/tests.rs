@@ -2,7 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use smoltcp::iface::{Config, Interface, SocketSet};
@@ -80,8 +81,20 @@ fn frames_cut_at_any_place_arrive_whole() {
 fn a_machine_that_does_not_read_loses_frames_and_stops_nobody() {
     let wire = Wire::lay(&WireSpec::default()).unwrap();
     let (mut a, stuck, mut b) = (attach(&wire), attach(&wire), attach(&wire));
-    let reader = std::thread::spawn(move || (0..12_000).all(|_| read_frame(&mut b).is_ok()));
-    for _ in 0..12_000 {
+    let read = Arc::new(AtomicUsize::new(0));
+    let counted = read.clone();
+    let reader = std::thread::spawn(move || {
+        (0..12_000).all(|number| {
+            let is_read = read_frame(&mut b).is_ok();
+            counted.store(number + 1, Ordering::SeqCst);
+            is_read
+        })
+    });
+    for sent in 0..12_000 {
+        // No further ahead than its queue holds, however busy the host is.
+        while sent > read.load(Ordering::SeqCst) + 64 && !reader.is_finished() {
+            std::thread::yield_now();
+        }
         write_frame(&mut a, &frame(0xff, 1, &[0; 1400]));
     }
     assert!(
