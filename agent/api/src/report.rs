@@ -329,7 +329,9 @@ pub enum Phase {
     ConfigDrive,
     /// The firmware is being told to boot the disk.
     BootEntry,
-    /// The image is on disk and verified; the next boot must be from disk.
+    /// All of it is on the disk and verified; Ironic ends the deployment.
+    Written,
+    /// The server is about to restart or to be switched off; the next boot must be from disk.
     Rebooting,
     /// The installation has ended without a system on the disk.
     Failed {

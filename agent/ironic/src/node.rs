@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::{Client, ClientError, ProvisionState, error::short};
 
 /// The fields of a node that we ask for; Ironic has many more.
-const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,last_error,maintenance,fault,automated_clean,reservation,\
-                      instance_info,properties,extra,driver_internal_info,inspection_finished_at";
+const FIELDS: &str = "uuid,name,driver,provision_state,target_provision_state,power_state,target_power_state,last_error,maintenance,\
+                      fault,automated_clean,reservation,instance_info,properties,extra,driver_internal_info,inspection_finished_at";
 
 /// A node as Ironic shows it, `Node` of the API reference, cut down to the fields that Firstlight asks for.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -19,12 +19,18 @@ pub struct Node {
     pub uuid: String,
     /// Unique if there is one.
     pub name: Option<String>,
+    /// Who switches the machine: `manual-management`, `redfish`, `ipmi`.
+    #[serde(default)]
+    pub driver: String,
     /// Where it is in the state machine.
     pub provision_state: ProvisionState,
     /// What the running change ends in, `active` for one.
     pub target_provision_state: Option<String>,
     /// `power on`, `power off`, or nothing while unknown.
     pub power_state: Option<String>,
+    /// What the power is on its way to.
+    #[serde(default)]
+    pub target_power_state: Option<String>,
     /// Ironic's sentence about the last step that failed; ramdisks can write into it.
     #[serde(default, deserialize_with = "sentence")]
     pub last_error: Option<String>,
@@ -68,13 +74,24 @@ impl Node {
         url.strip_prefix("https://")?.parse().ok()
     }
 
+    /// Whether its power is somebody's to switch; otherwise it is only recorded.
+    pub fn has_bmc(&self) -> bool {
+        !matches!(self.driver.as_str(), "" | "manual-management")
+    }
+
+    /// Whether its BMC says that it is off.
+    pub fn is_off(&self) -> bool {
+        self.has_bmc() && self.power_state.as_deref() == Some("power off")
+    }
+
     /// Whether it has been told what to write.
     pub fn has_image(&self) -> bool {
         self.instance_info["image_source"].is_string()
     }
 }
 
-/// A node as it is created; always `manual-management` with recorded power, because the host reboots itself.
+/// A node as it is created; always `manual-management` with recorded power, because the host reboots itself. Who knows its BMC says so
+/// afterwards ([`Client::set_driver`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNode {
     /// Chosen by the caller, so that a create that is repeated after a power cut is a conflict and no second node.

@@ -1,24 +1,53 @@
-//! Power, which for hosts without BMC is only recorded: `/v1/nodes/ID/states/power`.
+//! Power: `/v1/nodes/ID/states/power`. Of a host without BMC it is only recorded.
 
 use http::Method;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, Node};
 
-/// What the recorded power is to become.
+/// What the power is to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum PowerTarget {
     /// Also where it is on already: nothing happens then.
     #[serde(rename = "power on")]
     On,
-    /// Makes Ironic forget the ramdisk's token: the way out when a ramdisk lost its own.
+    /// At once, whatever the machine does.
+    #[serde(rename = "power off")]
+    Off,
+    /// Its operating system is asked to end; it may not.
+    #[serde(rename = "soft power off")]
+    SoftOff,
+    /// Makes Ironic forget the ramdisk's token, too: the way out when a ramdisk lost its own.
     #[serde(rename = "rebooting")]
     Reboot,
 }
 
+/// Who switches a machine on and off.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Driver {
+    /// Nobody: `manual-management`.
+    Manual,
+    /// Its BMC.
+    Bmc {
+        /// `redfish` or `ipmi`
+        name: &'static str,
+        /// `driver_info`, password and all.
+        info: Value,
+    },
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Manual => f.write_str("Manual"),
+            Self::Bmc { name, .. } => f.debug_tuple("Bmc").field(name).finish_non_exhaustive(),
+        }
+    }
+}
+
 impl Client {
-    /// Accepted means begun, and nothing happens to the machine.
+    /// Accepted means begun.
     pub async fn set_power(&self, node: &str, target: PowerTarget) -> Result<(), ClientError> {
         self.order(
             Method::PUT,
@@ -26,5 +55,56 @@ impl Client {
             Some(&json!({"target": target})),
         )
         .await
+    }
+
+    /// All that depends on the driver becomes what it is by default. Nobody speaks to the BMC for it.
+    pub async fn set_driver(&self, node: &str, driver: &Driver) -> Result<Node, ClientError> {
+        let (name, info, power) = match driver {
+            Driver::Manual => ("manual-management", &json!({}), json!("fake")),
+            Driver::Bmc { name, info } => (*name, info, json!(name_of_power(name))),
+        };
+        let add = |path: &str, value: &Value| json!({"op": "add", "path": path, "value": value});
+        let operations = [
+            add("/driver", &json!(name)),
+            add("/driver_info", info),
+            add("/power_interface", &power),
+            add("/disable_power_off", &json!(*driver == Driver::Manual)),
+        ];
+        let path = format!("/v1/nodes/{node}?reset_interfaces=true");
+        self.call(Method::PATCH, &path, Some(&operations)).await
+    }
+
+    /// Asks the BMC something that changes nothing, and waits for the answer.
+    pub async fn ask_bmc(&self, node: &str) -> Result<(), ClientError> {
+        let path = format!("/v1/nodes/{node}/management/boot_device");
+        self.order(Method::GET, &path, None::<&()>).await
+    }
+
+    /// The BMC makes the machine boot from the network the next time, and only then.
+    pub async fn boot_from_network_once(&self, node: &str) -> Result<(), ClientError> {
+        let path = format!("/v1/nodes/{node}/management/boot_device");
+        let body = json!({"boot_device": "pxe", "persistent": false});
+        self.order(Method::PUT, &path, Some(&body)).await
+    }
+}
+
+fn name_of_power(driver: &str) -> &str {
+    match driver {
+        "ipmi" => "ipmitool",
+        same => same,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_of_a_bmc_is_not_printed() {
+        let driver = Driver::Bmc {
+            name: "ipmi",
+            info: json!({"ipmi_password": "hunter2"}),
+        };
+        assert_eq!(format!("{driver:?}"), "Bmc(\"ipmi\", ..)");
     }
 }

@@ -59,6 +59,21 @@ states! {
     AdoptFailed = "adopt failed",
 }
 
+impl ProvisionState {
+    /// Ironic is at work, and takes no orders until it has ended.
+    pub fn is_busy(&self) -> bool {
+        matches!(
+            self,
+            Self::Verifying
+                | Self::Inspecting
+                | Self::Cleaning
+                | Self::Deploying
+                | Self::Deleting
+                | Self::Adopting
+        )
+    }
+}
+
 impl From<ProvisionState> for String {
     fn from(state: ProvisionState) -> Self {
         state.as_str().to_owned()

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
+use firstlight_api::order::{DeploymentId, DiskId, DiskOrder, DiskPolicy, EXTRA};
 use firstlight_client::http::{Client, Request};
 use firstlight_client::tls;
 use firstlight_ramdisk::deploy::gpt::Gpt;
@@ -195,14 +196,26 @@ fn a_real_ironic_inspects_cleans_and_deploys() {
             .trim_matches('"'),
         "512"
     );
-    let clean = json!([{"op": "add", "path": "/automated_clean", "value": true}]);
+    let reports = the_box.reports.lock().unwrap();
+    let disks: Vec<DiskId> = reports[0].disks.iter().map(DiskId::from).collect();
+    drop(reports);
+    let order = |policy| {
+        let order = DiskOrder {
+            deployment: Some(DeploymentId::new([7; 16])),
+            policy,
+            disks: disks.clone(),
+        };
+        json!({"op": "add", "path": format!("/extra/{EXTRA}"), "value": order})
+    };
+    let clean =
+        json!([{"op": "add", "path": "/automated_clean", "value": true}, order(DiskPolicy::Wipe)]);
     api.ask("PATCH", &format!("nodes/{NAME}"), &clean);
     api.target("provide");
     api.wait_for("available");
     let info = json!([{"op": "add", "path": "/instance_info", "value": {
         "image_source": format!("http://127.0.0.1:{box_port}/images/node.raw.zst"), "image_disk_format": "raw",
         "image_os_hash_algo": "sha256", "image_os_hash_value": sha256_hex(&served), "image_type": "whole-disk",
-    }}]);
+    }}, order(DiskPolicy::Blank)]);
     api.ask("PATCH", &format!("nodes/{NAME}"), &info);
     let drive =
         json!({"meta_data": {"name": "n"}, "user_data": "#cloud-config\n", "network_data": {}});

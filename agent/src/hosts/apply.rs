@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use firstlight_api::{
+    bmh::BootMode,
     order::{self, DiskOrder},
     repository::METADATA_KEY,
     site::SshKey,
@@ -17,6 +18,8 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use tokio::{net::TcpStream, sync::mpsc};
+
+mod power;
 
 use super::{
     bootstrap::{self, Reading, Secrets, Subject},
@@ -87,7 +90,26 @@ pub async fn apply(end: &IronicEnd, hands: &Hands, act: &Act) -> Result<(), Acti
         answers(act).await?;
         let drive = drive(end, hands, act, &node, &install.data).await?;
         let order = judgement.order(act.deployment.as_ref().and_then(|it| it.id));
+        // Ironic restarts it if the ramdisk is gone by then.
+        power::before_ramdisk(&end.client, act, &node).await?;
         return Ok(deploy(&end.client, &node, *attempt, &order, install, drive).await?);
+    }
+    if power::carries_out(&act.action) {
+        return power::apply(&end.client, hands, act, &node).await;
+    }
+    if let Action::Register = &act.action {
+        register(&end.client, act, &node).await?;
+        power::tell(&end.client, hands, act, &node).await?;
+        return Ok(end
+            .client
+            .provision(&node, &ProvisionTarget::Manage)
+            .await?);
+    }
+    if matches!(
+        act.action,
+        Action::Provide { clean: true } | Action::TearDown { clean: Some(_) } | Action::ForgetToken
+    ) {
+        power::before_ramdisk(&end.client, act, &node).await?;
     }
     Ok(simple(&end.client, act, &node).await?)
 }
@@ -95,8 +117,6 @@ pub async fn apply(end: &IronicEnd, hands: &Hands, act: &Act) -> Result<(), Acti
 async fn simple(client: &Client, act: &Act, node: &str) -> Result<(), ClientError> {
     let go = async |target| client.provision(node, &target).await;
     match &act.action {
-        Action::Register => register(client, act, node).await,
-        Action::PowerOn => client.set_power(node, PowerTarget::On).await,
         Action::ForgetToken => client.set_power(node, PowerTarget::Reboot).await,
         Action::Inspect => go(ProvisionTarget::Inspect).await,
         Action::Provide { clean } => {
@@ -121,7 +141,12 @@ async fn simple(client: &Client, act: &Act, node: &str) -> Result<(), ClientErro
         }
         Action::ClearFault => client.set_maintenance(node, false).await,
         Action::Unregister => unregister(client, node).await,
-        Action::Deploy { .. } => Ok(()),
+        Action::Deploy { .. }
+        | Action::Register
+        | Action::Connect
+        | Action::Disconnect
+        | Action::NetworkBoot
+        | Action::Switch(_) => Ok(()),
     }
 }
 
@@ -187,7 +212,7 @@ async fn register(client: &Client, act: &Act, node: &str) -> Result<(), ClientEr
         uuid: node.to_owned(),
         name: node_name(act),
         cpu_arch: or(inventory.map(|it| &it.hardware.cpu.arch), "x86_64"),
-        boot_mode: or(inventory.map(|it| &it.boot_mode), "uefi"),
+        boot_mode: or(inventory.map(|it| &it.boot_mode), boot_mode(act)),
         extra: vec![(EXTRA_MAC.to_owned(), act.mac.to_string())],
     };
     match client.create_node(&new).await {
@@ -207,7 +232,17 @@ async fn register(client: &Client, act: &Act, node: &str) -> Result<(), ClientEr
         }
         created => drop(created?),
     }
-    client.provision(node, &ProvisionTarget::Manage).await
+    Ok(())
+}
+
+/// As its owner says, for whom nobody has seen yet.
+fn boot_mode(act: &Act) -> &'static str {
+    let said = act.object.as_ref().and_then(|object| object.spec.boot_mode);
+    if said == Some(BootMode::Legacy) {
+        "bios"
+    } else {
+        "uefi"
+    }
 }
 
 async fn deploy(

@@ -62,10 +62,17 @@ pub struct Secrets {
     pub network: Option<Secret>,
 }
 
-/// A request to read them.
-pub struct Reading {
-    pub host: BareMetalHost,
-    pub answer: oneshot::Sender<Result<Secrets, Problem>>,
+/// A request to read what an object names.
+pub enum Reading {
+    Bootstrap {
+        host: BareMetalHost,
+        answer: oneshot::Sender<Result<Secrets, Problem>>,
+    },
+    /// Of its BMC.
+    Credentials {
+        host: BareMetalHost,
+        answer: oneshot::Sender<Result<Secret, Problem>>,
+    },
 }
 
 /// Reads Secrets for the controller, which itself waits for nobody.
@@ -73,17 +80,24 @@ pub async fn read_secrets<S: HostStore>(
     store: watch::Receiver<Option<S>>,
     mut readings: mpsc::Receiver<Reading>,
 ) -> anyhow::Result<()> {
-    while let Some(Reading { host, answer }) = readings.recv().await {
-        let api = store.borrow().clone();
-        let secrets = match api {
-            Some(api) => secrets_of(&api, &host).await,
-            None => Err(unreadable(
+    while let Some(reading) = readings.recv().await {
+        let api = store.borrow().clone().ok_or_else(|| {
+            unreadable(
                 "Kubernetes has not come up yet".to_owned(),
                 "nothing: the box tries again",
-            )),
-        };
+            )
+        });
         // Whoever asked may be gone.
-        drop(answer.send(secrets));
+        match reading {
+            Reading::Bootstrap { host, answer } => drop(answer.send(match api {
+                Ok(api) => secrets_of(&api, &host).await,
+                Err(problem) => Err(problem),
+            })),
+            Reading::Credentials { host, answer } => drop(answer.send(match api {
+                Ok(api) => credentials_of(&api, &host).await,
+                Err(problem) => Err(problem),
+            })),
+        }
     }
     Ok(())
 }
@@ -103,6 +117,20 @@ async fn secrets_of<S: HostStore>(api: &S, host: &BareMetalHost) -> Result<Secre
         meta: secret(api, own, spec.meta_data.as_ref()).await?,
         network: secret(api, own, spec.network_data.as_ref()).await?,
     })
+}
+
+async fn credentials_of<S: HostStore>(api: &S, host: &BareMetalHost) -> Result<Secret, Problem> {
+    let name = host
+        .spec
+        .bmc
+        .as_ref()
+        .map(|bmc| bmc.credentials_name.clone());
+    let reference = SecretReference {
+        name: name.unwrap_or_default(),
+        namespace: String::new(),
+    };
+    let secret = secret(api, &host.metadata.namespace, Some(&reference)).await?;
+    Ok(secret.unwrap_or_default())
 }
 
 /// Of the host's `own` namespace: whoever may write a host would read the Secrets of all others.
@@ -127,7 +155,7 @@ async fn secret<S: HostStore>(
         Ok(Some(secret)) => Ok(Some(secret)),
         Ok(None) => Err(unreadable(
             format!("there is no Secret {own}/{name}, which the host's spec names"),
-            "create it, or correct `userData`, `metaData` and `networkData` of the host",
+            "create it, or correct what the spec names: `userData`, `metaData`, `networkData`, `bmc.credentialsName`",
         )),
         Err(error) => Err(unreadable(
             format!("{error:#}"),

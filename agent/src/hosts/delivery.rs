@@ -11,6 +11,7 @@ use super::{
     event::{Collect, Question},
     host::Host,
     memory::Step,
+    store::Secret,
 };
 use crate::{
     fleet::{Answer, Ask, BootstrapData},
@@ -120,11 +121,25 @@ pub async fn read(
     host: BareMetalHost,
 ) -> Result<Secrets, Problem> {
     let (answer, answered) = oneshot::channel();
-    let stopping = || Problem {
-        what: "the controller is stopping".to_owned(),
-        next: "nothing: the host asks again".to_owned(),
-    };
-    let reading = Reading { host, answer };
+    let reading = Reading::Bootstrap { host, answer };
     secrets.send(reading).await.map_err(|_| stopping())?;
     answered.await.map_err(|_| stopping())?
+}
+
+/// What its BMC wants to hear.
+pub async fn credentials(
+    secrets: &mpsc::Sender<Reading>,
+    host: BareMetalHost,
+) -> Result<Secret, Problem> {
+    let (answer, answered) = oneshot::channel();
+    let reading = Reading::Credentials { host, answer };
+    secrets.send(reading).await.map_err(|_| stopping())?;
+    answered.await.map_err(|_| stopping())?
+}
+
+fn stopping() -> Problem {
+    Problem {
+        what: "the controller is stopping".to_owned(),
+        next: "nothing: the host asks again".to_owned(),
+    }
 }

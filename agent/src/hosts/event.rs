@@ -16,6 +16,7 @@ use super::{
     memory::Ticket,
     objects::ObjectTarget,
     plan::Action,
+    store::Versions,
     stray::Strays,
     token::Token,
 };
@@ -71,6 +72,8 @@ pub enum Event {
     /// It has not, and why.
     IronicSilent(String),
     Objects(Vec<BareMetalHost>),
+    /// The versions of Secrets that may be credentials.
+    Secrets(Versions),
     Uploads(Vec<ServedImage>),
     Saved {
         mac: MacAddr,
@@ -170,6 +173,8 @@ pub struct Act {
     /// Where its ramdisk listens.
     pub ramdisk: Option<std::net::SocketAddr>,
     pub object: Option<BareMetalHost>,
+    /// The mark of the BMC that its object names.
+    pub bmc: Option<String>,
     /// What the disk holds already, or is to get.
     pub deployment: Option<Deployment>,
     pub token: Token,

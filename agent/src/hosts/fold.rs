@@ -28,6 +28,7 @@ use super::{
     ledger::Ledger,
     memory::Ticket,
     plan::Action,
+    store::Versions,
     stray::Strays,
     token::Token,
     who::Patience,
@@ -92,6 +93,8 @@ pub struct Hosts {
     newcomers: Newcomers,
     ironic: IronicSeen,
     uploads: Vec<ServedImage>,
+    /// `None` until somebody has looked.
+    credentials: Option<Versions>,
     /// To be decided anew, and shown.
     dirty: BTreeSet<MacAddr>,
     shown: BTreeMap<MacAddr, Shown>,
@@ -116,6 +119,7 @@ impl Hosts {
             newcomers: Newcomers::default(),
             ironic: IronicSeen::default(),
             uploads: Vec::new(),
+            credentials: None,
             strays: Strays::default(),
             dirty: BTreeSet::new(),
             shown: BTreeMap::new(),
@@ -167,6 +171,7 @@ impl Hosts {
                 }
             }
             Event::Objects(objects) => self.objects(objects, at),
+            Event::Secrets(versions) => self.secrets(versions),
             Event::Uploads(uploads) => {
                 self.uploads = uploads;
                 self.touch_all();
@@ -247,6 +252,7 @@ impl Hosts {
         let Some(host) = self.touch(mac) else {
             return;
         };
+        host.remote.acted(action, &end, now);
         match end {
             End::Begun => {
                 host.work.begun(now);
@@ -286,6 +292,7 @@ fn wipes_token(action: &Action) -> bool {
             | Action::ForgetToken
             | Action::Release
             | Action::Abort
+            | Action::NetworkBoot
             | Action::TearDown { .. }
     )
 }

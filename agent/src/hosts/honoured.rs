@@ -28,32 +28,43 @@ pub fn ignored(object: &BareMetalHost, found: Option<BootMode>) -> Vec<String> {
     }
     let fences = annotations.keys().filter(|name| {
         let key = name.strip_prefix(REBOOT);
-        key.is_some_and(|key| key.starts_with('/'))
+        key.is_some_and(|key| key.starts_with('/')) && !has_bmc(&object.spec)
     });
     all.extend(fences.map(|name| {
-        format!("{name}: the server is restarted once and does not stay off until the annotation goes, for nobody here can switch it off")
+        format!("{name}: the server is restarted once and does not stay off until the annotation goes, for its object names no BMC")
     }));
     all
 }
 
+fn has_bmc(spec: &BareMetalHostSpec) -> bool {
+    let bmc = spec.bmc.as_ref();
+    bmc.is_some_and(|bmc| !bmc.address.is_empty())
+}
+
 fn fields(spec: &BareMetalHostSpec) -> Vec<String> {
-    let bmc = spec.bmc.as_ref().is_some_and(|bmc| !bmc.address.is_empty());
-    let without_bmc = "the box speaks to no BMC";
+    let bmc = spec.bmc.as_ref();
+    let virtual_media = bmc.is_some_and(|bmc| bmc.address.starts_with("redfish-virtualmedia"));
+    let set_by_hand = "the box changes nothing of it by the BMC; set it up in the firmware";
     let foreign = !matches!(spec.architecture.as_str(), "" | "x86_64");
     let oci = |image: &firstlight_api::bmh::Image| image.oci_auth_secret_name.is_some();
     let said = [
         (
-            bmc,
-            "bmc",
-            "the box speaks to no BMC; the server is switched on and off by hand",
+            virtual_media,
+            "bmc.address",
+            "Redfish switches the server; its ramdisk comes over the network, not by virtual media",
         ),
         (
-            !spec.online,
+            !spec.online && !has_bmc(spec),
             "online",
-            "nobody here can switch the server off; it is only not installed",
+            "nobody can switch the server off, for `bmc` names none; it is only not installed",
         ),
-        (spec.raid.is_some(), "raid", without_bmc),
-        (spec.firmware.is_some(), "firmware", without_bmc),
+        (
+            spec.disable_power_off && has_bmc(spec),
+            "disablePowerOff",
+            "a restart switches the server off and on again, and an installation ends so, too",
+        ),
+        (spec.raid.is_some(), "raid", set_by_hand),
+        (spec.firmware.is_some(), "firmware", set_by_hand),
         (
             !spec.preprovisioning_network_data_name.is_empty(),
             "preprovisioningNetworkDataName",
@@ -114,8 +125,8 @@ mod tests {
     fn each_field_and_annotation_that_nobody_acts_on_is_named() {
         let cases = [
             (
-                json!({"bmc": {"address": "redfish://10.0.0.1/1", "credentialsName": "n1"}}),
-                "bmc",
+                json!({"bmc": {"address": "redfish-virtualmedia://10.0.0.1/1", "credentialsName": "n1"}}),
+                "bmc.address",
             ),
             (json!({"online": false}), "online"),
             (json!({"raid": {"hardwareRAIDVolumes": []}}), "raid"),
@@ -125,6 +136,12 @@ mod tests {
                 "preprovisioningNetworkDataName",
             ),
             (json!({"architecture": "aarch64"}), "architecture"),
+            (
+                json!({
+                    "disablePowerOff": true, "bmc": {"address": "ipmi://10.0.0.1", "credentialsName": "n1"},
+                }),
+                "disablePowerOff",
+            ),
             (
                 json!({"taints": [{"key": "a", "effect": "NoSchedule"}]}),
                 "taints",

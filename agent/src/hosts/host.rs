@@ -6,6 +6,7 @@ mod history;
 mod identity;
 mod observe;
 mod ramdisk;
+mod remote;
 mod shown;
 mod system;
 mod work;
@@ -40,6 +41,7 @@ use crate::{ssh::Towards, store::ServedImage};
 use history::History;
 pub use ramdisk::Part;
 use ramdisk::Ramdisk;
+use remote::Remote;
 use system::System;
 use work::Work;
 
@@ -69,6 +71,7 @@ pub struct Host {
     pub object: Option<BareMetalHost>,
     pub memory: Memory,
     pub system: System,
+    pub remote: Remote,
     pub work: Work,
     decision: Decision,
     history: History,
@@ -136,6 +139,7 @@ impl Default for Decision {
                 inspection: Inspection::Once,
                 cleaning: firstlight_api::bmh::AutomatedCleaningMode::Metadata,
                 restarts: Vec::new(),
+                power: intent::Power::On,
             },
             plan: None,
         }
@@ -159,6 +163,7 @@ impl Host {
             object: None,
             memory: Memory::of(ledger),
             system: System::default(),
+            remote: Remote::default(),
             work: Work::new(now),
             decision: Decision::default(),
             history: History::new(now),
@@ -219,6 +224,7 @@ impl Host {
         // Its firmware ran again: what answered before does not any more.
         self.system.is_down();
         self.ramdisk.reported(report, now);
+        self.remote.came();
     }
 
     pub fn progressed(
@@ -234,6 +240,12 @@ impl Host {
         }
         self.ramdisk.progressed(progress, now);
         Ok(())
+    }
+
+    /// Its power is on its way somewhere.
+    pub fn is_switched(&self) -> bool {
+        let node = self.node.as_ref();
+        node.is_some_and(|node| node.target_power_state.is_some())
     }
 
     /// At the address of its last report.
@@ -279,6 +291,8 @@ impl Host {
         if plan.restart.is_none() {
             self.system.forget_orders();
         }
+        let is_of_bmc = plan.action.as_ref().is_some_and(Action::is_of_bmc);
+        self.remote.wants(is_of_bmc);
         let before = self.plan().map_or(HostState::Discovered, |plan| plan.state);
         if plan.state != before {
             tracing::info!(host = self.name, mac = %self.mac, state = ?plan.state, step = plan.step, "host changed its state");
@@ -311,6 +325,7 @@ impl Host {
             image: site.image,
             gave_up: self.work.gave_up.as_deref(),
             barred: self.decision.barred.as_ref(),
+            remote: self.remote.seen(),
         }
     }
 

@@ -101,6 +101,19 @@ pub struct Intent {
     pub cleaning: AutomatedCleaningMode,
     /// Annotations that ask for a restart that has not happened.
     pub restarts: Vec<String>,
+    pub power: Power,
+}
+
+/// What its power shall be, where somebody can switch it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Power {
+    On,
+    Off {
+        /// Without asking its system.
+        hard: bool,
+        /// Which field or annotation says so.
+        why: String,
+    },
 }
 
 /// What an intent is read from.
@@ -140,6 +153,31 @@ pub fn wanted(source: &Source) -> Intent {
             .filter(|name| !source.ledger.restarted.contains(*name))
             .map(str::to_owned)
             .collect(),
+        power: power(source),
+    }
+}
+
+/// A restart is off until that was seen; a fence, `reboot.metal3.io/KEY`, is off until it goes.
+fn power(source: &Source) -> Power {
+    let Some(object) = source.object else {
+        return Power::On;
+    };
+    let said = &object.metadata.annotations;
+    let done = &source.ledger.restarted;
+    let asked: Vec<&str> = annotations::reboots(said)
+        .filter(|name| *name != annotations::REBOOT || !done.contains(*name))
+        .collect();
+    let hard = asked.iter().any(|name| annotations::is_hard(&said[*name]));
+    match asked.first() {
+        Some(name) => Power::Off {
+            hard,
+            why: format!("`{name}`"),
+        },
+        None if !object.spec.online => Power::Off {
+            hard: false,
+            why: "`online: false`".to_owned(),
+        },
+        None => Power::On,
     }
 }
 

@@ -3,25 +3,33 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use firstlight_api::bmh::{self, BareMetalHost, BareMetalHostSpec, HardwareData, annotations};
+use firstlight_api::{
+    bmh::{self, BareMetalHost, BareMetalHostSpec, HardwareData, annotations},
+    object::Meta,
+};
 use k8s_openapi::api::core::v1::{ObjectReference, Secret as KubeSecret};
 use kube::{
     Api, Client,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
 use super::{
     intent::UNREADABLE,
-    store::{Amendment, HostEvent, HostStore, Secret},
+    store::{Amendment, HostEvent, HostStore, Secret, Versions},
 };
 use crate::{
     capi::HOSTS,
-    objects::{Key, Listed, Objects, Part, Readable, Resource, Watches, Writers},
+    objects::{Key, Listed, Objects, Part, Readable, Resource, Selection, Watches, Writers},
 };
 
 const MANAGER: &str = "firstlight-hosts";
+/// Without the large ones: those of Helm, and of clusters. Of others no version is known: a change is seen when Ironic is told again.
+const SECRETS: Resource = Resource("", "v1", "Secret", "secrets");
+/// Many are written at once.
+const COALESCE: Duration = Duration::from_millis(500);
 /// Characters that the API server takes for sure: it counts to 1024 bytes.
 const NOTE: usize = 340;
 /// For an Event.
@@ -34,8 +42,18 @@ pub struct KubeStore {
     hosts: Arc<Objects<BareMetalHost>>,
     writers: Writers,
     watches: Arc<Mutex<Watches>>,
+    secrets: Arc<Objects<SecretHead>>,
+    secret_watches: Arc<Mutex<Watches>>,
     events: Recorder,
 }
+
+/// What is kept of a Secret: whoever needs what is in it reads it then.
+#[derive(Debug, Deserialize)]
+struct SecretHead {
+    metadata: Meta,
+}
+
+impl Readable for SecretHead {}
 
 impl KubeStore {
     pub fn new(client: Client) -> Self {
@@ -45,8 +63,14 @@ impl KubeStore {
         };
         let events = Recorder::new(client.clone(), reporter);
         // Who reads the objects waits for more changes himself.
-        let mut watches = Watches::new(client, MANAGER, Duration::ZERO);
+        let mut watches = Watches::new(client.clone(), MANAGER, Duration::ZERO);
+        let mut secret_watches = Watches::new(client, MANAGER, COALESCE);
         Self {
+            secrets: Arc::new(secret_watches.objects(Selection {
+                secret_type: Some("Opaque"),
+                ..SECRETS.into()
+            })),
+            secret_watches: Arc::new(Mutex::new(secret_watches)),
             hosts: Arc::new(watches.objects(HOSTS)),
             writers: watches.writers().clone(),
             watches: Arc::new(Mutex::new(watches)),
@@ -74,6 +98,14 @@ fn heads(hosts: &[Arc<BareMetalHost>]) -> BTreeMap<Key, Head> {
         (key(host), head)
     };
     hosts.iter().map(head).collect()
+}
+
+fn versions(secrets: &[Arc<SecretHead>]) -> Versions {
+    let version = |secret: &Arc<SecretHead>| {
+        let meta = &secret.metadata;
+        (Key::of(meta), meta.resource_version.clone())
+    };
+    Arc::new(secrets.iter().map(version).collect())
 }
 
 impl Readable for BareMetalHost {
@@ -135,6 +167,21 @@ impl HostStore for KubeStore {
             if new != old {
                 // A full channel: a look is due already.
                 let _ = changed.try_send(());
+            }
+            old = new;
+        }
+    }
+
+    async fn follow_secrets(&self, changed: mpsc::Sender<Versions>) {
+        let mut watches = self.secret_watches.lock().await;
+        let mut old = None;
+        while watches.changed().await.is_ok() {
+            let new = Some(versions(&self.secrets.known().objects));
+            if new != old
+                && let Some(new) = new.clone()
+                && changed.send(new).await.is_err()
+            {
+                return;
             }
             old = new;
         }

@@ -15,6 +15,7 @@
 
 mod admission;
 mod apply;
+mod bmc;
 mod bootstrap;
 mod delivery;
 mod drive;

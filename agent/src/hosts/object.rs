@@ -10,6 +10,7 @@ use firstlight_api::{
     },
     status::{HostState, HostStatus},
 };
+use firstlight_ironic::Node;
 
 use super::{
     honoured::ignored,
@@ -57,10 +58,16 @@ fn own_image(host: &Host) -> Option<Image> {
     let installing = state == HostState::Provisioning || is_installed(state);
     match &host.wanted().desired {
         Ok(DesiredState::Install(install)) if install.data == Data::Site && installing => {
-            Some(install.image.clone())
+            Some(install.image.clone()).filter(|_| !was_shown(host))
         }
         _ => None,
     }
+}
+
+/// It was in the spec already: whoever takes it away means that.
+fn was_shown(host: &Host) -> bool {
+    let deployment = host.ledger().deployment.as_ref();
+    deployment.is_some_and(|deployment| deployment.shown)
 }
 
 fn held_image(host: &Host) -> Option<Image> {
@@ -74,6 +81,7 @@ fn status(host: &Host, boot_mode: Option<BootMode>, now: &str) -> BareMetalHostS
     let before = old.and_then(|old| old.status.clone()).unwrap_or_default();
     let problem = shown.problem.as_ref();
     let failed = shown.state == HostState::Failed;
+    let fault = host.plan().and_then(|plan| plan.fault);
     let error = problem
         .map(|problem| format!("{}; {}", problem.what, problem.next))
         .unwrap_or_default();
@@ -81,12 +89,16 @@ fn status(host: &Host, boot_mode: Option<BootMode>, now: &str) -> BareMetalHostS
     let report = host.ramdisk.report();
     let hardware = report.map(|report| report.inventory.hardware.clone());
     let mut new = BareMetalHostStatus {
-        operational_status: operational(shown.state),
-        error_type: failed.then(|| error_type(host)),
+        operational_status: if fault.is_some() {
+            OperationalStatus::Error
+        } else {
+            operational(shown.state)
+        },
+        error_type: fault.or_else(|| failed.then(|| error_type(host))),
         conditions: conditions(host, &shown, &error, &before.conditions, now),
         error_message: error,
         error_count: error_count(host),
-        powered_on: true,
+        powered_on: !host.node.as_ref().is_some_and(Node::is_off),
         provisioning: provision_status(host, shown.state, state, &before, boot_mode),
         hardware: hardware.or(before.hardware),
         operation_history: history(

@@ -3,25 +3,29 @@
 //!
 //! [`plan`] goes from what stands above everything (paused, detached, deleted, not ours) to the states of Ironic;
 //! `enrol`: until a host is available; `install`: until the image is on its disk; `installed`: from there on;
-//! `leave`: back to available, and away.
+//! `leave`: back to available, and away; `power`: what a BMC adds to all of them.
 
 mod enrol;
 mod install;
 mod installed;
 mod leave;
+mod power;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
 use firstlight_api::{
-    bmh::annotations::{self, Inspection},
+    bmh::{
+        ErrorType,
+        annotations::{self, Inspection},
+    },
     order::DiskOrder,
     report::{Directive, LookupState, Phase, Report},
     site::InstallPolicy,
     status::{HostState, Problem},
 };
-use firstlight_ironic::{Node, ProvisionState};
+use firstlight_ironic::{Node, PowerTarget, ProvisionState};
 use firstlight_netboot::BootTarget;
 
 use super::{
@@ -38,10 +42,14 @@ const MOST_TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(10);
 /// A ramdisk reports every 30 s while it is registered.
 const SILENT: Duration = Duration::from_secs(100);
+/// The longest that firmware takes until a ramdisk can report.
+const LONG_SILENT: Duration = Duration::from_mins(10);
 
 /// Marks in the node's `extra`: they outlive a restart.
 pub const EXTRA_MAC: &str = "firstlight_mac";
 pub const EXTRA_ATTEMPT: &str = "firstlight_attempt";
+/// Of the BMC that Ironic has been told of, and has found to be one.
+pub const EXTRA_BMC: &str = "firstlight_bmc";
 
 /// What Ironic says of a host.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,6 +84,33 @@ pub struct Observed<'a> {
     pub gave_up: Option<&'a str>,
     /// Why it is not taken: what it has keeps, and nothing new is given to it.
     pub barred: Option<&'a Problem>,
+    pub remote: Remote<'a>,
+}
+
+/// Who switches it on and off besides people.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Remote<'a> {
+    /// Its object has not been seen since the start.
+    #[default]
+    Unknown,
+    /// Nobody; it restarts itself.
+    None,
+    /// What is named cannot be used.
+    Unusable(&'a Problem),
+    Named(Bmc<'a>),
+}
+
+/// The BMC that its object names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bmc<'a> {
+    /// In the node's `extra` once Ironic has been told of it.
+    pub mark: &'a str,
+    /// Why it did not do what it was told the last time.
+    pub failed: Option<&'a Problem>,
+    /// When it started the server from the network; no ramdisk has reported since.
+    pub summoned: Option<Duration>,
+    /// It has asked the system to end.
+    pub asked_to_end: bool,
 }
 
 /// Its installed system, as it is met from outside.
@@ -101,7 +136,14 @@ pub struct RestartOrders<'a> {
 pub enum Action {
     /// Node, ports, `manage`.
     Register,
-    PowerOn,
+    /// Ironic is told of the BMC, which has to answer.
+    Connect,
+    /// There is no BMC any more.
+    Disconnect,
+    /// The BMC starts it from the network, whatever it does.
+    NetworkBoot,
+    /// On or off; only recorded where there is no BMC.
+    Switch(PowerTarget),
     Inspect,
     /// Cleaned again, if that was not finished, or as it is.
     Provide {
@@ -150,6 +192,8 @@ pub struct Plan {
     pub step: String,
     pub percent: Option<u8>,
     pub problem: Option<Problem>,
+    /// What kind of problem that is, if its place among the states does not say so.
+    pub fault: Option<ErrorType>,
     pub directive: Directive,
     pub boot: BootTarget,
     pub action: Option<Action>,
@@ -175,6 +219,7 @@ impl Plan {
             step,
             percent: None,
             problem: None,
+            fault: None,
             boot: BootTarget::Ramdisk,
             action: None,
             restart: None,
@@ -223,6 +268,14 @@ impl<'a> Observed<'a> {
             .map(|(report, _)| report)
     }
 
+    /// Whoever can switch it on waits no longer.
+    fn is_long_silent(&self) -> bool {
+        let heard = self
+            .report
+            .map_or(self.node_since, |(_, at)| at.max(self.node_since));
+        self.now.saturating_sub(heard) > LONG_SILENT
+    }
+
     fn lost_token(&self) -> bool {
         self.ramdisk()
             .is_some_and(|report| report.lookup == LookupState::TokenLost)
@@ -264,7 +317,7 @@ pub fn plan(o: &Observed) -> Plan {
     if let Some(by) = &o.wanted.paused {
         (plan.action, plan.restart, plan.release) = (None, None, false);
         plan.forget = Vec::new();
-        plan.problem = None;
+        (plan.problem, plan.fault) = (None, None);
         plan.step = format!("paused by {by}; was: {}", plan.step);
     }
     plan
@@ -276,7 +329,7 @@ fn decide(o: &Observed) -> Plan {
     }
     match (&o.wanted.desired, o.ironic) {
         (Ok(DesiredState::Gone), _) => leave::deleted(o),
-        (Ok(DesiredState::External), _) => installed::external(o),
+        (Ok(DesiredState::External), _) => power::of_external(o, installed::external(o)),
         (_, Ironic::Unknown) => unknown(o),
         (_, Ironic::Absent) => enrol::unregistered(o),
         (_, Ironic::Node(node)) => registered(o, node),
@@ -297,10 +350,16 @@ fn unknown(o: &Observed) -> Plan {
 }
 
 fn registered(o: &Observed, node: &Node) -> Plan {
+    let plan = if node.maintenance && !power::is_lost(node) {
+        maintenance(o, node)
+    } else {
+        by_state(o, node)
+    };
+    power::with_bmc(o, node, plan)
+}
+
+fn by_state(o: &Observed, node: &Node) -> Plan {
     use ProvisionState as S;
-    if node.maintenance {
-        return maintenance(o, node);
-    }
     // Whatever Ironic has gone through, this disk holds what we wrote: it is taken over and never written again.
     let adopt = o.ledger.written().is_some();
     let before = if o.ledger.leaving {
@@ -309,24 +368,26 @@ fn registered(o: &Observed, node: &Node) -> Plan {
         HostState::Registering
     };
     match &node.provision_state {
-        S::Enroll if o.ramdisk().is_none() && !adopt => {
+        S::Enroll if o.ramdisk().is_none() && !o.remote.is_named() && !adopt => {
             Plan::new(HostState::Registering, "waiting for its ramdisk")
         }
         S::Enroll if node.last_error.is_some() && o.rests(PAUSE) => {
-            Plan::new(HostState::Registering, "trying again soon")
+            let plan = Plan::new(HostState::Registering, "trying again soon");
+            power::registering(o, node, plan)
         }
         S::Enroll => {
-            Plan::new(HostState::Registering, "registering with Ironic").act(Action::Register)
+            let plan = Plan::new(HostState::Registering, "registering with Ironic");
+            power::registering(o, node, plan).act(Action::Register)
         }
         S::Verifying => Plan::new(HostState::Registering, "Ironic checks the node"),
         S::Manageable | S::AdoptFailed if adopt => installed::adopting(o, node, Action::Adopt),
         S::AdoptFailed => Plan::new(before, "starting over").act(Action::Manage),
         S::Manageable => enrol::manageable(o, node),
         S::Inspecting => enrol::inspecting(o, "Ironic works on the inventory"),
-        S::InspectWait => enrol::inspecting(o, "waiting for the inventory").lookup(o),
+        S::InspectWait => enrol::waiting(o, node),
         S::InspectFailed => enrol::inspect_failed(o, node),
         S::Cleaning => Plan::new(before, "making it available").lookup(o),
-        S::CleanWait => leave::cleaning(o, before),
+        S::CleanWait => leave::cleaning(o, node, before),
         S::CleanFailed => leave::clean_failed(o, node, before),
         S::Available if adopt => installed::adopting(o, node, Action::Manage),
         S::Available => install::available(o, node),
@@ -335,7 +396,7 @@ fn registered(o: &Observed, node: &Node) -> Plan {
         S::DeployFailed if o.keeps() => install::deploy_failed(o, node),
         S::Deploying => Plan::new(HostState::Deprovisioning, "ending the installation"),
         S::Adopting => Plan::new(HostState::Provisioned, "Ironic takes it over").boot_disk(),
-        S::Active if o.keeps() => installed::active(o),
+        S::Active if o.keeps() => power::keep(o, node, installed::active(o)),
         S::DeployWait | S::DeployFailed | S::Active => leave::come_back(o, node),
         S::Deleting => Plan::new(HostState::Deprovisioning, "ending the deployment before"),
         S::Error if o.rests(PAUSE) => Plan::new(HostState::Deprovisioning, "trying again soon"),

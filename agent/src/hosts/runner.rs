@@ -25,7 +25,7 @@ use super::{
     memory::Ticket,
     objects,
     poll::{self, IronicEnd, Look},
-    store::HostStore,
+    store::{HostStore, Versions},
     token::Token,
 };
 use crate::{
@@ -76,6 +76,8 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
     let (secrets, readings) = mpsc::channel(16);
     let mut background = JoinSet::new();
     background.spawn(bootstrap::read_secrets(inputs.store.clone(), readings));
+    let (versions, mut versions_seen) = mpsc::channel(1);
+    background.spawn(follow_secrets(inputs.store.clone(), versions));
     background.spawn(objects::run(
         inputs.store,
         wanted.subscribe(),
@@ -121,6 +123,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
             },
             Some(look) = looked.recv() => event_of(look),
             Some(objects) = objects_seen.recv() => Event::Objects(objects),
+            Some(versions) = versions_seen.recv() => Event::Secrets(versions),
             Some(event) = from_disk.recv() => event,
             Some(event) = runner.tasks.join_next() => event?,
             Some(ended) = background.join_next() => return ended?,
@@ -129,6 +132,17 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         runner.look_around(&mut ironic);
         runner.take(event);
     }
+}
+
+async fn follow_secrets<S: HostStore>(
+    mut store: watch::Receiver<Option<S>>,
+    seen: mpsc::Sender<Versions>,
+) -> anyhow::Result<()> {
+    let store = store.wait_for(Option::is_some).await?.clone();
+    if let Some(store) = store {
+        store.follow_secrets(seen).await;
+    }
+    Ok(())
 }
 
 type Opened = (

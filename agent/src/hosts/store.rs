@@ -1,11 +1,11 @@
 //! Where `BareMetalHost` objects live: the API server of the box, or memory in tests.
 
-use std::{collections::BTreeMap, future::Future};
+use std::{collections::BTreeMap, future::Future, sync::Arc};
 
 use firstlight_api::bmh::{BareMetalHost, HardwareData, Image};
 use tokio::sync::mpsc;
 
-use crate::objects::Listed;
+use crate::objects::{Key, Listed};
 
 /// A change of an object that people may write to as well: only what is here.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,6 +26,9 @@ pub struct HostEvent {
     pub note: String,
 }
 
+/// Of each Secret that is known, its version.
+pub type Versions = Arc<BTreeMap<Key, String>>;
+
 /// The decoded `data` of a Secret.
 pub type Secret = BTreeMap<String, Vec<u8>>;
 
@@ -33,6 +36,11 @@ pub type Secret = BTreeMap<String, Vec<u8>>;
 pub trait HostStore: Clone + Send + Sync + 'static {
     /// Says each time that somebody may have changed an object, for ever.
     fn follow(&self, changed: mpsc::Sender<()>) -> impl Future<Output = ()> + Send {
+        let _ = changed;
+        std::future::pending()
+    }
+    /// Tells the versions of Secrets that may be credentials of BMCs, each time that one changes, for ever.
+    fn follow_secrets(&self, changed: mpsc::Sender<Versions>) -> impl Future<Output = ()> + Send {
         let _ = changed;
         std::future::pending()
     }

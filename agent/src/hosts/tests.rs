@@ -6,7 +6,9 @@ mod figures;
 mod installation;
 mod life;
 mod live;
+mod live_bmc;
 mod manifests;
+mod power;
 mod running;
 mod schedules;
 mod server;
@@ -47,13 +49,13 @@ use super::{
     objects,
     poll::IronicEnd,
     runner,
-    store::{Amendment, HostStore, Secret},
+    store::{Amendment, HostStore, Secret, Versions},
     stray::Strays,
     token::Token,
 };
 use crate::{
     fleet::{Answer, Ask, Speaker},
-    objects::Listed,
+    objects::{Key, Listed},
     sources::Sources,
     ssh::Keys,
 };
@@ -122,6 +124,7 @@ fn settings(unclaimed: SitePolicy) -> fold::Settings {
 #[derive(Clone, Default)]
 struct MemoryStore {
     objects: Arc<Mutex<Vec<BareMetalHost>>>,
+    secrets: Arc<Mutex<BTreeMap<String, Secret>>>,
     /// It answers nothing.
     is_down: bool,
 }
@@ -162,7 +165,34 @@ impl MemoryStore {
     }
 }
 
+impl MemoryStore {
+    /// Who writes other data has another version.
+    fn versions(&self) -> Versions {
+        let secrets = self.secrets.lock().unwrap();
+        let version = |(name, data): (&String, &Secret)| {
+            let key = Key::new("default", name);
+            (
+                key,
+                firstlight_artifacts::hex(format!("{data:?}").as_bytes()),
+            )
+        };
+        Arc::new(secrets.iter().map(version).collect())
+    }
+}
+
 impl HostStore for MemoryStore {
+    async fn follow_secrets(&self, changed: mpsc::Sender<Versions>) {
+        let mut old = None;
+        loop {
+            let new = self.versions();
+            if old.as_ref() != Some(&new) && changed.send(new.clone()).await.is_err() {
+                return;
+            }
+            old = Some(new);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     async fn list(&self) -> anyhow::Result<Listed<BareMetalHost>> {
         self.answers()?;
         Ok(Listed {
@@ -216,6 +246,9 @@ impl HostStore for MemoryStore {
 
     async fn secret(&self, _: &str, name: &str) -> anyhow::Result<Option<Secret>> {
         self.answers()?;
+        if let Some(secret) = self.secrets.lock().unwrap().get(name) {
+            return Ok(Some(secret.clone()));
+        }
         let data = format!("#cloud-config of {name}\n").into_bytes();
         Ok(Some(Secret::from([("value".to_owned(), data)])))
     }
@@ -473,6 +506,7 @@ impl<L: Luck> Site<L> {
                 )
                 .await
             {
+                self.take(Event::Secrets(self.store.versions())).await;
                 self.take(Event::Objects(objects)).await;
             }
         }

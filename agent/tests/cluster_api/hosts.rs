@@ -8,11 +8,13 @@ use firstlight_agent::{
         store::{HostEvent, HostStore as _},
     },
     kubernetes::refused,
+    objects::Key,
 };
 use firstlight_api::bmh::{BareMetalHost, HardwareData, examples};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -37,6 +39,7 @@ pub async fn every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_del
     assert_eq!((&found.spec, &found.status), (&host.spec, &host.status));
 
     edits_are_told(&store, &objects, &host).await;
+    new_credentials_are_told(&store, &objects).await;
     what_happens_is_an_event(&store, &objects).await;
 
     // Of an object that somebody has changed since it was read, nothing is taken away.
@@ -130,6 +133,42 @@ async fn edits_are_told(store: &KubeStore, objects: &Objects, host: &BareMetalHo
 }
 
 /// What was said until now has been told.
+/// By the versions of their Secrets; what belongs to others is not looked at.
+async fn new_credentials_are_told(store: &KubeStore, objects: &Objects) {
+    let (changed, mut told) = mpsc::channel(1);
+    let follower = store.clone();
+    let following = tokio::spawn(async move { follower.follow_secrets(changed).await });
+    let api: Api<Secret> = Api::namespaced(objects.client.clone(), "default");
+    let secret = |name: &str, kind: &str, password: &str| -> Secret {
+        let secret =
+            json!({"metadata": {"name": name}, "type": kind, "stringData": {"password": password}});
+        serde_json::from_value(secret).unwrap()
+    };
+    let post = PostParams::default();
+    let foreign = secret("other", "helm.sh/release.v1", "x");
+    api.create(&post, &foreign).await.unwrap();
+    let made = api.create(&post, &secret("n1-bmc", "Opaque", "old")).await;
+    let made = made.unwrap().metadata.resource_version.unwrap();
+    let password = json!({"stringData": {"password": "new"}});
+    let changed = Patch::Merge(&password);
+    let edited = api.patch("n1-bmc", &PatchParams::default(), &changed).await;
+    let edited = edited.unwrap().metadata.resource_version.unwrap();
+    assert_ne!(made, edited);
+    let key = |name: &str| Key::new("default", name);
+    let comes = async {
+        loop {
+            let versions = told.recv().await.unwrap();
+            assert!(!versions.contains_key(&key("other")));
+            if versions.get(&key("n1-bmc")) == Some(&edited) {
+                return;
+            }
+        }
+    };
+    let come = tokio::time::timeout(SECOND * 30, comes).await;
+    come.expect("the new version is told");
+    following.abort();
+}
+
 async fn quiet(edits: &mut mpsc::Receiver<()>) {
     while tokio::time::timeout(SECOND, edits.recv()).await.is_ok() {}
 }

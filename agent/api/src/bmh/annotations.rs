@@ -10,7 +10,8 @@ pub const PAUSED: &str = "baremetalhost.metal3.io/paused";
 pub const DETACHED: &str = "baremetalhost.metal3.io/detached";
 /// Inspect again; with the value `disabled`: never inspect.
 pub const INSPECT: &str = "inspect.metal3.io";
-/// Restart once (the annotation goes away), or, with `/KEY` behind it, once for each key.
+/// Restart once (the annotation goes away). With `/KEY` behind it the host stays off until the annotation is taken away; without a BMC it
+/// restarts once for each key. The value may be JSON, see [`is_hard`].
 pub const REBOOT: &str = "reboot.metal3.io";
 /// Upstream's: an inventory that somebody wrote by hand. Not acted on.
 pub const HARDWARE_DETAILS: &str = "inspect.metal3.io/hardwaredetails";
@@ -68,6 +69,15 @@ pub fn inspection(annotations: &BTreeMap<String, String>) -> Inspection {
         Some("disabled") => Inspection::Never,
         Some(_) => Inspection::Again,
     }
+}
+
+/// Does the value of [`REBOOT`] say `{"mode": "hard"}`: off at once, without asking the system?
+pub fn is_hard(value: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Reboot {
+        mode: String,
+    }
+    serde_json::from_str(value).is_ok_and(|reboot: Reboot| reboot.mode == "hard")
 }
 
 /// The names of all annotations that ask for a restart.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
+use super::Switch;
 use crate::ProvisionState as S;
 
 /// A refusal: HTTP status and Ironic's sentence.
@@ -36,6 +37,20 @@ struct FakeNode {
     automated_clean: bool,
     maintenance: bool,
     fault: Option<&'static str>,
+    driver: String,
+    bmc: Bmc,
+}
+
+/// The BMC of a node that has one.
+#[derive(Clone, Debug, Default)]
+struct Bmc {
+    info: Value,
+    /// Why it does not answer.
+    error: Option<String>,
+    /// The next boot is from the network.
+    network: bool,
+    /// What happened to the machine, and nobody took note of.
+    done: Vec<Switch>,
 }
 
 #[derive(Debug, Default)]
@@ -64,12 +79,44 @@ impl FakeNode {
         }
         json!({
             "uuid": self.uuid, "name": self.name, "provision_state": self.state.as_str(), "target_provision_state": null,
-            "power_state": self.power, "last_error": self.last_error, "maintenance": self.maintenance,
+            "driver": self.driver, "power_state": self.power, "target_power_state": null, "last_error": self.last_error, "maintenance": self.maintenance,
             "fault": self.fault, "automated_clean": self.automated_clean,
             "reservation": self.next.as_ref().map(|_| "box"), "instance_info": self.instance_info,
             "properties": self.properties, "extra": self.extra, "driver_internal_info": internal,
             "inspection_finished_at": self.inspected.then_some("2026-11-21T00:00:00+00:00"),
         })
+    }
+
+    fn has_bmc(&self) -> bool {
+        self.driver != "manual-management"
+    }
+
+    fn switch(&mut self, target: &str) {
+        let was_on = self.power == Some("power on");
+        let on = matches!(target, "power on" | "rebooting");
+        self.power = Some(if on { "power on" } else { "power off" });
+        if !self.has_bmc() {
+            return;
+        }
+        if was_on && target != "power on" {
+            self.bmc.done.push(Switch::Off);
+        }
+        if on && !(was_on && target == "power on") {
+            self.bmc
+                .done
+                .push(if std::mem::take(&mut self.bmc.network) {
+                    Switch::Network
+                } else {
+                    Switch::Disk
+                });
+        }
+    }
+
+    fn ask_bmc(&self) -> Result<(), Refusal> {
+        match &self.bmc.error {
+            Some(error) if self.has_bmc() => refuse(500, error),
+            _ => Ok(()),
+        }
     }
 
     fn forget_agent(&mut self) {
@@ -104,7 +151,15 @@ impl FakeNode {
     fn provision(&mut self, target: &str, body: &Value) -> Result<(), Refusal> {
         let busy = |state, next| (state, Some(next));
         let (state, next) = match (&self.state, target) {
-            (S::Enroll, "manage") => busy(S::Verifying, S::Manageable),
+            (S::Enroll, "manage") => {
+                if self.ask_bmc().is_err() {
+                    (self.state, self.next) = (S::Verifying, Some(S::Enroll));
+                    self.last_error.clone_from(&self.bmc.error);
+                    return Ok(());
+                }
+                self.power = self.power.or(self.has_bmc().then_some("power off"));
+                busy(S::Verifying, S::Manageable)
+            }
             (S::Available | S::InspectFailed | S::CleanFailed | S::AdoptFailed, "manage") => {
                 (S::Manageable, None)
             }
@@ -116,7 +171,8 @@ impl FakeNode {
                 }
             }
             (S::Manageable | S::InspectFailed, "inspect") => {
-                self.power = Some("power on");
+                self.bmc.network = true;
+                self.switch("rebooting");
                 self.forget_agent();
                 busy(S::Inspecting, S::InspectWait)
             }
@@ -137,6 +193,12 @@ impl FakeNode {
             (S::Active | S::DeployFailed | S::DeployWait | S::Error, "deleted") => {
                 self.instance_info.clear();
                 self.forget_agent();
+                if self.has_bmc() {
+                    self.switch("power off");
+                    if self.automated_clean {
+                        self.switch("power on");
+                    }
+                }
                 busy(S::Deleting, self.after_tear_down())
             }
             (state, _) => {
@@ -216,6 +278,8 @@ impl Machine {
             automated_clean: false,
             maintenance: false,
             fault: None,
+            driver: text("driver").unwrap_or_default(),
+            bmc: Bmc::default(),
         };
         let shown = node.show();
         self.nodes.insert(uuid, node);
@@ -262,6 +326,15 @@ impl Machine {
                 None if path == "/automated_clean" => {
                     node.automated_clean = value.as_bool().unwrap_or(false);
                 }
+                None if path == "/driver" => {
+                    value
+                        .as_str()
+                        .unwrap_or_default()
+                        .clone_into(&mut node.driver);
+                }
+                None if path == "/driver_info" => node.bmc.info = value,
+                // Which driver it has says both.
+                None if matches!(path, "/power_interface" | "/disable_power_off") => {}
                 Some(("extra", key)) => node.extra[key] = value,
                 _ => return refuse(400, format!("Attribute {path} cannot be changed here")),
             }
@@ -312,11 +385,54 @@ impl Machine {
                 ),
             );
         }
-        node.power = Some("power on");
-        if target == "rebooting" {
+        node.ask_bmc()?;
+        if !node.has_bmc() && target.ends_with("off") {
+            return refuse(400, "The node has disable_power_off set");
+        }
+        node.switch(target);
+        if target != "power on" {
             node.forget_agent();
         }
         Ok(Value::Null)
+    }
+
+    pub fn ask_bmc(&mut self, id: &str) -> Answer {
+        let node = self.free(id)?;
+        node.ask_bmc()?;
+        Ok(json!({"boot_device": null, "persistent": null}))
+    }
+
+    pub fn boot_device(&mut self, id: &str, body: &Value) -> Answer {
+        let node = self.free(id)?;
+        node.ask_bmc()?;
+        node.bmc.network = body["boot_device"] == "pxe";
+        Ok(Value::Null)
+    }
+
+    pub fn set_bmc(&mut self, id: &str, error: Option<&str>) {
+        let node = self.find(id).expect("a test names a node that it created");
+        node.bmc.error = error.map(str::to_owned);
+        let fails = error.is_some() && node.state != S::Enroll;
+        (node.maintenance, node.fault) = (fails, fails.then_some("power failure"));
+    }
+
+    pub fn switched(&mut self, id: &str) -> Vec<Switch> {
+        let found = self.find(id);
+        found.map_or_else(|_| Vec::new(), |node| std::mem::take(&mut node.bmc.done))
+    }
+
+    pub fn driver(&mut self, id: &str) -> Option<(String, Value)> {
+        let node = self.find(id).ok()?;
+        Some((node.driver.clone(), node.bmc.info.clone()))
+    }
+
+    /// A person has pressed its button, and Ironic has seen it.
+    pub fn press_button(&mut self, id: &str) {
+        let node = self.find(id).expect("a test names a node that it created");
+        node.power = Some(match node.power {
+            Some("power on") => "power off",
+            _ => "power on",
+        });
     }
 
     pub fn inventory(&mut self, id: &str) -> Answer {
@@ -390,6 +506,10 @@ impl Machine {
         );
         (node.state, node.next) = (S::Deploying, Some(S::Active));
         node.forget_agent();
+        if node.has_bmc() {
+            node.bmc.network = false;
+            node.switch("rebooting");
+        }
     }
 
     pub fn fail_deploy(&mut self, id: &str, reason: &str) {

@@ -29,6 +29,17 @@ pub struct FakeIronic {
     server: Arc<Server>,
 }
 
+/// What a BMC did to its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// Off.
+    Off,
+    /// On, from the network.
+    Network,
+    /// On, as its firmware is set up.
+    Disk,
+}
+
 struct Server(tokio::task::JoinHandle<()>);
 
 impl Drop for Server {
@@ -90,6 +101,26 @@ impl FakeIronic {
         self.lock().fail_clean(node, reason);
     }
 
+    /// Its BMC does not answer any more, with this error of Ironic's, or does again.
+    pub fn set_bmc(&self, node: &str, error: Option<&str>) {
+        self.lock().set_bmc(node, error);
+    }
+
+    /// What its BMC did to the machine since the last time.
+    pub fn switched(&self, node: &str) -> Vec<Switch> {
+        self.lock().switched(node)
+    }
+
+    /// Name of the driver, and `driver_info`.
+    pub fn driver(&self, node: &str) -> Option<(String, serde_json::Value)> {
+        self.lock().driver(node)
+    }
+
+    /// A person has switched the machine on or off, and Ironic has seen that.
+    pub fn press_button(&self, node: &str) {
+        self.lock().press_button(node);
+    }
+
     /// How often the node began to be cleaned.
     pub fn cleans(&self, node: &str) -> usize {
         self.lock().cleans(node)
@@ -137,16 +168,7 @@ impl FakeIronic {
 pub async fn settled(client: &Client, node: &str) -> Result<Node, ClientError> {
     loop {
         let node = client.node(node).await?;
-        let busy = matches!(
-            node.provision_state,
-            ProvisionState::Verifying
-                | ProvisionState::Inspecting
-                | ProvisionState::Cleaning
-                | ProvisionState::Deploying
-                | ProvisionState::Deleting
-                | ProvisionState::Adopting
-        );
-        if !busy && node.reservation.is_none() {
+        if !node.provision_state.is_busy() && node.reservation.is_none() {
             return Ok(node);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

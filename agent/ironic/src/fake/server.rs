@@ -109,6 +109,12 @@ fn route(
         ("PUT", ["v1", "nodes", id, "states", "power"]) => machine
             .power(id, body["target"].as_str().unwrap_or_default())
             .map(with(202)),
+        ("GET", ["v1", "nodes", id, "management", "boot_device"]) => {
+            machine.ask_bmc(id).map(with(200))
+        }
+        ("PUT", ["v1", "nodes", id, "management", "boot_device"]) => {
+            machine.boot_device(id, body).map(with(204))
+        }
         ("GET", ["v1", "lookup"]) => machine.lookup(parameter("addresses")).map(with(200)),
         ("POST", ["v1", "heartbeat", id]) => machine.heartbeat(id, body).map(with(202)),
         ("POST", ["v1", "continue_inspection"]) => machine.continue_inspection(body).map(with(202)),

@@ -22,8 +22,10 @@ use crate::{
         made, object,
         plan::EXTRA_MAC,
         policy,
+        store::Versions,
         stray::{self, Strays, Why},
     },
+    objects::Key,
     store::{Reference, Target},
 };
 
@@ -111,8 +113,10 @@ impl Hosts {
         let rule = self.settings.site.install_policy(mac);
         let own_rule = self.settings.site.host(mac);
         let own_rule = own_rule.is_some_and(|host| host.install.is_some());
+        let versions = self.credentials.clone();
         let host = self.host(mac, now);
         let before = (host.rules, host.ledger().clone());
+        let renamed = versions.is_some_and(|versions| is_named(host, &object, &versions));
         let annotations = &object.metadata.annotations;
         let word = annotations.get(INSTALL_ANNOTATION);
         let word = word.and_then(|word| policy::parse(word));
@@ -131,7 +135,18 @@ impl Hosts {
         host.rename(&object.metadata.namespace, &object.metadata.name);
         host.address = host.address.or_else(|| object::known_address(&object));
         let words = before != (host.rules, host.ledger().clone());
-        host.observe_object(Some(object)) || words
+        host.observe_object(Some(object)) || words || renamed
+    }
+
+    pub(super) fn secrets(&mut self, versions: Versions) {
+        for (mac, host) in &mut self.all {
+            if let Some(object) = host.object.clone()
+                && is_named(host, &object, &versions)
+            {
+                self.dirty.insert(*mac);
+            }
+        }
+        self.credentials = Some(versions);
     }
 
     /// A host whose deleted object is gone. It is new if it shows up again, and left alone if a person deleted it.
@@ -146,6 +161,14 @@ impl Hosts {
             }
         }
     }
+}
+
+/// True if it names another BMC than before, or other credentials.
+fn is_named(host: &mut Host, object: &BareMetalHost, versions: &Versions) -> bool {
+    let bmc = object.spec.bmc.as_ref();
+    let key = bmc.map(|bmc| Key::new(&object.metadata.namespace, &bmc.credentials_name));
+    let version = key.and_then(|key| versions.get(&key));
+    host.remote.is_named(bmc, version.map(String::as_str))
 }
 
 /// Which disks hosts refer to.

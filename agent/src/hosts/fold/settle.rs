@@ -174,6 +174,7 @@ impl Hosts {
                     report: host.ramdisk.report().cloned(),
                     ramdisk: host.ramdisk_listens(),
                     object: host.object.clone(),
+                    bmc: host.remote.mark().map(str::to_owned),
                     deployment: host.ledger().deployment.clone(),
                     token,
                     key: host.who.key(),
@@ -204,7 +205,7 @@ impl Hosts {
         let Some(host) = self.all.get(&mac) else {
             return;
         };
-        if host.plan().is_some_and(moves) {
+        if host.plan().is_some_and(moves) || host.is_switched() {
             self.moving.insert(mac);
         } else {
             self.moving.remove(&mac);

@@ -28,6 +28,11 @@ impl Host {
                 self.ramdisk.has_ended();
             }
         }
+        if node.as_ref().is_some_and(Node::is_off) {
+            self.remote.is_off();
+            self.system.is_down();
+            self.restarted();
+        }
         if before.is_some() && after.is_none() {
             self.work.gave_up = None;
         }
@@ -49,7 +54,8 @@ impl Host {
         let free = state == Some(&S::Available);
         // Only a deployment ends with a verified image on the disk.
         let deploys = matches!(state, None | Some(S::Deploying | S::DeployWait));
-        let rebooting = deploys && self.ramdisk.phase() == Some(&Phase::Rebooting);
+        let phase = self.ramdisk.phase();
+        let is_whole = deploys && matches!(phase, Some(Phase::Written | Phase::Rebooting));
         let key = self.who.key().map(|key| key.to_string());
         let installed = state == Some(&S::Active) && !self.ledger().leaving;
         let held = self.node.as_ref().filter(|_| installed);
@@ -78,7 +84,7 @@ impl Host {
                 known.written = true;
             }
             // Of the ramdisk that got the order.
-            if let Some(known) = ledger.deployment.as_mut().filter(|_| rebooting)
+            if let Some(known) = ledger.deployment.as_mut().filter(|_| is_whole)
                 && (known.key.is_none() || known.key == key)
             {
                 known.written = true;

@@ -3,7 +3,7 @@
 use super::{
     super::policy::{self, Verdict},
     Action, BootTarget, DesiredState, Directive, HostState, Inspection, MOST_TRIES, Node, Observed,
-    PAUSE, Plan, Problem, annotations, failed,
+    PAUSE, Plan, PowerTarget, Problem, annotations, failed, power,
 };
 
 pub(super) fn unregistered(o: &Observed) -> Plan {
@@ -17,6 +17,9 @@ pub(super) fn unregistered(o: &Observed) -> Plan {
     }
     if o.ledger.removed {
         return removed(o);
+    }
+    if let Some(plan) = power::unregistered(o) {
+        return plan;
     }
     let Some(report) = o.ramdisk() else {
         return Plan::new(
@@ -59,6 +62,14 @@ pub(super) fn inspecting(o: &Observed, step: &str) -> Plan {
     plan
 }
 
+pub(super) fn waiting(o: &Observed, node: &Node) -> Plan {
+    let plan = inspecting(o, "waiting for the inventory").lookup(o);
+    if o.ramdisk().is_none() && o.has_power(node) && o.is_long_silent() {
+        return plan.act(Action::Abort);
+    }
+    plan
+}
+
 pub(super) fn manageable(o: &Observed, node: &Node) -> Plan {
     let plan = |step: &str| Plan::new(HostState::Inspecting, step);
     let due = match o.wanted.inspection {
@@ -67,13 +78,14 @@ pub(super) fn manageable(o: &Observed, node: &Node) -> Plan {
         Inspection::Once => node.inspection_finished_at.is_none(),
     };
     if due && !o.ledger.leaving {
-        return match o.ramdisk() {
-            Some(_) => plan("inspecting").act(Action::Inspect),
-            None => plan("waiting for its ramdisk"),
+        return if o.ramdisk().is_some() || o.has_power(node) {
+            plan("inspecting").act(Action::Inspect)
+        } else {
+            plan("waiting for its ramdisk")
         };
     }
-    if node.power_state.as_deref() != Some("power on") {
-        return plan("recording that it is switched on").act(Action::PowerOn);
+    if !node.has_bmc() && node.power_state.as_deref() != Some("power on") {
+        return plan("recording that it is switched on").act(Action::Switch(PowerTarget::On));
     }
     plan("making it available").lookup(o).act(Action::Provide {
         clean: o.ledger.leaving,
@@ -83,7 +95,12 @@ pub(super) fn manageable(o: &Observed, node: &Node) -> Plan {
 pub(super) fn inspect_failed(o: &Observed, node: &Node) -> Plan {
     let anew = o.ramdisk().is_some_and(|report| o.tries_anew(report));
     if o.ledger.inspections >= MOST_TRIES && !anew {
-        return failed("inspection", node);
+        let plan = failed("inspection", node);
+        return if o.ramdisk().is_none() && o.has_power(node) {
+            plan.problem(power::no_ramdisk())
+        } else {
+            plan
+        };
     }
     if o.rests(PAUSE) {
         return Plan::new(

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use super::{
-    super::policy::{self, Verdict},
+    super::{
+        intent::Power,
+        policy::{self, Verdict},
+    },
     Action, BootTarget, DesiredState, EXTRA_ATTEMPT, HostState, Inspection, Install, LookupState,
-    MOST_ATTEMPTS, Node, Observed, Phase, Plan, Problem, ProvisionState, failed,
+    MOST_ATTEMPTS, Node, Observed, Phase, Plan, Problem, ProvisionState, failed, power,
 };
 
 /// After the first, the second failed deployment.
@@ -28,13 +31,14 @@ fn spent(node: &Node) -> u64 {
 fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Plan {
     let Some(report) = o.ramdisk() else {
         let plan = Plan::new(waits, "waiting for its ramdisk");
-        return Plan {
+        let plan = Plan {
             problem: o.report.is_none().then(|| Problem {
                 what: "its ramdisk has not reported since the box started".to_owned(),
                 next: "start the server from the network".to_owned(),
             }),
             ..plan
         };
+        return power::summon(o, node, plan);
     };
     if let Some(problem) = o.barred {
         return Plan::new(waits, "left alone").problem(problem.clone());
@@ -72,19 +76,24 @@ pub(super) fn available(o: &Observed, node: &Node) -> Plan {
     }
     let install = match &o.wanted.desired {
         Err(problem) => {
-            return Plan::new(HostState::Available, "cannot be installed").problem(problem.clone());
+            let plan = Plan::new(HostState::Available, "cannot be installed");
+            return power::keep(o, node, plan.problem(problem.clone()));
         }
         Ok(DesiredState::Unknown) => {
             return idle("waiting for Kubernetes to say what is wanted of it");
         }
         Ok(desired) => match desired.install() {
             Some(install) => install,
-            None => return unwanted(o),
+            None => return power::keep(o, node, unwanted(o)),
         },
     };
+    // A fence holds here, too.
+    if o.wanted.power != Power::On && o.has_power(node) {
+        return power::keep(o, node, idle("not installed while it shall be off"));
+    }
     let plan = deploy(o, node, HostState::Available, install);
     if !matches!(plan.action, Some(Action::Deploy { .. })) {
-        return plan;
+        return power::keep(o, node, plan);
     }
     match o.ramdisk().map(|report| report.lookup) {
         Some(LookupState::Registered) => plan,
@@ -106,6 +115,12 @@ pub(super) fn deploying(o: &Observed, node: &Node) -> Plan {
     if o.lost_token() && node.provision_state == ProvisionState::DeployWait {
         return Plan {
             step: "its ramdisk was restarted, starting over".to_owned(),
+            ..plan.act(Action::Release)
+        };
+    }
+    if o.ramdisk().is_none() && o.has_power(node) && o.is_long_silent() {
+        return Plan {
+            step: "its ramdisk has been silent for minutes, starting over".to_owned(),
             ..plan.act(Action::Release)
         };
     }
@@ -144,7 +159,11 @@ pub(super) fn writing(o: &Observed, phase: &Phase, plan: Plan) -> Plan {
         Phase::Retrying { reason } => (format!("the download broke and goes on: {reason}"), None),
         Phase::ConfigDrive => ("writing the config drive".to_owned(), None),
         Phase::BootEntry => ("setting the boot entry".to_owned(), None),
-        // The image is on the disk; Ironic says `active` only after the ramdisk is gone.
+        Phase::Written => (
+            "its image is on the disk; Ironic ends the installation".to_owned(),
+            None,
+        ),
+        // Ironic says `active` only after the ramdisk is gone.
         Phase::Rebooting => {
             return Plan {
                 step: "restarting from its disk".to_owned(),

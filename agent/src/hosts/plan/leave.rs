@@ -5,7 +5,7 @@ use firstlight_api::bmh::{AutomatedCleaningMode, annotations::DetachedDelete};
 use super::{
     super::{intent::DesiredState, policy},
     Action, HostState, Ironic, MOST_TRIES, Node, Observed, PAUSE, Plan, Problem,
-    ProvisionState as S, Restart, Towards, failed, installed, registered,
+    ProvisionState as S, Restart, Towards, failed, installed, power, registered,
 };
 
 /// What is on the disk, or on its way there, is not wanted any more.
@@ -29,7 +29,7 @@ pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
         return Plan::new(state, "its system is taken away").act(Action::TearDown { clean });
     }
     if node.provision_state != S::Active {
-        return Plan::new(state, "waiting for its ramdisk");
+        return waiting(o, node, state);
     }
     let staged = o
         .ledger
@@ -58,10 +58,22 @@ pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
             "its system is asked over SSH to restart from the network",
         )
     };
-    if o.system.restarts.failed == 0 {
-        return plan;
+    let plan = if o.system.restarts.failed == 0 {
+        plan
+    } else {
+        plan.problem(ask(o))
+    };
+    power::summon(o, node, plan)
+}
+
+/// In states in which Ironic itself waits for the ramdisk, and lets nobody switch the power.
+fn waiting(o: &Observed, node: &Node, state: HostState) -> Plan {
+    let plan = Plan::new(state, "waiting for its ramdisk");
+    match node.provision_state {
+        S::DeployFailed => power::summon(o, node, plan),
+        S::DeployWait if o.has_power(node) => plan.act(Action::Release),
+        _ => plan,
     }
-    plan.problem(ask(o))
 }
 
 fn ask(o: &Observed) -> Problem {
@@ -82,8 +94,9 @@ fn ask(o: &Observed) -> Problem {
     }
 }
 
-pub(super) fn cleaning(o: &Observed, state: HostState) -> Plan {
-    if o.lost_token() {
+pub(super) fn cleaning(o: &Observed, node: &Node, state: HostState) -> Plan {
+    let gone = o.ramdisk().is_none() && o.has_power(node) && o.is_long_silent();
+    if o.lost_token() || gone {
         return Plan::new(state, "starting over")
             .lookup(o)
             .act(Action::Abort);

@@ -61,6 +61,7 @@ fn world() -> World {
             inspection: Inspection::Once,
             cleaning: AutomatedCleaningMode::Metadata,
             restarts: vec![],
+            power: super::super::intent::Power::On,
         },
         ledger: Ledger::default(),
         polled: None,
@@ -187,6 +188,7 @@ impl World {
             image: self.image.as_ref(),
             gave_up: self.gave_up.as_deref(),
             barred: self.barred.as_ref(),
+            remote: Remote::None,
         })
     }
 
@@ -335,7 +337,7 @@ fn each_state_of_ironic_has_its_next_action() {
                 .change_node(inspected)
                 .change_node(|node| node.power_state = None),
             HostState::Inspecting,
-            Some(Action::PowerOn),
+            Some(Action::Switch(PowerTarget::On)),
         ),
         (
             world().node("inspecting", json!({})),

@@ -1,8 +1,10 @@
-//! The controller against a live Ironic, up to the point where only a real ramdisk can go on. Variables and configuration
-//! as for `agent/ironic/tests/contract.rs`:
-//! `FIRSTLIGHT_IRONIC_URL=… cargo test -p firstlight-agent --lib hosts::tests::live -- --ignored`.
+//! The controller against a live Ironic, up to the point where only a real ramdisk can go on. `scripts/test-ironic` runs it, with variables
+//! as for `agent/ironic/tests/contract.rs`.
 
-use firstlight_ironic::{Client, ClientConfig, Credentials, ProvisionTarget, fake::settled};
+use firstlight_ironic::{
+    Client, ClientConfig, Credentials,
+    fake::{Ramdisk, settled},
+};
 
 use tokio::{io::AsyncWriteExt, net::TcpListener, sync::watch};
 
@@ -12,7 +14,7 @@ use super::{
 };
 use crate::{fleet::Fleet, hosts::plan::EXTRA_ATTEMPT};
 
-fn live() -> Client {
+pub fn live() -> Client {
     let get = |name: &str| std::env::var(format!("FIRSTLIGHT_IRONIC_{name}")).unwrap();
     let config = ClientConfig {
         url: get("URL"),
@@ -24,6 +26,15 @@ fn live() -> Client {
         timeout: Duration::from_secs(30),
     };
     Client::new(&config).unwrap()
+}
+
+pub async fn ends(client: &Client) -> IronicEnd {
+    IronicEnd {
+        client: client.clone(),
+        box_http: image_server().await,
+        bootstrap: String::new(),
+        ca: String::new(),
+    }
 }
 
 /// Answers HEAD as for a file of 1000 bytes: Ironic asks so before it begins a deployment.
@@ -41,25 +52,39 @@ async fn image_server() -> String {
     url
 }
 
-async fn remove(client: &Client) {
+pub async fn remove(client: &Client) {
     let Ok(found) = settled(client, &node()).await else {
         return;
     };
-    if found.provision_state == ProvisionState::DeployWait {
-        client
-            .provision(&node(), &ProvisionTarget::Deleted)
-            .await
-            .unwrap();
+    settled(client, &found.uuid).await.unwrap();
+    client.set_maintenance(&found.uuid, true).await.unwrap();
+    client.delete_node(&found.uuid).await.unwrap();
+}
+
+/// In a ramdisk that Ironic cannot call.
+pub fn server(client: &Client) -> Server {
+    let mut server = Server::new(client.clone());
+    server.beats = false;
+    // It takes no inventory of a server whose only address is a loopback one.
+    let address = "192.0.2.9:9999".parse().unwrap();
+    server.ramdisk = Ramdisk::new(client.clone(), MAC, address);
+    server
+}
+
+/// One round of a ramdisk that does not beat: nobody is there whom Ironic could call back. So it does not hear that its token is gone.
+pub async fn step(client: &Client, fleet: &mut Fleet, server: &mut Server) {
+    let found = client.node(&node()).await;
+    if found.is_ok_and(|found| found.provision_state == ProvisionState::InspectWait) {
+        server.known = None;
     }
-    settled(client, &node()).await.unwrap();
-    client.delete_node(&node()).await.unwrap();
+    server.step(fleet).await;
 }
 
 /// Rounds until the node is in `wait call-back` for the `attempt`th time.
 async fn until_attempt(client: &Client, fleet: &mut Fleet, server: &mut Server, attempt: u64) {
     let reached = async {
         loop {
-            server.step(fleet).await;
+            step(client, fleet, server).await;
             if let Ok(found) = client.node(&node()).await
                 && found.provision_state == ProvisionState::DeployWait
                 && found.extra[EXTRA_ATTEMPT] == attempt
@@ -85,18 +110,12 @@ async fn until_attempt(client: &Client, fleet: &mut Fleet, server: &mut Server, 
 async fn a_live_ironic_is_led_to_a_deployment_and_out_of_a_lost_token() {
     let client = live();
     remove(&client).await;
-    let end = IronicEnd {
-        client: client.clone(),
-        box_http: image_server().await,
-        bootstrap: String::new(),
-        ca: String::new(),
-    };
+    let end = ends(&client).await;
     let (ironic, store) = (watch::Sender::new(Some(end)), watch::Sender::new(None));
     let state = tempfile::tempdir().unwrap();
     let (ends, stores) = (ironic.subscribe(), store.subscribe());
     let mut running = Controller::start(ends, stores, state.path(), 1, IMPATIENT);
-    let mut server = Server::new(client.clone());
-    server.beats = false;
+    let mut server = server(&client);
     until_attempt(&client, &mut running.fleet, &mut server, 1).await;
     assert!(client.inventory(&node()).await.is_ok(), "it was inspected");
     assert_eq!(running.hosts.borrow()[0].state, HostState::Provisioning);

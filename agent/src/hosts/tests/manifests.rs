@@ -1,22 +1,18 @@
 //! What people write by hand, before the server is there or after.
 
 use firstlight_api::bmh::{
-    BareMetalHost, BmcDetails, ConditionStatus, FINALIZER, ProvisioningState, SPEC_HONOURED,
+    BareMetalHost, ConditionStatus, FINALIZER, ProvisioningState, SPEC_HONOURED,
 };
 
 use super::{life::Machine, *};
 
-/// As of a rack whose owner has used Metal3 before: in a namespace of its own, with a BMC.
+/// As of a rack whose owner has used Metal3 before: in a namespace of its own, with a field that nobody here acts on.
 fn manifest(site: &Site) {
     site.store.change("worker-0", |object| {
         object.metadata.namespace = "metal3".to_owned();
         object.spec.boot_mac_address = MAC.to_uppercase();
         object.spec.online = true;
-        object.spec.bmc = Some(BmcDetails {
-            address: "redfish://10.0.0.7/redfish/v1/Systems/1".to_owned(),
-            credentials_name: "worker-0-bmc".to_owned(),
-            ..BmcDetails::default()
-        });
+        object.spec.architecture = "aarch64".to_owned();
     });
 }
 
@@ -74,7 +70,7 @@ async fn a_manifest_takes_the_place_of_the_object_that_the_box_made() {
         );
         let (honoured, why) = condition(&objects[0], SPEC_HONOURED);
         assert_eq!(honoured, ConditionStatus::False, "{case}");
-        assert!(why.starts_with("spec.bmc: "), "{case}: {why}");
+        assert!(why.starts_with("spec.architecture: "), "{case}: {why}");
         assert_eq!(
             (machine.writes, site.ironic.cleans(&node())),
             (1, 0),

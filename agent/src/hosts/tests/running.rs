@@ -200,8 +200,20 @@ async fn the_controller_installs_a_server_and_goes_on_from_its_disk_after_it_was
     assert_eq!(site.ironic.deploys(&node()), 1);
     site.wait_for_object(|object| object.spec.boot_mac_address == MAC)
         .await;
-    let kept = Ledgers::new(site.state.path().join("hosts"));
-    let kept = kept.load().unwrap();
-    assert!(kept[&mac()].deployment.as_ref().unwrap().written);
+    // A disk takes its time, and nobody waits for it here.
+    let ledgers = Ledgers::new(site.state.path().join("hosts"));
+    let kept = async {
+        while !ledgers.load().unwrap()[&mac()]
+            .deployment
+            .as_ref()
+            .unwrap()
+            .written
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), kept)
+        .await
+        .expect("that it is written is on the disk");
     system.abort();
 }

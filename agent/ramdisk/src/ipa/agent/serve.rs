@@ -166,7 +166,9 @@ impl Agent {
             && let Some(departure) = self.departure_of(&name)
         {
             self.leaving = Some((now + LEAVE_AFTER, departure));
-            let told = (departure == Departure::BootDisk).then_some(Action::Tell(Phase::Rebooting));
+            let has_system = departure == Departure::BootDisk
+                || (departure == Departure::PowerOff && self.deployed);
+            let told = has_system.then_some(Action::Tell(Phase::Rebooting));
             // Ironic looks again as soon as it has the answer, and must find nobody then.
             return std::iter::once(Action::CloseServer)
                 .chain(answers)
@@ -175,7 +177,11 @@ impl Agent {
         }
         let mut actions: Vec<Action> = answers.collect();
         match failure {
-            None if name == EXECUTE_DEPLOY_STEP => self.deployed = true,
+            // Whatever fails from here on, the disk is not written again.
+            None if name == EXECUTE_DEPLOY_STEP => {
+                self.deployed = true;
+                actions.push(Action::Tell(Phase::Written));
+            }
             Some(Failure { reason }) => {
                 actions.extend(self.say(format!("{name} failed: {reason}")));
                 if name == EXECUTE_DEPLOY_STEP {

@@ -691,10 +691,15 @@ fn power_off_is_a_restart_where_nobody_could_switch_it_on_again() {
         }
         let actions = line.post(TOKEN, false, "standby.power_off", json!({}));
         assert_eq!(answered(&actions).1["command_status"], "RUNNING");
-        line.send(Event::Finished {
+        let told = line.send(Event::Finished {
             id: started(&actions),
             result: Ok(Value::Null),
         });
+        assert_eq!(
+            told.contains(&Action::Tell(Phase::Rebooting)),
+            deployed,
+            "{driver} {power}"
+        );
         assert_eq!(
             line.wake().pop(),
             Some(Action::Leave(wanted)),

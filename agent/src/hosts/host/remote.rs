@@ -1,0 +1,93 @@
+//! The BMC of a host: what its object names, and what came of speaking to it.
+
+use std::time::Duration;
+
+use firstlight_api::{bmh::BmcDetails, status::Problem};
+use firstlight_ironic::PowerTarget;
+
+use crate::hosts::{
+    bmc,
+    event::End,
+    plan::{self, Action},
+};
+
+#[derive(Clone, Debug, Default)]
+pub struct Remote {
+    /// Somebody has looked what its object says.
+    is_known: bool,
+    /// Its mark, or why it cannot be used.
+    named: Option<Result<String, Problem>>,
+    failed: Option<Problem>,
+    summoned: Option<Duration>,
+    asked_to_end: bool,
+}
+
+impl Remote {
+    /// `version` of the Secret, as far as it is known. True if that is news.
+    pub fn is_named(&mut self, details: Option<&BmcDetails>, version: Option<&str>) -> bool {
+        let details = details.filter(|details| !details.address.is_empty());
+        let named = details.map(|details| bmc::read(details).map(|_| bmc::mark(details, version)));
+        let news = !self.is_known || self.named != named;
+        if news {
+            *self = Self {
+                is_known: true,
+                named,
+                ..Self::default()
+            };
+        }
+        news
+    }
+
+    /// What Ironic knows it by once it has been told of it.
+    pub fn mark(&self) -> Option<&str> {
+        self.named.as_ref()?.as_deref().ok()
+    }
+
+    pub fn acted(&mut self, action: &Action, end: &End, now: Duration) {
+        if self.mark().is_none() || !action.is_of_bmc() || *end == End::Later {
+            return;
+        }
+        self.failed = match end {
+            End::Refused(problem) => Some(problem.clone()),
+            _ => None,
+        };
+        if *end != End::Begun {
+            return;
+        }
+        match action {
+            Action::NetworkBoot => self.summoned = Some(now),
+            Action::Switch(PowerTarget::SoftOff) => self.asked_to_end = true,
+            _ => {}
+        }
+    }
+
+    /// What went wrong is over once nothing is wanted of it.
+    pub fn wants(&mut self, something: bool) {
+        if !something {
+            self.failed = None;
+        }
+    }
+
+    /// Its ramdisk is there.
+    pub fn came(&mut self) {
+        self.summoned = None;
+    }
+
+    pub fn is_off(&mut self) {
+        self.asked_to_end = false;
+    }
+
+    pub fn seen(&self) -> plan::Remote<'_> {
+        match &self.named {
+            None if !self.is_known => plan::Remote::Unknown,
+            None => plan::Remote::None,
+            Some(Err(problem)) => plan::Remote::Unusable(problem),
+            Some(Ok(mark)) => plan::Remote::Named(plan::Bmc {
+                mark,
+                failed: self.failed.as_ref(),
+                summoned: self.summoned,
+                asked_to_end: self.asked_to_end,
+            }),
+        }
+    }
+}

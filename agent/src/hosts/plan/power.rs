@@ -1,0 +1,228 @@
+//! Remote power, for hosts whose object names a BMC: Ironic is told of it, it brings the server into the ramdisk, and it keeps the
+//! server on or off.
+
+use firstlight_api::bmh::ErrorType;
+use firstlight_ironic::PowerTarget;
+
+use super::{
+    super::{bmc::explained, intent::Power},
+    Action, Bmc, EXTRA_BMC, HostState, Ironic, Node, Observed, PAUSE, Plan, Problem,
+    ProvisionState as S, Remote,
+    installed::BOOTS,
+};
+
+/// Why Ironic itself puts a node into maintenance whose BMC is silent.
+const POWER_FAILURE: &str = "power failure";
+
+impl Remote<'_> {
+    pub(super) fn is_named(&self) -> bool {
+        matches!(self, Self::Unusable(_) | Self::Named(_))
+    }
+}
+
+impl<'a> Observed<'a> {
+    /// The BMC, if Ironic has been told of it as it is named now.
+    fn bmc(&self, node: &Node) -> Option<Bmc<'a>> {
+        match self.remote {
+            Remote::Named(bmc) if node.extra[EXTRA_BMC] == *bmc.mark => Some(bmc),
+            _ => None,
+        }
+    }
+
+    /// The same while Ironic can speak to it.
+    fn power(&self, node: &Node) -> Option<Bmc<'a>> {
+        self.bmc(node).filter(|_| !is_lost(node))
+    }
+
+    /// Somebody but the server itself and people can switch it on.
+    pub(super) fn has_power(&self, node: &Node) -> bool {
+        self.power(node).is_some()
+    }
+}
+
+/// Its BMC has not answered Ironic for a while.
+pub(super) fn is_lost(node: &Node) -> bool {
+    node.maintenance && node.fault.as_deref() == Some(POWER_FAILURE)
+}
+
+/// `plan` with what the BMC needs first, or has in its way.
+pub(super) fn with_bmc(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
+    let lost = is_lost(node);
+    if lost {
+        (plan.action, plan.restart) = (None, None);
+    }
+    let settled = !matches!(node.provision_state, S::Enroll)
+        && !node.provision_state.is_busy()
+        && node.reservation.is_none();
+    let action = match o.remote {
+        Remote::None if node.has_bmc() => Some(Action::Disconnect),
+        Remote::Named(_) if o.bmc(node).is_none() => Some(Action::Connect),
+        _ => None,
+    };
+    if let Some(action) = action.filter(|_| settled) {
+        plan = plan.act(action);
+        plan.restart = None;
+    }
+    match o.remote {
+        Remote::Unusable(problem) => plan.fails(ErrorType::Registration, problem.clone()),
+        Remote::Named(bmc) if let Some(problem) = bmc.failed => {
+            let kind = if o.bmc(node).is_none() {
+                ErrorType::Registration
+            } else {
+                ErrorType::PowerManagement
+            };
+            plan.fails(kind, problem.clone())
+        }
+        _ if lost => plan.fails(ErrorType::PowerManagement, silent(node)),
+        _ => plan,
+    }
+}
+
+fn silent(node: &Node) -> Problem {
+    explained(node.last_error.as_deref().unwrap_or("it is silent"))
+}
+
+/// Until Ironic has spoken to the BMC the first time.
+pub(super) fn registering(o: &Observed, node: &Node, plan: Plan) -> Plan {
+    let Some(error) = node.last_error.as_deref() else {
+        return plan;
+    };
+    match o.remote {
+        Remote::Named(bmc) => plan
+            .fails_as(bmc)
+            .fails(ErrorType::Registration, explained(error)),
+        _ => plan,
+    }
+}
+
+/// The server is to come into the ramdisk; `plan` is what becomes of it where nobody can switch it on.
+pub(super) fn summon(o: &Observed, node: &Node, plan: Plan) -> Plan {
+    let Some(bmc) = o.power(node) else {
+        return plan;
+    };
+    let mut plan = plan;
+    plan.problem = None;
+    // While the BMC refuses, its system may do it.
+    plan.restart = plan.restart.filter(|_| bmc.failed.is_some());
+    if node.target_power_state.is_some() {
+        "its BMC restarts it".clone_into(&mut plan.step);
+        return plan;
+    }
+    let Some(at) = bmc.summoned else {
+        "its BMC is told to start it from the network".clone_into(&mut plan.step);
+        return plan.act(Action::NetworkBoot);
+    };
+    "its BMC has started it from the network; waiting for its ramdisk".clone_into(&mut plan.step);
+    if o.now.saturating_sub(at) < BOOTS {
+        return plan;
+    }
+    plan.fails(ErrorType::PowerManagement, no_ramdisk())
+        .act(Action::NetworkBoot)
+}
+
+pub(super) fn no_ramdisk() -> Problem {
+    let minutes = BOOTS.as_secs() / 60;
+    Problem {
+        what: format!(
+            "its BMC has started it from the network, and no ramdisk has reported for {minutes} minutes"
+        ),
+        next: "look at the server's screen: is network boot switched on in its firmware, for the NIC of `bootMACAddress`?".to_owned(),
+    }
+}
+
+/// For a host that stays as it is: on or off, as is wanted.
+pub(super) fn keep(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
+    let Some(bmc) = o.power(node) else {
+        return plan;
+    };
+    plan.restart = None;
+    if plan.action.is_some() || node.target_power_state.is_some() {
+        return plan;
+    }
+    let is_on = node.power_state.as_deref() == Some("power on");
+    let Power::Off { hard, why } = &o.wanted.power else {
+        if is_on {
+            return plan;
+        }
+        "its BMC is told to switch it on".clone_into(&mut plan.step);
+        return plan.act(Action::Switch(PowerTarget::On));
+    };
+    if !is_on {
+        plan.step = format!("switched off, as {why} asks");
+        return plan;
+    }
+    plan.step = format!("its BMC is told to switch it off, as {why} asks");
+    // Whose system does not end by itself is switched off at once.
+    let target = if *hard || bmc.asked_to_end {
+        PowerTarget::Off
+    } else {
+        PowerTarget::SoftOff
+    };
+    plan.act(Action::Switch(target))
+}
+
+/// It carries a system of its owner's; only its power is ours.
+pub(super) fn of_external(o: &Observed, plan: Plan) -> Plan {
+    let node = match (o.ironic, o.remote) {
+        (Ironic::Node(node), _) => node,
+        (Ironic::Absent, Remote::Named(bmc)) => {
+            return plan.fails_as(bmc).act(Action::Register).boot_disk();
+        }
+        (Ironic::Absent, Remote::Unusable(problem)) => {
+            return plan
+                .fails(ErrorType::Registration, problem.clone())
+                .boot_disk();
+        }
+        _ => return plan,
+    };
+    let plan = match &node.provision_state {
+        S::Enroll if !o.remote.is_named() => plan,
+        S::Enroll if o.rests(PAUSE) && node.last_error.is_some() => registering(o, node, plan),
+        S::Enroll => registering(o, node, plan).act(Action::Register),
+        S::Manageable | S::Available | S::Active => keep(o, node, plan),
+        _ => plan,
+    };
+    with_bmc(o, node, plan).boot_disk()
+}
+
+impl Plan {
+    /// What the BMC, or its Secret, was in the way of when the host was to be registered.
+    fn fails_as(self, bmc: Bmc) -> Self {
+        match bmc.failed {
+            Some(problem) => self.fails(ErrorType::Registration, problem.clone()),
+            None => self,
+        }
+    }
+
+    /// A problem of this kind; what is worse keeps its place.
+    pub(super) fn fails(mut self, kind: ErrorType, problem: Problem) -> Self {
+        self.fault = Some(kind);
+        self.problem.get_or_insert(problem);
+        self
+    }
+}
+
+impl Action {
+    /// Somebody speaks to the BMC for it.
+    pub fn is_of_bmc(&self) -> bool {
+        matches!(
+            self,
+            Self::Register | Self::Connect | Self::NetworkBoot | Self::Switch(_)
+        )
+    }
+}
+
+/// Of a host that is not registered yet: its BMC is enough to begin with.
+pub(super) fn unregistered(o: &Observed) -> Option<Plan> {
+    match o.remote {
+        Remote::Unknown | Remote::None => None,
+        Remote::Unusable(problem) => Some(
+            Plan::new(HostState::Registering, "its BMC cannot be used")
+                .fails(ErrorType::Registration, problem.clone()),
+        ),
+        Remote::Named(bmc) => {
+            let plan = Plan::new(HostState::Registering, "registering with Ironic");
+            Some(plan.fails_as(bmc).act(Action::Register))
+        }
+    }
+}

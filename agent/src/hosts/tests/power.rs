@@ -1,0 +1,379 @@
+//! Servers with a BMC: nobody but Ironic touches their button.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::LazyLock,
+};
+
+use firstlight_api::bmh::{
+    BmcDetails, ErrorType, Image, OperationalStatus, ProvisioningState, SPEC_HONOURED,
+    annotations::REBOOT,
+};
+use firstlight_ironic::fake::Switch;
+use serde_json::json;
+
+use super::{life::Machine, *};
+
+const HOST: &str = "worker-0";
+pub const SECRET: &str = "worker-0-bmc";
+const DEAD: &str = "Unable to connect to its BMC";
+
+/// Of all BMCs: somebody takes connections there, and says nothing.
+static DOOR: LazyLock<TcpListener> = LazyLock::new(|| TcpListener::bind("127.0.0.1:0").unwrap());
+
+fn bmc() -> SocketAddr {
+    DOOR.local_addr().unwrap()
+}
+
+/// A server that is off until its BMC switches it on.
+struct Racked {
+    machine: Machine,
+    is_on: bool,
+    /// All that its BMC did.
+    done: Vec<Switch>,
+}
+
+impl Racked {
+    fn new(site: &Site) -> Self {
+        Self {
+            machine: Machine::new(site),
+            is_on: false,
+            done: Vec::new(),
+        }
+    }
+
+    async fn step(&mut self, site: &mut Site) {
+        for switch in site.ironic.switched(&node()) {
+            self.done.push(switch);
+            self.is_on = switch != Switch::Off;
+            if self.is_on {
+                self.machine.server.power_cycle();
+                // Its firmware asks the network first; only what the box answers is another matter.
+                self.machine.runs_disk =
+                    switch == Switch::Disk && site.boot_target() == BootTarget::Disk;
+            }
+        }
+        if self.is_on {
+            self.machine.step(site).await;
+        }
+        site.pass(ROUND).await;
+    }
+
+    async fn until(&mut self, what: &str, site: &mut Site, reached: impl Fn(&Site) -> bool) {
+        for _ in 0..ROUNDS {
+            if reached(site) {
+                return;
+            }
+            self.step(site).await;
+        }
+        panic!("waited for {what}; {:?}; {}", self.done, site.told());
+    }
+
+    async fn rounds(&mut self, site: &mut Site, rounds: usize) {
+        for _ in 0..rounds {
+            self.step(site).await;
+        }
+    }
+}
+
+pub fn credentials(store: &MemoryStore, password: &str) {
+    let pair = |key: &str, value: &str| (key.to_owned(), value.as_bytes().to_vec());
+    let secret = Secret::from([pair("username", "admin"), pair("password", password)]);
+    let mut secrets = store.secrets.lock().unwrap();
+    secrets.insert(SECRET.to_owned(), secret);
+}
+
+/// A rack's owner writes the object before anybody has seen the server.
+fn manifest(site: &Site, change: impl FnOnce(&mut BareMetalHost)) {
+    site.store.change(HOST, |object| {
+        object.spec.boot_mac_address = MAC.to_owned();
+        object.spec.online = true;
+        object.spec.bmc = Some(BmcDetails {
+            address: format!("redfish://{}/redfish/v1/Systems/1", bmc()),
+            credentials_name: SECRET.to_owned(),
+            ..BmcDetails::default()
+        });
+        change(object);
+    });
+}
+
+fn image(object: &mut BareMetalHost) {
+    object.spec.image = Some(Image {
+        url: "http://172.22.0.1/images/node.raw.zst".into(),
+        checksum: "ab".repeat(32),
+        ..Image::default()
+    });
+}
+
+fn status(site: &Site) -> firstlight_api::bmh::BareMetalHostStatus {
+    site.store.only().unwrap().status.unwrap_or_default()
+}
+
+fn is(state: ProvisioningState) -> impl Fn(&Site) -> bool {
+    move |site: &Site| status(site).provisioning.state == state
+}
+
+fn off(site: &Site) -> bool {
+    !status(site).powered_on
+}
+
+fn on(site: &Site) -> bool {
+    status(site).powered_on
+}
+
+async fn provisioned() -> (Site, Racked) {
+    let mut site = Site::up(SitePolicy::Cluster).await;
+    let mut server = Racked::new(&site);
+    credentials(&site.store, "hunter2");
+    manifest(&site, image);
+    server
+        .until("provisioned", &mut site, is(ProvisioningState::Provisioned))
+        .await;
+    (site, server)
+}
+
+#[tokio::test]
+async fn a_server_that_is_off_goes_all_the_way_by_its_bmc_and_back() {
+    let (mut site, mut server) = provisioned().await;
+    // Once for the inspection, whose ramdisk writes the image, and once into the system.
+    assert_eq!(server.done, [Switch::Network, Switch::Off, Switch::Disk]);
+    assert_eq!(server.machine.writes, 1);
+    let (driver, info) = site.ironic.driver(&node()).unwrap();
+    assert_eq!(
+        (driver.as_str(), info),
+        (
+            "redfish",
+            json!({
+                "redfish_address": format!("https://{}", bmc()), "redfish_system_id": "/redfish/v1/Systems/1",
+                "redfish_username": "admin", "redfish_password": "hunter2", "redfish_verify_ca": true,
+            })
+        )
+    );
+    let said = status(&site);
+    let honoured = said.conditions.iter().find(|one| one.kind == SPEC_HONOURED);
+    assert_eq!(honoured.unwrap().message, "");
+    assert_eq!((said.error_type, said.powered_on), (None, true));
+
+    server.done.clear();
+    site.store.change(HOST, |object| object.spec.image = None);
+    server
+        .until("available", &mut site, is(ProvisioningState::Available))
+        .await;
+    assert_eq!(site.ironic.cleans(&node()), 1);
+    assert_eq!(server.done[..2], [Switch::Off, Switch::Network]);
+
+    site.store.change(HOST, |object| {
+        object.metadata.deletion_timestamp = Some("2026-11-21T00:00:00Z".into());
+    });
+    let gone = |site: &Site| site.store.only().is_none();
+    server.until("gone", &mut site, gone).await;
+    assert_eq!(site.ironic.state(&node()), None);
+}
+
+#[tokio::test]
+async fn online_and_annotations_switch_it() {
+    let (mut site, mut server) = provisioned().await;
+    server.done.clear();
+    site.store.change(HOST, |object| object.spec.online = false);
+    server.until("off", &mut site, off).await;
+    server.rounds(&mut site, 20).await;
+    assert_eq!(server.done, [Switch::Off], "and it stays off");
+    assert_eq!(status(&site).operational_status, OperationalStatus::Ok);
+    site.store.change(HOST, |object| object.spec.online = true);
+    server.until("on", &mut site, on).await;
+    assert_eq!(server.done, [Switch::Off, Switch::Disk]);
+
+    server.done.clear();
+    let annotate = |name: &str, value: &str| {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        move |object: &mut BareMetalHost| drop(object.metadata.annotations.insert(name, value))
+    };
+    site.store
+        .change(HOST, annotate(REBOOT, r#"{"mode": "hard"}"#));
+    let done = |site: &Site| {
+        let object = site.store.only().unwrap();
+        on(site) && !object.metadata.annotations.contains_key(REBOOT)
+    };
+    server.until("restarted", &mut site, done).await;
+    server.rounds(&mut site, 20).await;
+    assert_eq!(server.done, [Switch::Off, Switch::Disk], "once");
+
+    // A fence: off until it goes, also over a restart of the box.
+    server.done.clear();
+    let fence = "reboot.metal3.io/capm3";
+    site.store.change(HOST, annotate(fence, ""));
+    server.until("fenced", &mut site, off).await;
+    site.restart_controller();
+    server.rounds(&mut site, 20).await;
+    assert_eq!(server.done, [Switch::Off]);
+    assert!(
+        site.store
+            .only()
+            .unwrap()
+            .metadata
+            .annotations
+            .contains_key(fence)
+    );
+    site.store.change(HOST, |object| {
+        object.metadata.annotations.remove(fence);
+    });
+    server.until("on again", &mut site, on).await;
+    assert_eq!(server.done, [Switch::Off, Switch::Disk]);
+
+    // A person pressed the button: what the object says is what holds.
+    server.done.clear();
+    site.ironic.press_button(&node());
+    server.rounds(&mut site, 10).await;
+    assert_eq!(server.done, [Switch::Disk]);
+    assert_eq!(server.machine.writes, 1);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_bmc_is_said_and_mended() {
+    let mut site = Site::up(SitePolicy::Cluster).await;
+    let mut server = Racked::new(&site);
+    manifest(&site, |object| {
+        image(object);
+        object.spec.bmc.as_mut().unwrap().address = "ilo4://10.0.0.7".to_owned();
+    });
+    let says = |site: &Site, what: &str| {
+        let said = status(site);
+        assert_eq!(said.error_type, Some(ErrorType::Registration), "{said:?}");
+        assert_eq!(said.operational_status, OperationalStatus::Error);
+        assert!(said.error_message.contains(what), "{}", said.error_message);
+    };
+    server.rounds(&mut site, 10).await;
+    says(&site, "ilo4://10.0.0.7");
+    // The address is mended, and there is no Secret of that name with a user.
+    manifest(&site, image);
+    server.rounds(&mut site, 20).await;
+    says(&site, "has no `username`");
+    // Nobody takes connections there.
+    let bmc = |port| format!("redfish://127.0.0.1:{port}/redfish/v1/Systems/1");
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    credentials(&site.store, "wrong");
+    manifest(&site, |object| {
+        image(object);
+        object.spec.bmc.as_mut().unwrap().address = bmc(nobody.port());
+    });
+    server.rounds(&mut site, 20).await;
+    says(&site, "cannot be reached");
+    // Somebody does, and it is no BMC.
+    manifest(&site, image);
+    credentials(&site.store, "wrong");
+    server.rounds(&mut site, 1).await;
+    site.ironic.set_bmc(&node(), Some(DEAD));
+    server.rounds(&mut site, 25).await;
+    says(&site, DEAD);
+    assert_eq!(server.done, []);
+    credentials(&site.store, "hunter2");
+    site.ironic.set_bmc(&node(), None);
+    server
+        .until("provisioned", &mut site, is(ProvisioningState::Provisioned))
+        .await;
+    let said = status(&site);
+    assert_eq!((said.error_type, said.error_message.as_str()), (None, ""));
+    let (_, info) = site.ironic.driver(&node()).unwrap();
+    assert_eq!(info["redfish_password"], "hunter2");
+}
+
+#[tokio::test]
+async fn a_changed_password_reaches_ironic_while_the_server_runs() {
+    let (mut site, mut server) = provisioned().await;
+    server.done.clear();
+    credentials(&site.store, "other");
+    server.rounds(&mut site, 10).await;
+    let (_, info) = site.ironic.driver(&node()).unwrap();
+    assert_eq!(info["redfish_password"], "other");
+    assert_eq!(server.done, [], "nobody touches the server for it");
+    // Whoever does not know the objects yet, or cannot read an address, takes nothing away from Ironic.
+    site.is_kubernetes_up = false;
+    site.restart_controller();
+    server.rounds(&mut site, 10).await;
+    assert_eq!(site.ironic.driver(&node()).unwrap().0, "redfish");
+    site.is_kubernetes_up = true;
+    let mut good = String::new();
+    site.store.change(HOST, |object| {
+        let bmc = object.spec.bmc.as_mut().unwrap();
+        good = std::mem::replace(&mut bmc.address, "redfish:///".to_owned());
+    });
+    server.rounds(&mut site, 10).await;
+    assert_eq!(site.ironic.driver(&node()).unwrap().0, "redfish");
+    assert_eq!(status(&site).error_type, Some(ErrorType::Registration));
+    site.store.change(HOST, |object| {
+        object.spec.bmc.as_mut().unwrap().address = good
+    });
+    server.rounds(&mut site, 10).await;
+    assert_eq!(status(&site).error_type, None);
+    // The BMC is taken off the object: what was known of it goes.
+    site.store.change(HOST, |object| object.spec.bmc = None);
+    server.rounds(&mut site, 10).await;
+    let (driver, info) = site.ironic.driver(&node()).unwrap();
+    assert_eq!((driver.as_str(), info), ("manual-management", json!({})));
+    assert_eq!(
+        status(&site).provisioning.state,
+        ProvisioningState::Provisioned
+    );
+}
+
+#[tokio::test]
+async fn a_bmc_that_dies_is_told_and_nothing_is_written_twice() {
+    let (mut site, mut server) = provisioned().await;
+    server.done.clear();
+    site.ironic.set_bmc(&node(), Some(DEAD));
+    server.rounds(&mut site, 10).await;
+    let said = status(&site);
+    assert_eq!(said.error_type, Some(ErrorType::PowerManagement));
+    assert_eq!(said.provisioning.state, ProvisioningState::Provisioned);
+    site.store.change(HOST, |object| object.spec.image = None);
+    server.rounds(&mut site, 30).await;
+    assert_eq!(server.done, []);
+    site.ironic.set_bmc(&node(), None);
+    let cleaned = |site: &Site| site.ironic.cleans(&node()) == 1;
+    server.until("cleaned", &mut site, cleaned).await;
+    assert_eq!(server.machine.writes, 1);
+    server.rounds(&mut site, 1).await;
+    assert_eq!(status(&site).error_type, None);
+}
+
+#[tokio::test]
+async fn a_system_of_its_owners_is_only_switched() {
+    let mut site = Site::up(SitePolicy::Cluster).await;
+    let mut server = Racked::new(&site);
+    credentials(&site.store, "hunter2");
+    manifest(&site, |object| object.spec.externally_provisioned = true);
+    server
+        .until("on", &mut site, |site| {
+            site.ironic.state(&node()).is_some() && on(site)
+        })
+        .await;
+    server.rounds(&mut site, 20).await;
+    assert_eq!(server.done, [Switch::Disk]);
+    site.store.change(HOST, |object| object.spec.online = false);
+    server.until("off", &mut site, off).await;
+    assert_eq!(server.done, [Switch::Disk, Switch::Off]);
+    assert_eq!(
+        status(&site).provisioning.state,
+        ProvisioningState::ExternallyProvisioned
+    );
+    assert_eq!(server.machine.writes, 0);
+}
+
+#[tokio::test]
+async fn a_ramdisk_that_is_lost_is_brought_back_by_the_bmc() {
+    let mut site = Site::up(SitePolicy::Cluster).await;
+    let mut server = Racked::new(&site);
+    credentials(&site.store, "hunter2");
+    manifest(&site, |_| ());
+    let staged = |site: &Site| site.state() == Some(HostState::Staged);
+    let deploying = |site: &Site| site.ironic.state(&node()) == Some(ProvisionState::DeployWait);
+    server.until("deploying", &mut site, deploying).await;
+    server.is_on = false;
+    server.done.clear();
+    server.until("staged", &mut site, staged).await;
+    assert_eq!(server.machine.writes, 1);
+    assert!(server.done.contains(&Switch::Network), "{:?}", server.done);
+}
