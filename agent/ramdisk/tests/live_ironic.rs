@@ -224,9 +224,9 @@ fn a_real_ironic_inspects_cleans_and_deploys() {
         &format!("nodes/{NAME}/states/provision"),
         &json!({"target": "active", "configdrive": drive}),
     );
-    let departure = ended.recv_timeout(Duration::from_mins(4)).unwrap().unwrap();
-    assert_eq!(departure, Departure::BootDisk);
     api.wait_for("active");
+    let departure = ended.recv_timeout(Duration::from_mins(1)).unwrap().unwrap();
+    assert_eq!(departure, Departure::BootDisk);
     api.remove_node();
 
     let gpt = Gpt::parse(&machine.read(0, 1 << 20), 512).unwrap().unwrap();

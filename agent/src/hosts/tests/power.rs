@@ -304,7 +304,7 @@ async fn a_changed_password_reaches_ironic_while_the_server_runs() {
     assert_eq!(site.ironic.driver(&node()).unwrap().0, "redfish");
     assert_eq!(status(&site).error_type, Some(ErrorType::Registration));
     site.store.change(HOST, |object| {
-        object.spec.bmc.as_mut().unwrap().address = good
+        object.spec.bmc.as_mut().unwrap().address = good;
     });
     server.rounds(&mut site, 10).await;
     assert_eq!(status(&site).error_type, None);
