@@ -14,7 +14,9 @@ const METAL3: (&str, &[&str]) = ("metal3.io", &["v1alpha1"]);
 const CAPM3: (&str, &[&str]) = ("infrastructure.cluster.x-k8s.io", &["v1beta2", "v1beta1"]);
 const IPAM: (&str, &[&str]) = ("ipam.metal3.io", &["v1alpha1"]);
 
-const NO_BMC: &str = "the box speaks to no BMC; change the settings in the server's own setup";
+const BY_HAND: &str =
+    "the box changes no firmware by BMCs; change the settings in the server's own setup";
+const NO_EVENTS: &str = "the box takes no events of BMCs; what Ironic sees is in the BareMetalHost";
 const NO_SWITCH: &str = "the box manages no switches; set their ports up by hand";
 const CLAIMS: &str = "hosts are claimed by Metal3Machine objects, or by a person who writes `image` into the BareMetalHost";
 const REMEDIATION: &str = "a server that is installed again loses its disk, so a person decides that: see docs/clusters.md on how to replace one";
@@ -35,21 +37,21 @@ const ALL: [Refused; 18] = [
         METAL3,
         "HostFirmwareSettings",
         "hostfirmwaresettings",
-        NO_BMC,
+        BY_HAND,
     ),
     (
         METAL3,
         "HostFirmwareComponents",
         "hostfirmwarecomponents",
-        NO_BMC,
+        BY_HAND,
     ),
-    (METAL3, "FirmwareSchema", "firmwareschemas", NO_BMC),
-    (METAL3, "HostUpdatePolicy", "hostupdatepolicies", NO_BMC),
+    (METAL3, "FirmwareSchema", "firmwareschemas", BY_HAND),
+    (METAL3, "HostUpdatePolicy", "hostupdatepolicies", BY_HAND),
     (
         METAL3,
         "BMCEventSubscription",
         "bmceventsubscriptions",
-        NO_BMC,
+        NO_EVENTS,
     ),
     (
         METAL3,

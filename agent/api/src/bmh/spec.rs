@@ -9,13 +9,13 @@ pub struct BareMetalHostSpec {
     /// For the `Node` that the host becomes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
-    /// Absent for a host that reboots itself.
+    /// Absent for a host that restarts itself, and is switched on by people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bmc: Option<BmcDetails>,
-    /// Not acted on: it needs a BMC.
+    /// Not acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raid: Option<RaidConfig>,
-    /// Not acted on: it needs a BMC.
+    /// Not acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware: Option<FirmwareConfig>,
     /// Of old; means nothing.
@@ -34,7 +34,7 @@ pub struct BareMetalHostSpec {
         skip_serializing_if = "String::is_empty"
     )]
     pub boot_mac_address: String,
-    /// Should it be switched on? While it is `false`, nothing is installed.
+    /// Should it be on? While it is `false`, nothing is installed; only a BMC can switch it off.
     #[serde(default)]
     pub online: bool,
     /// Who uses the host; others leave it alone.
@@ -211,11 +211,11 @@ pub enum BootMode {
     Legacy,
 }
 
-/// Upstream's `BMCDetails`: not acted on, as the agent uses no BMC.
+/// Upstream's `BMCDetails`: who switches the server on and off (docs/power.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BmcDetails {
-    /// URL of the BMC, whose scheme says how it is spoken to.
+    /// URL of the BMC, whose scheme says how it is spoken to: `redfish://ADDRESS/redfish/v1/Systems/ID`, `ipmi://ADDRESS`.
     pub address: String,
     /// Secret in the host's namespace with `username` and `password`.
     pub credentials_name: String,

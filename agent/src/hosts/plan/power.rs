@@ -7,7 +7,7 @@ use firstlight_ironic::PowerTarget;
 use super::{
     super::{bmc::explained, intent::Power},
     Action, Bmc, EXTRA_BMC, HostState, Ironic, Node, Observed, PAUSE, Plan, Problem,
-    ProvisionState as S, Remote,
+    ProvisionState as S, Remote, annotations,
     installed::BOOTS,
 };
 
@@ -51,15 +51,12 @@ pub(super) fn with_bmc(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
     if lost {
         (plan.action, plan.restart) = (None, None);
     }
-    let settled = !matches!(node.provision_state, S::Enroll)
-        && !node.provision_state.is_busy()
-        && node.reservation.is_none();
     let action = match o.remote {
         Remote::None if node.has_bmc() => Some(Action::Disconnect),
         Remote::Named(_) if o.bmc(node).is_none() => Some(Action::Connect),
         _ => None,
     };
-    if let Some(action) = action.filter(|_| settled) {
+    if let Some(action) = action.filter(|_| takes_driver(node)) {
         plan = plan.act(action);
         plan.restart = None;
     }
@@ -76,6 +73,22 @@ pub(super) fn with_bmc(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
         _ if lost => plan.fails(ErrorType::PowerManagement, silent(node)),
         _ => plan,
     }
+}
+
+/// Not in the middle of something that the ramdisk does by the driver that there was when it began.
+fn takes_driver(node: &Node) -> bool {
+    let calm = matches!(
+        node.provision_state,
+        S::Manageable
+            | S::Available
+            | S::Active
+            | S::InspectFailed
+            | S::CleanFailed
+            | S::DeployFailed
+            | S::AdoptFailed
+            | S::Error
+    );
+    calm && node.reservation.is_none()
 }
 
 fn silent(node: &Node) -> Problem {
@@ -136,6 +149,10 @@ pub(super) fn keep(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
         return plan;
     };
     plan.restart = None;
+    let reboot = annotations::REBOOT.to_owned();
+    if o.ledger.restarted.contains(&reboot) && !plan.forget.contains(&reboot) {
+        plan.forget.push(reboot);
+    }
     if plan.action.is_some() || node.target_power_state.is_some() {
         return plan;
     }

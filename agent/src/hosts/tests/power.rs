@@ -229,6 +229,38 @@ async fn online_and_annotations_switch_it() {
 }
 
 #[tokio::test]
+async fn a_free_host_is_restarted_once_too_and_not_installed_while_it_is_fenced() {
+    let mut site = Site::up(SitePolicy::Cluster).await;
+    let mut server = Racked::new(&site);
+    credentials(&site.store, "hunter2");
+    let never = ("firstlight.internal/install", "never");
+    let fence = ("reboot.metal3.io/fence", "");
+    manifest(&site, |object| {
+        for (name, value) in [never, (REBOOT, "")] {
+            let annotation = (name.to_owned(), value.to_owned());
+            object.metadata.annotations.extend([annotation]);
+        }
+    });
+    let annotations = |site: &Site| site.store.only().unwrap().metadata.annotations;
+    let restarted = |site: &Site| on(site) && !annotations(site).contains_key(REBOOT);
+    server.until("restarted", &mut site, restarted).await;
+    site.store.change(HOST, |object| {
+        let said = &mut object.metadata.annotations;
+        said.remove(never.0);
+        said.insert(fence.0.to_owned(), fence.1.to_owned());
+    });
+    server.until("fenced", &mut site, off).await;
+    server.rounds(&mut site, 20).await;
+    assert_eq!((off(&site), server.machine.writes), (true, 0));
+    site.store.change(HOST, |object| {
+        drop(object.metadata.annotations.remove(fence.0))
+    });
+    let staged = |site: &Site| site.state() == Some(HostState::Staged);
+    server.until("staged", &mut site, staged).await;
+    assert_eq!(server.machine.writes, 1);
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_bmc_is_said_and_mended() {
     let mut site = Site::up(SitePolicy::Cluster).await;
     let mut server = Racked::new(&site);
