@@ -221,6 +221,22 @@ async fn an_api_server_that_fails_is_told_and_asked_again_and_a_kind_it_does_not
     assert!(objects.all().await.unwrap().objects.is_empty());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_before_what_the_api_server_remembers_is_begun_anew_and_nothing_is_wrong() {
+    let api = Api::default();
+    api.put(vec![object("a", "5", json!("lab"))]);
+    let (_watches, objects) = api.watch();
+    assert_eq!(names(&objects.all().await.unwrap()), ["a"]);
+    api.put(vec![object("b", "7", json!("lab"))]);
+    let expired = json!({
+        "code": 410, "message": "too old resource version", "reason": "Expired", "status": "Failure", "kind": "Status",
+    });
+    api.send(&json!({"type": "ERROR", "object": expired})).await;
+    while names(&objects.all().await.unwrap()) != ["b"] {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_watch_that_panics_is_told() {
     #[derive(Clone, Debug, serde::Deserialize)]

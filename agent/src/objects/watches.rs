@@ -295,6 +295,8 @@ async fn follow<K: Readable>(
             {
                 copy.be_empty();
             }
+            // The API server has forgotten what came before: a list tells it anew, and nothing is wrong.
+            Some(error) if is_expired(&error) => {}
             Some(error) => {
                 let error = format!("{:#}", anyhow!(error));
                 tracing::debug!(kind = selection.kind.2, error, "watching again");
@@ -305,5 +307,14 @@ async fn follow<K: Readable>(
         }
         let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
         tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
+    }
+}
+
+/// HTTP 410, as the answer to a watch or in the middle of it.
+fn is_expired(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::WatchError(status)
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 410,
+        _ => false,
     }
 }
