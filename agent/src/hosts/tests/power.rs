@@ -253,7 +253,7 @@ async fn a_free_host_is_restarted_once_too_and_not_installed_while_it_is_fenced(
     server.rounds(&mut site, 20).await;
     assert_eq!((off(&site), server.machine.writes), (true, 0));
     site.store.change(HOST, |object| {
-        drop(object.metadata.annotations.remove(fence.0))
+        object.metadata.annotations.remove(fence.0);
     });
     let staged = |site: &Site| site.state() == Some(HostState::Staged);
     server.until("staged", &mut site, staged).await;
