@@ -26,7 +26,7 @@ LEFTOVERS = (
     '/usr/sbin', '/var/lib/dpkg', '/var/cache', '/var/lib/apt', '/var/log', PACKAGES + '/bin',
     STANDARD + '/pydoc_data', STANDARD + '/ensurepip', STANDARD + '/_pyrepl', STANDARD + '/curses',
 )
-KEEP_BIN = {'python3', 'python3.13', 'xorriso', 'xorrisofs'}
+KEEP_BIN = {'python3', 'python3.13', 'xorriso', 'xorrisofs', 'ipmitool'}
 
 
 def remove(path):
@@ -52,6 +52,12 @@ def trim():
                 os.unlink(f'{folder}/{name}')
     for name in ('oui.txt', 'iab.txt'):
         remove(f'{PACKAGES}/netaddr/eui/{name}')
+
+
+def check_programs():
+    """Ironic looks for them at its start, and does not start without: they must run in what is left of the tree."""
+    for command in (['xorrisofs', '-version'], ['ipmitool', '-V']):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def make_database():
@@ -95,6 +101,7 @@ def main():
         clean = {'PATH': '/usr/bin', 'PYTHONHASHSEED': '0', 'HOME': '/tmp/home'}
         os.execve(sys.executable, [sys.executable, '-B', *sys.argv], clean)
     trim()
+    check_programs()
     make_database()
     settle_database()
     compile_all()
