@@ -10,5 +10,6 @@ pub mod world;
 
 pub use action::{Action, Kind, Steps};
 pub use objects::{
-    HOSTS, MACHINES, MANAGER, MARKER, METAL3_MACHINES, NAMESPACE, ProviderObjects, SPARE, apply_all,
+    HOSTS, MACHINES, MANAGER, MARKER, METAL3_MACHINES, NAMESPACE, ProviderObjects, SECRETS, SPARE,
+    apply_all,
 };

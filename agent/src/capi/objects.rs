@@ -70,7 +70,7 @@ const DATA_TEMPLATES: Resource = Resource(
     "metal3datatemplates",
 );
 
-const SECRETS: Resource = Resource("", "v1", "Secret", "secrets");
+pub const SECRETS: Resource = Resource("", "v1", "Secret", "secrets");
 const CONFIG_MAPS: Resource = Resource("", "v1", "ConfigMap", "configmaps");
 
 /// All kinds that the provider looks at.

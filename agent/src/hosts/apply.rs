@@ -94,26 +94,33 @@ pub async fn apply(end: &IronicEnd, hands: &Hands, act: &Act) -> Result<(), Acti
         power::before_ramdisk(&end.client, act, &node).await?;
         return Ok(deploy(&end.client, &node, *attempt, &order, install, drive).await?);
     }
-    if power::carries_out(&act.action) {
-        return power::apply(&end.client, hands, act, &node).await;
-    }
-    if let Action::Register = &act.action {
-        register(&end.client, act, &node).await?;
-        power::tell(&end.client, hands, act, &node).await?;
-        return Ok(end
-            .client
-            .provision(&node, &ProvisionTarget::Manage)
-            .await?);
-    }
     if matches!(
         act.action,
         Action::Provide { clean: true } | Action::TearDown { clean: Some(_) } | Action::ForgetToken
     ) {
         power::before_ramdisk(&end.client, act, &node).await?;
     }
-    Ok(simple(&end.client, act, &node).await?)
+    match &act.action {
+        Action::Register => {
+            register(&end.client, act, &node).await?;
+            power::tell(&end.client, hands, act, &node).await?;
+            Ok(end
+                .client
+                .provision(&node, &ProvisionTarget::Manage)
+                .await?)
+        }
+        Action::Connect => power::connect(&end.client, hands, act, &node).await,
+        Action::Disconnect => power::disconnect(&end.client, act, &node).await,
+        Action::NetworkBoot => {
+            power::before_ramdisk(&end.client, act, &node).await?;
+            power::switch(&end.client, &node, PowerTarget::Reboot).await
+        }
+        Action::Switch(target) => power::switch(&end.client, &node, *target).await,
+        _ => Ok(simple(&end.client, act, &node).await?),
+    }
 }
 
+/// What needs Ironic alone.
 async fn simple(client: &Client, act: &Act, node: &str) -> Result<(), ClientError> {
     let go = async |target| client.provision(node, &target).await;
     match &act.action {

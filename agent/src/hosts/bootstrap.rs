@@ -89,14 +89,14 @@ pub async fn read_secrets<S: HostStore>(
         });
         // Whoever asked may be gone.
         match reading {
-            Reading::Bootstrap { host, answer } => drop(answer.send(match api {
-                Ok(api) => secrets_of(&api, &host).await,
-                Err(problem) => Err(problem),
-            })),
-            Reading::Credentials { host, answer } => drop(answer.send(match api {
-                Ok(api) => credentials_of(&api, &host).await,
-                Err(problem) => Err(problem),
-            })),
+            Reading::Bootstrap { host, answer } => {
+                let secrets = async { secrets_of(&api?, &host).await };
+                drop(answer.send(secrets.await));
+            }
+            Reading::Credentials { host, answer } => {
+                let credentials = async { credentials_of(&api?, &host).await };
+                drop(answer.send(credentials.await));
+            }
         }
     }
     Ok(())

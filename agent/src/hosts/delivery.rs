@@ -120,10 +120,7 @@ pub async fn read(
     secrets: &mpsc::Sender<Reading>,
     host: BareMetalHost,
 ) -> Result<Secrets, Problem> {
-    let (answer, answered) = oneshot::channel();
-    let reading = Reading::Bootstrap { host, answer };
-    secrets.send(reading).await.map_err(|_| stopping())?;
-    answered.await.map_err(|_| stopping())?
+    ask(secrets, |answer| Reading::Bootstrap { host, answer }).await
 }
 
 /// What its BMC wants to hear.
@@ -131,15 +128,19 @@ pub async fn credentials(
     secrets: &mpsc::Sender<Reading>,
     host: BareMetalHost,
 ) -> Result<Secret, Problem> {
-    let (answer, answered) = oneshot::channel();
-    let reading = Reading::Credentials { host, answer };
-    secrets.send(reading).await.map_err(|_| stopping())?;
-    answered.await.map_err(|_| stopping())?
+    ask(secrets, |answer| Reading::Credentials { host, answer }).await
 }
 
-fn stopping() -> Problem {
-    Problem {
+async fn ask<T>(
+    secrets: &mpsc::Sender<Reading>,
+    reading: impl FnOnce(oneshot::Sender<Result<T, Problem>>) -> Reading,
+) -> Result<T, Problem> {
+    let (answer, answered) = oneshot::channel();
+    let stopping = || Problem {
         what: "the controller is stopping".to_owned(),
         next: "nothing: the host asks again".to_owned(),
-    }
+    };
+    let asked = secrets.send(reading(answer)).await;
+    asked.map_err(|_| stopping())?;
+    answered.await.map_err(|_| stopping())?
 }

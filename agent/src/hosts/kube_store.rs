@@ -21,13 +21,11 @@ use super::{
     store::{Amendment, HostEvent, HostStore, Secret, Versions},
 };
 use crate::{
-    capi::HOSTS,
+    capi::{HOSTS, SECRETS},
     objects::{Key, Listed, Objects, Part, Readable, Resource, Selection, Watches, Writers},
 };
 
 const MANAGER: &str = "firstlight-hosts";
-/// Without the large ones: those of Helm, and of clusters. Of others no version is known: a change is seen when Ironic is told again.
-const SECRETS: Resource = Resource("", "v1", "Secret", "secrets");
 /// Many are written at once.
 const COALESCE: Duration = Duration::from_millis(500);
 /// Characters that the API server takes for sure: it counts to 1024 bytes.
@@ -66,6 +64,7 @@ impl KubeStore {
         let mut watches = Watches::new(client.clone(), MANAGER, Duration::ZERO);
         let mut secret_watches = Watches::new(client, MANAGER, COALESCE);
         Self {
+            // Without the large ones, of Helm and of clusters. Of others no version is known: a change is seen when Ironic is told again.
             secrets: Arc::new(secret_watches.objects(Selection {
                 secret_type: Some("Opaque"),
                 ..SECRETS.into()

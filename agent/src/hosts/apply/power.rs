@@ -6,44 +6,28 @@ use serde_json::json;
 use tokio::net::TcpStream;
 
 use super::{ANSWER_TIME, ActionError, Hands};
-use crate::hosts::{
-    bmc, delivery,
-    event::Act,
-    plan::{Action, EXTRA_BMC},
-};
+use crate::hosts::{bmc, delivery, event::Act, plan::EXTRA_BMC};
 
-pub fn carries_out(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Connect | Action::Disconnect | Action::NetworkBoot | Action::Switch(_)
-    )
-}
-
-pub async fn apply(
+/// Ironic is told of the BMC, which has to answer before that counts.
+pub async fn connect(
     client: &Client,
     hands: &Hands,
     act: &Act,
     node: &str,
 ) -> Result<(), ActionError> {
-    match &act.action {
-        Action::Connect => {
-            let driver = driver(hands, act).await?;
-            client.set_driver(node, &driver).await?;
-            client.ask_bmc(node).await.map_err(explained)?;
-            mark(client, act, node).await
-        }
-        Action::Disconnect => {
-            client.set_driver(node, &Driver::Manual).await?;
-            mark(client, act, node).await
-        }
-        Action::NetworkBoot => {
-            before_ramdisk(client, act, node).await?;
-            let restarted = client.set_power(node, PowerTarget::Reboot).await;
-            restarted.map_err(explained)
-        }
-        Action::Switch(target) => client.set_power(node, *target).await.map_err(explained),
-        _ => Ok(()),
-    }
+    let driver = driver(hands, act).await?;
+    client.set_driver(node, &driver).await?;
+    client.ask_bmc(node).await.map_err(explained)?;
+    mark(client, act, node).await
+}
+
+pub async fn disconnect(client: &Client, act: &Act, node: &str) -> Result<(), ActionError> {
+    client.set_driver(node, &Driver::Manual).await?;
+    mark(client, act, node).await
+}
+
+pub async fn switch(client: &Client, node: &str, target: PowerTarget) -> Result<(), ActionError> {
+    client.set_power(node, target).await.map_err(explained)
 }
 
 /// A node that Ironic does not manage yet: it asks the BMC itself when it begins to.
