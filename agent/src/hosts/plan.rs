@@ -276,6 +276,12 @@ impl<'a> Observed<'a> {
         self.now.saturating_sub(heard) > LONG_SILENT
     }
 
+    /// Ironic waits in vain: somebody restarted the server before the ramdisk was told to go.
+    fn has_left_the_ramdisk(&self) -> bool {
+        self.lost_token()
+            || self.ramdisk().is_none() && (self.system.ssh_answers || !self.rests(SILENT))
+    }
+
     fn lost_token(&self) -> bool {
         self.ramdisk()
             .is_some_and(|report| report.lookup == LookupState::TokenLost)
@@ -340,12 +346,12 @@ fn decide(o: &Observed) -> Plan {
 fn unknown(o: &Observed) -> Plan {
     let waiting = "waiting for Ironic to come up";
     match (o.phase, o.ledger.written()) {
-        (_, Some(_)) => installed::installed(o),
-        // The box was restarted in the middle; the ramdisk went on.
-        (Some(phase), None) => {
+        // The box was restarted in the middle; the ramdisk went on, and waits for Ironic to end the installation.
+        (Some(phase), written) if written.is_none() || *phase != Phase::Rebooting => {
             install::writing(o, phase, Plan::new(HostState::Provisioning, waiting))
         }
-        (None, None) => Plan::new(HostState::Discovered, waiting),
+        (_, Some(_)) => installed::installed(o),
+        (_, None) => Plan::new(HostState::Discovered, waiting),
     }
 }
 
@@ -391,6 +397,9 @@ fn by_state(o: &Observed, node: &Node) -> Plan {
         S::CleanFailed => leave::clean_failed(o, node, before),
         S::Available if adopt => installed::adopting(o, node, Action::Manage),
         S::Available => install::available(o, node),
+        S::DeployWait if adopt && o.has_left_the_ramdisk() => {
+            installed::adopting(o, node, Action::Retract)
+        }
         S::Deploying | S::DeployWait if o.keeps() || adopt => install::deploying(o, node),
         S::DeployFailed | S::Error if adopt => installed::adopting(o, node, Action::Retract),
         S::DeployFailed if o.keeps() => install::deploy_failed(o, node),

@@ -306,6 +306,8 @@ struct Site<L = Good> {
     ticket: Ticket,
     luck: L,
     cuts: usize,
+    /// So many rounds after a cut, Ironic does not answer yet.
+    boots: usize,
     strays: Strays,
 }
 
@@ -369,6 +371,7 @@ impl<L: Luck> Site<L> {
             ticket: 0,
             luck,
             cuts: 0,
+            boots: 0,
             strays: Strays::default(),
         }
     }
@@ -411,7 +414,8 @@ impl<L: Luck> Site<L> {
                     events.extend(self.carry_out(effect, fate).await);
                 }
                 if cut {
-                    self.cuts += 1;
+                    (self.cuts, self.boots) = (self.cuts + 1, 5);
+                    self.ironic.restart();
                     return self.restart_controller();
                 }
             }
@@ -475,7 +479,8 @@ impl<L: Luck> Site<L> {
     async fn pass(&mut self, time: Duration) {
         self.now += time;
         self.take(Event::Tick).await;
-        if self.is_ironic_up {
+        self.boots = self.boots.saturating_sub(1);
+        if self.is_ironic_up && self.boots == 0 {
             let end = self.end();
             self.take(Event::Ironic {
                 box_http: end.box_http,

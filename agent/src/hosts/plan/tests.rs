@@ -674,6 +674,30 @@ fn what_is_on_the_disk_and_verified_is_adopted_and_never_written_again() {
             "{state}"
         );
     }
+    let waits = |change: fn(&mut World)| {
+        let world = written("wait call-back").with(|world| world.phase = Some(Phase::Written));
+        world.with(change).plan()
+    };
+    let here = waits(|_| {});
+    assert_eq!((here.action, here.boot), (None, BootTarget::Ramdisk));
+    let gone: [fn(&mut World); 4] = [
+        |world| world.report.lookup = LookupState::TokenLost,
+        |world| world.reported = Some(NOW - 200),
+        |world| world.reported = None,
+        |world| {
+            (world.reported, world.node_since, world.ssh_answers) = (None, NOW - 1, true);
+        },
+    ];
+    for (number, change) in gone.into_iter().enumerate() {
+        let plan = waits(change);
+        assert_eq!(
+            (plan.action, plan.boot),
+            (Some(Action::Retract), BootTarget::Disk),
+            "{number}"
+        );
+    }
+    let restarted = waits(|world| (world.reported, world.node_since) = (None, NOW - 1));
+    assert_eq!(restarted.action, None, "it may report any moment");
     let forgotten = world().with(|world| world.ledger.deployment = on_disk(None, false));
     assert_eq!(
         forgotten.outcome().1,

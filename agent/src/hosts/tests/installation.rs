@@ -294,6 +294,37 @@ async fn a_restart_of_the_whole_box_while_the_image_is_written_does_not_begin_ag
     assert_eq!(site.ironic.deploys(&node()), 1);
 }
 
+#[tokio::test]
+async fn a_box_that_was_away_when_the_image_was_whole_lets_ironic_end_the_installation() {
+    for restarted in [false, true] {
+        let mut site = Site::up(SitePolicy::Plain).await;
+        let mut server = Server::new(site.ironic.client());
+        server
+            .until_ironic(&mut site, ProvisionState::DeployWait)
+            .await;
+        site.is_ironic_up = false;
+        site.restart_controller();
+        assert!(!server.step(&mut site).await);
+        server.tell(&mut site, Phase::Written).await;
+        for _ in 0..10 {
+            site.pass(ROUND).await;
+            assert!(!server.step(&mut site).await, "Ironic has no end yet");
+        }
+        site.come_up();
+        if restarted {
+            // By somebody's hand, into the system on its disk.
+            site.pass(Duration::from_mins(2)).await;
+        } else {
+            server.finish(&mut site).await;
+        }
+        site.wait_for("active", |site| {
+            site.ironic.state(&node()) == Some(ProvisionState::Active)
+        })
+        .await;
+        assert_eq!(site.ironic.deploys(&node()), 1);
+    }
+}
+
 /// The same each time.
 struct Always(Fate);
 

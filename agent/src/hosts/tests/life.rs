@@ -49,16 +49,21 @@ impl Machine {
         let here = self.server.known.is_some() && site.ironic.has_agent(&node());
         match site.ironic.state(&node()) {
             Some(ProvisionState::DeployWait) if here => {
+                let order = ordered(site).await.unwrap();
+                let deployment = order.deployment;
+                let installed = Some(Mark::Installed { deployment });
+                // Ironic's next word comes later, and anything may happen before it.
+                if self.server.mark == installed {
+                    self.server.tell(site, Phase::Rebooting).await;
+                    site.ironic.finish_deploy(&node());
+                    return self.switch_on(site);
+                }
                 self.writes += 1;
                 self.data = None;
-                let order = ordered(site).await.unwrap();
                 assert_eq!(order.policy, DiskPolicy::Blank);
-                let deployment = order.deployment;
                 self.server.signatures = vec!["gpt".into()];
-                self.server.mark = Some(Mark::Installed { deployment });
-                self.server.tell(site, Phase::Rebooting).await;
-                site.ironic.finish_deploy(&node());
-                self.switch_on(site);
+                self.server.mark = installed;
+                self.server.tell(site, Phase::Written).await;
             }
             Some(ProvisionState::CleanWait) if here => {
                 let order = ordered(site).await.unwrap();
