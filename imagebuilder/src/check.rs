@@ -1,5 +1,7 @@
 //! `firstlight check`: the same parser of `site.yaml` that the build and the box use.
 
+mod hosts;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -8,6 +10,22 @@ use anyhow::{Context, Result};
 use firstlight_api::site::{SiteConfig, SiteProblems, parse_site};
 
 use crate::UsageError;
+
+/// What the command prints; `status` is a file with a box's status.
+pub fn run(file: &Path, status: Option<&Path>) -> Result<String> {
+    let site = check_file(file)?;
+    let (named, rules) = (site.hosts.len(), site.rules.len());
+    let mut text = format!(
+        "{}: good. Site {}, box at {}, {named} servers named, {rules} rules\n",
+        file.display(),
+        site.name,
+        site.provisioning.address
+    );
+    if let Some(status) = status {
+        text += &hosts::table(&site, status)?;
+    }
+    Ok(text)
+}
 
 /// Checks a file; every problem is in the error, with line and column.
 pub fn check_file(path: &Path) -> Result<SiteConfig> {
@@ -63,7 +81,8 @@ mod tests {
             })
             .collect();
         let site = parse_site(lines.join("\n")).unwrap();
-        assert_eq!((site.hosts.len(), site.ssh_keys.len()), (1, 1), "{lines:?}");
+        let counts = (site.hosts.len(), site.ssh_keys.len(), site.rules.len());
+        assert_eq!(counts, (1, 1, 2), "{lines:?}");
     }
 
     #[test]

@@ -62,6 +62,10 @@ enum Command {
     Check {
         /// The file to check
         file: PathBuf,
+        /// Say which of its rules each server of a box would take, and why not the ones before; `curl -o status.json
+        /// http://BOX/api/v1/status` saves what the box knows
+        #[arg(long, value_name = "STATUS.JSON")]
+        hosts: Option<PathBuf>,
     },
 }
 
@@ -109,16 +113,7 @@ impl Cli {
             Command::Kubeconfig(args) => kubeconfig::fetch(&args),
             Command::Push(args) => push::push(&args),
             Command::Hosts(args) => hosts::run(&args),
-            Command::Check { file } => {
-                let site = check::check_file(&file)?;
-                let hosts = site.hosts.len();
-                Ok(format!(
-                    "{}: good. Site {}, box at {}, {hosts} servers named\n",
-                    file.display(),
-                    site.name,
-                    site.provisioning.address
-                ))
-            }
+            Command::Check { file, hosts } => check::run(&file, hosts.as_deref()),
         }
     }
 }

@@ -9,6 +9,7 @@
 
 pub mod cluster;
 mod parse;
+pub mod rules;
 pub mod schema;
 #[cfg(test)]
 mod tests;
@@ -17,8 +18,11 @@ mod yaml;
 
 use std::net::Ipv4Addr;
 
+use crate::status::HardwareSummary;
+
 pub use cluster::{ClusterChoice, ClusterConfig, ControlPlanes, HostRole, Ipv4Network, Workers};
 pub use parse::parse_site;
+pub use rules::{Gives, Rule};
 pub use values::SshKey;
 
 pub use crate::net::{AddressRange, HostName, MacAddr, Subnet, ValueError};
@@ -38,6 +42,8 @@ pub struct SiteConfig {
     pub ssh_keys: Vec<SshKey>,
     /// `hosts`: servers with a setting of their own, each MAC address once.
     pub hosts: Vec<HostConfig>,
+    /// For servers that are new; without any, each is taken as it is.
+    pub rules: Vec<Rule>,
     /// `cluster`: what installed hosts are for.
     pub cluster: ClusterChoice,
     /// Addons of the stick that the generated cluster gets.
@@ -95,6 +101,17 @@ pub enum InstallPolicy {
     Never,
 }
 
+impl InstallPolicy {
+    /// As in `site.yaml`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Blank => "blank",
+            Self::Wipe => "wipe",
+            Self::Never => "never",
+        }
+    }
+}
+
 /// Which servers are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JoinPolicy {
@@ -139,6 +156,7 @@ impl Default for SiteConfig {
             join: JoinPolicy::Open,
             ssh_keys: Vec::new(),
             hosts: Vec::new(),
+            rules: Vec::new(),
             cluster: cluster.map_or(ClusterChoice::None, ClusterChoice::Generated),
             addons: Vec::new(),
             packages: Vec::new(),
@@ -174,19 +192,27 @@ impl SiteConfig {
         self.hosts.iter().find(|host| host.mac == mac)
     }
 
-    /// The host's own, otherwise the site's; always `Never` while the file is not [`Standing::Current`].
-    pub fn install_policy(&self, mac: MacAddr) -> InstallPolicy {
+    /// The host's own, otherwise that of its `rule`, otherwise the site's; always `Never` while the file is not
+    /// [`Standing::Current`].
+    pub fn install_policy(&self, mac: MacAddr, rule: Option<&Rule>) -> InstallPolicy {
         if self.standing != Standing::Current {
             return InstallPolicy::Never;
         }
         self.host(mac)
             .and_then(|host| host.install)
+            .or_else(|| rule?.gives.install)
             .unwrap_or(self.install)
     }
 
-    /// What machines of a cluster a host may become.
+    /// What `hosts` says that a host may become; `Any` where nothing was said.
     pub fn role(&self, mac: MacAddr) -> HostRole {
         self.host(mac).map(|host| host.role).unwrap_or_default()
+    }
+
+    /// The first rule that fits, with its place in the list.
+    pub fn rule_of(&self, mac: MacAddr, hardware: &HardwareSummary) -> Option<(usize, &Rule)> {
+        let mut rules = self.rules.iter().enumerate();
+        rules.find(|(_, rule)| rule.fits(mac, hardware).is_ok())
     }
 
     /// The name of a host: as the file says, otherwise `host-` and its MAC without colons.

@@ -10,8 +10,9 @@ use firstlight_api::{
     },
     object::{Meta, Object},
     site::{HostRole, SiteConfig},
+    status::HardwareSummary,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use crate::objects::Key;
 use crate::objects::Listed;
@@ -61,7 +62,8 @@ pub struct HostStatus {
     pub error_message: String,
     pub provisioning: HostProvisioning,
     pub conditions: Vec<bmh::Condition>,
-    pub hardware: Option<HostHardware>,
+    #[serde(deserialize_with = "without_flags")]
+    pub hardware: Option<bmh::HardwareDetails>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -71,20 +73,15 @@ pub struct HostProvisioning {
     pub image: Option<bmh::Image>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HostHardware {
-    pub hostname: String,
-    pub nics: Vec<HostNic>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HostNic {
-    pub name: String,
-    pub mac: String,
-    pub ip: String,
-    pub pxe: bool,
+/// Nobody here asks what its processors can do, and those are most of the words.
+fn without_flags<'de, D: Deserializer<'de>>(
+    hardware: D,
+) -> Result<Option<bmh::HardwareDetails>, D::Error> {
+    let mut hardware = Option::<bmh::HardwareDetails>::deserialize(hardware)?;
+    if let Some(hardware) = &mut hardware {
+        hardware.cpu.flags = Vec::new();
+    }
+    Ok(hardware)
 }
 
 /// All objects, by namespace and name.
@@ -112,14 +109,30 @@ pub struct World {
 }
 
 impl World {
-    /// The label of the object is stronger than `site.yaml`.
+    /// The label of the object is stronger than `site.yaml`, and there `hosts` is stronger than `rules`.
     pub fn role(&self, host: &Host) -> HostRole {
+        let said = self.said_role(host);
+        said.or_else(|| self.ruled_role(host)).unwrap_or_default()
+    }
+
+    /// A person said it of this host.
+    fn said_role(&self, host: &Host) -> Option<HostRole> {
         let label = host.metadata.label(capm3::ROLE_LABEL);
         let by_label = label.and_then(|word| word.parse().ok());
-        by_label.unwrap_or_else(|| {
-            let mac = host.spec.boot_mac_address.parse();
-            mac.map(|mac| self.site.role(mac)).unwrap_or_default()
+        by_label.or_else(|| {
+            let role = self.site.role(host.spec.boot_mac_address.parse().ok()?);
+            Some(role).filter(|role| *role != HostRole::Any)
         })
+    }
+
+    /// By what it is made of, as it says itself.
+    fn ruled_role(&self, host: &Host) -> Option<HostRole> {
+        if self.site.rules.is_empty() {
+            return None;
+        }
+        let mac = host.spec.boot_mac_address.parse().ok()?;
+        let hardware = HardwareSummary::from(host.status.hardware.as_ref()?);
+        self.site.rule_of(mac, &hardware)?.1.gives.role
     }
 
     /// May it get the private keys of a cluster? The hosts controller says so, or a person who gave it this role.
@@ -127,7 +140,7 @@ impl World {
         let conditions = &host.status.conditions;
         let said = conditions.iter().find(|it| it.kind == bmh::TRUSTED);
         said.is_some_and(|it| it.status == bmh::ConditionStatus::True)
-            || self.role(host) == HostRole::ControlPlane
+            || self.said_role(host) == Some(HostRole::ControlPlane)
     }
 
     /// Where the host is on the provisioning network: as `site.yaml` says, or as its ramdisk reported.

@@ -15,7 +15,10 @@ use std::{
     time::Duration,
 };
 
-use firstlight_api::{site::SiteConfig, status::Problem};
+use firstlight_api::{
+    site::{InstallPolicy, SiteConfig},
+    status::Problem,
+};
 use firstlight_netboot::MacAddr;
 
 use super::{
@@ -218,10 +221,8 @@ impl Hosts {
             dirty.insert(mac);
             let rules = Rules {
                 twin: false,
-                policy: site.install_policy(mac),
-                policy_of: PolicyOf::this_if(
-                    site.host(mac).is_some_and(|host| host.install.is_some()),
-                ),
+                policy: InstallPolicy::Never,
+                policy_of: PolicyOf::AllHosts,
                 named: site.host(mac).is_some(),
                 wrong_code: false,
             };
@@ -229,6 +230,7 @@ impl Hosts {
             let name = site.host_name(mac).to_string();
             let mut host = Host::new(mac, name, rules, ledger, now);
             host.address = site.host(mac).and_then(|host| host.address);
+            host.take_policy(site);
             host
         })
     }

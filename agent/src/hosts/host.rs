@@ -2,6 +2,7 @@
 //!
 //! All of it may be lost at any time except [`Memory`], which is on the disk before anything is done that it is about.
 
+mod fit;
 mod history;
 mod identity;
 mod observe;
@@ -38,6 +39,7 @@ use super::{
     who::{Refused, Who},
 };
 use crate::{ssh::Towards, store::ServedImage};
+pub use fit::Fit;
 use history::History;
 pub use ramdisk::Part;
 use ramdisk::Ramdisk;
@@ -63,6 +65,7 @@ pub struct Host {
     pub seen: Duration,
     pub address: Option<Ipv4Addr>,
     pub rules: Rules,
+    pub fit: Fit,
     pub who: Who,
     /// One that cannot show the host's TPM, while it is told.
     pretender: Option<Pretender>,
@@ -156,6 +159,7 @@ impl Host {
             seen: now,
             address: None,
             rules,
+            fit: Fit::default(),
             who: Who::default(),
             pretender: None,
             ramdisk: Ramdisk::default(),
@@ -198,8 +202,7 @@ impl Host {
     /// Nobody has used it or said a word about it, and nothing is on its disks that the box knows of.
     pub fn is_of_no_use(&self) -> bool {
         let reported = self.ramdisk.report().is_some() || self.object.is_some();
-        let as_made = self.object.as_ref().is_none_or(made::is_as_made);
-        reported && !self.rules.named && as_made && self.ledger().is_of_no_use()
+        reported && !self.rules.named && self.is_nobodys() && self.ledger().is_of_no_use()
     }
 
     /// Firmware or a boot loader asks for an address: it was restarted, by whomever.
@@ -268,6 +271,7 @@ impl Host {
             object: self.object.as_ref(),
             ledger: self.memory.known(),
             unclaimed: site.unclaimed,
+            has_rule: self.fit.rule().is_some(),
             image: site.image.ok(),
             uploads: site.uploads,
             box_http: site.box_http,
@@ -276,6 +280,7 @@ impl Host {
         self.decision.disputed = self.who.is_disputed(now);
         let untrusted = self.untrusted();
         let barred = self.doubt().or_else(|| self.candidate().barred(site.join));
+        let barred = barred.or_else(|| self.unfit());
         self.decision.barred = barred.or_else(|| untrusted.clone());
         self.decision.wanted = wanted;
         // What a deployment has written on its way to Ironic does not say yet what came of it.

@@ -122,6 +122,8 @@ pub struct Source<'a> {
     pub object: Option<&'a BareMetalHost>,
     pub ledger: &'a Ledger,
     pub unclaimed: SitePolicy,
+    /// A rule of site.yaml writes into its object, which is to be made first.
+    pub has_rule: bool,
     pub image: Option<&'a NodeImage>,
     /// What people have put on the box.
     pub uploads: &'a [ServedImage],
@@ -218,7 +220,8 @@ fn desired(source: &Source) -> Result<DesiredState, Problem> {
 fn nobody_said(source: &Source, object: Option<&BareMetalHost>) -> DesiredState {
     let Source { ledger, .. } = source;
     // Without its object nobody can tell, unless there never was one and none is needed.
-    if object.is_none() && (ledger.has_object || source.unclaimed == SitePolicy::Cluster) {
+    let has_to_be = source.has_rule || source.unclaimed == SitePolicy::Cluster;
+    if object.is_none() && (ledger.has_object || has_to_be) {
         return DesiredState::Unknown;
     }
     let Some(image) = source.image.filter(|_| !ledger.removed) else {

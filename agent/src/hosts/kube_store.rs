@@ -192,7 +192,10 @@ impl HostStore for KubeStore {
 
     async fn create(&self, host: &BareMetalHost) -> Result<()> {
         let mut new = part(host, "spec", &serde_json::to_value(&host.spec)?);
-        new["metadata"]["finalizers"] = json!(host.metadata.finalizers);
+        let (new_meta, meta) = (&mut new["metadata"], &host.metadata);
+        new_meta["finalizers"] = json!(meta.finalizers);
+        new_meta["labels"] = json!(meta.labels);
+        new_meta["annotations"] = json!(meta.annotations);
         self.hosts.writer().create(&key(host), new).await
     }
 

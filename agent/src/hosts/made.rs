@@ -1,6 +1,13 @@
 //! A host's object as the box makes it, and whether anybody has written into it since. Pure.
 
-use firstlight_api::bmh::{BareMetalHost, BareMetalHostSpec, BootMode, FINALIZER};
+use firstlight_api::{
+    bmh::{BareMetalHost, BareMetalHostSpec, BootMode, FINALIZER, Image},
+    capm3::FAILURE_DOMAIN_LABEL,
+    site::Gives,
+};
+use firstlight_artifacts::hex;
+use serde_json::json;
+use sha2::{Digest, Sha256};
 
 /// Where `kubectl get bmh` looks without being told.
 pub const NAMESPACE: &str = "default";
@@ -25,12 +32,43 @@ pub fn spec(boot_mac_address: String, boot_mode: Option<BootMode>) -> BareMetalH
     }
 }
 
+/// On an object that a rule of site.yaml has written into: SHA-256, in hex, of what the box made. Rules may change meanwhile.
+const MADE: &str = "firstlight.internal/made";
+
+/// What its rule gives it.
+pub fn by_rule(object: &mut BareMetalHost, gives: &Gives) {
+    object.metadata.labels.clone_from(&gives.labels);
+    if let Some(domain) = &gives.failure_domain {
+        let label = FAILURE_DOMAIN_LABEL.to_owned();
+        object.metadata.labels.insert(label, domain.clone());
+    }
+    object.spec.root_device_hints.clone_from(&gives.root_disk);
+    object.spec.image = gives.image.as_ref().map(|name| Image {
+        url: name.clone(),
+        ..Image::default()
+    });
+    let plain = spec(object.spec.boot_mac_address.clone(), object.spec.boot_mode);
+    if object.spec != plain || !object.metadata.labels.is_empty() {
+        let (made, mark) = (MADE.to_owned(), mark(object));
+        object.metadata.annotations.insert(made, mark);
+    }
+}
+
+fn mark(object: &BareMetalHost) -> String {
+    let made = json!([object.metadata.labels, object.spec]).to_string();
+    hex(&Sha256::digest(made))
+}
+
 /// The box made it, and nobody has written anything into it since.
 pub fn is_as_made(object: &BareMetalHost) -> bool {
     let (meta, spec) = (&object.metadata, &object.spec);
-    let other_finalizers = meta.finalizers.iter().any(|name| name != FINALIZER);
+    if meta.finalizers.iter().any(|name| name != FINALIZER) {
+        return false;
+    }
+    if let Some(made) = meta.annotations.get(MADE) {
+        return meta.annotations.len() == 1 && *made == mark(object);
+    }
     meta.labels.is_empty()
         && meta.annotations.is_empty()
-        && !other_finalizers
         && *spec == self::spec(spec.boot_mac_address.clone(), spec.boot_mode)
 }

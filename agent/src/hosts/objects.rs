@@ -212,6 +212,12 @@ async fn write<S: HostStore>(
     if !is_called(object, host) {
         return Ok(false);
     }
+    if !desired.stray && !same_host(object, host) && !object.spec.boot_mac_address.is_empty() {
+        bail!(
+            "this name is taken by the BareMetalHost of another server, {}; delete that one, or give it another name",
+            object.spec.boot_mac_address
+        );
+    }
     if desired.leave == Leave::Unmissed && !object.is_deleted() {
         let unchanged = is_as_made(object);
         if unchanged {
@@ -463,6 +469,26 @@ mod tests {
             trouble,
             ["the BareMetalHost odd cannot be read: size", "a: too large"]
         );
+    }
+
+    #[tokio::test]
+    async fn a_name_that_another_server_has_is_left_to_it_and_told() {
+        let object = |mac: &str| {
+            let spec = made::spec(mac.to_owned(), None);
+            BareMetalHost::new("gateway", "default", spec)
+        };
+        let store = Picky::default();
+        let listed = Listed {
+            objects: vec![object("02:00:00:00:00:01")],
+            unreadable: Vec::new(),
+        };
+        let mut wanted = ObjectTarget::stray();
+        (wanted.host, wanted.stray) = (object("02:00:00:00:00:02"), false);
+        let budgets = &mut Budgets::default();
+        let (_, told) = write_all(&store, listed, &[wanted], budgets).await.unwrap();
+        let taken = "taken by the BareMetalHost of another server, 02:00:00:00:00:01";
+        assert!(told.iter().any(|told| told.contains(taken)), "{told:?}");
+        assert!(store.0.lock().unwrap().is_empty(), "nothing was written");
     }
 
     #[tokio::test(start_paused = true)]

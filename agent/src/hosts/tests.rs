@@ -9,6 +9,7 @@ mod live;
 mod live_bmc;
 mod manifests;
 mod power;
+mod rules;
 mod running;
 mod schedules;
 mod server;
@@ -206,6 +207,8 @@ impl HostStore for MemoryStore {
         self.change(&host.metadata.name, |object| {
             object.spec = host.spec.clone();
             object.metadata.finalizers = host.metadata.finalizers.clone();
+            object.metadata.labels = host.metadata.labels.clone();
+            object.metadata.annotations = host.metadata.annotations.clone();
         });
         Ok(())
     }

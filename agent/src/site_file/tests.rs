@@ -47,7 +47,7 @@ fn with_an_earlier_file_a_bad_one_changes_nothing_but_that_nothing_is_installed(
         let (site, problems) = judge(&read, &earlier(GOOD, false));
         assert_eq!(site, parse_site(GOOD).unwrap().as_last_good());
         let mac = firstlight_api::site::MacAddr::new([0x52, 0x54, 0, 0, 0, 1]).unwrap();
-        assert_eq!(site.install_policy(mac), InstallPolicy::Never);
+        assert_eq!(site.install_policy(mac, None), InstallPolicy::Never);
         assert!(problems[0].what.contains("goes on"), "{problems:?}");
     }
     let (_, told) = judge(&file("a: 1\nb: 2\n"), &earlier(GOOD, false));

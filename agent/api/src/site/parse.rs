@@ -1,6 +1,7 @@
 //! The tree of `site.yaml` to a [`SiteConfig`], collecting every problem on the way.
 
 mod cluster;
+mod rules;
 mod value;
 
 use std::{collections::HashMap, net::Ipv4Addr};
@@ -82,6 +83,9 @@ impl Walk {
         for node in self.items(&fields, "hosts") {
             site.hosts
                 .extend(self.host(node, &site.provisioning, &mut seen));
+        }
+        for node in self.items(&fields, "rules") {
+            site.rules.extend(self.rule(node));
         }
         let fits = self.problems.is_empty();
         site.cluster = self.cluster(&site, &fields, root.place, fits);

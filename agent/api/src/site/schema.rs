@@ -3,6 +3,8 @@
 //! These types are never filled: an editor's YAML plug-in reads their schema, the box reads the file itself, because
 //! only a walk over the marked tree can report every problem with its place. A test holds both to the same keys.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 
 pub(super) const SITE_KEYS: &[&str] = &[
@@ -12,12 +14,38 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "join",
     "sshKeys",
     "hosts",
+    "rules",
     "cluster",
     "addons",
     "packages",
 ];
 pub(super) const PROVISIONING_KEYS: &[&str] = &["interface", "address", "range"];
 pub(super) const HOST_KEYS: &[&str] = &["mac", "name", "address", "install", "role"];
+pub(super) const RULE_KEYS: &[&str] = &[
+    "match",
+    "name",
+    "role",
+    "install",
+    "labels",
+    "failureDomain",
+    "rootDisk",
+    "image",
+];
+pub(super) const MATCH_KEYS: &[&str] = &[
+    "mac", "serial", "vendor", "product", "cpus", "memory", "nics", "nicSpeed", "disks", "diskSize",
+];
+pub(super) const ROOT_DISK_KEYS: &[&str] = &[
+    "deviceName",
+    "hctl",
+    "model",
+    "vendor",
+    "serialNumber",
+    "minSizeGigabytes",
+    "wwn",
+    "wwnWithExtension",
+    "wwnVendorExtension",
+    "rotational",
+];
 pub(super) const CLUSTER_KEYS: &[&str] = &[
     "controlPlanes",
     "workers",
@@ -45,6 +73,8 @@ struct SiteSpec {
     ssh_keys: Option<Vec<String>>,
     /// Servers that need a name, an address or a rule of their own. Others need no entry.
     hosts: Option<Vec<HostSpec>>,
+    /// For servers that are new: the first rule that fits counts, and a server that none fits is listed and left alone.
+    rules: Option<Vec<RuleSpec>>,
     cluster: Option<ClusterKey>,
     /// Addons of the stick that the cluster gets, e.g. metrics-server.
     addons: Option<Vec<String>>,
@@ -166,6 +196,110 @@ struct HostSpec {
     address: Option<String>,
     install: Option<InstallSpec>,
     role: Option<RoleSpec>,
+}
+
+/// What new servers of a kind are given.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct RuleSpec {
+    r#match: MatchKey,
+    /// Host name, with {serial}, {product} or {mac} in it. Default: host- and the MAC without colons.
+    name: Option<String>,
+    role: Option<RoleSpec>,
+    install: Option<InstallSpec>,
+    /// Labels of its `BareMetalHost`, for selectors.
+    labels: Option<BTreeMap<String, String>>,
+    /// Where it stands: Cluster API spreads control planes over such places.
+    failure_domain: Option<String>,
+    /// Which disk is written, as `rootDeviceHints` of a `BareMetalHost`.
+    root_disk: Option<RootDiskSpec>,
+    /// Image that it gets without being asked for it: the name of one on the box, such as debian:13.2.
+    image: Option<String>,
+}
+
+/// any, or conditions that all have to hold.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[allow(dead_code, reason = "read by schemars only")]
+enum MatchKey {
+    Word(AnySpec),
+    Keys(Box<MatchSpec>),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+enum AnySpec {
+    Any,
+}
+
+/// Texts may hold `*` for anything, and be lists. Numbers are 16 (exactly), 16+ (at least) or 16-64.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct MatchSpec {
+    /// The NIC that it boots from.
+    mac: Option<Texts>,
+    /// Serial number, as the firmware says.
+    serial: Option<Texts>,
+    /// Manufacturer, as the firmware says.
+    vendor: Option<Texts>,
+    /// Product, as the firmware says.
+    product: Option<Texts>,
+    /// Logical processors.
+    cpus: Option<Number>,
+    /// GiB of memory.
+    memory: Option<Number>,
+    /// Ethernet NICs.
+    nics: Option<Number>,
+    /// Gbit/s of the fastest NIC with a link.
+    nic_speed: Option<Number>,
+    /// Disks.
+    disks: Option<Number>,
+    /// GB (10^9 bytes) of the largest disk.
+    disk_size: Option<Number>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[allow(dead_code, reason = "read by schemars only")]
+enum Texts {
+    One(String),
+    Any(Vec<String>),
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[allow(dead_code, reason = "read by schemars only")]
+enum Number {
+    Exactly(u64),
+    Span(#[schemars(pattern(r"^[0-9]+ *([+]|- *[0-9]+)$"))] String),
+}
+
+/// A disk for which all of this is so.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct RootDiskSpec {
+    /// /dev/sda, or better /dev/disk/by-path/pci-0000:00:1f.2-ata-3.
+    device_name: Option<String>,
+    /// SCSI address, 0:0:0:0.
+    hctl: Option<String>,
+    /// A part of the model.
+    model: Option<String>,
+    /// A part of the vendor.
+    vendor: Option<String>,
+    /// All of it.
+    serial_number: Option<String>,
+    /// GiB, at least so many.
+    min_size_gigabytes: Option<u32>,
+    /// World Wide Name.
+    wwn: Option<String>,
+    wwn_with_extension: Option<String>,
+    wwn_vendor_extension: Option<String>,
+    /// It spins.
+    rotational: Option<bool>,
 }
 
 /// The schema as pretty JSON with a final newline.

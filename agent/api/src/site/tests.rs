@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster;
+mod rules;
 
 use std::net::Ipv4Addr;
 
@@ -70,6 +71,7 @@ fn a_full_file_is_read_whole() {
         install: InstallPolicy::Never,
         join: JoinPolicy::Approve,
         ssh_keys: vec![SshKey::parse(KEY).unwrap()],
+        rules: vec![],
         hosts: vec![
             HostConfig {
                 mac: n1,
@@ -91,8 +93,8 @@ fn a_full_file_is_read_whole() {
         packages: Vec::new(),
     };
     assert_eq!(site, expected);
-    assert_eq!(site.install_policy(n1), InstallPolicy::Wipe);
-    assert_eq!(site.install_policy(other), InstallPolicy::Never);
+    assert_eq!(site.install_policy(n1, None), InstallPolicy::Wipe);
+    assert_eq!(site.install_policy(other, None), InstallPolicy::Never);
     assert_eq!(site.host_name(other).as_str(), "host-525400123457");
 }
 
@@ -353,6 +355,13 @@ fn the_schema_has_the_keys_of_the_parser() {
         keys(&schema["$defs"]["ClusterSpec"]),
         sorted(schema::CLUSTER_KEYS)
     );
+    for (of, known) in [
+        ("RuleSpec", schema::RULE_KEYS),
+        ("MatchSpec", schema::MATCH_KEYS),
+        ("RootDiskSpec", schema::ROOT_DISK_KEYS),
+    ] {
+        assert_eq!(keys(&schema["$defs"][of]), sorted(known), "{of}");
+    }
 }
 
 /// `UPDATE_GOLDEN=1 cargo test -p firstlight-api` renews the file.

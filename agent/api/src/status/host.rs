@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Problem;
+use crate::bmh::{HardwareDetails, Storage};
 
 /// One server other than the box.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,6 +34,9 @@ pub struct HostStatus {
     pub since: f64,
     /// The most urgent one that a person should know.
     pub problem: Option<Problem>,
+    /// The entry of `rules` in site.yaml that it takes, counted from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<usize>,
     /// Absent until its ramdisk has reported.
     pub hardware: Option<HardwareSummary>,
     /// Finished states with their times, oldest first.
@@ -132,10 +136,28 @@ pub struct HostEvent {
 pub struct HardwareSummary {
     /// Manufacturer and product, as its firmware names them.
     pub product: String,
+    /// The manufacturer alone.
+    #[serde(default)]
+    pub vendor: String,
+    /// The product alone.
+    #[serde(default)]
+    pub model: String,
+    /// Of the machine, as the firmware says; by no means unique.
+    #[serde(default)]
+    pub serial: String,
     /// Logical ones, as the ramdisk's kernel counts them.
     pub cpus: u32,
     /// MiB.
     pub memory_mib: u64,
+    /// Ethernet cards.
+    #[serde(default)]
+    pub nics: u64,
+    /// Gbit/s of the fastest of them that has a link, rounded down.
+    #[serde(default)]
+    pub nic_gbps: u64,
+    /// 10^9 bytes of the largest disk.
+    #[serde(default)]
+    pub disk_gb: u64,
     /// `/dev/vda 10 GB` each, in units of 10^9 bytes.
     pub disks: Vec<String>,
     /// `uefi` or `bios`.
@@ -143,6 +165,31 @@ pub struct HardwareSummary {
     /// What is known of its TPM.
     #[serde(default)]
     pub tpm: TpmStatus,
+}
+
+impl From<&HardwareDetails> for HardwareSummary {
+    /// Its firmware's mode and its TPM are not in them.
+    fn from(details: &HardwareDetails) -> Self {
+        const GB: u64 = 1_000_000_000;
+        let vendor = &details.system_vendor;
+        let product = format!("{} {}", vendor.manufacturer, vendor.product_name);
+        let disk = |disk: &Storage| format!("{} {} GB", disk.name, disk.size_bytes / GB);
+        let sizes = details.storage.iter().map(|disk| disk.size_bytes);
+        let speeds = details.nics.iter().map(|nic| nic.speed_gbps);
+        Self {
+            product: product.trim().to_owned(),
+            vendor: vendor.manufacturer.clone(),
+            model: vendor.product_name.clone(),
+            serial: vendor.serial_number.clone(),
+            cpus: u32::try_from(details.cpu.count).unwrap_or(u32::MAX),
+            memory_mib: details.ram_mebibytes,
+            nics: details.nics.len() as u64,
+            nic_gbps: speeds.max().unwrap_or(0),
+            disk_gb: sizes.max().unwrap_or(0) / GB,
+            disks: details.storage.iter().map(disk).collect(),
+            ..Self::default()
+        }
+    }
 }
 
 /// The TPM of a server, as its ramdisk says or has shown.

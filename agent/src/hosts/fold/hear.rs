@@ -18,6 +18,7 @@ use crate::{
         host::{Host, Part},
         known::{Admission, Heard},
         ledger::Ledger,
+        made,
         who::{Claim, Refused},
     },
 };
@@ -111,7 +112,26 @@ impl Hosts {
         host.reported(report, &from.follows, raised, now);
         host.ramdisk.has_part(part);
         host.saw_tpm(join);
+        self.take_rule(mac);
         Ok(mac)
+    }
+
+    /// Rules say something of servers by what they are made of. True if that is news.
+    pub(super) fn take_rule(&mut self, mac: MacAddr) -> bool {
+        if self.settings.site.rules.is_empty() {
+            return false;
+        }
+        let here = |host: &&Host| host.namespace == made::NAMESPACE && host.mac != mac;
+        let known = self.all.values().filter(here);
+        let known = known.map(|host| (host.name.clone(), format!("{} ({})", host.name, host.mac)));
+        let entries = self.settings.site.hosts.iter();
+        let named = entries
+            .filter(|entry| entry.mac != mac)
+            .filter_map(|entry| Some((entry.name.as_ref()?, entry.mac)))
+            .map(|(name, mac)| (name.to_string(), format!("{mac} in `hosts` of site.yaml")));
+        let others = named.chain(known).collect();
+        let host = self.all.get_mut(&mac);
+        host.is_some_and(|host| host.take_rule(&self.settings.site, &others))
     }
 
     /// A host with a system of ours whose network card this machine has, so that it is that machine, or whose disk.

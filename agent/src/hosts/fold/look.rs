@@ -6,7 +6,7 @@ use std::{
 };
 
 use firstlight_api::{
-    bmh::{APPROVE_ANNOTATION, BareMetalHost, INSTALL_ANNOTATION},
+    bmh::{APPROVE_ANNOTATION, BareMetalHost},
     site::InstallPolicy,
 };
 use firstlight_ironic::Node;
@@ -18,10 +18,9 @@ use crate::{
     hosts::{
         apply::node_uuid,
         event::{Effect, Now},
-        host::{Host, PolicyOf},
+        host::Host,
         made, object,
         plan::EXTRA_MAC,
-        policy,
         store::Versions,
         stray::{self, Strays, Why},
     },
@@ -110,32 +109,28 @@ impl Hosts {
 
     /// True if it says something new.
     fn object(&mut self, mac: MacAddr, object: BareMetalHost, now: Duration) -> bool {
-        let rule = self.settings.site.install_policy(mac);
-        let own_rule = self.settings.site.host(mac);
-        let own_rule = own_rule.is_some_and(|host| host.install.is_some());
+        let site = self.settings.site.clone();
         let versions = self.credentials.clone();
         let host = self.host(mac, now);
         let before = (host.rules, host.ledger().clone());
         let renamed = versions.is_some_and(|versions| is_named(host, &object, &versions));
         let annotations = &object.metadata.annotations;
-        let word = annotations.get(INSTALL_ANNOTATION);
-        let word = word.and_then(|word| policy::parse(word));
-        host.rules.policy = word.unwrap_or(rule);
-        host.rules.policy_of = PolicyOf::this_if(word.is_some() || own_rule);
         host.approve(annotations.get(APPROVE_ANNOTATION).map(String::as_str));
-        let taken_back = word.is_some_and(|word| word != InstallPolicy::Never)
-            || object.spec.image.is_some()
-            || object.spec.externally_provisioned;
+        let asked = object.spec.image.is_some() || object.spec.externally_provisioned;
+        host.rename(&object.metadata.namespace, &object.metadata.name);
+        host.address = host.address.or_else(|| object::known_address(&object));
         // Whoever writes into it has use for it.
         let is_of_use = !object.is_deleted() && !made::is_as_made(&object);
+        let news = host.observe_object(Some(object));
+        host.take_policy(&site);
+        let word = host.install_word();
+        let taken_back = asked || word.is_some_and(|word| word != InstallPolicy::Never);
         host.memory.note(|ledger| {
             ledger.removed &= !taken_back;
             ledger.passing &= !is_of_use;
         });
-        host.rename(&object.metadata.namespace, &object.metadata.name);
-        host.address = host.address.or_else(|| object::known_address(&object));
         let words = before != (host.rules, host.ledger().clone());
-        host.observe_object(Some(object)) || words || renamed
+        self.take_rule(mac) || news || words || renamed
     }
 
     pub(super) fn secrets(&mut self, versions: Versions) {

@@ -213,7 +213,11 @@ impl Hosts {
         let mut shown = Shown {
             status: host.status(),
             target: host.boot_target(),
-            desired: has_object(host).then(|| object::desired(host, &clock::rfc3339_of(now.wall))),
+            desired: has_object(host).then(|| {
+                let rule = host.fit.rule();
+                let rule = rule.and_then(|index| self.settings.site.rules.get(index));
+                object::desired(host, rule, &clock::rfc3339_of(now.wall))
+            }),
         };
         let old = self.shown.get(&mac);
         if old.is_some_and(|old| same(old, &mut shown)) {

@@ -1,9 +1,6 @@
 //! What people read of a host.
 
-use firstlight_api::{
-    report::Inventory,
-    status::{HardwareSummary, HostStatus, Problem, TpmStatus},
-};
+use firstlight_api::status::{HardwareSummary, HostStatus, Problem};
 
 use super::Host;
 use crate::hosts::tpm;
@@ -58,30 +55,13 @@ impl Host {
             percent: plan.and_then(|plan| plan.percent),
             since: self.history.since().as_secs_f64(),
             problem: self.problem(),
+            rule: self.fit.rule().map(|index| index + 1),
             hardware: report.map(|report| HardwareSummary {
                 tpm: tpm::status(self.ledger(), self.who.tpm(), &report.tpm),
-                ..summary(&report.inventory)
+                boot_mode: report.inventory.boot_mode.clone(),
+                ..HardwareSummary::from(&report.inventory.hardware)
             }),
             history: self.history.ended().to_vec(),
         }
-    }
-}
-
-fn summary(inventory: &Inventory) -> HardwareSummary {
-    let details = &inventory.hardware;
-    let product = format!(
-        "{} {}",
-        details.system_vendor.manufacturer, details.system_vendor.product_name
-    );
-    let disk = |disk: &firstlight_api::bmh::Storage| {
-        format!("{} {} GB", disk.name, disk.size_bytes / 1_000_000_000)
-    };
-    HardwareSummary {
-        product: product.trim().to_owned(),
-        cpus: u32::try_from(details.cpu.count).unwrap_or(u32::MAX),
-        memory_mib: details.ram_mebibytes,
-        disks: details.storage.iter().map(disk).collect(),
-        boot_mode: inventory.boot_mode.clone(),
-        tpm: TpmStatus::default(),
     }
 }

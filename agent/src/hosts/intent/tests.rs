@@ -29,6 +29,7 @@ fn of(
 ) -> Result<DesiredState, Problem> {
     let image = node_image();
     let source = Source {
+        has_rule: false,
         object,
         ledger,
         unclaimed,

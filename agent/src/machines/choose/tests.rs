@@ -4,6 +4,8 @@
     reason = "cases read better without references"
 )]
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -117,6 +119,41 @@ fn only_a_free_host_is_chosen() {
             Err(sentence) => assert!(!free && sentence.contains(why), "{change}: {sentence}"),
         }
     }
+}
+
+#[test]
+fn a_rule_gives_a_role_and_no_trust() {
+    let site = "rules:\n- {match: {cpus: 16+}, role: control-plane}\n- {match: any, role: spare}\n";
+    let mut world = world(vec![
+        host(
+            "big",
+            json!({"status": {"hardware": {"cpu": {"count": 16, "flags": ["sse"]}}}}),
+        ),
+        host(
+            "small",
+            json!({"status": {"hardware": {"cpu": {"count": 2}}}}),
+        ),
+        host("unknown", json!({})),
+    ]);
+    world.site = Arc::new(firstlight_api::site::parse_site(site).unwrap());
+    let role = |name: &str| world.role(&world.hosts[&Key::new("default", name)]);
+    assert_eq!(role("big"), HostRole::ControlPlane);
+    assert_eq!(role("small"), HostRole::Spare);
+    assert_eq!(role("unknown"), HostRole::Any, "nobody knows what it is");
+    let big = Key::new("default", "big");
+    world.hosts.get_mut(&big).unwrap().status.conditions.clear();
+    assert!(!world.is_trusted(&world.hosts[&big]));
+    let label = json!({"metadata": {"labels": {"firstlight.internal/role": "control-plane"}}});
+    let (named, said) = host("named", label);
+    world.hosts.insert(named.clone(), said);
+    world
+        .hosts
+        .get_mut(&named)
+        .unwrap()
+        .status
+        .conditions
+        .clear();
+    assert!(world.is_trusted(&world.hosts[&named]), "a person said so");
 }
 
 #[test]

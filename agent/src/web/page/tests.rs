@@ -252,6 +252,7 @@ fn busy_hosts() -> Vec<HostStatus> {
         disks: vec!["/dev/nvme0n1 960 GB".into(), "/dev/sda 4.0 TB".into()],
         boot_mode: "UEFI".into(),
         tpm: TpmStatus::Bound,
+        ..HardwareSummary::default()
     };
     let host = |name: &str, state, step: &str| HostStatus {
         name: name.into(),

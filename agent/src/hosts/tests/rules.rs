@@ -1,0 +1,171 @@
+//! The rules of site.yaml: what a server is given that the box has not met before.
+
+use firstlight_api::{
+    bmh::{INSTALL_ANNOTATION, RootDeviceHints},
+    capm3::FAILURE_DOMAIN_LABEL,
+    site::parse_site,
+};
+
+use super::*;
+use crate::hosts::made;
+
+/// With a site.yaml that says this.
+async fn site(rules: &str) -> Site {
+    let mut site = Site::start(SitePolicy::Plain).await;
+    let file = parse_site(format!("cluster: none\nrules:\n{rules}")).unwrap();
+    site.settings.site = Arc::new(file);
+    site.restart_controller();
+    site.come_up();
+    site
+}
+
+/// A second server that says the same of itself as `server`.
+async fn reports(site: &mut Site, server: &Server, number: u8) {
+    let mut report = server.report();
+    report.boot_mac = format!("52:54:00:00:00:{number:02x}");
+    report.address = format!("127.0.0.{number}");
+    let from = Speaker {
+        peer: [127, 0, 0, number].into(),
+        key: PublicKey::new([number; 32]),
+        ..server.speaker()
+    };
+    site.report(from, report).await;
+}
+
+fn object(site: &Site, name: &str) -> Option<BareMetalHost> {
+    let objects = site.store.objects.lock().unwrap();
+    let mut objects = objects.iter();
+    objects.find(|it| it.metadata.name == name).cloned()
+}
+
+const GIVEN: &str = "
+- match: {vendor: nobody}
+  name: wrong
+- match: {vendor: 'QEMU*', cpus: 1+}
+  name: 'node-{mac}'
+  labels: {rack: r1}
+  failureDomain: west
+  rootDisk: {minSizeGigabytes: 4}
+";
+const NODE: &str = "node-525400000001";
+
+#[tokio::test]
+async fn a_new_server_gets_what_the_first_rule_that_fits_says_and_is_installed() {
+    let mut site = site(GIVEN).await;
+    site.is_kubernetes_up = false;
+    let mut server = Server::new(site.ironic.client());
+    for _ in 0..20 {
+        server.step(&mut site).await;
+        site.pass(ROUND).await;
+    }
+    assert_eq!(site.ironic.deploys(&node()), 0, "its object comes first");
+    assert_eq!(site.host().unwrap().rule, Some(2));
+    site.come_up();
+    server
+        .until("made", &mut site, |site| object(site, NODE).is_some())
+        .await;
+    let made = object(&site, NODE).unwrap();
+    assert_eq!(made.metadata.labels["rack"], "r1");
+    assert_eq!(made.metadata.labels[FAILURE_DOMAIN_LABEL], "west");
+    let hints = Some(RootDeviceHints {
+        min_size_gigabytes: Some(4),
+        ..RootDeviceHints::default()
+    });
+    assert_eq!(made.spec.root_device_hints, hints);
+    assert!(made::is_as_made(&made));
+    server
+        .until_ironic(&mut site, ProvisionState::DeployWait)
+        .await;
+    let known = site.ironic.client().node(&node()).await.unwrap();
+    assert_eq!(known.instance_info["root_device"]["size"], ">= 4");
+}
+
+#[tokio::test]
+async fn what_a_person_changes_is_theirs() {
+    let mut site = site(GIVEN).await;
+    let mut server = Server::new(site.ironic.client());
+    server
+        .until("made", &mut site, |site| object(site, NODE).is_some())
+        .await;
+    for change in [
+        |object: &mut BareMetalHost| object.spec.online = false,
+        |object: &mut BareMetalHost| drop(object.metadata.labels.remove("rack")),
+        |object: &mut BareMetalHost| {
+            object.metadata.annotations.insert("a".into(), "b".into());
+        },
+    ] {
+        let mut changed = object(&site, NODE).unwrap();
+        change(&mut changed);
+        assert!(!made::is_as_made(&changed));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_no_rule_fits_is_listed_until_a_person_says_more() {
+    let mut site = site("- match: {product: nothing}\n").await;
+    let mut server = Server::new(site.ironic.client());
+    for _ in 0..20 {
+        server.step(&mut site).await;
+        site.pass(ROUND).await;
+    }
+    assert_eq!(site.ironic.state(&node()), None, "nothing was begun");
+    assert!(
+        site.problem().contains("no rule of site.yaml fits"),
+        "{}",
+        site.told()
+    );
+    site.store.change(NAME, |object| {
+        let said = &mut object.metadata.annotations;
+        said.insert(INSTALL_ANNOTATION.into(), "blank".into());
+    });
+    server
+        .until_ironic(&mut site, ProvisionState::DeployWait)
+        .await;
+}
+
+#[tokio::test]
+async fn two_servers_that_a_rule_calls_the_same_are_both_named_and_the_second_waits() {
+    let mut site = site("- {match: any, name: gateway}\n").await;
+    let server = Server::new(site.ironic.client());
+    for number in [1, 2] {
+        reports(&mut site, &server, number).await;
+        site.pass(ROUND).await;
+    }
+    let second: MacAddr = "52:54:00:00:00:02".parse().unwrap();
+    let first = site.host().unwrap();
+    let second = site.shown[&second].status.clone();
+    assert_eq!((first.name.as_str(), first.problem), ("gateway", None));
+    assert_eq!(
+        (second.name.as_str(), second.rule),
+        ("host-525400000002", None)
+    );
+    let why = second.problem.unwrap().what;
+    assert!(
+        why.contains(MAC) && why.contains("52:54:00:00:00:02"),
+        "{why}"
+    );
+    // It is the same after a restart, whoever speaks first.
+    site.restart_controller();
+    site.come_up();
+    site.pass(ROUND).await;
+    for number in [2, 1] {
+        reports(&mut site, &server, number).await;
+        site.pass(ROUND).await;
+    }
+    assert_eq!(site.host().unwrap().name, "gateway");
+    assert!(object(&site, "host-525400000002").is_some());
+}
+
+#[tokio::test]
+async fn a_rule_may_wipe_and_makes_nobody_trusted() {
+    let mut site = site("- {match: any, install: wipe, role: control-plane}\n").await;
+    let mut server = Server::new(site.ironic.client());
+    server.signatures = vec!["gpt".into(), "ntfs".into()];
+    server
+        .until_ironic(&mut site, ProvisionState::DeployWait)
+        .await;
+    let order = ordered(&site).await.unwrap();
+    assert_eq!(order.policy, firstlight_api::order::DiskPolicy::Wipe);
+    let made = site.store.only().unwrap();
+    assert!(made.metadata.labels.is_empty(), "a role is not written");
+}

@@ -1,0 +1,219 @@
+//! `firstlight check --hosts`: which rule each known server would take, and why not the ones before.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+
+use anyhow::{Context, Result};
+use firstlight_api::{
+    site::{MacAddr, SiteConfig},
+    status::{HardwareSummary, HostStatus, SiteStatus},
+};
+
+use crate::UsageError;
+
+/// Of a status that somebody saved: `curl http://BOX/api/v1/status`.
+const LARGEST: u64 = 64 << 20;
+
+/// A line for each server of the saved status.
+///
+/// # Errors
+/// The file cannot be read, or two servers would have one name.
+pub fn table(site: &SiteConfig, status: &Path) -> Result<String> {
+    let place = || format!("reading {}", status.display());
+    let length = fs::metadata(status).with_context(place)?.len();
+    if length > LARGEST {
+        let what = format!("{} is larger than any status", status.display());
+        return Err(UsageError(what).into());
+    }
+    let text = fs::read(status).with_context(place)?;
+    let known: SiteStatus = serde_json::from_slice(&text).map_err(|error| {
+        UsageError(format!(
+            "{} is no status of a box ({error}); save one with `curl -o status.json http://BOX/api/v1/status`",
+            status.display()
+        ))
+    })?;
+    let mut text = String::new();
+    let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for host in &known.hosts {
+        let told = told(site, host);
+        let _ = writeln!(text, "  {} ({}): {}", host.name, host.mac, told.line);
+        for why in told.passed {
+            let _ = writeln!(text, "      {why}");
+        }
+        if let Some(name) = told.name {
+            names.entry(name).or_default().push(host.mac.clone());
+        }
+    }
+    let twice = names.into_iter().filter(|(_, macs)| macs.len() > 1);
+    let twice: Vec<String> = twice
+        .map(|(name, macs)| format!("`{name}` would be the name of {}", macs.join(" and ")))
+        .collect();
+    if twice.is_empty() {
+        return Ok(text);
+    }
+    let what = format!(
+        "{text}two servers cannot have one name:\n  {}",
+        twice.join("\n  ")
+    );
+    Err(UsageError(what).into())
+}
+
+struct Told {
+    /// As it would be called if it were new.
+    name: Option<String>,
+    line: String,
+    /// Why not the rules before.
+    passed: Vec<String>,
+}
+
+fn told(site: &SiteConfig, host: &HostStatus) -> Told {
+    let line = |line: &str| Told {
+        name: None,
+        line: line.to_owned(),
+        passed: Vec::new(),
+    };
+    let Ok(mac) = host.mac.parse::<MacAddr>() else {
+        return line("its MAC address cannot be read");
+    };
+    let Some(hardware) = &host.hardware else {
+        return line("its ramdisk has not reported, so nobody knows what it is made of");
+    };
+    let refusals = site.rules.iter().enumerate().map(|(index, rule)| {
+        let why = rule.fits(mac, hardware).err();
+        why.map(|why| format!("not rule {}: {why}", index + 1))
+    });
+    let passed = refusals.map_while(|why| why).collect();
+    let entry = site.host(mac);
+    let Some((index, rule)) = site.rule_of(mac, hardware) else {
+        let what = match entry {
+            _ if site.rules.is_empty() => "there are no rules",
+            Some(_) => "no rule, but a line in `hosts`",
+            None => "no rule fits: it is listed and left alone",
+        };
+        return Told {
+            name: entry
+                .and_then(|entry| entry.name.as_ref())
+                .map(ToString::to_string),
+            line: what.to_owned(),
+            passed,
+        };
+    };
+    let named = entry.and_then(|entry| entry.name.clone());
+    let name = match (&named, &rule.gives.name) {
+        (Some(name), _) => Ok(name.to_string()),
+        (None, Some(pattern)) => pattern.fill(mac, hardware).map(|name| name.to_string()),
+        (None, None) => Ok(site.host_name(mac).to_string()),
+    };
+    let gives = gives(site, mac, hardware, index);
+    Told {
+        line: match &name {
+            Ok(name) => format!("rule {}: {name}, {gives}", index + 1),
+            Err(why) => format!("rule {}: left alone, for {why}", index + 1),
+        },
+        name: name.ok(),
+        passed,
+    }
+}
+
+/// What it gets besides a name.
+fn gives(site: &SiteConfig, mac: MacAddr, hardware: &HardwareSummary, index: usize) -> String {
+    let rule = &site.rules[index];
+    let policy = site.install_policy(mac, Some(rule));
+    let mut words = vec![format!("install {}", policy.word())];
+    let given = &rule.gives;
+    words.extend(given.role.map(|it| format!("role {}", it.word())));
+    words.extend(given.failure_domain.as_ref().map(|it| format!("in {it}")));
+    words.extend(given.image.as_ref().map(|it| format!("image {it}")));
+    let labels = given.labels.iter();
+    words.extend(labels.map(|(key, value)| format!("{key}={value}")));
+    if given.root_disk.is_some() {
+        let disks = hardware.disks.join(", ");
+        words.push(format!("a disk by its hints out of {disks}"));
+    }
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use firstlight_api::site::parse_site;
+
+    use super::*;
+
+    const RULES: &str = "
+rules:
+- {match: {cpus: 16+}, name: 'big-{serial}', install: wipe, role: worker, labels: {size: big}}
+- {match: {vendor: 'Dell*'}, name: 'dell-{serial}', rootDisk: {minSizeGigabytes: 100}}
+";
+
+    fn host(number: u8, vendor: &str, cpus: u32) -> HostStatus {
+        HostStatus {
+            name: format!("host-{number}"),
+            mac: format!("52:54:00:00:00:{number:02x}"),
+            hardware: Some(HardwareSummary {
+                vendor: vendor.to_owned(),
+                serial: "S1".to_owned(),
+                cpus,
+                disks: vec!["/dev/sda 480 GB".to_owned()],
+                ..HardwareSummary::default()
+            }),
+            ..HostStatus::default()
+        }
+    }
+
+    fn told_of(hosts: Vec<HostStatus>) -> Result<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("status.json");
+        let status = SiteStatus {
+            hosts,
+            ..SiteStatus::default()
+        };
+        fs::write(&path, serde_json::to_vec(&status).unwrap()).unwrap();
+        table(&parse_site(RULES).unwrap(), &path)
+    }
+
+    #[test]
+    fn each_server_has_its_rule_and_the_reason_against_those_before() {
+        let silent = HostStatus {
+            hardware: None,
+            ..host(4, "", 0)
+        };
+        let hosts = vec![
+            host(1, "HPE", 32),
+            host(2, "Dell Inc.", 8),
+            host(3, "HPE", 8),
+            silent,
+        ];
+        let text = told_of(hosts).unwrap();
+        let expected = "  host-1 (52:54:00:00:00:01): rule 1: big-s1, install wipe, role worker, size=big
+  host-2 (52:54:00:00:00:02): rule 2: dell-s1, install blank, a disk by its hints out of /dev/sda 480 GB
+      not rule 1: cpus is 8, not 16+
+  host-3 (52:54:00:00:00:03): no rule fits: it is listed and left alone
+      not rule 1: cpus is 8, not 16+
+      not rule 2: vendor is `HPE`, not dell*
+  host-4 (52:54:00:00:00:04): its ramdisk has not reported, so nobody knows what it is made of
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn two_servers_of_one_name_are_both_named() {
+        let error = told_of(vec![host(1, "HPE", 32), host(2, "HPE", 64)]).unwrap_err();
+        let text = error.to_string();
+        assert!(error.downcast_ref::<UsageError>().is_some());
+        assert!(
+            text.contains("`big-s1` would be the name of 52:54:00:00:00:01 and 52:54:00:00:00:02"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_status_is_refused_with_the_way_to_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("status.json");
+        fs::write(&path, "{}").unwrap();
+        let error = table(&SiteConfig::default(), &path)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("curl -o status.json"), "{error}");
+    }
+}
