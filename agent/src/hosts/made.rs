@@ -1,7 +1,7 @@
 //! A host's object as the box makes it, and whether anybody has written into it since. Pure.
 
 use firstlight_api::{
-    bmh::{BareMetalHost, BareMetalHostSpec, BootMode, FINALIZER, Image},
+    bmh::{AutomatedCleaningMode, BareMetalHost, BareMetalHostSpec, BootMode, FINALIZER, Image},
     capm3::FAILURE_DOMAIN_LABEL,
     site::Gives,
 };
@@ -28,6 +28,8 @@ pub fn spec(boot_mac_address: String, boot_mode: Option<BootMode>) -> BareMetalH
         boot_mode,
         architecture: "x86_64".to_owned(),
         disable_power_off: true,
+        // The definition's default, which the API server writes into every object.
+        automated_cleaning_mode: Some(AutomatedCleaningMode::Metadata),
         ..BareMetalHostSpec::default()
     }
 }

@@ -28,7 +28,7 @@ mod intent;
 mod known;
 pub mod kube_store;
 pub mod ledger;
-mod made;
+pub mod made;
 mod memory;
 mod object;
 mod objects;

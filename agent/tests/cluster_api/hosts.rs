@@ -5,12 +5,16 @@ use std::time::{Duration, Instant};
 use firstlight_agent::{
     hosts::{
         kube_store::KubeStore,
+        made,
         store::{HostEvent, HostStore as _},
     },
     kubernetes::refused,
     objects::Key,
 };
-use firstlight_api::bmh::{BareMetalHost, HardwareData, examples};
+use firstlight_api::{
+    bmh::{BareMetalHost, BootMode, HardwareData, examples},
+    site::parse_site,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
@@ -54,7 +58,29 @@ pub async fn every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_del
     store.forget_hardware(&found).await.unwrap();
     assert!(store.list().await.unwrap().objects.is_empty());
     assert!(objects.list("HardwareData").await.is_empty());
+    what_the_box_has_made_is_known_as_untouched(&store).await;
     kinds_that_are_not_served_are_refused_with_a_sentence(&objects).await;
+}
+
+/// Also with what the API server adds by itself.
+async fn what_the_box_has_made_is_known_as_untouched(store: &KubeStore) {
+    let site = parse_site(
+        "rules:\n- {match: any, labels: {rack: r1}, failureDomain: west, rootDisk: {minSizeGigabytes: 4}, image: debian}\n",
+    );
+    let spec = made::spec("52:54:00:c0:ff:ee".to_owned(), Some(BootMode::Uefi));
+    let mut host = BareMetalHost::new(NAME, "default", spec);
+    store.create(&host).await.unwrap();
+    let plain = only(store).await;
+    assert!(made::is_as_made(&plain), "{plain:?}");
+    store.delete(&plain).await.unwrap();
+    made::by_rule(&mut host, &site.unwrap().rules[0].gives);
+    store.create(&host).await.unwrap();
+    let found = only(store).await;
+    assert_eq!(found.spec, host.spec);
+    assert_eq!(found.metadata.labels, host.metadata.labels);
+    assert_eq!(found.metadata.labels.len(), 2);
+    assert!(made::is_as_made(&found));
+    store.delete(&found).await.unwrap();
 }
 
 async fn kinds_that_are_not_served_are_refused_with_a_sentence(objects: &Objects) {
