@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 
 use firstlight_api::{
     bmh::{
-        BareMetalHost, BareMetalHostStatus, BootMode, Condition, ConditionStatus, ErrorType,
-        FINALIZER, Image, OperationHistory, OperationMetric, OperationalStatus, ProvisionStatus,
-        ProvisioningState, SPEC_HONOURED, TRUSTED,
+        BareMetalHost, BareMetalHostStatus, BootMode, Condition, ConditionStatus,
+        CredentialsStatus, ErrorType, FINALIZER, Image, OperationHistory, OperationMetric,
+        OperationalStatus, ProvisionStatus, ProvisioningState, SPEC_HONOURED, TRUSTED,
     },
     site::Rule,
     status::{HostState, HostStatus},
@@ -19,6 +19,7 @@ use super::{
     intent::{Data, DesiredState},
     made,
     objects::{Leave, ObjectTarget},
+    plan::{EXTRA_BMC, Remote},
 };
 
 /// The object as it should be: its times stay, and what it knows that we forgot. `now` is RFC 3339.
@@ -93,6 +94,7 @@ fn status(host: &Host, boot_mode: Option<BootMode>, now: &str) -> BareMetalHostS
     let state = provisioning(shown.state, before.provisioning.state);
     let report = host.ramdisk.report();
     let hardware = report.map(|report| report.inventory.hardware.clone());
+    let (good_credentials, tried_credentials) = credentials(host, &before);
     let mut new = BareMetalHostStatus {
         operational_status: if fault.is_some() {
             OperationalStatus::Error
@@ -114,14 +116,33 @@ fn status(host: &Host, boot_mode: Option<BootMode>, now: &str) -> BareMetalHostS
         ),
         last_updated: before.last_updated,
         hardware_profile: before.hardware_profile,
-        good_credentials: before.good_credentials,
-        tried_credentials: before.tried_credentials,
+        good_credentials,
+        tried_credentials,
     };
     // A changed time alone is no reason to write.
     if host_status_differs(old, &new) {
         new.last_updated = Some(now.to_owned());
     }
     new
+}
+
+/// Those with which its BMC answered last, and those of now.
+fn credentials(
+    host: &Host,
+    before: &BareMetalHostStatus,
+) -> (Option<CredentialsStatus>, Option<CredentialsStatus>) {
+    let old = before.good_credentials.clone();
+    match host.remote.seen() {
+        Remote::Unknown => (old, before.tried_credentials.clone()),
+        Remote::None | Remote::Unusable(_) => (None, None),
+        Remote::Named(bmc) => {
+            let now = host.remote.credentials().cloned();
+            let node = host.node.as_ref();
+            let answered = node.is_some_and(|node| node.extra[EXTRA_BMC] == *bmc.mark);
+            let good = now.clone().filter(|_| answered).or(old);
+            (good, now)
+        }
+    }
 }
 
 fn provision_status(

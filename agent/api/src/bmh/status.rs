@@ -37,10 +37,10 @@ pub struct BareMetalHostStatus {
     /// Of old; means nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hardware_profile: String,
-    /// Upstream's, those with which a BMC answered: kept as found.
+    /// Those with which its BMC answered last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good_credentials: Option<CredentialsStatus>,
-    /// Upstream's, those that were tried last: kept as found.
+    /// Those of its Secret as it is now: they are tried, or were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tried_credentials: Option<CredentialsStatus>,
     /// `Ready`, `Provisioned`, `AvailableForProvisioning`, [`TRUSTED`](super::TRUSTED) and

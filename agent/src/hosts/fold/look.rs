@@ -6,7 +6,7 @@ use std::{
 };
 
 use firstlight_api::{
-    bmh::{APPROVE_ANNOTATION, BareMetalHost},
+    bmh::{APPROVE_ANNOTATION, BareMetalHost, CredentialsStatus, SecretReference},
     site::InstallPolicy,
 };
 use firstlight_ironic::Node;
@@ -162,8 +162,16 @@ impl Hosts {
 fn is_named(host: &mut Host, object: &BareMetalHost, versions: &Versions) -> bool {
     let bmc = object.spec.bmc.as_ref();
     let key = bmc.map(|bmc| Key::new(&object.metadata.namespace, &bmc.credentials_name));
-    let version = key.and_then(|key| versions.get(&key));
-    host.remote.is_named(bmc, version.map(String::as_str))
+    let credentials = key.and_then(|key| {
+        Some(CredentialsStatus {
+            credentials_version: versions.get(&key)?.clone(),
+            credentials: Some(SecretReference {
+                name: key.name,
+                namespace: key.namespace,
+            }),
+        })
+    });
+    host.remote.is_named(bmc, credentials)
 }
 
 /// Which disks hosts refer to.

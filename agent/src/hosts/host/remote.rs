@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use firstlight_api::{bmh::BmcDetails, status::Problem};
+use firstlight_api::{
+    bmh::{BmcDetails, CredentialsStatus},
+    status::Problem,
+};
 use firstlight_ironic::PowerTarget;
 
 use crate::hosts::{
@@ -17,21 +20,32 @@ pub struct Remote {
     is_known: bool,
     /// Its mark, or why it cannot be used.
     named: Option<Result<String, Problem>>,
+    /// Those of its Secret as it is now.
+    credentials: Option<CredentialsStatus>,
     failed: Option<Problem>,
     summoned: Option<Duration>,
     asked_to_end: bool,
 }
 
 impl Remote {
-    /// `version` of the Secret, as far as it is known. True if that is news.
-    pub fn is_named(&mut self, details: Option<&BmcDetails>, version: Option<&str>) -> bool {
+    /// `credentials`: of the Secret, as far as it is known. True if that is news.
+    pub fn is_named(
+        &mut self,
+        details: Option<&BmcDetails>,
+        credentials: Option<CredentialsStatus>,
+    ) -> bool {
         let details = details.filter(|details| !details.address.is_empty());
+        let credentials = credentials.filter(|_| details.is_some());
+        let version = credentials
+            .as_ref()
+            .map(|it| it.credentials_version.as_str());
         let named = details.map(|details| bmc::read(details).map(|_| bmc::mark(details, version)));
         let news = !self.is_known || self.named != named;
         if news {
             *self = Self {
                 is_known: true,
                 named,
+                credentials,
                 ..Self::default()
             };
         }
@@ -41,6 +55,10 @@ impl Remote {
     /// What Ironic knows it by once it has been told of it.
     pub fn mark(&self) -> Option<&str> {
         self.named.as_ref()?.as_deref().ok()
+    }
+
+    pub fn credentials(&self) -> Option<&CredentialsStatus> {
+        self.credentials.as_ref()
     }
 
     pub fn acted(&mut self, action: &Action, end: &End, now: Duration) {

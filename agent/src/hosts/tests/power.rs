@@ -316,8 +316,26 @@ async fn what_is_wrong_with_a_bmc_is_said_and_mended() {
 async fn a_changed_password_reaches_ironic_while_the_server_runs() {
     let (mut site, mut server) = provisioned().await;
     server.done.clear();
+    let first = status(&site).good_credentials;
+    let named = first.clone().unwrap().credentials.unwrap();
+    assert_eq!(
+        (named.name.as_str(), named.namespace.as_str()),
+        (SECRET, "default")
+    );
+    assert_eq!(status(&site).tried_credentials, first);
+    site.ironic.set_bmc(&node(), Some(DEAD));
     credentials(&site.store, "other");
     server.rounds(&mut site, 10).await;
+    let said = status(&site);
+    assert_eq!(
+        said.good_credentials, first,
+        "nobody has answered to others"
+    );
+    assert_ne!(said.tried_credentials, first);
+    site.ironic.set_bmc(&node(), None);
+    server.rounds(&mut site, 10).await;
+    let said = status(&site);
+    assert_eq!(said.good_credentials, said.tried_credentials);
     let (_, info) = site.ironic.driver(&node()).unwrap();
     assert_eq!(info["redfish_password"], "other");
     assert_eq!(server.done, [], "nobody touches the server for it");
