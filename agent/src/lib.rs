@@ -193,23 +193,7 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
         web,
     } = agent;
     let copies = || (paths.clone(), status.clone(), facts.clone());
-    let segment = || facts.segment.subscribe();
-    tasks.spawn("http-segment", |stop| {
-        web::serve_segment(web.clone(), segment(), HTTP_PORT, status.clone(), stop)
-    });
-    tasks.spawn("pushes", |stop| {
-        web::serve_pushes(paths.store(), web.known.clone(), status.clone(), stop)
-    });
-    tasks.spawn("bootstrap", |stop| {
-        web::serve_bootstrap(
-            web.fleet.clone(),
-            web.known.clone(),
-            facts.pki.subscribe(),
-            segment(),
-            status.clone(),
-            stop,
-        )
-    });
+    spawn_listeners(tasks, agent);
     // A machine with a life of its own keeps its journal as it likes, and below another root it is not the box's.
     if form == BoxForm::Box && paths.root() == Path::new("/") {
         tasks.spawn("warnings", |stop| {
@@ -238,10 +222,6 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     tasks.spawn("provisioning", |stop| {
         let (paths, status, facts) = copies();
         bring_up::provisioning(paths, status, facts, stop)
-    });
-    tasks.spawn("tftp", |stop| {
-        let (files, known) = (web.boot_files.clone(), web.known.clone());
-        tftp::run(files, known, segment(), status.clone(), stop)
     });
     tasks.spawn("dhcp", |stop| {
         let (paths, status, facts) = copies();
@@ -285,6 +265,45 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     tasks.spawn("kubernetes", |stop| {
         let (paths, status, facts) = copies();
         bring_up::kubernetes(paths, status, facts, stop)
+    });
+}
+
+/// Who answers over the network, beside DHCP.
+fn spawn_listeners(tasks: &mut Tasks, agent: &Agent) {
+    let Agent {
+        paths,
+        status,
+        facts,
+        web,
+    } = agent;
+    let segment = || facts.segment.subscribe();
+    tasks.spawn("http-segment", |stop| {
+        web::serve_segment(web.clone(), segment(), HTTP_PORT, status.clone(), stop)
+    });
+    tasks.spawn("pushes", |stop| {
+        web::serve_pushes(paths.store(), web.known.clone(), status.clone(), stop)
+    });
+    tasks.spawn("conversion", |stop| {
+        web::serve_conversion(
+            web.known.clone(),
+            facts.pki.subscribe(),
+            status.clone(),
+            stop,
+        )
+    });
+    tasks.spawn("bootstrap", |stop| {
+        web::serve_bootstrap(
+            web.fleet.clone(),
+            web.known.clone(),
+            facts.pki.subscribe(),
+            segment(),
+            status.clone(),
+            stop,
+        )
+    });
+    tasks.spawn("tftp", |stop| {
+        let (files, known) = (web.boot_files.clone(), web.known.clone());
+        tftp::run(files, known, segment(), status.clone(), stop)
     });
 }
 

@@ -1,12 +1,13 @@
 //! `Metal3Cluster`, `Metal3Machine` and their relatives of `infrastructure.cluster.x-k8s.io/v1beta2`: field names and meanings
 //! are those of cluster-api-provider-metal3 1.13 and 1.14.
 //!
-//! Version v1beta1 is known to the API server only so that it can refuse it with a sentence (`crd-metal3*.yaml`).
+//! Version v1beta1 is converted to this one and back ([`v1beta1`]).
 //! To add a field: here, in the CRD, and in the test in `agent/src/machines` that compares both.
 
 mod cluster;
 mod data;
 mod machine;
+pub mod v1beta1;
 
 pub use cluster::{FailureDomain, Metal3Cluster, Metal3ClusterSpec, Metal3ClusterStatus};
 pub use data::{

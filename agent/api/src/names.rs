@@ -15,6 +15,8 @@ pub const KUBERNETES_REPOSITORY: &str = "kubernetes";
 pub const HTTP_PORT: u16 = 80;
 /// Where installed systems ask for their bootstrap data, with TLS by the site's CA.
 pub const BOOTSTRAP_PORT: u16 = 8443;
+/// Where the box's API server has objects converted to another version, on loopback, with TLS by the site's CA.
+pub const CONVERSION_PORT: u16 = 8444;
 
 /// GUID of the node image's disk. It says that nothing in the image names a partition by its GUID: each disk that it is written
 /// to gets its own, so that two of them in one server are never taken for each other.

@@ -9,18 +9,20 @@ use kube::{
     discovery::{Scope, pinned_kind},
 };
 
-use crate::paths::Paths;
+use super::conversion;
+use crate::{paths::Paths, pki::Pki};
 
 /// Applied once a site needs it.
 pub const CLUSTER_API: &str = "cluster-api.yaml";
 pub const MANAGER: &str = "firstlight";
 
 /// Applies every document of every `*.yaml` but Cluster API's, in the order of the file names. Doing it again changes nothing.
-pub async fn apply_all(client: &Client, paths: &Paths) -> Result<()> {
+pub async fn apply_all(client: &Client, paths: &Paths, pki: &Pki) -> Result<()> {
     for path in manifests(paths)? {
         let name = path.display();
         let text = fs::read_to_string(&path).with_context(|| format!("reading {name}"))?;
-        for object in parse_manifest(&text).with_context(|| format!("parsing {name}"))? {
+        for mut object in parse_manifest(&text).with_context(|| format!("parsing {name}"))? {
+            conversion::complete(&mut object.data, &pki.site.certificate);
             let what = object.metadata.name.clone().unwrap_or_default();
             apply(client, &object)
                 .await

@@ -7,6 +7,7 @@
 mod apply;
 mod client;
 mod cluster_api;
+pub mod conversion;
 mod etcd_space;
 mod probe;
 pub mod refused;
@@ -104,7 +105,9 @@ pub async fn run(
             apiserver.stays(api_well),
             node.comes_up_and_stays(|| is_node_ready(&api)),
             async {
-                coredns.answers(|| apply::apply_all(&api, &paths)).await;
+                coredns
+                    .answers(|| apply::apply_all(&api, &paths, &pki))
+                    .await;
                 let well = || is_available(&api, "kube-system", "coredns");
                 tokio::join!(
                     coredns.comes_up_and_stays(well),

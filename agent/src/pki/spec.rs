@@ -101,6 +101,17 @@ impl CertSpec {
         .reached_at(&["bootstrap"], &[address])
     }
 
+    /// For the door at which the API server has objects converted.
+    pub fn for_conversion() -> Self {
+        cert(
+            Output::Pair("conversion".into()),
+            AuthorityName::Site,
+            "conversion",
+            Usage::Server,
+        )
+        .reached_at(&[], &[Ipv4Addr::LOCALHOST])
+    }
+
     /// The registry's server certificate for one address of the box.
     pub fn for_registry(address: Ipv4Addr) -> Self {
         cert(

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bytes::Bytes;
 use firstlight_admission::Shares;
 use firstlight_api::{names::BOOTSTRAP_PORT, status::Problem};
@@ -18,7 +18,6 @@ use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{
@@ -30,9 +29,8 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::{Body, refusal, signature::Signature, text};
+use super::{Body, refusal, signature::Signature, text, tls::acceptor};
 use crate::{
-    clock,
     doors::{Door, Known, Place},
     fleet::{Answer, Ask, Fleet},
     network::{self, Segment},
@@ -79,7 +77,7 @@ pub async fn serve(
             let Some(address) = network::wait_for_address(&mut segment).await else {
                 return Ok(());
             };
-            let acceptor = acceptor(&pki, address)?;
+            let acceptor = acceptor(&pki, &CertSpec::for_bootstrap(address))?;
             let moved = network::moved_from(Some(address), &mut segment);
             tokio::select! {
                 result = listen(&door, acceptor, address, &status) => return result,
@@ -91,22 +89,6 @@ pub async fn serve(
         result = work => result,
         () = stop.cancelled() => Ok(()),
     }
-}
-
-pub(super) fn acceptor(pki: &Pki, address: Ipv4Addr) -> Result<TlsAcceptor> {
-    let pair = pki
-        .site
-        .issue(&CertSpec::for_bootstrap(address), clock::wall_seconds())?;
-    let certificate = CertificateDer::from_pem_slice(pair.certificate.as_bytes())
-        .context("reading the certificate that was just issued")?;
-    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
-        .context("reading the key that was just made")?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// What all connections have in common.

@@ -2,11 +2,12 @@
 //!
 //! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick; `relays` sends servers
 //! to each other for images; `server` owns
-//! sockets and limits; `pushes` is the registry's door for who pushes; `bootstrap` is the one endpoint with TLS, on a port of its own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
+//! sockets and limits; `pushes` is the registry's door for who pushes; `bootstrap` and `conversion` have TLS, on ports of their own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`.
 
 mod artifacts;
 mod bootstrap;
+mod conversion;
 mod escapes;
 mod events;
 mod files;
@@ -21,6 +22,7 @@ mod server;
 mod signature;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::{
     convert::Infallible,
@@ -35,6 +37,7 @@ use hyper::Response;
 use tokio::sync::watch;
 
 pub use bootstrap::serve as serve_bootstrap;
+pub use conversion::serve as serve_conversion;
 pub use pushes::serve as serve_pushes;
 pub use server::{serve_address, serve_segment};
 

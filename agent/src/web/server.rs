@@ -23,10 +23,12 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinSet,
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::{Body, Web, route};
@@ -50,6 +52,8 @@ const LOOPBACK: Shares = Shares {
 };
 /// For a request's head, and for an idle connection.
 const HEAD_TIME: Duration = Duration::from_secs(30);
+/// For keys and certificates, on both ends.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 /// A client that takes no bytes for so long is gone.
 const STALLED: Duration = Duration::from_mins(1);
 /// Of a request's head, and of an answer before it is on its way.
@@ -66,6 +70,10 @@ pub trait Answers: Clone + Send + Sync + 'static {
 
     /// Under which name a problem of `address` is told.
     fn source(&self, address: SocketAddr) -> &'static str;
+    /// `None`: what is said here is said in clear.
+    fn tls(&self) -> Option<&TlsAcceptor> {
+        None
+    }
     fn answer(
         &self,
         peer: IpAddr,
@@ -199,6 +207,30 @@ async fn serve_connection(site: impl Answers, stream: TcpStream, peer: IpAddr, p
     if let Err(error) = set_options(&stream) {
         tracing::debug!(%peer, %error, "a socket option was refused");
     }
+    let stream = Paced::new(stream);
+    let talk = async {
+        match site.tls() {
+            None => talk(&site, stream, peer, &place).await,
+            Some(acceptor) => {
+                let secure = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream));
+                talk(&site, secure.await??, peer, &place).await
+            }
+        }
+    };
+    tokio::select! {
+        talked = talk => if let Err(error) = talked {
+            tracing::debug!(%peer, error = format!("{error:#}"), "an HTTP connection broke");
+        },
+        () = place.lost() => tracing::debug!(%peer, "an HTTP connection gave way to another"),
+    }
+}
+
+async fn talk(
+    site: &impl Answers,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: IpAddr,
+    place: &Place,
+) -> Result<()> {
     let service = service_fn(|request| async {
         let work = place.work();
         let response = site.answer(peer, request).await;
@@ -206,17 +238,13 @@ async fn serve_connection(site: impl Answers, stream: TcpStream, peer: IpAddr, p
             response.map(|body| BodyExt::boxed_unsync(Worked { body, _work: work })),
         )
     });
-    let connection = http1::Builder::new()
+    http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(Paced::new(stream)), service);
-    tokio::select! {
-        served = connection => if let Err(error) = served {
-            tracing::debug!(%peer, %error, "an HTTP connection broke");
-        },
-        () = place.lost() => tracing::debug!(%peer, "an HTTP connection gave way to another"),
-    }
+        .serve_connection(TokioIo::new(stream), service)
+        .await?;
+    Ok(())
 }
 
 fn set_options(stream: &TcpStream) -> io::Result<()> {

@@ -9,6 +9,7 @@
 mod addons;
 #[path = "../common/mod.rs"]
 mod common;
+mod conversion;
 mod hosts;
 mod objects;
 mod programs;
@@ -132,6 +133,15 @@ fn hosts_are_objects_of_a_real_api_server() {
     play(
         "hosts_are_objects_of_a_real_api_server",
         hosts::every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_deleted,
+    );
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
+fn manifests_of_v1beta1_are_converted() {
+    play(
+        "manifests_of_v1beta1_are_converted",
+        conversion::v1beta1_is_taken_shown_and_kept,
     );
 }
 
@@ -407,15 +417,6 @@ async fn what_cannot_work_is_refused(site: &Site) {
     let sentence = upgrade.unwrap_err().to_string();
     assert!(
         sentence.contains("cannot be upgraded without a spare server"),
-        "{sentence}"
-    );
-    let old = json!({
-        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3Cluster",
-        "metadata": {"name": "old", "namespace": "default"}, "spec": {"noCloudProvider": true},
-    });
-    let sentence = site.objects.create(old).await.unwrap_err().to_string();
-    assert!(
-        sentence.contains("Firstlight does not take v1beta1 of Metal3Cluster"),
         "{sentence}"
     );
     let template = |name: &str, url: &str| {

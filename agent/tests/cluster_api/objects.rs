@@ -154,13 +154,37 @@ impl Objects {
 
     /// Of any kind.
     pub async fn find(&self, version: &str, kind: &str, name: &str) -> Value {
+        self.try_find(version, kind, name).await.unwrap()
+    }
+
+    pub async fn try_find(&self, version: &str, kind: &str, name: &str) -> kube::Result<Value> {
+        let found = self.api_of(version, kind, name).get_opt(name).await?;
+        Ok(found.map_or(Value::Null, |found| serde_json::to_value(found).unwrap()))
+    }
+
+    pub async fn try_find_all(&self, version: &str, kind: &str) -> kube::Result<Vec<Value>> {
+        let api = self.api_of(version, kind, "");
+        let found = api.list(&ListParams::default()).await?;
+        let value = |item| serde_json::to_value(item).unwrap();
+        Ok(found.items.into_iter().map(value).collect())
+    }
+
+    fn api_of(&self, version: &str, kind: &str, name: &str) -> Api<DynamicObject> {
         let mut metadata = serde_json::json!({"name": name});
         if kind != "Node" {
             metadata["namespace"] = self.namespace.clone().into();
         }
         let object = serde_json::json!({"apiVersion": version, "kind": kind, "metadata": metadata});
-        let found = self.api_for(&object).0.get_opt(name).await.unwrap();
-        found.map_or(Value::Null, |found| serde_json::to_value(found).unwrap())
+        self.api_for(&object).0
+    }
+
+    /// The whole object, as it was read and changed.
+    pub async fn replace(&self, object: &Value) -> kube::Result<()> {
+        let (api, name) = self.api_for(object);
+        let object = serde_json::from_value(object.clone()).unwrap();
+        api.replace(&name, &PostParams::default(), &object)
+            .await
+            .map(drop)
     }
 
     pub async fn secret(&self, name: &str) -> BTreeMap<String, String> {

@@ -11,6 +11,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use firstlight_agent::{
     clusters::Stick,
+    kubernetes::conversion,
     paths::Paths,
     pki::{self, CertSpec, Pki},
     provider, status,
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     VERSION,
+    conversion::Conversions,
     objects::Objects,
     programs::{Daemon, ip, listens, program},
     servers::Servers,
@@ -54,6 +56,7 @@ pub struct Site {
     pub kubeconfig: PathBuf,
     since: Instant,
     _daemons: Vec<Daemon>,
+    _conversions: Conversions,
     _dir: tempfile::TempDir,
 }
 
@@ -71,6 +74,8 @@ impl Site {
         fs::create_dir_all(&logs).unwrap();
         let (mut daemons, objects) = kubernetes(&paths, &logs).await;
         apply_manifests(&objects, &pki).await;
+        let pki = Arc::new(pki);
+        let conversions = Conversions::open(pki.clone()).await;
         daemons.extend(cluster_api(&paths, &pki, &logs).await);
 
         let site = Arc::new(parse_site(site_yaml).unwrap());
@@ -88,6 +93,7 @@ impl Site {
             kubeconfig: kubeconfig(&paths),
             since,
             _daemons: daemons,
+            _conversions: conversions,
             _dir: dir,
         };
         site.say("the box is up");
@@ -147,9 +153,9 @@ pub async fn kubernetes_alone(dir: &Path) -> (Paths, Vec<Daemon>, Objects) {
     ip("link set lo up");
     ip("addr add 100.64.0.1/32 dev lo");
     let paths = Paths::new(dir.join("box"));
-    pki::load_or_make(&paths, NOW).unwrap();
+    let pki = pki::load_or_make(&paths, NOW).unwrap();
     let (daemons, objects) = kubernetes(&paths, dir).await;
-    apply_own(&objects).await;
+    apply_own(&objects, &pki).await;
     (paths, daemons, objects)
 }
 
@@ -217,7 +223,7 @@ pub async fn kubernetes(paths: &Paths, logs: &Path) -> (Vec<Daemon>, Objects) {
 
 /// Those of the box's layer, and Cluster API's with its webhooks on loopback instead of in pods.
 async fn apply_manifests(objects: &Objects, pki: &Pki) {
-    apply_own(objects).await;
+    apply_own(objects, pki).await;
     let bundle = STANDARD.encode(&pki.site.certificate);
     for mut object in documents(&program("cluster-api.yaml")) {
         if !["Deployment", "Service"].contains(&object["kind"].as_str().unwrap()) {
@@ -246,7 +252,7 @@ async fn is_served(objects: &Objects, spec: &Value) {
 }
 
 /// Those of the box's layer.
-pub async fn apply_own(objects: &Objects) {
+pub async fn apply_own(objects: &Objects, pki: &Pki) {
     let folder = Path::new("../overlays/box/usr/share/firstlight/manifests");
     for name in [
         "crd-baremetalhost.yaml",
@@ -258,7 +264,8 @@ pub async fn apply_own(objects: &Objects) {
         "crd-metal3machinetemplate.yaml",
         "cluster-policy.yaml",
     ] {
-        for object in documents(&folder.join(name)) {
+        for mut object in documents(&folder.join(name)) {
+            conversion::complete(&mut object, &pki.site.certificate);
             objects.apply(&object).await;
         }
     }

@@ -27,7 +27,7 @@ impl Protocol {
 
 use Protocol::{Tcp, Udp};
 
-const NEEDED: [(Protocol, u16, &str); 16] = [
+const NEEDED: [(Protocol, u16, &str); 17] = [
     (Udp, 67, "DHCP"),
     (Udp, 69, "TFTP"),
     (Udp, 4011, "proxyDHCP"),
@@ -40,6 +40,7 @@ const NEEDED: [(Protocol, u16, &str); 16] = [
     (Tcp, 6385, "Ironic"),
     (Tcp, 6443, "the Kubernetes API"),
     (Tcp, 8443, "the bootstrap endpoint"),
+    (Tcp, 8444, "the conversion of objects"),
     (Tcp, 10248, "kubelet"),
     (Tcp, 10249, "kube-proxy"),
     (Tcp, 10250, "kubelet"),

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::SocketAddr};
 
 use http_body_util::Full;
 use hyper::{body::Bytes, client::conn::http1};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use tokio::net::TcpSocket;
 use tokio_rustls::TlsConnector;
 
@@ -64,7 +64,7 @@ async fn serve() -> Fixture {
     let (fleet, controller) = fleet::channel();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let acceptor = acceptor(&pki, Ipv4Addr::LOCALHOST).unwrap();
+    let acceptor = acceptor(&pki, &CertSpec::for_bootstrap(Ipv4Addr::LOCALHOST)).unwrap();
     let (leased, held) = watch::channel(Arc::default());
     let door = Door::new(PLACES, Known::new(held));
     let endpoint = Endpoint {

@@ -1,0 +1,27 @@
+//! TLS of the listeners that have it: by the site's CA, with a certificate that lives as long as the agent.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    clock,
+    pki::{CertSpec, Pki},
+};
+
+/// Shows a certificate that is issued now.
+pub fn acceptor(pki: &Pki, spec: &CertSpec) -> Result<TlsAcceptor> {
+    let pair = pki.site.issue(spec, clock::wall_seconds())?;
+    let certificate = CertificateDer::from_pem_slice(pair.certificate.as_bytes())
+        .context("reading the certificate that was just issued")?;
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
+        .context("reading the key that was just made")?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
