@@ -25,3 +25,19 @@ pub fn acceptor(pki: &Pki, spec: &CertSpec) -> Result<TlsAcceptor> {
         .with_single_cert(vec![certificate], key)?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
+
+/// A client that trusts the site's CA.
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub fn connector(pki: &Pki) -> tokio_rustls::TlsConnector {
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = CertificateDer::from_pem_slice(pki.site.certificate.as_bytes()).unwrap();
+    roots.add(ca).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tokio_rustls::TlsConnector::from(Arc::new(config))
+}

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::SocketAddr};
 
 use http_body_util::Full;
 use hyper::{body::Bytes, client::conn::http1};
-use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use rustls::pki_types::ServerName;
 use tokio::net::TcpSocket;
 use tokio_rustls::TlsConnector;
 
@@ -13,6 +13,7 @@ use crate::{
     fleet::{self, BootstrapData, Controller, Input},
     paths::Paths,
     pki,
+    web::tls::connector,
 };
 
 struct Fixture {
@@ -72,18 +73,9 @@ async fn serve() -> Fixture {
         door: door.clone(),
     };
     tokio::spawn(async move { accept(&endpoint, acceptor, listener).await });
-    let mut roots = rustls::RootCertStore::empty();
-    let ca = CertificateDer::from_pem_slice(pki.site.certificate.as_bytes()).unwrap();
-    roots.add(ca).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
     Fixture {
         address,
-        connector: TlsConnector::from(Arc::new(config)),
+        connector: connector(&pki),
         controller,
         door,
         leased,

@@ -1,8 +1,20 @@
 #![allow(clippy::unwrap_used)]
 
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use proptest::prelude::*;
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::{
+    doors::Door,
+    paths::Paths,
+    pki,
+    web::{server, tls::connector},
+};
 
 const OLD: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 const NEW: &str = "infrastructure.cluster.x-k8s.io/v1beta2";
@@ -64,6 +76,52 @@ fn one_object_that_cannot_be_converted_is_named_in_a_sentence() {
         response["result"],
         json!({"status": "Failure", "message": message})
     );
+}
+
+#[tokio::test]
+async fn reviews_are_taken_up_to_their_bound_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let pki = pki::load_or_make(&Paths::new(dir.path()), 1_795_219_200).unwrap();
+    let conversions = Conversions {
+        acceptor: acceptor(&pki, &CertSpec::for_conversion()).unwrap(),
+        places: Arc::new(Semaphore::new(AT_ONCE)),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let known = Known::new(watch::channel(Arc::default()).1);
+    let door = Door::new(server::SEGMENT, known);
+    tokio::spawn(server::accept(
+        conversions,
+        door,
+        listener,
+        CancellationToken::new(),
+    ));
+    let ask = async |method: Method, path: &str, body: Vec<u8>| {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST));
+        let stream = connector(&pki).connect(name, stream).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("host", "box");
+        let request = request.body(Full::new(Bytes::from(body))).unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    };
+    let path = v1beta1::PATH;
+    let body = asked(NEW, &[template("t", "raw")]).to_string();
+    let (status, said) = ask(Method::POST, path, body.into_bytes()).await;
+    assert!(status == 200 && said.contains("\"Success\""), "{said}");
+    let (status, said) = ask(Method::POST, path, b"no review".to_vec()).await;
+    assert_eq!(status, 400, "{said}");
+    assert_eq!(ask(Method::GET, path, Vec::new()).await.0, 405);
+    assert_eq!(ask(Method::POST, "/", Vec::new()).await.0, 404);
+    // The most that is taken, and one byte more.
+    assert_eq!(ask(Method::POST, path, vec![b' '; LARGEST]).await.0, 400);
+    let (status, said) = ask(Method::POST, path, vec![b' '; LARGEST + 1]).await;
+    assert!(status == 413 && said.contains("--chunk-size=100"), "{said}");
 }
 
 #[test]
