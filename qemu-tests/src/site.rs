@@ -20,6 +20,9 @@ pub const SERVER_NAME: &str = "alpha";
 pub const SERVER_ADDRESS: &str = "172.22.0.20";
 const SERVER_MAC: &str = "52:54:00:f1:00:01";
 
+/// What a rule of `site.yaml` gives every server of QEMU.
+pub const RULE_LABEL: &str = "built: emulated";
+
 /// Of the site, and of its cluster.
 pub const NAME: &str = "tests";
 
@@ -124,6 +127,7 @@ fn site_text(public: &str, purpose: Purpose) -> String {
         Purpose::Addons => "{}\naddons: [metrics-server, multus, nfd]",
     };
     format!(
-        "name: {NAME}\ncluster: {cluster}\nsshKeys:\n  - {public}\nhosts:\n  - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n"
+        "name: {NAME}\ncluster: {cluster}\nsshKeys:\n  - {public}\nhosts:\n  - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n\
+         rules:\n  - match: {{vendor: QEMU, product: '*Q35*'}}\n    labels: {{{RULE_LABEL}}}\n  - match: any\n"
     )
 }

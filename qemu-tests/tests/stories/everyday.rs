@@ -11,7 +11,7 @@ use lab::{BoxSpec, Firmware, ServerDisk, ServerSpec, data_disk};
 use qemu_tests::figures;
 use qemu_tests::forger::Forger;
 use qemu_tests::scene::{Scene, find_host, host_in, installs, step_done};
-use qemu_tests::site::{SERVER_ADDRESS, SERVER_NAME};
+use qemu_tests::site::{RULE_LABEL, SERVER_ADDRESS, SERVER_NAME};
 use qemu_tests::ssh::Ssh;
 
 const MARK: &str = "/var/lib/marked-by-the-test";
@@ -217,9 +217,10 @@ fn second_boot(scene: &mut Scene<'_>, server: &ServerSpec, mac: &str) -> Result<
     })?;
     ssh.run(&format!("test -e {MARK}"))
         .context("the server was installed a second time")?;
-    let states = scene
-        .box_ssh()
-        .run("sudo kubectl get bmh -A --no-headers")?;
+    let label = RULE_LABEL.replace(": ", "=");
+    let states = scene.box_ssh().run(&format!(
+        "sudo kubectl get bmh -A -l '{label}' --no-headers"
+    ))?;
     ensure!(states.lines().count() == 3, "kubectl get bmh: {states}");
     Ok(())
 }
