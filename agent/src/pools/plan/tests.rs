@@ -529,3 +529,36 @@ fn while_one_address_is_unknown_none_is_given() {
     let creates = |it: &super::Action| matches!(it, super::Action::Create(..));
     assert!(!plan.iter().flatten().any(creates), "{plan:?}");
 }
+
+#[test]
+fn of_two_objects_for_one_address_one_gives_way_before_the_other_is_told() {
+    let mut sim = three();
+    sim.settle();
+    sim.claim(METAL3, "x", "p");
+    sim.claim(CONTRACT, "y", "p");
+    // The first one's was late.
+    let made = |finalizer: &str, owner: Value, spec: Value| json!({"metadata": {"finalizers": [finalizer], "ownerReferences": [owner]}, "spec": spec});
+    let owner = json!({"apiVersion": "ipam.metal3.io/v1alpha1", "kind": "IPClaim", "name": "x", "uid": "uid-2"});
+    let spec = json!({"address": "192.168.0.10", "pool": {"name": "p"}, "claim": {"name": "x"}});
+    sim.add(
+        ADDRESS,
+        "p-192-168-0-10",
+        made("ipaddress.ipam.metal3.io", owner, spec),
+    );
+    let owner = json!({"apiVersion": "ipam.cluster.x-k8s.io/v1beta2", "kind": "IPAddressClaim", "name": "y", "uid": "uid-3"});
+    let pool = json!({"apiGroup": "ipam.metal3.io", "kind": "IPPool", "name": "p"});
+    let spec = json!({"address": "192.168.0.10", "poolRef": pool, "claimRef": {"name": "y"}});
+    sim.add(
+        CONTRACT_ADDRESS,
+        "p-192-168-0-10",
+        made("ipam.metal3.io/ipaddress", owner, spec),
+    );
+    for steps in sim.plan() {
+        steps.iter().all(|action| sim.apply(action));
+    }
+    assert_eq!(sim.told(METAL3, "x").unwrap_err(), "nothing");
+    lacks(&sim, CONTRACT, "y", "which is that of the IPClaim x");
+    sim.settle();
+    assert_eq!(sim.told(METAL3, "x").unwrap(), "192.168.0.10");
+    assert_eq!(sim.told(CONTRACT, "y").unwrap(), "192.168.0.11");
+}
