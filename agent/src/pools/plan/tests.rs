@@ -536,6 +536,8 @@ fn of_two_objects_for_one_address_one_gives_way_before_the_other_is_told() {
     sim.settle();
     sim.claim(METAL3, "x", "p");
     sim.claim(CONTRACT, "y", "p");
+    let held = json!({"metadata": {"finalizers": ["ipclaim.ipam.metal3.io"]}});
+    sim.change(METAL3, "x", &held);
     // The first one's was late.
     let made = |finalizer: &str, owner: Value, spec: Value| json!({"metadata": {"finalizers": [finalizer], "ownerReferences": [owner]}, "spec": spec});
     let owner = json!({"apiVersion": "ipam.metal3.io/v1alpha1", "kind": "IPClaim", "name": "x", "uid": "uid-2"});
