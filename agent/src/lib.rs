@@ -34,6 +34,7 @@ mod packages;
 pub mod paths;
 mod pieces;
 pub mod pki;
+pub mod pools;
 pub mod provider;
 mod reconcile;
 pub mod registry_files;
@@ -227,6 +228,22 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
         let (paths, status, facts) = copies();
         bring_up::dhcp(paths, status, facts, web.fleet.clone(), stop)
     });
+    tasks.spawn("kubernetes", |stop| {
+        let (paths, status, facts) = copies();
+        bring_up::kubernetes(paths, status, facts, stop)
+    });
+    spawn_controllers(tasks, agent);
+}
+
+/// What looks after objects of the box's Kubernetes.
+fn spawn_controllers(tasks: &mut Tasks, agent: &Agent) {
+    let Agent {
+        paths,
+        status,
+        facts,
+        ..
+    } = agent;
+    let copies = || (paths.clone(), status.clone(), facts.clone());
     tasks.spawn("addons", |stop| {
         let (paths, status, facts) = copies();
         let places = addons::Places {
@@ -252,6 +269,10 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
         let keys = ssh::Keys::new(paths.host_keys(), ssh::PORT);
         software::run(keys, paths, known, status, stop)
     });
+    let (site, kubernetes) = (facts.site.subscribe(), facts.kubernetes.subscribe());
+    tasks.spawn("pools", |stop| {
+        pools::run(site, kubernetes, status.clone(), stop)
+    });
     tasks.spawn("machines", |stop| {
         let (_, status, facts) = copies();
         let known = provider::Facts {
@@ -261,10 +282,6 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
             stick: facts.stick.subscribe(),
         };
         provider::run(known, status, stop)
-    });
-    tasks.spawn("kubernetes", |stop| {
-        let (paths, status, facts) = copies();
-        bring_up::kubernetes(paths, status, facts, stop)
     });
 }
 

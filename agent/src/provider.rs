@@ -12,9 +12,9 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    capi::{self, MANAGER, ProviderObjects, world::World},
+    capi::{MANAGER, ProviderObjects, world::World},
     clock, clusters, machines,
-    objects::Watches,
+    objects::{Watches, apply_all},
     reconcile::{self, AGAIN, Applied, Reason, Reconciler, Teller},
     status::{StatusSender, Update},
 };
@@ -104,7 +104,7 @@ impl Reconciler for Provider {
         let (generated, said) = clusters::plan(&world, self.stick.borrow().as_deref());
         let mut plan = machines::plan(&world, &now);
         plan.extend(generated);
-        let mut failures = capi::apply_all(&self.objects, &plan).await;
+        let mut failures = apply_all(&self.objects, &plan).await;
         let rest = if failures.is_empty() { LOOK } else { AGAIN };
         failures.append(&mut world.unreadable);
         failures.extend(machines::left_behind(&world));

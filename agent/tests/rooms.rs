@@ -51,6 +51,7 @@ const FLOORS: [&[&str]; 6] = [
         "hosts",
         "kubernetes",
         "packages",
+        "pools",
         "provider",
         "software",
         "timekeeper",

@@ -4,6 +4,7 @@ go 1.26
 
 require (
 	github.com/metal3-io/baremetal-operator/apis v0.13.1
+	github.com/metal3-io/ip-address-manager/api v1.12.0
 	sigs.k8s.io/yaml v1.6.0
 )
 
@@ -13,6 +14,7 @@ require (
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
+	github.com/pkg/errors v0.9.1 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.yaml.in/yaml/v2 v2.4.3 // indirect
 	golang.org/x/net v0.55.0 // indirect

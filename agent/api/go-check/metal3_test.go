@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	ipam "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -113,11 +114,22 @@ func TestObjectsOfALiveBoxAreReadWithoutAnUnknownField(t *testing.T) {
 	}
 }
 
-// The schemas and the Go types have the same fields, no more and no less.
+// What the modules of these versions do not have, on purpose: with what is below it.
+var more = []string{
+	// Of upstream after 1.12.
+	"crd-ippool.yaml.spec.allocationStrategy",
+	// Ours: why a pool gives nothing, and what it skips.
+	"crd-ippool.yaml.status.conditions",
+}
+
+// The schemas and the Go types have the same fields, no more and no less, except [more].
 func TestTheSchemasHaveTheFieldsOfTheGoTypes(t *testing.T) {
 	for file, kind := range map[string]reflect.Type{
 		"crd-baremetalhost.yaml": reflect.TypeFor[v1alpha1.BareMetalHost](),
 		"crd-hardwaredata.yaml":  reflect.TypeFor[v1alpha1.HardwareData](),
+		"crd-ipaddress.yaml":     reflect.TypeFor[ipam.IPAddress](),
+		"crd-ipclaim.yaml":       reflect.TypeFor[ipam.IPClaim](),
+		"crd-ippool.yaml":        reflect.TypeFor[ipam.IPPool](),
 	} {
 		text, err := os.ReadFile(filepath.Join(manifests, file))
 		if err != nil {
@@ -144,7 +156,8 @@ func TestTheSchemasHaveTheFieldsOfTheGoTypes(t *testing.T) {
 			}
 		}
 		for _, field := range ours {
-			if !slices.Contains(theirs, field) {
+			isMore := func(prefix string) bool { return strings.HasPrefix(file+field, prefix) }
+			if !slices.Contains(theirs, field) && !slices.ContainsFunc(more, isMore) {
 				t.Errorf("%s: %s is not published", file, field)
 			}
 		}

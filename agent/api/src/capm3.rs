@@ -7,20 +7,22 @@
 mod cluster;
 mod data;
 mod machine;
+mod pools;
 pub mod v1beta1;
 
 pub use cluster::{FailureDomain, Metal3Cluster, Metal3ClusterSpec, Metal3ClusterStatus};
 pub use data::{
     AnnotationOf, BondParameter, DataTemplateSpec, DataTemplateStatus, Dhcp, FromAnnotation,
-    FromHostInterface, FromLabel, FromObjectName, Gateway, IndexEntry, Link, LinkMac,
-    MetaDataTemplate, Metal3DataTemplate, NamedIndex, NamedNamespace, NamedString,
-    NetworkDataTemplate, NetworkLinks, NetworkServices, Networks, ObjectKind, Route,
+    FromHostInterface, FromLabel, FromObjectName, IndexEntry, Link, LinkMac, MetaDataTemplate,
+    Metal3DataTemplate, NamedIndex, NamedNamespace, NamedString, NetworkDataTemplate, NetworkLinks,
+    Networks, ObjectKind, Route,
 };
 pub use machine::{
     CustomDeploy, HostSelector, Initialization, MachineAddress, MachineImage, Metal3Machine,
     Metal3MachineSpec, Metal3MachineStatus, Metal3MachineTemplate, Metal3MachineTemplateSpec,
     ObjectRef, Operator, Requirement, SecretRef, TemplateResource,
 };
+pub use pools::{FromPool, Gateway, NetworkServices, PoolChoice, StaticNetwork};
 
 /// Of all kinds here.
 pub const GROUP: &str = "infrastructure.cluster.x-k8s.io";
@@ -31,6 +33,8 @@ pub const API_VERSION: &str = "infrastructure.cluster.x-k8s.io/v1beta2";
 
 /// Holds a deleted `Metal3Cluster` back while it has machines.
 pub const CLUSTER_FINALIZER: &str = "metal3cluster.infrastructure.cluster.x-k8s.io";
+/// On a claim of an address: a machine uses it, or may still.
+pub const DATA_FINALIZER: &str = "metal3data.infrastructure.cluster.x-k8s.io";
 /// Holds a deleted `Metal3Machine` back until its host is given back.
 pub const MACHINE_FINALIZER: &str = "metal3machine.infrastructure.cluster.x-k8s.io";
 

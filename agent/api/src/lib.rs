@@ -11,6 +11,7 @@ pub mod bmh;
 pub mod bounded;
 pub mod capi;
 pub mod capm3;
+pub mod ipam;
 pub mod names;
 pub mod net;
 pub mod node_image;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use firstlight_api::object::Meta;
 use serde_json::Value;
 
-use super::world::Key;
+use super::{addresses::IpamApi, world::Key};
 
 /// What is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,7 @@ pub enum Kind {
     Machine,
     ControlPlane,
     Deployment,
+    AddressClaim(IpamApi),
 }
 
 /// One write. Those of one machine follow each other; the first that fails ends its list until the next look.
@@ -42,6 +44,8 @@ pub enum Action {
     },
     /// An object that is there already stays as it is.
     Create(Value),
+    /// Unless somebody wrote since.
+    Delete(Kind, Box<Meta>),
     /// As given, whoever wrote it before.
     Put(Value),
 }

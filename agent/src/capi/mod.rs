@@ -5,11 +5,12 @@
 //! line in the look.
 
 mod action;
+pub mod addresses;
 mod objects;
 pub mod world;
 
 pub use action::{Action, Kind, Steps};
 pub use objects::{
-    HOSTS, MACHINES, MANAGER, MARKER, METAL3_MACHINES, NAMESPACE, ProviderObjects, SECRETS, SPARE,
-    apply_all,
+    CLUSTERS, HOSTS, MACHINES, MANAGER, MARKER, METAL3_MACHINES, NAMESPACE, ProviderObjects,
+    SECRETS, SPARE,
 };

@@ -1,9 +1,6 @@
 //! The API server, as the provider uses it: one look at everything, and one write at a time.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Result;
 use firstlight_api::{
@@ -17,9 +14,10 @@ use serde_json::json;
 
 use super::{
     action::{Action, Kind},
+    addresses::AddressObjects,
     world::{Host, Key, World, keyed},
 };
-use crate::objects::{Objects, Part, Resource, Selection, Watches, Writer, Writers, is_overtaken};
+use crate::objects::{Applies, Objects, Part, Resource, Selection, Watches, Writer, Writers};
 
 /// Where generated objects and the hosts are.
 pub const NAMESPACE: &str = "default";
@@ -31,7 +29,7 @@ pub const MANAGER: &str = "firstlight-machines";
 pub const DATA_SECRET_TYPE: &str = "infrastructure.cluster.x-k8s.io/secret";
 
 pub const HOSTS: Resource = Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts");
-const CLUSTERS: Resource = Resource(capi::GROUP, capi::VERSION, "Cluster", "clusters");
+pub const CLUSTERS: Resource = Resource(capi::GROUP, capi::VERSION, "Cluster", "clusters");
 pub const MACHINES: Resource = Resource(capi::GROUP, capi::VERSION, "Machine", "machines");
 const DEPLOYMENTS: Resource = Resource(
     capi::GROUP,
@@ -84,6 +82,7 @@ pub struct ProviderObjects {
     metal3_machines: Objects<Metal3Machine>,
     templates: Objects<Metal3MachineTemplate>,
     data_templates: Objects<Metal3DataTemplate>,
+    addresses: Box<AddressObjects>,
     /// Metadata and network data of machines.
     data: Objects<Secret>,
     marker: Objects<ConfigMap>,
@@ -112,6 +111,7 @@ impl ProviderObjects {
             metal3_machines: watches.objects(METAL3_MACHINES),
             templates: watches.objects(TEMPLATES),
             data_templates: watches.objects(DATA_TEMPLATES),
+            addresses: Box::new(AddressObjects::new(watches)),
             data: watches.objects(data),
             marker: watches.objects(own(MARKER)),
             spare: watches.objects(own(SPARE)),
@@ -138,6 +138,7 @@ impl ProviderObjects {
             metal3_machines: keyed(self.metal3_machines.all().await?, odd),
             templates: keyed(self.templates.all().await?, odd),
             data_templates: keyed(self.data_templates.all().await?, odd),
+            addresses: Box::pin(self.addresses.look(odd)).await?,
             control_planes: keyed(self.control_planes.all().await?, odd),
             deployments: keyed(self.deployments.all().await?, odd),
             data: texts(&self.data, odd).await?,
@@ -147,7 +148,22 @@ impl ProviderObjects {
         })
     }
 
-    pub async fn apply(&self, action: &Action) -> Result<()> {
+    fn writer(&self, kind: Kind) -> &Writer {
+        match kind {
+            Kind::Host => self.hosts.writer(),
+            Kind::Metal3Cluster => self.metal3_clusters.writer(),
+            Kind::Metal3Machine => self.metal3_machines.writer(),
+            Kind::DataTemplate => self.data_templates.writer(),
+            Kind::Machine => self.machines.writer(),
+            Kind::ControlPlane => self.control_planes.writer(),
+            Kind::Deployment => self.deployments.writer(),
+            Kind::AddressClaim(api) => self.addresses.claim_writer(api),
+        }
+    }
+}
+
+impl Applies<Action> for ProviderObjects {
+    async fn apply(&self, action: &Action) -> Result<()> {
         match action {
             Action::Patch {
                 kind,
@@ -190,22 +206,11 @@ impl ProviderObjects {
                 let (writer, key) = self.writers.of(object);
                 writer.create(&key, object.clone()).await
             }
+            Action::Delete(kind, meta) => self.writer(*kind).delete(meta).await,
             Action::Put(object) => {
                 let (writer, key) = self.writers.of(object);
                 writer.apply(&key, Part::Object, object).await
             }
-        }
-    }
-
-    fn writer(&self, kind: Kind) -> &Writer {
-        match kind {
-            Kind::Host => self.hosts.writer(),
-            Kind::Metal3Cluster => self.metal3_clusters.writer(),
-            Kind::Metal3Machine => self.metal3_machines.writer(),
-            Kind::DataTemplate => self.data_templates.writer(),
-            Kind::Machine => self.machines.writer(),
-            Kind::ControlPlane => self.control_planes.writer(),
-            Kind::Deployment => self.deployments.writer(),
         }
     }
 }
@@ -232,26 +237,4 @@ async fn texts(
         (Key::new(&namespace, &secret.name_any()), decoded.collect())
     };
     Ok(listed.objects.iter().map(|secret| texts(secret)).collect())
-}
-
-/// Applies every list to its end or its first failure; a sentence for each failure.
-pub async fn apply_all(objects: &ProviderObjects, plan: &[Vec<Action>]) -> Vec<String> {
-    let mut told: BTreeSet<String> = BTreeSet::new();
-    for steps in plan {
-        for action in steps {
-            if let Err(error) = objects.apply(action).await {
-                let text = format!("{error:#}");
-                if is_overtaken(&error) {
-                    tracing::debug!(error = text, "looking again");
-                } else if told.insert(text.clone()) {
-                    tracing::warn!(
-                        error = text,
-                        "a write of the machines controller failed; it is tried again"
-                    );
-                }
-                break;
-            }
-        }
-    }
-    told.into_iter().collect()
 }

@@ -14,6 +14,7 @@ use firstlight_api::{
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::addresses::Addresses;
 pub use crate::objects::Key;
 use crate::objects::Listed;
 
@@ -95,6 +96,8 @@ pub struct World {
     pub metal3_machines: BTreeMap<Key, Metal3Machine>,
     pub templates: BTreeMap<Key, Metal3MachineTemplate>,
     pub data_templates: BTreeMap<Key, Metal3DataTemplate>,
+    /// Claims of IP addresses, and what they got.
+    pub addresses: Addresses,
     /// `KubeadmControlPlane` and `MachineDeployment` objects: what machines belong to.
     pub control_planes: BTreeMap<Key, Replicated>,
     pub deployments: BTreeMap<Key, Replicated>,

@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 
 use super::apply::apply;
 
-/// Of `metal3.io`, `infrastructure.cluster.x-k8s.io` and `ipam.metal3.io`.
+/// Of `metal3.io` and `infrastructure.cluster.x-k8s.io`.
 const METAL3: (&str, &[&str]) = ("metal3.io", &["v1alpha1"]);
 const CAPM3: (&str, &[&str]) = ("infrastructure.cluster.x-k8s.io", &["v1beta2", "v1beta1"]);
-const IPAM: (&str, &[&str]) = ("ipam.metal3.io", &["v1alpha1"]);
 
 const BY_HAND: &str =
     "the box changes no firmware by BMCs; change the settings in the server's own setup";
@@ -21,8 +20,6 @@ const NO_SWITCH: &str = "the box manages no switches; set their ports up by hand
 const CLAIMS: &str = "hosts are claimed by Metal3Machine objects, or by a person who writes `image` into the BareMetalHost";
 const REMEDIATION: &str = "a server that is installed again loses its disk, so a person decides that: see docs/clusters.md on how to replace one";
 const INSIDE: &str = "Metal3DataTemplate is rendered without it; the Secrets MACHINE-metadata and MACHINE-networkdata hold the result";
-const NO_POOLS: &str =
-    "a server keeps the address that the box leases it, and `hosts` in site.yaml can choose it";
 
 /// Group and versions, kind, plural, and why not.
 type Refused = (
@@ -32,7 +29,7 @@ type Refused = (
     &'static str,
 );
 
-const ALL: [Refused; 18] = [
+const ALL: [Refused; 15] = [
     (
         METAL3,
         "HostFirmwareSettings",
@@ -88,9 +85,6 @@ const ALL: [Refused; 18] = [
     ),
     (CAPM3, "Metal3Data", "metal3datas", INSIDE),
     (CAPM3, "Metal3DataClaim", "metal3dataclaims", INSIDE),
-    (IPAM, "IPPool", "ippools", NO_POOLS),
-    (IPAM, "IPClaim", "ipclaims", NO_POOLS),
-    (IPAM, "IPAddress", "ipaddresses", NO_POOLS),
 ];
 
 /// Doing it again changes nothing.

@@ -3,6 +3,7 @@
 //!
 //! To add a case: a branch in `plan/cluster.rs` or `plan/machine.rs`, and a row in `plan/tests.rs`.
 
+mod claims;
 mod cluster;
 mod draft;
 mod host;
@@ -41,6 +42,7 @@ pub fn plan(world: &World, now: &str) -> Vec<Steps> {
         all.push(machine::plan(world, machine, &indexes, &mut taken, now));
     }
     all.extend(release::untouched(world));
+    all.extend(claims::released(world));
     all.retain(|steps| !steps.is_empty());
     all
 }

@@ -15,7 +15,7 @@ use kube::api::{ApiResource, GroupVersionKind};
 
 pub use read::{Listed, Readable, Seen};
 pub use watches::{Objects, Selection, Watches, Writers};
-pub use writer::{Part, Writer, is_overtaken};
+pub use writer::{Applies, Part, Writer, apply_all, is_overtaken};
 
 /// Group, version, kind, plural.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

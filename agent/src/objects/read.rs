@@ -163,7 +163,12 @@ fn size(value: &Value) -> usize {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use firstlight_api::{addon::Addon, bmh::BareMetalHost, software::Software};
+    use firstlight_api::{
+        addon::Addon,
+        bmh::BareMetalHost,
+        ipam::{ContractAddress, IpAddress, IpPool},
+        software::Software,
+    };
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -273,6 +278,20 @@ mod tests {
             "status": {"servers": []}})
     }
 
+    fn pool() -> Value {
+        let range = json!({"start": "10.0.0.1", "end": "10.0.0.9", "subnet": "10.0.0.0/24", "prefix": 24, "gateway": "10.0.0.254"});
+        json!({"metadata": meta(), "spec": {"namePrefix": "p", "pools": [range, {"subnet": "fd00::/64", "dnsServers": ["fd00::1"]}],
+            "allocationStrategy": "random", "preAllocations": {"a": "10.0.0.3"}, "clusterName": "lab", "prefix": 64},
+            "status": {"indexes": {"a": "10.0.0.3"}, "lastUpdated": "2026-01-01T00:00:00Z"}})
+    }
+
+    /// In both APIs that have one.
+    fn address() -> Value {
+        let pool = json!({"apiGroup": "g", "kind": "K", "name": "p"});
+        json!({"metadata": meta(), "spec": {"address": "10.0.0.1", "prefix": 24, "gateway": "10.0.0.254", "dnsServers": ["10.0.0.53"],
+            "pool": {"name": "p", "namespace": "n"}, "claim": {"name": "c"}, "poolRef": pool, "claimRef": {"name": "c"}}})
+    }
+
     fn host() -> Value {
         json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": meta(), "spec": {"bootMACAddress": "52:54:00:00:00:01", "online": true,
             "image": {"url": "http://a", "checksum": "b", "checksumType": "sha256"}, "userData": {"name": "s", "namespace": "n"},
@@ -284,7 +303,11 @@ mod tests {
         #[test]
         fn whatever_somebody_wrote_into_an_object_it_is_read_or_told(
             addon_ in objects(&addon()), software_ in objects(&software()), host_ in objects(&host()),
+            pool in objects(&pool()), address in objects(&address()),
         ) {
+            is_read_or_told::<IpPool>(&pool, &self::pool())?;
+            is_read_or_told::<IpAddress>(&address, &self::address())?;
+            is_read_or_told::<ContractAddress>(&address, &self::address())?;
             is_read_or_told::<Addon>(&addon_, &addon())?;
             is_read_or_told::<Software>(&software_, &software())?;
             is_read_or_told::<BareMetalHost>(&host_, &host())?;

@@ -1,6 +1,6 @@
 //! Writes to one kind of objects. Each ends in time, and is awaited by the next who reads: nobody plans twice what he has done.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use firstlight_api::object::Meta;
@@ -206,6 +206,30 @@ impl Writer {
 /// An API server that takes requests and does not answer must not stop anybody.
 async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T> {
     Ok(tokio::time::timeout(ANSWER, request).await??)
+}
+
+/// Who carries out writes of a plan.
+pub trait Applies<A> {
+    fn apply(&self, action: &A) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Applies every list to its end or its first failure; a sentence for each failure.
+pub async fn apply_all<A: Sync>(by: &(impl Applies<A> + Sync), plan: &[Vec<A>]) -> Vec<String> {
+    let mut told: BTreeSet<String> = BTreeSet::new();
+    for steps in plan {
+        for action in steps {
+            if let Err(error) = by.apply(action).await {
+                let text = format!("{error:#}");
+                if is_overtaken(&error) {
+                    tracing::debug!(error = text, "looking again");
+                } else if told.insert(text.clone()) {
+                    tracing::warn!(error = text, "a write failed; it is tried again");
+                }
+                break;
+            }
+        }
+    }
+    told.into_iter().collect()
 }
 
 /// Somebody wrote or deleted the object in between: the next look sees it.

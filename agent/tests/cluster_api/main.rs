@@ -12,6 +12,7 @@ mod common;
 mod conversion;
 mod hosts;
 mod objects;
+mod pools;
 mod programs;
 mod rack;
 #[path = "../common/root.rs"]
@@ -142,6 +143,15 @@ fn manifests_of_v1beta1_are_converted() {
     play(
         "manifests_of_v1beta1_are_converted",
         conversion::v1beta1_is_taken_shown_and_kept,
+    );
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
+fn pools_give_addresses_at_a_real_api_server() {
+    play(
+        "pools_give_addresses_at_a_real_api_server",
+        pools::claims_get_addresses_and_give_them_back,
     );
 }
 

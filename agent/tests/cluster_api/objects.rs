@@ -23,7 +23,7 @@ pub struct Objects {
 }
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";
-const KINDS: [Resource; 13] = [
+const KINDS: [Resource; 17] = [
     Resource("firstlight.internal", "v1alpha1", "Software", "softwares"),
     Resource("firstlight.internal", "v1alpha1", "Addon", "addons"),
     Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts"),
@@ -49,6 +49,15 @@ const KINDS: [Resource; 13] = [
         "v1beta2",
         "Metal3MachineTemplate",
         "metal3machinetemplates",
+    ),
+    Resource("ipam.metal3.io", "v1alpha1", "IPPool", "ippools"),
+    Resource("ipam.metal3.io", "v1alpha1", "IPClaim", "ipclaims"),
+    Resource("ipam.metal3.io", "v1alpha1", "IPAddress", "ipaddresses"),
+    Resource(
+        "ipam.cluster.x-k8s.io",
+        "v1beta2",
+        "IPAddressClaim",
+        "ipaddressclaims",
     ),
     Resource("", "v1", "Secret", "secrets"),
     Resource("events.k8s.io", "v1", "Event", "events"),

@@ -257,6 +257,9 @@ pub async fn apply_own(objects: &Objects, pki: &Pki) {
     for name in [
         "crd-baremetalhost.yaml",
         "crd-hardwaredata.yaml",
+        "crd-ipaddress.yaml",
+        "crd-ipclaim.yaml",
+        "crd-ippool.yaml",
         "crd-metal3cluster.yaml",
         "crd-metal3clustertemplate.yaml",
         "crd-metal3datatemplate.yaml",

@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::pools::{FromPool, Gateway, NetworkServices, StaticNetwork};
 use crate::object::Object;
 
 /// What the metadata and network data of machines are made from.
@@ -56,15 +57,15 @@ pub struct MetaDataTemplate {
     pub from_annotations: Vec<FromAnnotation>,
     /// MAC addresses of the host.
     pub from_host_interfaces: Vec<FromHostInterface>,
-    /// Known, and refused: they need IP pools.
-    pub ip_addresses_from_pool: Vec<Value>,
-    /// Known, and refused.
-    pub prefixes_from_pool: Vec<Value>,
-    /// Known, and refused.
-    pub gateways_from_pool: Vec<Value>,
-    /// `dnsServersFromPool`: known, and refused.
+    /// The machine's address out of a pool.
+    pub ip_addresses_from_pool: Vec<FromPool>,
+    /// Bits of the network that the address is in.
+    pub prefixes_from_pool: Vec<FromPool>,
+    /// The gateway of that network; empty if the pool says none.
+    pub gateways_from_pool: Vec<FromPool>,
+    /// `dnsServersFromPool`: name servers in that network, with commas between them.
     #[serde(rename = "dnsServersFromPool")]
-    pub dns_servers_from_pool: Vec<Value>,
+    pub dns_servers_from_pool: Vec<FromPool>,
 }
 
 /// Which of a machine's three objects; written in lower case.
@@ -254,10 +255,10 @@ pub struct AnnotationOf {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Networks {
-    /// Known, and refused: their addresses come from IP pools.
-    pub ipv4: Vec<Value>,
-    /// Known, and refused, for the same reason.
-    pub ipv6: Vec<Value>,
+    /// With addresses of IPv4 out of pools.
+    pub ipv4: Vec<StaticNetwork>,
+    /// With addresses of IPv6 out of pools.
+    pub ipv6: Vec<StaticNetwork>,
     /// `ipv4DHCP`.
     #[serde(rename = "ipv4DHCP")]
     pub ipv4_dhcp: Vec<Dhcp>,
@@ -282,7 +283,7 @@ pub struct Dhcp {
 }
 
 /// Upstream's `NetworkDataRoutev4` and `NetworkDataRoutev6`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Route {
     /// Its address: `10.0.0.0`.
@@ -293,30 +294,4 @@ pub struct Route {
     pub gateway: Gateway,
     /// Whom it asks there.
     pub services: NetworkServices,
-}
-
-/// Upstream's `NetworkGatewayv4` and `NetworkGatewayv6`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Gateway {
-    /// The address itself.
-    pub string: String,
-    /// `fromIPPool`: known, and refused.
-    #[serde(rename = "fromIPPool")]
-    pub from_ip_pool: Option<String>,
-    /// Known, and refused.
-    pub from_pool_ref: Option<Value>,
-    /// Known, and refused.
-    pub from_pool_annotation: Option<Value>,
-}
-
-/// Upstream's `NetworkDataService`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct NetworkServices {
-    /// Addresses of name servers.
-    pub dns: Vec<String>,
-    /// `dnsFromIPPool`: known, and refused.
-    #[serde(rename = "dnsFromIPPool")]
-    pub dns_from_ip_pool: Option<String>,
 }

@@ -244,23 +244,9 @@ fn both_versions_have_the_fields_that_upstream_publishes() {
             fields(schema, &format!("{version} {}", kind.name), &mut ours);
         }
     }
-    // Open here, named in a condition of the machine: `x-kubernetes-preserve-unknown-fields`.
-    let is_open = |field: &str| {
-        let pools = [
-            "FromPool[].",
-            "FromIPPool[].",
-            "fromPoolRef.",
-            "fromPoolAnnotation.",
-        ];
-        let statics = [".networks.ipv4[].", ".networks.ipv6[]."];
-        pools
-            .iter()
-            .chain(&statics)
-            .any(|open| field.contains(open))
-    };
     let missing: Vec<_> = published
         .iter()
-        .filter(|field| !ours.contains(**field) && !is_open(field))
+        .filter(|field| !ours.contains(**field))
         .collect();
     // Refused in a condition; of Cluster API's contract.
     let own = [

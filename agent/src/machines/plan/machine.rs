@@ -13,6 +13,7 @@ use firstlight_api::{
 use serde_json::json;
 
 use super::{
+    claims::Lack,
     cluster::{PAUSED, READY},
     draft::{ASSOCIATED, Draft, Waits},
     host::{self, Data},
@@ -91,14 +92,16 @@ fn unclaimed(
 ) -> Steps {
     let object = draft.object;
     let result = match find_host(world, object, machine, taken) {
-        Ok(host) => prepare(world, object, machine, host, indexes).map(|data| (host, data)),
-        Err(waits) => Err(waits),
+        Ok(host) => prepare(world, object, machine, host, indexes).map(|_| host),
+        Err(waits) => Err(waits.into()),
     };
     let host = match result {
-        Ok((host, _)) => host,
-        Err((reason, message)) => {
+        Ok(host) => host,
+        Err(Lack { waits, mut steps }) => {
+            let (reason, message) = waits;
             draft.waits(reason, &message);
-            return draft.write().into_iter().collect();
+            steps.extend(draft.write());
+            return steps;
         }
     };
     taken.insert(Key::of(&host.metadata));
@@ -300,10 +303,14 @@ fn claimed(
                     host.metadata.name, machine.metadata.name
                 ),
             )]),
-            Err((reason, message)) => draft.say([
-                ConditionUpdate::no(DATA_READY, reason, message.clone()),
-                ConditionUpdate::no(READY, reason, message),
-            ]),
+            Err(lack) => {
+                steps.extend(lack.steps);
+                let (reason, message) = lack.waits;
+                draft.say([
+                    ConditionUpdate::no(DATA_READY, reason, message.clone()),
+                    ConditionUpdate::no(READY, reason, message),
+                ]);
+            }
         }
     }
     if host.spec.wants_system() && host.state() == ProvisioningState::Provisioned {

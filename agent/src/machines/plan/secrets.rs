@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use firstlight_api::{
     capi::Machine,
-    capm3::{self, Metal3Machine, ObjectRef},
-    object::OwnerReference,
+    capm3::{Metal3Machine, ObjectRef},
 };
 use serde_json::json;
 
 use super::{
-    draft::Waits,
+    claims::{Lack, from_pools, owner_of},
     host::Data,
     indexes::{Indexes, template_key},
 };
@@ -18,7 +17,7 @@ use crate::capi::{
     Action, Steps,
     world::{Host, Key, World},
 };
-use crate::machines::data::{self, Subject};
+use crate::machines::data::{self, FromPools, Subject};
 
 /// The Secrets that the host will be told of, and the writes that make them.
 pub fn prepare(
@@ -27,7 +26,7 @@ pub fn prepare(
     machine: &Machine,
     host: &Host,
     indexes: &Indexes,
-) -> Result<(Data, Steps), Waits> {
+) -> Result<(Data, Steps), Lack> {
     let meta = &object.metadata;
     let local = |name: &str| ObjectRef {
         name: name.to_owned(),
@@ -40,15 +39,15 @@ pub fn prepare(
         machine: Some(machine),
         address: address.as_deref(),
     };
+    let waits = |message: String| Lack::from(("WaitingForMetal3Data", message));
     let template = match template_key(object) {
         None => None,
         Some(key) => {
-            let waits = |message| ("WaitingForMetal3Data", message);
             let template = world.data_templates.get(&key).ok_or_else(|| {
                 waits(format!("the Metal3DataTemplate {} is not there", key.name))
             })?;
             if let Some(refused) = data::refuse(template) {
-                return Err(("Metal3DataNotSupported", refused));
+                return Err(("Metal3DataNotSupported", refused).into());
             }
             let entries = indexes.get(&key).into_iter().flatten();
             let index = entries
@@ -57,6 +56,10 @@ pub fn prepare(
                 .next();
             Some((template, index.unwrap_or_default()))
         }
+    };
+    let pools = match template {
+        None => FromPools::default(),
+        Some((template, index)) => from_pools(world, &subject, template, index)?,
     };
     let mut steps = Vec::new();
     let mut put = |suffix: &str, key: &str, value: String| {
@@ -73,20 +76,21 @@ pub fn prepare(
         }
         local(&name)
     };
-    let meta_data = object.spec.meta_data.clone().unwrap_or_else(|| {
+    let meta_data = if let Some(given) = &object.spec.meta_data {
+        given.name.clone()
+    } else {
         let from =
             template.and_then(|(template, index)| Some((template.spec.meta_data.as_ref()?, index)));
+        let data = data::meta_data(&subject, from, &pools).map_err(waits)?;
         // JSON is YAML, and needs no thought about what a label may contain.
-        let text = json!(data::meta_data(&subject, from)).to_string();
-        put("metadata", "metaData", text)
-    });
+        put("metadata", "metaData", json!(data).to_string()).name
+    };
     let network = template.and_then(|(template, _)| template.spec.network_data.as_ref());
     let network_data = match (&object.spec.network_data, network) {
         (Some(given), _) => Some(local(&given.name)),
         (None, None) => None,
         (None, Some(network)) => {
-            let value = data::network_data(&subject, network)
-                .map_err(|missing| ("WaitingForMetal3Data", missing))?;
+            let value = data::network_data(&subject, network, &pools).map_err(waits)?;
             Some(put("networkdata", "networkData", value.to_string()))
         }
     };
@@ -98,19 +102,8 @@ pub fn prepare(
         .map(|given| given.name.as_str());
     let data = Data {
         user: given.or(bootstrap).map(local),
-        meta: Some(local(&meta_data.name)),
+        meta: Some(local(&meta_data)),
         network: network_data,
     };
     Ok((data, steps))
-}
-
-fn owner_of(object: &Metal3Machine) -> OwnerReference {
-    OwnerReference {
-        api_version: capm3::API_VERSION.to_owned(),
-        kind: "Metal3Machine".to_owned(),
-        name: object.metadata.name.clone(),
-        uid: object.metadata.uid.clone(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }
 }

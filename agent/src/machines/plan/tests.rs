@@ -6,6 +6,7 @@
     reason = "stories read better without references"
 )]
 
+mod addresses;
 mod sim;
 
 use firstlight_api::{
@@ -192,13 +193,13 @@ fn a_machine_waits_with_the_reason() {
             "the Metal3DataTemplate none is not there",
         ),
         (
-            json!({"spec": {"dataTemplate": {"name": "pools"}}}),
+            json!({"spec": {"dataTemplate": {"name": "bridges"}}}),
             "Metal3DataNotSupported",
-            "(metaData.ipAddressesFromPool)",
+            "asks for bridges",
         ),
     ] {
         let mut sim = ready_site();
-        sim.add("data", json!({"metadata": {"name": "pools"}, "spec": {"clusterName": "lab", "metaData": {"ipAddressesFromPool": [{"key": "a"}]}}}));
+        sim.add("data", json!({"metadata": {"name": "bridges"}, "spec": {"clusterName": "lab", "networkData": {"links": {"bridges": [{"id": "b"}]}}}}));
         sim.change("metal3_machine", "cp", change.clone());
         sim.settle();
         let (status, found, message) = said(&sim, "cp", "AssociateBareMetalHost");

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::plan;
 use crate::capi::{
     Action, Kind, Steps,
+    addresses::{AddressClaim, GivenAddress, IpamApi},
     world::{Key, World},
 };
 
@@ -212,6 +213,12 @@ impl Sim {
                     }
                     Kind::Metal3Cluster => patch(&mut world.metal3_clusters, key, &change),
                     Kind::Metal3Machine => patch(&mut world.metal3_machines, key, &change),
+                    Kind::AddressClaim(api) => {
+                        let claim = world.addresses.claims.get_mut(&(*api, key.clone()));
+                        let left = change["metadata"]["finalizers"].clone();
+                        claim.unwrap().meta.finalizers = serde_json::from_value(left).unwrap();
+                        Ok(())
+                    }
                     other => panic!("{other:?}"),
                 }
             }
@@ -229,8 +236,37 @@ impl Sim {
                 world.data.insert(key.clone(), data.clone());
                 Ok(())
             }
-            Action::Create(_) | Action::Put(_) => panic!("not of this plan"),
+            Action::Create(object) => {
+                let object = object.clone();
+                let claim = match object["kind"].as_str().unwrap() {
+                    "IPClaim" => AddressClaim::metal3(&serde_json::from_value(object).unwrap()),
+                    _ => AddressClaim::contract(&serde_json::from_value(object).unwrap()),
+                };
+                let key = (claim.api, Key::of(&claim.meta));
+                world.addresses.claims.entry(key).or_insert(claim);
+                Ok(())
+            }
+            Action::Delete(Kind::AddressClaim(api), meta) => {
+                let claim = world.addresses.claims.get_mut(&(*api, Key::of(meta)));
+                claim.unwrap().meta.deletion_timestamp = Some(super::NOW.to_owned());
+                Ok(())
+            }
+            Action::Put(_) | Action::Delete(..) => panic!("not of this plan"),
         }
+    }
+
+    /// What the pool's controller does for a claim of Metal3's API.
+    pub fn give(&mut self, claim: &str, address: Value) {
+        let addresses = &mut self.world.addresses;
+        let key = key(claim);
+        let mut spec = address;
+        spec["claim"] = json!({"name": claim});
+        let object = json!({"metadata": {"name": format!("{claim}-x"), "namespace": "default"}, "spec": spec});
+        let given = GivenAddress::metal3(&serde_json::from_value(object).unwrap()).unwrap();
+        let claim = addresses.claims.get_mut(&(IpamApi::Metal3, key)).unwrap();
+        claim.address = Some(given.meta.name.clone());
+        let key = Key::of(&given.meta);
+        addresses.given.insert((IpamApi::Metal3, key), given);
     }
 
     /// All objects as text, for comparison; a cut costs versions.
