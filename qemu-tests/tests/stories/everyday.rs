@@ -217,10 +217,11 @@ fn second_boot(scene: &mut Scene<'_>, server: &ServerSpec, mac: &str) -> Result<
     })?;
     ssh.run(&format!("test -e {MARK}"))
         .context("the server was installed a second time")?;
-    let label = RULE_LABEL.replace(": ", "=");
-    let states = scene.box_ssh().run(&format!(
-        "sudo kubectl get bmh -A -l '{label}' --no-headers"
-    ))?;
+    let ssh = scene.box_ssh();
+    let states = ssh.run("sudo kubectl get bmh -A --no-headers")?;
     ensure!(states.lines().count() == 3, "kubectl get bmh: {states}");
+    let label = RULE_LABEL.replace(": ", "=");
+    let ruled = ssh.run(&format!("sudo kubectl get bmh -l '{label}' -o name"))?;
+    ensure!(ruled.contains(SERVER_NAME), "labelled by a rule: {ruled}");
     Ok(())
 }
