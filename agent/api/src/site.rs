@@ -16,7 +16,7 @@ mod tests;
 mod values;
 mod yaml;
 
-use std::net::Ipv4Addr;
+use std::{net::Ipv4Addr, str::FromStr};
 
 use crate::status::HardwareSummary;
 
@@ -102,13 +102,28 @@ pub enum InstallPolicy {
 }
 
 impl InstallPolicy {
-    /// As in `site.yaml`.
+    const ALL: [Self; 3] = [Self::Blank, Self::Wipe, Self::Never];
+
+    /// As in `site.yaml`, and in the annotation of a `BareMetalHost`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Blank => "blank",
             Self::Wipe => "wipe",
             Self::Never => "never",
         }
+    }
+}
+
+impl FromStr for InstallPolicy {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let policy = Self::ALL.into_iter().find(|policy| policy.word() == text);
+        policy.ok_or_else(|| {
+            ValueError(format!(
+                "`{text}` is no install policy; use blank (only servers whose disks are all blank), wipe (whatever is on them) or never"
+            ))
+        })
     }
 }
 

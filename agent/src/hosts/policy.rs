@@ -35,16 +35,6 @@ impl Judgement {
     }
 }
 
-/// The word in the annotation of a `BareMetalHost`; another one means nothing.
-pub fn parse(word: &str) -> Option<InstallPolicy> {
-    match word {
-        "blank" => Some(InstallPolicy::Blank),
-        "wipe" => Some(InstallPolicy::Wipe),
-        "never" => Some(InstallPolicy::Never),
-        _ => None,
-    }
-}
-
 /// What `deployment`, which is under way, has written is no reason to stop. `name` is the host's, for the sentence that
 /// says what to do.
 pub fn judge(

@@ -6,6 +6,8 @@
 mod copy;
 mod read;
 #[cfg(test)]
+pub mod testing;
+#[cfg(test)]
 mod tests;
 mod watches;
 mod writer;

@@ -11,9 +11,7 @@ use super::{
     SiteConfig, SiteProblem, SiteProblems, SshKey, ValueError, schema,
     yaml::{Key, Node, Position, Value, parse_yaml},
 };
-use value::{
-    parse_addon, parse_box_address, parse_install, parse_interface, parse_join, parse_package,
-};
+use value::{parse_addon, parse_box_address, parse_interface, parse_join, parse_package};
 
 /// Parses and checks the content of `site.yaml`.
 ///
@@ -70,7 +68,7 @@ impl Walk {
         if let Some(node) = fields.get("provisioning") {
             site.provisioning = self.provisioning(node);
         }
-        if let Some(install) = self.value(&fields, "install", parse_install) {
+        if let Some(install) = self.value(&fields, "install", str::parse) {
             site.install = install;
         }
         if let Some(join) = self.value(&fields, "join", parse_join) {
@@ -180,7 +178,7 @@ impl Walk {
     ) -> Option<HostConfig> {
         let fields = self.fields(node, schema::HOST_KEYS, "a host");
         let name = self.value(&fields, "name", HostName::parse);
-        let install = self.value(&fields, "install", parse_install);
+        let install = self.value(&fields, "install", str::parse);
         let role = self.value(&fields, "role", str::parse::<HostRole>);
         let address = self.value(&fields, "address", |text| {
             let address: Ipv4Addr = text.parse().map_err(|_| {

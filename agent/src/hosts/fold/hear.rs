@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
 use firstlight_api::{
     order::Mark,
     report::{Directive, DiskSignatures, Progress, Report},
+    site::HostName,
     status::Problem,
 };
 use firstlight_netboot::{ClientArch, MacAddr};
@@ -118,20 +119,32 @@ impl Hosts {
 
     /// Rules say something of servers by what they are made of. True if that is news.
     pub(super) fn take_rule(&mut self, mac: MacAddr) -> bool {
-        if self.settings.site.rules.is_empty() {
+        let site = self.settings.site.clone();
+        let host = self.all.get(&mac).filter(|_| !site.rules.is_empty());
+        let Some((fit, name)) = host.and_then(|host| host.look_for_rule(&site)) else {
             return false;
-        }
-        let here = |host: &&Host| host.namespace == made::NAMESPACE && host.mac != mac;
-        let known = self.all.values().filter(here);
-        let known = known.map(|host| (host.name.clone(), format!("{} ({})", host.name, host.mac)));
-        let entries = self.settings.site.hosts.iter();
-        let named = entries
-            .filter(|entry| entry.mac != mac)
-            .filter_map(|entry| Some((entry.name.as_ref()?, entry.mac)))
-            .map(|(name, mac)| (name.to_string(), format!("{mac} in `hosts` of site.yaml")));
-        let others = named.chain(known).collect();
+        };
+        let name = name.map(|name| {
+            let other = self.who_is_called(name.as_str(), mac);
+            (name, other)
+        });
         let host = self.all.get_mut(&mac);
-        host.is_some_and(|host| host.take_rule(&self.settings.site, &others))
+        host.is_some_and(|host| host.take_rule(&site, fit, name))
+    }
+
+    /// Another server than `mac`.
+    fn who_is_called(&self, name: &str, mac: MacAddr) -> Option<String> {
+        let mut known = self.all.values();
+        let known = known
+            .find(|host| host.mac != mac && host.name == name && host.namespace == made::NAMESPACE);
+        let entry = || {
+            let mut entries = self.settings.site.hosts.iter();
+            let is_it = |other: &HostName| other.as_str() == name;
+            entries.find(|entry| entry.mac != mac && entry.name.as_ref().is_some_and(is_it))
+        };
+        known
+            .map(|host| format!("{} ({})", host.name, host.mac))
+            .or_else(|| Some(format!("{} in `hosts` of site.yaml", entry()?.mac)))
     }
 
     /// A host with a system of ours whose network card this machine has, so that it is that machine, or whose disk.

@@ -130,7 +130,8 @@ impl Hosts {
             ledger.passing &= !is_of_use;
         });
         let words = before != (host.rules, host.ledger().clone());
-        self.take_rule(mac) || news || words || renamed
+        let ruled = news && self.take_rule(mac);
+        ruled || news || words || renamed
     }
 
     pub(super) fn secrets(&mut self, versions: Versions) {

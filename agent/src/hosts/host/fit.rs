@@ -1,15 +1,13 @@
 //! Which of the rules of site.yaml a server takes, by what it says that it is made of.
 
-use std::collections::BTreeMap;
-
 use firstlight_api::{
     bmh::{HardwareDetails, INSTALL_ANNOTATION},
-    site::{InstallPolicy, Rule, SiteConfig},
+    site::{HostName, InstallPolicy, SiteConfig},
     status::{HardwareSummary, Problem},
 };
 
 use super::{Host, PolicyOf};
-use crate::hosts::{made, policy};
+use crate::hosts::made;
 
 /// What the rules say of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,51 +43,47 @@ impl Host {
         self.object.as_ref().is_none_or(made::is_as_made)
     }
 
-    /// Looks for its rule. `others`: who has which name. True if that is news.
-    pub fn take_rule(&mut self, site: &SiteConfig, others: &BTreeMap<String, String>) -> bool {
-        let Some(hardware) = self.hardware().filter(|_| !site.rules.is_empty()) else {
-            return false;
+    /// The place of the rule that fits, and what that calls it; `None` while nobody knows what it is made of.
+    pub fn look_for_rule(&self, site: &SiteConfig) -> Option<(Fit, Option<HostName>)> {
+        let hardware = HardwareSummary::from(self.hardware()?);
+        let Some((index, rule)) = site.rule_of(self.mac, &hardware) else {
+            let is_said = self.rules.named || !self.is_nobodys();
+            let lack = || Fit::Refused("no rule of site.yaml fits this server".to_owned());
+            return Some((if is_said { Fit::Open } else { lack() }, None));
         };
-        let hardware = HardwareSummary::from(hardware);
-        let fit = match site.rule_of(self.mac, &hardware) {
-            Some((index, rule)) => match self.take_name(site, rule, &hardware, others) {
-                Ok(()) => Fit::Rule(index),
-                Err(why) => Fit::Refused(why),
-            },
-            None if self.rules.named || !self.is_nobodys() => Fit::Open,
-            None => Fit::Refused("no rule of site.yaml fits this server".to_owned()),
-        };
+        let pattern = rule.gives.name.as_ref();
+        let is_named = site.host(self.mac).is_some_and(|host| host.name.is_some());
+        // A name that people chose is kept.
+        let pattern = pattern.filter(|_| !is_named && self.is_nobodys());
+        match pattern.map(|pattern| pattern.fill(self.mac, &hardware)) {
+            Some(Err(why)) => Some((Fit::Refused(why), None)),
+            Some(Ok(name)) => Some((Fit::Rule(index), Some(name))),
+            None => Some((Fit::Rule(index), None)),
+        }
+    }
+
+    /// `name`: what a rule calls it, and who has that name already. True if something is new.
+    pub fn take_rule(
+        &mut self,
+        site: &SiteConfig,
+        mut fit: Fit,
+        name: Option<(HostName, Option<String>)>,
+    ) -> bool {
+        match name {
+            Some((name, Some(other))) => {
+                let me = self.mac;
+                fit = Fit::Refused(format!(
+                    "its rule calls this server ({me}) `{name}`, and so is {other} called"
+                ));
+            }
+            Some((name, None)) if self.object.is_none() => {
+                self.rename(made::NAMESPACE, name.as_str());
+            }
+            _ => {}
+        }
         let before = (self.rules, std::mem::replace(&mut self.fit, fit));
         self.take_policy(site);
         before != (self.rules, self.fit.clone())
-    }
-
-    /// A name that people chose is kept.
-    fn take_name(
-        &mut self,
-        site: &SiteConfig,
-        rule: &Rule,
-        hardware: &HardwareSummary,
-        others: &BTreeMap<String, String>,
-    ) -> Result<(), String> {
-        let is_named = site.host(self.mac).is_some_and(|host| host.name.is_some());
-        let Some(pattern) = rule.gives.name.as_ref() else {
-            return Ok(());
-        };
-        if is_named || !self.is_nobodys() {
-            return Ok(());
-        }
-        let name = pattern.fill(self.mac, hardware)?;
-        if let Some(other) = others.get(name.as_str()) {
-            let me = self.mac;
-            return Err(format!(
-                "its rule calls this server ({me}) `{name}`, and so is {other} called"
-            ));
-        }
-        if self.object.is_none() {
-            self.rename(made::NAMESPACE, name.as_str());
-        }
-        Ok(())
     }
 
     /// A person's word about this host, otherwise what site.yaml says of it, or of all like it.
@@ -104,7 +98,7 @@ impl Host {
     /// What a person wrote into its object; another word means nothing.
     pub fn install_word(&self) -> Option<InstallPolicy> {
         let annotations = &self.object.as_ref()?.metadata.annotations;
-        policy::parse(annotations.get(INSTALL_ANNOTATION)?)
+        annotations.get(INSTALL_ANNOTATION)?.parse().ok()
     }
 
     /// Why it is left alone, unless somebody has written into its object since.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, str::FromStr};
 
-use super::{Fields, Walk, value::parse_install};
+use super::{Fields, Walk};
 use crate::{
     bmh::RootDeviceHints,
     site::{
@@ -24,7 +24,7 @@ impl Walk {
         let gives = Gives {
             name: self.value(&fields, "name", NamePattern::parse),
             role: self.value(&fields, "role", str::parse),
-            install: self.value(&fields, "install", parse_install),
+            install: self.value(&fields, "install", str::parse),
             labels: self.labels(&fields),
             failure_domain: self.value(&fields, "failureDomain", label_value),
             root_disk: self.root_disk(&fields),

@@ -2,18 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::super::{InstallPolicy, InterfaceChoice, JoinPolicy, Subnet, ValueError};
-
-pub fn parse_install(text: &str) -> Result<InstallPolicy, ValueError> {
-    match text {
-        "blank" => Ok(InstallPolicy::Blank),
-        "wipe" => Ok(InstallPolicy::Wipe),
-        "never" => Ok(InstallPolicy::Never),
-        _ => Err(ValueError(format!(
-            "`{text}` is no install policy; use blank (only servers whose disks are all blank), wipe (whatever is on them) or never"
-        ))),
-    }
-}
+use super::super::{InterfaceChoice, JoinPolicy, Subnet, ValueError};
 
 pub fn parse_join(text: &str) -> Result<JoinPolicy, ValueError> {
     match text {

@@ -229,7 +229,7 @@ fn a_claim_is_made_once_the_number_in_its_name_is_written_down() {
 fn pools_of_other_providers_and_of_annotations_are_claimed_and_what_cannot_be_told_is_said() {
     let networks = |of: Value| {
         let mut network = json!({"id": "n", "link": "e"});
-        super::sim::merge(&mut network, &of);
+        crate::objects::testing::merge(&mut network, &of);
         json!({"metadata": {"name": "d"}, "spec": {"networkData": {"networks": {"ipv4": [network]}}}})
     };
     let foreign = json!({"fromPoolRef": {"apiGroup": "ipam.cluster.x-k8s.io", "kind": "InClusterIPPool", "name": "p"}});

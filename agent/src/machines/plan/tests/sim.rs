@@ -5,10 +5,13 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::super::plan;
-use crate::capi::{
-    Action, Kind, Steps,
-    addresses::{AddressClaim, GivenAddress, IpamApi},
-    world::{Key, World},
+use crate::{
+    capi::{
+        Action, Kind, Steps,
+        addresses::{AddressClaim, GivenAddress, IpamApi},
+        world::{Key, World},
+    },
+    objects::testing::merge,
 };
 
 #[derive(Default)]
@@ -23,24 +26,6 @@ pub struct Sim {
 
 pub fn key(name: &str) -> Key {
     Key::new("default", name)
-}
-
-pub fn merge(value: &mut Value, change: &Value) {
-    let Value::Object(change) = change else {
-        *value = change.clone();
-        return;
-    };
-    if !value.is_object() {
-        *value = json!({});
-    }
-    let Value::Object(value) = value else { return };
-    for (name, change) in change {
-        if change.is_null() {
-            value.remove(name);
-        } else {
-            merge(value.entry(name).or_insert(Value::Null), change);
-        }
-    }
 }
 
 type Map<S, T> = std::collections::BTreeMap<Key, Object<S, T>>;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::plan;
 use crate::{
     capi::addresses::{AddressClaim, GivenAddress, IpamApi},
-    objects::{Key, Part},
+    objects::{Key, Part, testing::merge},
     pools::{Action, Kind, Pools},
 };
 
@@ -28,24 +28,6 @@ pub struct Sim {
 
 fn at(kind: Kind, name: &str) -> (String, String) {
     (format!("{kind:?}"), name.to_owned())
-}
-
-fn merge(value: &mut Value, change: &Value) {
-    let Value::Object(change) = change else {
-        *value = change.clone();
-        return;
-    };
-    if !value.is_object() {
-        *value = json!({});
-    }
-    let Value::Object(value) = value else { return };
-    for (name, change) in change {
-        if change.is_null() {
-            value.remove(name);
-        } else {
-            merge(value.entry(name).or_insert(Value::Null), change);
-        }
-    }
 }
 
 impl Sim {
