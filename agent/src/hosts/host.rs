@@ -39,7 +39,7 @@ use super::{
     who::{Refused, Who},
 };
 use crate::{ssh::Towards, store::ServedImage};
-pub use fit::Fit;
+pub use fit::Ruled;
 use history::History;
 pub use ramdisk::Part;
 use ramdisk::Ramdisk;
@@ -65,7 +65,7 @@ pub struct Host {
     pub seen: Duration,
     pub address: Option<Ipv4Addr>,
     pub rules: Rules,
-    pub fit: Fit,
+    pub ruled: Ruled,
     pub who: Who,
     /// One that cannot show the host's TPM, while it is told.
     pretender: Option<Pretender>,
@@ -159,7 +159,7 @@ impl Host {
             seen: now,
             address: None,
             rules,
-            fit: Fit::default(),
+            ruled: Ruled::default(),
             who: Who::default(),
             pretender: None,
             ramdisk: Ramdisk::default(),
@@ -271,7 +271,8 @@ impl Host {
             object: self.object.as_ref(),
             ledger: self.memory.known(),
             unclaimed: site.unclaimed,
-            has_rule: self.fit.rule().is_some(),
+            has_rule: self.ruled.rule().is_some(),
+            is_overdue: self.ruled.overdue().is_some(),
             image: site.image.ok(),
             uploads: site.uploads,
             box_http: site.box_http,

@@ -124,6 +124,8 @@ pub struct Source<'a> {
     pub unclaimed: SitePolicy,
     /// A rule of site.yaml writes into its object, which is to be made first.
     pub has_rule: bool,
+    /// Its object is to be written again first, by another rule.
+    pub is_overdue: bool,
     pub image: Option<&'a NodeImage>,
     /// What people have put on the box.
     pub uploads: &'a [ServedImage],
@@ -199,6 +201,9 @@ fn desired(source: &Source) -> Result<DesiredState, Problem> {
     }
     if object.is_deleted() {
         return Ok(DesiredState::Gone);
+    }
+    if source.is_overdue {
+        return Ok(DesiredState::Unknown);
     }
     if object.spec.externally_provisioned {
         return Ok(DesiredState::External);

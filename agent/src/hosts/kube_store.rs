@@ -134,7 +134,9 @@ fn key(host: &BareMetalHost) -> Key {
 
 /// A merge patch (RFC 7386); the version makes it fail if anybody was faster.
 fn merge_patch(object: &BareMetalHost, amendment: &Amendment) -> Value {
-    let mut patch = json!({"metadata": {"resourceVersion": object.metadata.resource_version}});
+    let anew = amendment.anew.as_deref();
+    let mut patch = anew.map_or_else(|| json!({}), |new| changes(&told(object), &told(new)));
+    patch["metadata"]["resourceVersion"] = json!(object.metadata.resource_version);
     if let Some(image) = &amendment.image {
         patch["spec"]["image"] = json!(image);
     }
@@ -145,6 +147,30 @@ fn merge_patch(object: &BareMetalHost, amendment: &Amendment) -> Value {
         patch["metadata"]["annotations"][name] = Value::Null;
     }
     patch
+}
+
+/// What people tell by an object.
+fn told(object: &BareMetalHost) -> Value {
+    let meta = &object.metadata;
+    json!({
+        "metadata": {"labels": meta.labels, "annotations": meta.annotations},
+        "spec": object.spec,
+    })
+}
+
+/// The merge patch that makes `new` of `old`.
+fn changes(old: &Value, new: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return new.clone();
+    };
+    let gone = old.keys().filter(|key| !new.contains_key(*key));
+    let gone = gone.map(|key| (key.clone(), Value::Null));
+    let changed = new.iter().filter_map(|(key, new)| match old.get(key) {
+        Some(old) if old == new => None,
+        Some(old) => Some((key.clone(), changes(old, new))),
+        None => Some((key.clone(), new.clone())),
+    });
+    gone.chain(changed).collect()
 }
 
 /// The part that is applied: identity, and one of `spec` and `status`.
@@ -277,11 +303,11 @@ impl HostStore for KubeStore {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use firstlight_api::bmh::{HardwareData, examples};
+    use firstlight_api::bmh::{HardwareData, RootDeviceHints, examples};
     use kube::api::DynamicObject;
 
     use super::*;
-    use crate::objects::Seen;
+    use crate::objects::{Seen, testing::merge};
 
     const CRD: &str =
         include_str!("../../../overlays/box/usr/share/firstlight/manifests/crd-baremetalhost.yaml");
@@ -385,12 +411,39 @@ mod tests {
         let amendment = Amendment {
             finalizers: Some(vec![]),
             forget: vec!["reboot.metal3.io".into()],
-            image: None,
+            ..Amendment::default()
         };
         assert_eq!(
             merge_patch(&host, &amendment),
             json!({"metadata": {"resourceVersion": "7", "finalizers": [], "annotations": {"reboot.metal3.io": null}}})
         );
+    }
+
+    #[test]
+    fn an_object_that_is_made_anew_is_what_it_shall_be() {
+        let (mut old, mut new) = (examples::host(), examples::host());
+        for object in [&mut old, &mut new] {
+            object.metadata.labels.clear();
+            object.spec.root_device_hints = None;
+        }
+        old.metadata.labels.insert("a".into(), "1".into());
+        new.metadata.labels.insert("b".into(), "2".into());
+        old.spec.root_device_hints = Some(RootDeviceHints {
+            model: "lie".into(),
+            vendor: "lie".into(),
+            ..RootDeviceHints::default()
+        });
+        for (old, new) in [(&old, &new), (&new, &old)] {
+            let amendment = Amendment {
+                anew: Some(Box::new(new.clone())),
+                ..Amendment::default()
+            };
+            let mut merged = told(old);
+            merge(&mut merged, &merge_patch(old, &amendment));
+            let version = merged["metadata"].as_object_mut().unwrap();
+            version.remove("resourceVersion");
+            assert_eq!(merged, told(new));
+        }
     }
 
     fn check(path: &str, value: &Value, schema: &Value) {

@@ -37,6 +37,18 @@ pub fn spec(boot_mac_address: String, boot_mode: Option<BootMode>) -> BareMetalH
 /// On an object that a rule of site.yaml has written into: SHA-256, in hex, of what the box made. Rules may change meanwhile.
 const MADE: &str = "firstlight.internal/made";
 
+/// An object in which nobody has written, as it would be made by what its rule gives today; `None`: it is so.
+pub fn anew(object: &BareMetalHost, gives: Option<&Gives>) -> Option<BareMetalHost> {
+    let mut new = object.clone();
+    new.spec = spec(object.spec.boot_mac_address.clone(), object.spec.boot_mode);
+    new.metadata.labels.clear();
+    new.metadata.annotations.clear();
+    if let Some(gives) = gives {
+        by_rule(&mut new, gives);
+    }
+    (is_as_made(object) && new != *object).then_some(new)
+}
+
 /// What its rule gives it.
 pub fn by_rule(object: &mut BareMetalHost, gives: &Gives) {
     object.metadata.labels.clone_from(&gives.labels);

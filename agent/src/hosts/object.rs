@@ -40,6 +40,7 @@ pub fn desired(host: &Host, rule: Option<&Rule>, now: &str) -> ObjectTarget {
     ObjectTarget {
         host: object,
         image: own_image(host),
+        overdue: host.ruled.overdue().cloned().map(Box::new),
         forget: plan.map(|plan| plan.forget.clone()).unwrap_or_default(),
         leave: leave(host),
         paused: host.wanted().paused.is_some(),

@@ -46,6 +46,8 @@ pub struct ObjectTarget {
     pub host: BareMetalHost,
     /// Written into a spec that has none: the site's rule installs without a word.
     pub image: Option<Image>,
+    /// It is to be made anew, unless somebody has written into it.
+    pub overdue: Option<Box<BareMetalHost>>,
     pub forget: Vec<String>,
     pub leave: Leave,
     /// Somebody asked for hands off.
@@ -60,6 +62,7 @@ impl ObjectTarget {
         Self {
             host: BareMetalHost::default(),
             image: None,
+            overdue: None,
             forget: Vec::new(),
             leave: Leave::No,
             paused: false,
@@ -225,7 +228,8 @@ async fn write<S: HostStore>(
         }
         return Ok(unchanged);
     }
-    let amendment = amendment(object, desired);
+    let mut amendment = amendment(object, desired);
+    amendment.anew = amendment.anew.filter(|_| budgets.allow(host));
     let amends = amendment != Amendment::default();
     if amends {
         if desired.leave == Leave::Deleted {
@@ -329,6 +333,7 @@ fn amendment(object: &BareMetalHost, desired: &ObjectTarget) -> Amendment {
             .image
             .clone()
             .filter(|_| object.spec.image.is_none() && !object.is_deleted()),
+        anew: desired.overdue.clone().filter(|_| is_as_made(object)),
         finalizers: (finalizers != object.metadata.finalizers).then_some(finalizers),
         forget: forget
             .filter(|name| object.metadata.annotations.contains_key(*name))
@@ -453,11 +458,8 @@ mod tests {
             .into_iter()
             .map(|name| ObjectTarget {
                 host: BareMetalHost::new(name, "default", BareMetalHostSpec::default()),
-                image: None,
-                forget: Vec::new(),
-                leave: Leave::No,
-                paused: false,
                 stray: false,
+                ..ObjectTarget::stray()
             })
             .collect();
         let listed = store.list().await.unwrap();
@@ -503,11 +505,8 @@ mod tests {
                 }),
                 ..BareMetalHost::new("b", "default", BareMetalHostSpec::default())
             },
-            image: None,
-            forget: Vec::new(),
-            leave: Leave::No,
-            paused: false,
             stray: false,
+            ..ObjectTarget::stray()
         };
         let listed = || Listed {
             objects: vec![BareMetalHost::new(

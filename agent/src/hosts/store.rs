@@ -11,6 +11,8 @@ use crate::objects::{Key, Listed};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Amendment {
     pub image: Option<Image>,
+    /// Labels, annotations and spec become those of this one.
+    pub anew: Option<Box<BareMetalHost>>,
     /// The whole list, if it changes.
     pub finalizers: Option<Vec<String>>,
     /// Annotations that go away.

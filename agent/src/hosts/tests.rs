@@ -216,6 +216,11 @@ impl HostStore for MemoryStore {
     async fn amend(&self, host: &BareMetalHost, amendment: &Amendment) -> anyhow::Result<()> {
         self.answers()?;
         self.change(&host.metadata.name, |object| {
+            if let Some(new) = &amendment.anew {
+                object.spec = new.spec.clone();
+                object.metadata.labels.clone_from(&new.metadata.labels);
+                object.metadata.annotations.clone_from(&new.metadata.annotations);
+            }
             if let Some(image) = &amendment.image {
                 object.spec.image = Some(image.clone());
             }

@@ -214,7 +214,7 @@ impl Hosts {
             status: host.status(),
             target: host.boot_target(),
             desired: has_object(host).then(|| {
-                let rule = host.fit.rule();
+                let rule = host.ruled.rule();
                 let rule = rule.and_then(|index| self.settings.site.rules.get(index));
                 object::desired(host, rule, &clock::rfc3339_of(now.wall))
             }),

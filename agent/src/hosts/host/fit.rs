@@ -1,8 +1,8 @@
 //! Which of the rules of site.yaml a server takes, by what it says that it is made of.
 
 use firstlight_api::{
-    bmh::{HardwareDetails, INSTALL_ANNOTATION},
-    site::{HostName, InstallPolicy, SiteConfig},
+    bmh::{BareMetalHost, HardwareDetails, INSTALL_ANNOTATION},
+    site::{HostName, InstallPolicy, Rule, SiteConfig},
     status::{HardwareSummary, Problem},
 };
 
@@ -21,12 +21,25 @@ pub enum Fit {
     Refused(String),
 }
 
-impl Fit {
+/// The rule that a host takes, and what follows from it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ruled {
+    fit: Fit,
+    /// Its object as that rule makes it, where the box had made another of it, and nobody has used it since.
+    overdue: Option<Box<BareMetalHost>>,
+}
+
+impl Ruled {
+    /// The place in the list.
     pub fn rule(&self) -> Option<usize> {
-        match self {
-            Self::Rule(index) => Some(*index),
-            Self::Open | Self::Refused(_) => None,
+        match self.fit {
+            Fit::Rule(index) => Some(index),
+            Fit::Open | Fit::Refused(_) => None,
         }
+    }
+
+    pub fn overdue(&self) -> Option<&BareMetalHost> {
+        self.overdue.as_deref()
     }
 }
 
@@ -81,15 +94,26 @@ impl Host {
             }
             _ => {}
         }
-        let before = (self.rules, std::mem::replace(&mut self.fit, fit));
+        let mut ruled = Ruled { fit, overdue: None };
+        let rule = ruled.rule().and_then(|index| site.rules.get(index));
+        ruled.overdue = self.made_anew(rule).map(Box::new);
+        let before = (self.rules, std::mem::replace(&mut self.ruled, ruled));
         self.take_policy(site);
-        before != (self.rules, self.fit.clone())
+        (&before.0, &before.1) != (&self.rules, &self.ruled)
+    }
+
+    /// Whoever spoke first in its name may have said that it is made of something else than the machine that is believed now.
+    fn made_anew(&self, rule: Option<&Rule>) -> Option<BareMetalHost> {
+        let is_free = self.ramdisk.report().is_some() && self.ledger().deployment.is_none();
+        let object = self.object.as_ref();
+        let object = object.filter(|object| is_free && !object.is_deleted())?;
+        made::anew(object, rule.map(|rule| &rule.gives))
     }
 
     /// A person's word about this host, otherwise what site.yaml says of it, or of all like it.
     pub fn take_policy(&mut self, site: &SiteConfig) {
         let word = self.install_word();
-        let rule = self.fit.rule().and_then(|index| site.rules.get(index));
+        let rule = self.ruled.rule().and_then(|index| site.rules.get(index));
         let entry = site.host(self.mac).and_then(|host| host.install);
         self.rules.policy = word.unwrap_or_else(|| site.install_policy(self.mac, rule));
         self.rules.policy_of = PolicyOf::this_if(word.is_some() || entry.is_some());
@@ -103,7 +127,7 @@ impl Host {
 
     /// Why it is left alone, unless somebody has written into its object since.
     pub(super) fn unfit(&self) -> Option<Problem> {
-        let Fit::Refused(why) = &self.fit else {
+        let Fit::Refused(why) = &self.ruled.fit else {
             return None;
         };
         let called = &self.called;

@@ -30,6 +30,7 @@ fn of(
     let image = node_image();
     let source = Source {
         has_rule: false,
+        is_overdue: false,
         object,
         ledger,
         unclaimed,

@@ -7,7 +7,7 @@ use firstlight_api::{
 };
 
 use super::*;
-use crate::hosts::made;
+use crate::hosts::{made, who::Patience};
 
 /// With a site.yaml that says this.
 async fn site(rules: &str) -> Site {
@@ -78,6 +78,75 @@ async fn a_new_server_gets_what_the_first_rule_that_fits_says_and_is_installed()
         .await;
     let known = site.ironic.client().node(&node()).await.unwrap();
     assert_eq!(known.instance_info["root_device"]["size"], ">= 4");
+}
+
+/// Its first report comes from somebody who says that the server is of `vendor`, and falls silent.
+async fn is_played(site: &mut Site, server: &Server, vendor: &str) {
+    let mut report = server.report();
+    vendor.clone_into(&mut report.inventory.hardware.system_vendor.manufacturer);
+    let from = Speaker {
+        key: PublicKey::new([9; 32]),
+        ..server.speaker()
+    };
+    site.report(from, report).await;
+    for _ in 0..5 {
+        site.pass(ROUND).await;
+    }
+}
+
+const LIE: &str = "
+- match: {vendor: Liar}
+  labels: {rack: evil, other: evil}
+  rootDisk: {minSizeGigabytes: 4, model: evil}
+  image: evil
+- match: {vendor: Lost}
+  labels: {rack: evil}
+- match: {vendor: 'QEMU*'}
+  labels: {rack: r1}
+  rootDisk: {minSizeGigabytes: 5}
+";
+
+#[tokio::test]
+async fn who_spoke_first_in_the_name_of_a_server_chooses_nothing_for_it() {
+    let mut site = site(LIE).await;
+    let mut server = Server::new(site.ironic.client());
+    is_played(&mut site, &server, "Liar").await;
+    let first = object(&site, NAME).unwrap();
+    assert_eq!(first.metadata.labels["rack"], "evil");
+    site.pass(Patience::default().silent).await;
+    server
+        .until_ironic(&mut site, ProvisionState::DeployWait)
+        .await;
+    let object = object(&site, NAME).unwrap();
+    assert_eq!(
+        object.metadata.labels,
+        BTreeMap::from([("rack".to_owned(), "r1".to_owned())])
+    );
+    let hints = object.spec.root_device_hints.unwrap();
+    assert_eq!((hints.min_size_gigabytes, hints.model.as_str()), (Some(5), ""));
+    assert_eq!(site.ironic.deploys(&node()), 1);
+    let known = site.ironic.client().node(&node()).await.unwrap();
+    assert_eq!(known.instance_info["root_device"]["size"], ">= 5");
+}
+
+#[tokio::test]
+async fn what_was_made_by_a_lie_stays_where_a_person_has_written_into_it() {
+    let mut site = site(LIE).await;
+    let mut server = Server::new(site.ironic.client());
+    is_played(&mut site, &server, "Lost").await;
+    site.store.change(NAME, |object| {
+        let labels = &mut object.metadata.labels;
+        labels.insert("mine".into(), "yes".into());
+    });
+    site.pass(Patience::default().silent).await;
+    server
+        .until_ironic(&mut site, ProvisionState::DeployWait)
+        .await;
+    let labels = object(&site, NAME).unwrap().metadata.labels;
+    assert_eq!(
+        (labels["rack"].as_str(), labels["mine"].as_str()),
+        ("evil", "yes")
+    );
 }
 
 #[tokio::test]
