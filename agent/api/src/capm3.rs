@@ -53,7 +53,7 @@ pub const HOST_PAUSED_ANNOTATION: &str = "baremetalhost.metal3.io/paused";
 pub const HOST_PAUSED_BY_US: &str = "metal3.io/capm3";
 /// On a host: not to be chosen, as Ironic does not know it.
 pub const HOST_DETACHED_ANNOTATION: &str = "baremetalhost.metal3.io/detached";
-/// `clusterctl move` waits while it is there.
+/// `clusterctl move` waits while it is there: until the host is paused, and its status is where it travels.
 pub const BLOCK_MOVE_ANNOTATION: &str = "clusterctl.cluster.x-k8s.io/block-move";
 /// On a node: the UID of its host, for clusters whose kubelet is not given a provider ID.
 pub const NODE_UUID_LABEL: &str = "metal3.io/uuid";

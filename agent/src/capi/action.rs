@@ -30,6 +30,12 @@ pub enum Action {
         version: Option<String>,
         patch: Value,
     },
+    /// Nobody touches the host any more, and its status goes with it where it goes.
+    PauseHost {
+        key: Key,
+        version: String,
+        by: String,
+    },
     PatchStatus {
         kind: Kind,
         key: Key,

@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Result;
 use firstlight_api::{
+    bmh::annotations,
     capi::{self, Cluster, Machine, Replicated},
     capm3::{self, Metal3Cluster, Metal3DataTemplate, Metal3Machine, Metal3MachineTemplate},
     site::SiteConfig,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Client, ResourceExt};
+use kube::{Api, Client, ResourceExt, api::DynamicObject};
 use serde_json::json;
 
 use super::{
@@ -176,6 +177,22 @@ impl Applies<Action> for ProviderObjects {
                     patch["metadata"]["resourceVersion"] = json!(version);
                 }
                 let writer = self.writer(*kind);
+                writer.merge(key, Part::Object, &patch).await.map(drop)
+            }
+            Action::PauseHost { key, version, by } => {
+                let api = Api::namespaced_with(self.client().clone(), &key.namespace, &HOSTS.api());
+                let host: DynamicObject = api.get(&key.name).await?;
+                let status = host.data.get("status").cloned();
+                let status = status.unwrap_or_else(|| json!({}));
+                let patch = json!({"metadata": {
+                    "resourceVersion": version,
+                    "annotations": {
+                        annotations::PAUSED: by,
+                        annotations::STATUS: status.to_string(),
+                        capm3::BLOCK_MOVE_ANNOTATION: null,
+                    },
+                }});
+                let writer = self.hosts.writer();
                 writer.merge(key, Part::Object, &patch).await.map(drop)
             }
             Action::PatchStatus { kind, key, patch } => {

@@ -4,7 +4,7 @@
 
 use firstlight_api::bmh::{
     BareMetalHost, BareMetalHostSpec, BootMode,
-    annotations::{HARDWARE_DETAILS, REBOOT, STATUS},
+    annotations::{self, HARDWARE_DETAILS, REBOOT, STATUS},
 };
 
 /// Fields and annotations, each with its reason. `found`: how its ramdisk was started.
@@ -12,19 +12,12 @@ pub fn ignored(object: &BareMetalHost, found: Option<BootMode>) -> Vec<String> {
     let mut all = fields(&object.spec);
     all.extend(boot_mode(object.spec.boot_mode, found));
     let annotations = &object.metadata.annotations;
-    for (name, why) in [
-        (
-            HARDWARE_DETAILS,
-            "the box believes what the server's own ramdisk finds",
-        ),
-        (
-            STATUS,
-            "what the server is comes from the server and from Ironic, not from an annotation",
-        ),
-    ] {
-        if annotations.contains_key(name) {
-            all.push(format!("{name}: {why}"));
-        }
+    if annotations.contains_key(HARDWARE_DETAILS) {
+        let why = "the box believes what the server's own ramdisk finds";
+        all.push(format!("{HARDWARE_DETAILS}: {why}"));
+    }
+    if let Some(Err(error)) = annotations::status(annotations) {
+        all.push(format!("{STATUS}: it is no status of a host: {error}"));
     }
     let fences = annotations.keys().filter(|name| {
         let key = name.strip_prefix(REBOOT);

@@ -14,7 +14,7 @@ mod named;
 
 use super::{
     image::{NodeImage, algorithm, same_digest},
-    ledger::Ledger,
+    ledger::{Ledger, Move},
 };
 use crate::store::ServedImage;
 
@@ -61,6 +61,8 @@ pub enum DesiredState {
     External,
     /// Its object was deleted.
     Gone,
+    /// Its object is in another management cluster now.
+    Moved,
 }
 
 impl DesiredState {
@@ -193,6 +195,9 @@ fn desired(source: &Source) -> Result<DesiredState, Problem> {
         return Ok(DesiredState::Gone);
     }
     let Some(object) = source.object else {
+        if source.ledger.moves == Move::Away {
+            return Ok(DesiredState::Moved);
+        }
         return Ok(nobody_said(source, None));
     };
     // What is left of it says nothing of what it wants: what the server has keeps, and boots.

@@ -40,6 +40,9 @@ pub struct Ledger {
     /// Nobody used it, and it is silent: it is being forgotten, as if it had never been here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub passing: bool,
+    /// Is its object on its way to another management cluster?
+    #[serde(skip_serializing_if = "Move::is_none")]
+    pub moves: Move,
     /// It is on its way back to `available`.
     pub leaving: bool,
     /// Failed ones since the last that ended well.
@@ -68,6 +71,24 @@ pub struct Ledger {
     pub gives_back: Option<Deployment>,
     /// Annotations whose restart has happened.
     pub restarted: BTreeSet<String>,
+}
+
+/// Of an object, from one management cluster to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Move {
+    #[default]
+    None,
+    /// It was paused when it was seen last, as it is before a move.
+    Paused,
+    /// It went while it was paused, so that nobody has asked for its server to be given back: others have it now.
+    Away,
+}
+
+impl Move {
+    fn is_none(&self) -> bool {
+        *self == Self::None
+    }
 }
 
 /// One image on its way to a disk, or there.

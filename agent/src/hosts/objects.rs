@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use firstlight_api::bmh::{BareMetalHost, FINALIZER, HardwareData, Image};
+use firstlight_api::bmh::{BareMetalHost, FINALIZER, HardwareData, Image, annotations};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -211,8 +211,9 @@ async fn write<S: HostStore>(
         write_status(api, None, host).await?;
         return Ok(true);
     };
-    // A person made the object and chose the name: the controller learns it from the list.
-    if !is_called(object, host) {
+    // A person made the object and chose the name, or has paused it since: the controller learns it from the list.
+    let is_paused = annotations::paused_by(&object.metadata.annotations).is_some();
+    if is_paused || !is_called(object, host) {
         return Ok(false);
     }
     if !desired.stray && !same_host(object, host) && !object.spec.boot_mac_address.is_empty() {
@@ -327,7 +328,15 @@ fn amendment(object: &BareMetalHost, desired: &ObjectTarget) -> Amendment {
     {
         finalizers.push(FINALIZER.to_owned());
     }
-    let forget = desired.forget.iter();
+    let said = &object.metadata.annotations;
+    let has_status = object
+        .status
+        .as_ref()
+        .is_some_and(|status| status.last_updated.is_some());
+    // Once it is where it belongs.
+    let status = matches!(annotations::status(said), Some(Ok(_)) if has_status && !desired.stray);
+    let status = status.then_some(annotations::STATUS);
+    let forget = desired.forget.iter().map(String::as_str).chain(status);
     Amendment {
         image: desired
             .image
@@ -336,8 +345,8 @@ fn amendment(object: &BareMetalHost, desired: &ObjectTarget) -> Amendment {
         anew: desired.overdue.clone().filter(|_| is_as_made(object)),
         finalizers: (finalizers != object.metadata.finalizers).then_some(finalizers),
         forget: forget
-            .filter(|name| object.metadata.annotations.contains_key(*name))
-            .cloned()
+            .filter(|name| said.contains_key(*name))
+            .map(str::to_owned)
             .collect(),
     }
 }

@@ -302,7 +302,9 @@ impl<'a> Observed<'a> {
         };
         match &self.wanted.desired {
             // A claim that cannot be understood takes nothing away.
-            Err(_) | Ok(DesiredState::Unknown | DesiredState::External) => true,
+            Err(_) | Ok(DesiredState::Unknown | DesiredState::External | DesiredState::Moved) => {
+                true
+            }
             Ok(DesiredState::Idle | DesiredState::Gone) => false,
             Ok(DesiredState::Stage(install)) => {
                 self.wanted.inspection != Inspection::Again
@@ -335,6 +337,7 @@ fn decide(o: &Observed) -> Plan {
     }
     match (&o.wanted.desired, o.ironic) {
         (Ok(DesiredState::Gone), _) => leave::deleted(o),
+        (Ok(DesiredState::Moved), _) => leave::moved(o),
         (Ok(DesiredState::External), _) => power::of_external(o, installed::external(o)),
         (_, Ironic::Unknown) => unknown(o),
         (_, Ironic::Absent) => enrol::unregistered(o),

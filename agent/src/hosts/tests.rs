@@ -8,6 +8,7 @@ mod life;
 mod live;
 mod live_bmc;
 mod manifests;
+mod moves;
 mod power;
 mod rules;
 mod running;
@@ -219,7 +220,10 @@ impl HostStore for MemoryStore {
             if let Some(new) = &amendment.anew {
                 object.spec = new.spec.clone();
                 object.metadata.labels.clone_from(&new.metadata.labels);
-                object.metadata.annotations.clone_from(&new.metadata.annotations);
+                object
+                    .metadata
+                    .annotations
+                    .clone_from(&new.metadata.annotations);
             }
             if let Some(image) = &amendment.image {
                 object.spec.image = Some(image.clone());

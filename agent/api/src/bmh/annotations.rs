@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::BareMetalHostStatus;
+
 /// Nobody touches the host or writes to the object while it is there; the value says who asked.
 pub const PAUSED: &str = "baremetalhost.metal3.io/paused";
 /// Ironic forgets the host, and the host goes on undisturbed. The value may be JSON, see [`Detached`].
@@ -15,8 +17,10 @@ pub const INSPECT: &str = "inspect.metal3.io";
 pub const REBOOT: &str = "reboot.metal3.io";
 /// Upstream's: an inventory that somebody wrote by hand. Not acted on.
 pub const HARDWARE_DETAILS: &str = "inspect.metal3.io/hardwaredetails";
-/// Upstream's: the status of an object that was moved from another cluster. Not acted on.
+/// The status of an object that is on its way from one management cluster to another, as JSON: a status does not travel.
 pub const STATUS: &str = "baremetalhost.metal3.io/status";
+/// `clusterctl move` writes it, in place of all other annotations, when it deletes an object that the other cluster has by then.
+pub const DELETED_FOR_MOVE: &str = "clusterctl.cluster.x-k8s.io/delete-for-move";
 
 /// What [`INSPECT`] asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +56,9 @@ pub struct Detached {
 
 /// Who paused the host, if anybody; `somebody` without a value.
 pub fn paused_by(annotations: &BTreeMap<String, String>) -> Option<&str> {
+    if annotations.contains_key(DELETED_FOR_MOVE) {
+        return Some("clusterctl, which moves it away");
+    }
     let by = annotations.get(PAUSED)?.as_str();
     Some(if by.is_empty() { "somebody" } else { by })
 }
@@ -60,6 +67,14 @@ pub fn paused_by(annotations: &BTreeMap<String, String>) -> Option<&str> {
 pub fn detached(annotations: &BTreeMap<String, String>) -> Option<Detached> {
     let value = annotations.get(DETACHED)?;
     Some(serde_json::from_str(value).unwrap_or_default())
+}
+
+/// What [`STATUS`] says; or why it cannot be read.
+pub fn status(
+    annotations: &BTreeMap<String, String>,
+) -> Option<Result<BareMetalHostStatus, String>> {
+    let text = annotations.get(STATUS)?;
+    Some(serde_json::from_str(text).map_err(|error| error.to_string()))
 }
 
 /// Any value but `disabled` asks for another inspection.
@@ -160,8 +175,9 @@ mod tests {
         /// Whoever may annotate may write anything.
         #[test]
         fn any_annotation_means_one_thing(
-            values in prop::collection::btree_map("(baremetalhost.metal3.io/(paused|detached)|inspect.metal3.io|reboot.metal3.io)?.{0,4}", ".{0,20}|disabled|\\{\"(force|deleteAction)\": ?(true|1|\"delay\"|null)\\}", 0..6),
+            values in prop::collection::btree_map("(baremetalhost.metal3.io/(paused|detached|status)|clusterctl.cluster.x-k8s.io/delete-for-move|inspect.metal3.io|reboot.metal3.io)?.{0,4}", ".{0,20}|disabled|\\{\"(force|deleteAction)\": ?(true|1|\"delay\"|null)\\}", 0..6),
         ) {
+            prop_assert_eq!(status(&values).is_some(), values.contains_key(STATUS));
             prop_assert_eq!(detached(&values).is_some(), values.contains_key(DETACHED));
             prop_assert!(paused_by(&values).is_none_or(|by| !by.is_empty()));
             let never = values.get(INSPECT).is_some_and(|value| value == "disabled");

@@ -9,7 +9,7 @@ use super::{
 
 /// Upstream's `BareMetalHostStatus`, every field of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct BareMetalHostStatus {
     /// Whether all is well.
     pub operational_status: OperationalStatus,
@@ -167,7 +167,7 @@ pub enum ProvisioningState {
 
 /// Upstream's `ProvisionStatus`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct ProvisionStatus {
     /// On the page there are finer ones: [`crate::status::HostState`].
     pub state: ProvisioningState,

@@ -90,11 +90,11 @@ impl Hosts {
             self.effects.push(Effect::Strays(strays));
         }
         for mac in gone {
-            let host = self.all.get_mut(&mac);
-            if host.is_some_and(|host| {
-                std::mem::take(&mut host.rules.twin) | host.observe_object(None)
-            }) {
-                self.dirty.insert(mac);
+            if let Some(host) = self.all.get_mut(&mac) {
+                host.has_moved();
+                if std::mem::take(&mut host.rules.twin) | host.observe_object(None) {
+                    self.dirty.insert(mac);
+                }
             }
             let known = self.ironic.known;
             let is_gone = |host: &Host| {
@@ -113,6 +113,7 @@ impl Hosts {
         let versions = self.credentials.clone();
         let host = self.host(mac, now);
         let before = (host.rules, host.ledger().clone());
+        let object = host.moved_in(object);
         let renamed = versions.is_some_and(|versions| is_named(host, &object, &versions));
         let annotations = &object.metadata.annotations;
         host.approve(annotations.get(APPROVE_ANNOTATION).map(String::as_str));

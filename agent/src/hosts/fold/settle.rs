@@ -14,6 +14,7 @@ use crate::{
         event::{Act, Effect, Now, Reply, Shown},
         host::Host,
         known,
+        ledger::Move,
         memory::{Next, Step},
         object,
         plan::{Action, Plan},
@@ -239,7 +240,9 @@ fn same(old: &Shown, new: &mut Shown) -> bool {
 
 /// Who has only asked for an address is nobody yet, and of whom something is to be remembered there is an object once it is.
 fn has_object(host: &Host) -> bool {
-    !host.is_silent() && (host.object.is_some() || host.memory.is_kept())
+    !host.is_silent()
+        && host.ledger().moves != Move::Away
+        && (host.object.is_some() || host.memory.is_kept())
 }
 
 /// Only there does Ironic change a node by itself; everything else begins with an action, which makes it look at once.

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use firstlight_api::{
-    bmh::{BareMetalHost, Image},
+    bmh::{BareMetalHost, Image, ProvisioningState, annotations},
     report::Phase,
 };
 use firstlight_ironic::{Node, ProvisionState};
 
 use super::{Host, Site};
-use crate::hosts::ledger::Deployment;
+use crate::hosts::{
+    intent::UNREADABLE,
+    ledger::{Deployment, Move},
+};
 
 impl Host {
     /// A node as Ironic shows it now; `None` after it was removed. True if that is news.
@@ -45,6 +48,42 @@ impl Host {
         let news = self.object != object;
         self.object = object;
         news
+    }
+
+    /// The object as it says itself to be. One that comes from another management cluster brings its status as an annotation, and
+    /// its server what was installed from there.
+    pub fn moved_in(&mut self, mut object: BareMetalHost) -> BareMetalHost {
+        let said = &object.metadata.annotations;
+        let is_paused = annotations::paused_by(said).is_some_and(|by| by != UNREADABLE);
+        let has_status = object.status.as_ref();
+        let has_status = has_status.is_some_and(|status| status.last_updated.is_some());
+        let brought = annotations::status(said).filter(|_| !has_status);
+        let status = brought.and_then(Result::ok);
+        let held = status.as_ref().map(|status| &status.provisioning);
+        let held = held.filter(|it| it.state == ProvisioningState::Provisioned);
+        let held = held.and_then(|it| it.image.clone());
+        self.memory.note(|ledger| {
+            ledger.moves = if is_paused { Move::Paused } else { Move::None };
+            if let Some(image) = held {
+                ledger.deployment.get_or_insert_with(|| Deployment {
+                    image,
+                    delivered: true,
+                    written: true,
+                    shown: true,
+                    ..Deployment::default()
+                });
+            }
+        });
+        object.status = status.or(object.status);
+        object
+    }
+
+    /// There is no object of it.
+    pub fn has_moved(&mut self) {
+        if self.ledger().moves == Move::Paused {
+            tracing::info!(host = self.name, mac = %self.mac, "its paused object is gone: it was moved");
+            self.memory.note(|ledger| ledger.moves = Move::Away);
+        }
     }
 
     /// Notes what has been seen to be so.

@@ -181,6 +181,22 @@ pub(super) fn detached(o: &Observed) -> Option<Plan> {
     }
 }
 
+/// Its object was moved to another management cluster, whose server it is now.
+pub(super) fn moved(o: &Observed) -> Plan {
+    let step = "moved to another management cluster: nothing is done to it";
+    let plan = Plan::new(HostState::Detached, step);
+    let plan = match o.ironic {
+        Ironic::Node(_) => plan.act(Action::Unregister),
+        Ironic::Unknown | Ironic::Absent => plan.problem(Problem {
+            what: "its BareMetalHost was moved to another management cluster".to_owned(),
+            next:
+                "nothing, if its server is run from there; to take it back, apply the object here"
+                    .to_owned(),
+        }),
+    };
+    plan.keep_disk(o)
+}
+
 impl Plan {
     /// It boots whatever it has.
     fn keep_disk(self, o: &Observed) -> Self {

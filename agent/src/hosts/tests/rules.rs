@@ -123,7 +123,10 @@ async fn who_spoke_first_in_the_name_of_a_server_chooses_nothing_for_it() {
         BTreeMap::from([("rack".to_owned(), "r1".to_owned())])
     );
     let hints = object.spec.root_device_hints.unwrap();
-    assert_eq!((hints.min_size_gigabytes, hints.model.as_str()), (Some(5), ""));
+    assert_eq!(
+        (hints.min_size_gigabytes, hints.model.as_str()),
+        (Some(5), "")
+    );
     assert_eq!(site.ironic.deploys(&node()), 1);
     let known = site.ironic.client().node(&node()).await.unwrap();
     assert_eq!(known.instance_info["root_device"]["size"], ">= 5");

@@ -1,6 +1,7 @@
 //! What is written to a host: its claim, its release, its pause.
 
 use firstlight_api::{
+    bmh::annotations,
     capi,
     capm3::{
         self, BLOCK_MOVE_ANNOTATION, CONTROL_PLANE_ANNOTATION, GIVEN_UP_ANNOTATION,
@@ -160,18 +161,29 @@ pub fn forget(host: &Host, machine: &Metal3Machine) -> Action {
     )
 }
 
-/// A paused cluster's hosts are left alone, too; only a pause of ours is taken away.
+/// A paused cluster's hosts are left alone, too, and may be moved to another management cluster; only a pause of ours is taken away.
 pub fn pause(host: &Host, wanted: bool) -> Option<Action> {
-    let by = host.metadata.annotation(HOST_PAUSED_ANNOTATION);
-    let value = match (wanted, by) {
-        (true, None) => json!(HOST_PAUSED_BY_US),
-        (false, Some(HOST_PAUSED_BY_US)) => Value::Null,
-        _ => return None,
-    };
-    Some(write(
-        host,
-        json!({"metadata": {"annotations": {HOST_PAUSED_ANNOTATION: value}}}),
-    ))
+    let says = |name: &str| host.metadata.annotation(name);
+    match says(HOST_PAUSED_ANNOTATION) {
+        by if wanted => {
+            let travels =
+                says(annotations::STATUS).is_some() && says(BLOCK_MOVE_ANNOTATION).is_none();
+            let is_due = by.is_none() || !travels;
+            is_due.then(|| Action::PauseHost {
+                key: Key::of(&host.metadata),
+                version: host.metadata.resource_version.clone(),
+                by: by.unwrap_or(HOST_PAUSED_BY_US).to_owned(),
+            })
+        }
+        Some(HOST_PAUSED_BY_US) => {
+            let annotations = json!({HOST_PAUSED_ANNOTATION: null, BLOCK_MOVE_ANNOTATION: ""});
+            Some(write(
+                host,
+                json!({"metadata": {"annotations": annotations}}),
+            ))
+        }
+        _ => None,
+    }
 }
 
 fn write(host: &Host, patch: Value) -> Action {

@@ -10,6 +10,7 @@ mod addresses;
 mod sim;
 
 use firstlight_api::{
+    bmh::annotations,
     capi, capm3,
     object::{Condition, ConditionStatus},
 };
@@ -523,21 +524,24 @@ fn a_paused_cluster_changes_nothing_and_its_hosts_are_left_alone() {
     sim.machine("w", false, json!({}));
     sim.settle();
     assert_eq!(said(&sim, "cp", "Paused").0, ConditionStatus::True);
-    assert_eq!(
-        sim.world.hosts[&key("n1")]
-            .metadata
-            .annotation(capm3::HOST_PAUSED_ANNOTATION),
-        Some("metal3.io/capm3")
-    );
+    let says = |sim: &Sim, name: &str| {
+        let meta = &sim.world.hosts[&key("n1")].metadata;
+        meta.annotation(name).map(str::to_owned)
+    };
+    let paused = says(&sim, capm3::HOST_PAUSED_ANNOTATION);
+    assert_eq!(paused.as_deref(), Some("metal3.io/capm3"));
+    // It may be moved, with what it is.
+    assert_eq!(says(&sim, capm3::BLOCK_MOVE_ANNOTATION), None);
+    let status = says(&sim, annotations::STATUS).unwrap();
+    assert!(status.contains("172.22.0.101"), "{status}");
     assert!(sim.world.hosts[&key("n2")].spec.consumer_ref.is_none());
     sim.change("cluster", "lab", json!({"spec": {"paused": null}}));
     sim.settle();
     assert_eq!(said(&sim, "cp", "Paused").0, ConditionStatus::False);
+    assert_eq!(says(&sim, capm3::HOST_PAUSED_ANNOTATION), None);
     assert_eq!(
-        sim.world.hosts[&key("n1")]
-            .metadata
-            .annotation(capm3::HOST_PAUSED_ANNOTATION),
-        None
+        says(&sim, capm3::BLOCK_MOVE_ANNOTATION).as_deref(),
+        Some("")
     );
     assert!(sim.world.hosts[&key("n2")].spec.consumer_ref.is_some());
 }

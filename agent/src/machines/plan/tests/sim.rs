@@ -1,6 +1,6 @@
 //! The API server's part: objects in memory, merge patches, versions, finalizers.
 
-use firstlight_api::{capi, object::Object};
+use firstlight_api::{bmh::annotations, capi, capm3, object::Object};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -206,6 +206,18 @@ impl Sim {
                     }
                     other => panic!("{other:?}"),
                 }
+            }
+            Action::PauseHost { key, version, by } => {
+                let annotations = json!({
+                    annotations::PAUSED: by,
+                    annotations::STATUS: self.raw_hosts[key]["status"].to_string(),
+                    capm3::BLOCK_MOVE_ANNOTATION: null,
+                });
+                let change =
+                    json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
+                patch(&mut world.hosts, key, &change)?;
+                merge(self.raw_hosts.get_mut(key).unwrap(), &change);
+                Ok(())
             }
             Action::PatchStatus {
                 kind,
