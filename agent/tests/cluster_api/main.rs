@@ -11,6 +11,7 @@ mod addons;
 mod common;
 mod conversion;
 mod hosts;
+mod moves;
 mod objects;
 mod pools;
 mod programs;
@@ -134,6 +135,15 @@ fn hosts_are_objects_of_a_real_api_server() {
     play(
         "hosts_are_objects_of_a_real_api_server",
         hosts::every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_deleted,
+    );
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
+fn clusterctl_moves_a_site_to_another_management_cluster() {
+    play(
+        "clusterctl_moves_a_site_to_another_management_cluster",
+        moves::hosts_go_with_their_status_once_they_are_paused,
     );
 }
 

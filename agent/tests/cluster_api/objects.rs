@@ -95,7 +95,13 @@ impl Objects {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
         let (group, version) = version.split_once('/').unwrap_or(("", &version));
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+        let kind_of = GroupVersionKind::gvk(group, version, &kind);
+        // Not every plural has an s.
+        let known = KINDS.iter().find(|it| it.0 == group && it.2 == kind);
+        let resource = match known {
+            Some(known) => ApiResource::from_gvk_with_plural(&kind_of, known.3),
+            None => ApiResource::from_gvk(&kind_of),
+        };
         let api = match object["metadata"]["namespace"].as_str() {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
             None => Api::all_with(self.client.clone(), &resource),

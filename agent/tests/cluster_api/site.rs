@@ -180,28 +180,7 @@ pub async fn kubernetes(paths: &Paths, logs: &Path) -> (Vec<Daemon>, Objects) {
         ]),
     );
     etcd.wait(async || listens("127.0.0.1:2379").await).await;
-    let mut apiserver = Daemon::start(
-        "kube-apiserver",
-        logs,
-        Command::new(program("kube")).args([
-            "kube-apiserver",
-            &format!("--etcd-servers={ETCD}"),
-            &file("etcd-cafile", "etcd-ca.crt"),
-            &file("etcd-certfile", "apiserver-etcd-client.crt"),
-            &file("etcd-keyfile", "apiserver-etcd-client.key"),
-            &format!("--bind-address={API}"),
-            &format!("--advertise-address={API}"),
-            "--endpoint-reconciler-type=none",
-            "--authorization-mode=RBAC",
-            "--service-cluster-ip-range=100.64.1.0/24",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            &file("service-account-key-file", "sa.pub"),
-            &file("service-account-signing-key-file", "sa.key"),
-            &file("client-ca-file", "ca.crt"),
-            &file("tls-cert-file", "apiserver.crt"),
-            &file("tls-private-key-file", "apiserver.key"),
-        ]),
-    );
+    let mut apiserver = api_server(paths, logs, API, 6443, "/registry");
     let kubeconfig = kubeconfig(paths);
     let objects = Objects::of(&fs::read_to_string(&kubeconfig).unwrap()).await;
     apiserver
@@ -221,6 +200,36 @@ pub async fn kubernetes(paths: &Paths, logs: &Path) -> (Vec<Daemon>, Objects) {
     (vec![etcd, apiserver, manager], objects)
 }
 
+/// On the etcd that is there, below `prefix`.
+pub fn api_server(paths: &Paths, logs: &Path, address: &str, port: u16, prefix: &str) -> Daemon {
+    let file =
+        |flag: &str, name: &str| format!("--{flag}={}", paths.kube_pki().join(name).display());
+    Daemon::start(
+        &format!("kube-apiserver-{port}"),
+        logs,
+        Command::new(program("kube")).args([
+            "kube-apiserver",
+            &format!("--etcd-servers={ETCD}"),
+            &format!("--etcd-prefix={prefix}"),
+            &file("etcd-cafile", "etcd-ca.crt"),
+            &file("etcd-certfile", "apiserver-etcd-client.crt"),
+            &file("etcd-keyfile", "apiserver-etcd-client.key"),
+            &format!("--bind-address={address}"),
+            &format!("--secure-port={port}"),
+            &format!("--advertise-address={address}"),
+            "--endpoint-reconciler-type=none",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=100.64.1.0/24",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            &file("service-account-key-file", "sa.pub"),
+            &file("service-account-signing-key-file", "sa.key"),
+            &file("client-ca-file", "ca.crt"),
+            &file("tls-cert-file", "apiserver.crt"),
+            &file("tls-private-key-file", "apiserver.key"),
+        ]),
+    )
+}
+
 /// Those of the box's layer, and Cluster API's with its webhooks on loopback instead of in pods.
 async fn apply_manifests(objects: &Objects, pki: &Pki) {
     apply_own(objects, pki).await;
@@ -232,10 +241,27 @@ async fn apply_manifests(objects: &Objects, pki: &Pki) {
         }
     }
     // Managers end where a kind is not served yet, and here nobody starts them again.
-    for definition in documents(&program("cluster-api.yaml")) {
-        if definition["kind"] == "CustomResourceDefinition" {
-            is_served(objects, &definition["spec"]).await;
-        }
+    for definition in definitions() {
+        is_served(objects, &definition["spec"]).await;
+    }
+}
+
+/// Cluster API's kinds.
+fn definitions() -> Vec<Value> {
+    let mut all = documents(&program("cluster-api.yaml"));
+    all.retain(|object| object["kind"] == "CustomResourceDefinition");
+    all
+}
+
+/// Where no manager runs: nothing is converted.
+pub async fn apply_definitions(objects: &Objects) {
+    let mut all = definitions();
+    for definition in &mut all {
+        definition["spec"]["conversion"] = json!({"strategy": "None"});
+        objects.apply(definition).await;
+    }
+    for definition in &all {
+        is_served(objects, &definition["spec"]).await;
     }
 }
 
