@@ -3,7 +3,7 @@
 //! To add a field that is not acted on: a line in [`ignored`]; one that is acted on from now on: its line goes.
 
 use firstlight_api::bmh::{
-    BareMetalHost, BareMetalHostSpec, BootMode,
+    BareMetalHost, BareMetalHostSpec, BootMode, InspectionMode,
     annotations::{self, HARDWARE_DETAILS, REBOOT, STATUS},
 };
 
@@ -55,6 +55,16 @@ fn fields(spec: &BareMetalHostSpec) -> Vec<String> {
             spec.disable_power_off && has_bmc(spec),
             "disablePowerOff",
             "a restart switches the server off and on again, and an installation ends so, too",
+        ),
+        (
+            spec.inspection_mode == Some(InspectionMode::Fast),
+            "inspectionMode",
+            "the server's own ramdisk says what is in it, not the BMC",
+        ),
+        (
+            !spec.network_interfaces.is_empty(),
+            "networkInterfaces",
+            "the box manages no switches; set their ports up by hand",
         ),
         (spec.raid.is_some(), "raid", set_by_hand),
         (spec.firmware.is_some(), "firmware", set_by_hand),
@@ -122,6 +132,11 @@ mod tests {
                 "bmc.address",
             ),
             (json!({"online": false}), "online"),
+            (json!({"inspectionMode": "fast"}), "inspectionMode"),
+            (
+                json!({"networkInterfaces": [{"name": "ens3f0", "hostNetworkAttachment": {"name": "mgmt"}}]}),
+                "networkInterfaces",
+            ),
             (json!({"raid": {"hardwareRAIDVolumes": []}}), "raid"),
             (json!({"firmware": {"sriovEnabled": true}}), "firmware"),
             (

@@ -96,6 +96,14 @@ fn status(host: &Host, boot_mode: Option<BootMode>, now: &str) -> BareMetalHostS
     let report = host.ramdisk.report();
     let hardware = report.map(|report| report.inventory.hardware.clone());
     let (good_credentials, tried_credentials) = credentials(host, &before);
+    let (provisioning_fail_count, last_attempted_image) = match &host.ledger().deployment {
+        Some(deployment) if deployment.written => (0, None),
+        Some(deployment) => (error_count(host), Some(deployment.image.clone())),
+        None => (
+            before.provisioning_fail_count,
+            before.last_attempted_image.clone(),
+        ),
+    };
     let mut new = BareMetalHostStatus {
         operational_status: if fault.is_some() {
             OperationalStatus::Error
@@ -106,6 +114,8 @@ fn status(host: &Host, boot_mode: Option<BootMode>, now: &str) -> BareMetalHostS
         conditions: conditions(host, &shown, &error, &before.conditions, now),
         error_message: error,
         error_count: error_count(host),
+        provisioning_fail_count,
+        last_attempted_image,
         powered_on: !host.node.as_ref().is_some_and(Node::is_off),
         provisioning: provision_status(host, shown.state, state, &before, boot_mode),
         hardware: hardware.or(before.hardware),

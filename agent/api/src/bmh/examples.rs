@@ -64,6 +64,7 @@ fn raid() -> RaidConfig {
         software_raid_volumes: Some(vec![SoftwareRaidVolume {
             size_gibibytes: Some(8),
             level: text("0"),
+            root_volume: false,
             physical_disks: vec![hints(), hints()],
         }]),
     }
@@ -124,6 +125,7 @@ fn spec() -> BareMetalHostSpec {
         architecture: text("x86_64"),
         disable_power_off: true,
         inspection_mode: Some(InspectionMode::Agent),
+        network_interfaces: Vec::new(),
     }
 }
 
@@ -203,6 +205,8 @@ fn status() -> BareMetalHostStatus {
         error_type: Some(ErrorType::Provisioning),
         error_message: text("the disk is broken; replace it"),
         error_count: 3,
+        provisioning_fail_count: 0,
+        last_attempted_image: None,
         powered_on: true,
         provisioning: ProvisionStatus {
             state: ProvisioningState::Provisioning,

@@ -1,6 +1,7 @@
 //! What a person, or a controller for them, wants of a host.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Upstream's `BareMetalHostSpec`, every field of it. Those that Firstlight does not act on say so.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -76,6 +77,9 @@ pub struct BareMetalHostSpec {
     /// Absent: `agent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inspection_mode: Option<InspectionMode>,
+    /// Not acted on: ports of switches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network_interfaces: Vec<Value>,
 }
 
 #[expect(
@@ -105,6 +109,8 @@ pub enum InspectionMode {
     Agent,
     /// The host is used without an inventory.
     Disabled,
+    /// Upstream's: its BMC says that. Here it is as `agent`.
+    Fast,
 }
 
 /// As in `core/v1`.
@@ -192,6 +198,9 @@ pub struct SoftwareRaidVolume {
     pub size_gibibytes: Option<u64>,
     /// `0`, `1` or `1+0`.
     pub level: String,
+    /// The image is installed on this one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub root_volume: bool,
     /// One entry for each disk, two at least; empty: all disks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub physical_disks: Vec<RootDeviceHints>,

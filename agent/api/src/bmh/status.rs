@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::object::is_zero;
+
 use super::{
     BootMode, Condition, CustomDeploy, FirmwareConfig, HardwareDetails, Image, RaidConfig,
     RootDeviceHints, SecretReference,
@@ -21,6 +23,12 @@ pub struct BareMetalHostStatus {
     /// Attempts at the installation under way that failed; 0 once it has succeeded.
     #[serde(default)]
     pub error_count: u32,
+    /// Installations of [`last_attempted_image`](Self::last_attempted_image) that failed; 0 once it is there.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub provisioning_fail_count: u32,
+    /// What is being installed, or could not be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_attempted_image: Option<Image>,
     /// Always `true`: nobody here can switch a host off.
     pub powered_on: bool,
     /// Where in its life the host is, and what it holds.
