@@ -338,6 +338,20 @@ pub fn documents(path: &Path) -> Vec<Value> {
         .collect()
 }
 
+/// As the box starts this manager.
+fn feature_gates(name: &str) -> String {
+    let containers = documents(&program("cluster-api.yaml"))
+        .into_iter()
+        .filter_map(|object| Some(object.pointer("/spec/template/spec/containers/0")?.clone()));
+    let container = containers
+        .into_iter()
+        .find(|it| it["command"] == json!([format!("/{name}")]))
+        .unwrap();
+    let mut arguments = container["args"].as_array().unwrap().iter();
+    let gates = arguments.find_map(|it| it.as_str().filter(|it| it.starts_with("--feature-gates")));
+    gates.unwrap().to_owned()
+}
+
 /// Its three managers.
 pub async fn cluster_api(paths: &Paths, pki: &Pki, logs: &Path) -> Vec<Daemon> {
     let certificates = paths.run().join("webhook");
@@ -359,7 +373,7 @@ pub async fn cluster_api(paths: &Paths, pki: &Pki, logs: &Path) -> Vec<Daemon> {
             format!("--diagnostics-address=127.0.0.1:{}", port + 2),
             "--insecure-diagnostics=true".to_owned(),
             "--leader-elect=false".to_owned(),
-            "--feature-gates=MachinePool=false".to_owned(),
+            feature_gates(name),
         ]);
         daemons.push((Daemon::start(name, logs, &mut command), port));
     }
