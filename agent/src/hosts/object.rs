@@ -6,10 +6,10 @@ use firstlight_api::{
     bmh::{
         BareMetalHost, BareMetalHostStatus, BootMode, Condition, ConditionStatus,
         CredentialsStatus, ErrorType, FINALIZER, Image, OperationHistory, OperationMetric,
-        OperationalStatus, ProvisionStatus, ProvisioningState, SPEC_HONOURED, TRUSTED,
+        OperationalStatus, ProvisionStatus, ProvisioningState, ROOT_DISK, SPEC_HONOURED, TRUSTED,
     },
     site::Rule,
-    status::{HostState, HostStatus},
+    status::{HostState, HostStatus, RootDiskState},
 };
 use firstlight_ironic::Node;
 
@@ -172,10 +172,12 @@ fn provision_status(
             .as_ref()
             .map_or(before.id, |node| node.uuid.clone()),
         image: image.or(before.image).filter(|_| holds),
-        root_device_hints: if state == ProvisioningState::Provisioning {
-            hints
-        } else {
-            before.root_device_hints
+        // As upstream: what the spec says while it waits to be installed stays when it is.
+        root_device_hints: match state {
+            _ if shown == HostState::Available => hints,
+            ProvisioningState::Provisioning if before.state != state => hints,
+            ProvisioningState::ExternallyProvisioned => None,
+            _ => before.root_device_hints,
         },
         boot_mode,
         raid: before.raid,
@@ -235,7 +237,36 @@ fn conditions(
         ),
         trusted(host, before, now),
         honoured(host, before, now),
+        root_disk(shown, before, now),
     ]
+}
+
+/// Which disk gets the image, and why. After a restart of the box what was said stays until the ramdisk reports.
+fn root_disk(shown: &HostStatus, before: &[Condition], now: &str) -> Condition {
+    let (status, reason, message) = match &shown.root_disk {
+        Some(root) => {
+            let (holds, reason) = match root.state {
+                RootDiskState::Nothing => (false, "NoneChosen"),
+                RootDiskState::Would => (true, "Chosen"),
+                RootDiskState::Writes => (true, "Writing"),
+                RootDiskState::Wrote => (true, "Written"),
+            };
+            let problem = root.problem.as_ref();
+            let message = problem.map_or_else(
+                || root.says.clone(),
+                |problem| format!("{}: {}; {}", root.says, problem.what, problem.next),
+            );
+            (ConditionStatus::from(holds), reason, message)
+        }
+        None => {
+            if let Some(old) = before.iter().find(|old| old.kind == ROOT_DISK) {
+                return old.clone();
+            }
+            let nobody = "its ramdisk has not reported".to_owned();
+            (ConditionStatus::Unknown, "NotReported", nobody)
+        }
+    };
+    Condition::new(ROOT_DISK, status, reason, message, before, now)
 }
 
 /// Does the box do all that the object says?

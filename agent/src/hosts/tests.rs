@@ -92,6 +92,7 @@ pub fn a_host(ledger: Ledger) -> Host {
         twin: false,
         policy: InstallPolicy::Blank,
         policy_of: PolicyOf::AllHosts,
+        clean: None,
         named: false,
         wrong_code: false,
     };

@@ -6,16 +6,15 @@
 
 pub mod disks;
 pub mod dmi;
-pub mod hints;
 pub mod interfaces;
 pub mod processor;
 pub mod sys;
 
 use std::net::Ipv4Addr;
 
+use firstlight_api::disk::Disk;
 use serde::Serialize;
 
-use disks::Disk;
 use dmi::SystemVendor;
 use interfaces::Interface;
 use processor::Cpu;

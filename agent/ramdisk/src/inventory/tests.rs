@@ -7,7 +7,6 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::hints::{Hints, root_disk};
 use super::*;
 
 /// A tree like a machine's: files with their text, and links.
@@ -196,75 +195,6 @@ fn a_mounted_disk_is_nobodys_target() {
     assert_eq!(disks::read_disks(&tree.sys()).len(), 1);
 }
 
-fn disk(name: &str, gib: u64) -> Disk {
-    Disk {
-        name: format!("/dev/{name}"),
-        model: "SAMSUNG MZ7KH  480".into(),
-        size: gib << 30,
-        rotational: name == "sdc",
-        serial: Some(format!("S-{name}")),
-        ..disks::Disk::default()
-    }
-}
-
-#[test]
-fn without_hints_the_smallest_of_at_least_four_gibibytes_wins_and_ties_go_by_name() {
-    let disks = [
-        disk("sdd", 3),
-        disk("sdc", 100),
-        disk("sdb", 20),
-        disk("sda", 20),
-    ];
-    assert_eq!(root_disk(&disks, None).unwrap().name, "/dev/sda");
-    assert_eq!(root_disk(&disks[..1], None), None);
-}
-
-#[test]
-fn every_operator_of_a_hint() {
-    let disks = [disk("sda", 480), disk("sdb", 960), disk("sdc", 4000)];
-    for (hints, wanted) in [
-        (json!({"size": 960}), Some("sdb")),
-        (json!({"size": ">= 900"}), Some("sdb")),
-        (json!({"size": "= 900"}), Some("sdb")),
-        (json!({"size": "<= 480"}), Some("sda")),
-        (json!({"size": "< 480"}), None),
-        (json!({"size": "> 960"}), Some("sdc")),
-        (json!({"size": "!= 480"}), Some("sdb")),
-        (json!({"size": "<or> 7 <or> 4000"}), Some("sdc")),
-        (json!({"rotational": true}), Some("sdc")),
-        (json!({"rotational": "false", "size": ">500"}), Some("sdb")),
-        (json!({"name": "/dev/sdb"}), Some("sdb")),
-        (json!({"name": "s== /dev/sdb"}), Some("sdb")),
-        (json!({"name": "s!= /dev/sda"}), Some("sdb")),
-        (json!({"name": "s> /dev/sdb"}), Some("sdc")),
-        (json!({"model": "<in> mz7kh"}), Some("sda")),
-        (
-            json!({"model": "<all-in> samsung 480", "name": "/dev/sdb"}),
-            Some("sdb"),
-        ),
-        (json!({"model": "samsung mz7kh 480"}), Some("sda")),
-        (json!({"serial": "<or> x <or> S-sdb"}), Some("sdb")),
-        (json!({"wwn": "0x5000"}), None),
-    ] {
-        let parsed = Hints::parse(&hints).unwrap();
-        let found = root_disk(&disks, Some(&parsed)).map(|d| d.name.trim_start_matches("/dev/"));
-        assert_eq!(found, wanted, "{hints}");
-    }
-}
-
-#[test]
-fn a_hint_that_cannot_be_understood_is_refused() {
-    for hints in [
-        json!({"colour": "red"}),
-        json!({"size": "large"}),
-        json!({"rotational": "maybe"}),
-        json!({"name": ""}),
-        json!([]),
-    ] {
-        assert!(Hints::parse(&hints).is_err(), "{hints}");
-    }
-}
-
 proptest! {
     #[test]
     fn any_serial_page_of_a_disk_is_read_or_left_out(
@@ -285,21 +215,5 @@ proptest! {
         prop_assert_eq!(serial_of(&whole), Some(serial));
         let longer = [&[0, 0x80, 1, beyond], &whole[4..]].concat();
         prop_assert_eq!(serial_of(&longer), None);
-    }
-
-    #[test]
-    fn any_hint_is_understood_or_refused_with_its_name(
-        key in prop_oneof![Just("size"), Just("rotational"), Just("model"), Just("serial"), Just("odd")],
-        operator in "(s==|s<|==|>=|<in>|<or>|<all-in>)?",
-        value in ".{0,12}",
-        size: u64,
-    ) {
-        match Hints::parse(&json!({key: format!("{operator} {value}")})) {
-            Ok(hints) => {
-                let disk = disks::Disk { size, model: value, ..disks::Disk::default() };
-                root_disk(&[disk], Some(&hints));
-            }
-            Err(why) => prop_assert!(why.contains(key), "{why}"),
-        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use firstlight_api::disk::{Disk, hints::root_disk};
 use firstlight_api::order::DiskId;
 use firstlight_api::report::DiskSignatures;
 use firstlight_client::key::Key;
@@ -12,8 +13,6 @@ use serde_json::{Value, json};
 
 use super::machine::{Access, Machine};
 use crate::deploy::signatures::{self, Content};
-use crate::inventory::disks::Disk;
-use crate::inventory::hints::root_disk;
 use crate::inventory::interfaces::Interface;
 use crate::inventory::{self, Inventory, Link};
 
