@@ -196,6 +196,7 @@ pub fn give_back(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use firstlight_api::order::RootDisk;
     use firstlight_api::report::{Fresh, Inventory, LookupState};
 
     fn report(disks: &[(&str, &[&str])]) -> Report {
@@ -337,5 +338,64 @@ mod tests {
         let deployment = Some(DeploymentId::new([7; 16]));
         report.disks[0].mark = Some(Mark::Installed { deployment });
         assert!(back(&report).is_err(), "somebody else's");
+    }
+
+    /// The second of four disks got the image; the third was blank then.
+    fn given_back(scope: DiskScope, clean: Option<Clean>, policy: InstallPolicy) -> DiskOrder {
+        let id = Some(DeploymentId::new([7; 16]));
+        let mut report = report(&[
+            ("a", &["ntfs"]),
+            ("b", &["gpt"]),
+            ("c", &["LVM2_member"]),
+            ("d", &["ext4"]),
+        ]);
+        for (index, disk) in report.disks.iter_mut().enumerate() {
+            disk.serial = Some(index.to_string());
+        }
+        let [_, b, c, _] = &mut report.disks[..] else {
+            panic!("four disks");
+        };
+        b.mark = Some(Mark::Installed { deployment: id });
+        let mut held = held(id, vec![DiskId::from(&*b), DiskId::from(&*c)]);
+        held.root = Some(Choice {
+            disk: RootDisk {
+                disk: DiskId::from(&*b),
+                name: "of another day".into(),
+                by_path: None,
+            },
+            scope,
+            why: String::new(),
+        });
+        give_back(policy, &report, Some(&held), clean, "n1").unwrap()
+    }
+
+    #[test]
+    fn what_is_erased_follows_the_rule_and_who_named_the_disk() {
+        use DiskScope::{Root, Server};
+        use InstallPolicy::{Blank, Wipe};
+        let (root, all) = (Some(Clean::Root), Some(Clean::All));
+        for (scope, clean, policy, erased) in [
+            (Server, None, Blank, "12"),
+            (Server, all, Blank, "12"),
+            (Server, root, Blank, "1"),
+            (Root, None, Blank, "1"),
+            (Root, root, Blank, "1"),
+            (Root, all, Blank, "12"),
+            (Server, None, Wipe, "0123"),
+            (Root, all, Wipe, "0123"),
+            (Server, root, Wipe, "1"),
+            (Root, None, Wipe, "1"),
+        ] {
+            let order = given_back(scope, clean, policy);
+            let serials: String = order
+                .disks
+                .iter()
+                .filter_map(|disk| disk.serial.clone())
+                .collect();
+            assert_eq!(serials, erased, "{scope:?} {clean:?} {policy:?}");
+            // With one disk of a server that was given up, others are none of the order's business.
+            let alone = order.policy == DiskPolicy::Wipe && erased == "1";
+            assert!(!alone || order.scope == Root, "{order:?}");
+        }
     }
 }

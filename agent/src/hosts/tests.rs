@@ -2,6 +2,7 @@
 //! ramdisk does. Nothing sleeps; [`Site::pass`] is time.
 #![allow(clippy::unwrap_used)]
 
+mod disks;
 mod figures;
 mod installation;
 mod life;

@@ -4,6 +4,7 @@
 //! `deploy::signatures`), wait, or fail: what cannot be read is left out.
 //! To add a field: its reader in the module of its subject, and a line in a fixture test.
 
+pub mod boot_order;
 pub mod disks;
 pub mod dmi;
 pub mod interfaces;

@@ -186,6 +186,56 @@ fn a_sata_disk_has_its_world_wide_name_serial_and_path() {
 }
 
 #[test]
+fn a_disk_that_the_firmware_boots_from_is_known_by_its_place_alone() {
+    use firstlight_efi::load_option::{DiskPath, Unit};
+    const ATA: &str = "devices/pci0000:00/0000:00:1f.2/ata3/host2/target2:0:0/2:0:0:0/block/sda";
+    const NVME: &str = "devices/pci0000:00/0000:00:1d.4/0000:02:00.0/nvme/nvme0/nvme0n1";
+    const VIRTIO: [&str; 2] = [
+        "devices/pci0000:00/0000:00:03.0/virtio1/block/vda",
+        "devices/pci0000:10/0000:10:03.0/virtio2/block/vdb",
+    ];
+    let places = [
+        ("sda", ATA),
+        ("nvme0n1", NVME),
+        ("vda", VIRTIO[0]),
+        ("vdb", VIRTIO[1]),
+    ];
+    let tree = Tree::new(&[("sys/class/ata_port/ata3/port_no", "3")], &[]);
+    for (name, place) in places {
+        tree.file(&format!("sys/{place}/size"), b"99");
+        let link = Path::new("sys/block").join(name);
+        fs::create_dir_all(tree.0.path().join("sys/block")).unwrap();
+        symlink(format!("../{place}"), tree.0.path().join(link)).unwrap();
+    }
+    tree.file(&format!("sys/{NVME}/nsid"), b"1");
+    let path = |pci: &[(u8, u8)], unit| {
+        let pci = pci.to_vec();
+        DiskPath { pci, unit }
+    };
+    let order = [
+        path(&[(3, 0)], Unit::Only),
+        path(&[(0x1D, 4), (0, 0)], Unit::Namespace(1)),
+        path(&[(0x1F, 2)], Unit::Port(5)),
+        path(&[(0x1F, 2)], Unit::Port(2)),
+        path(&[(0x1D, 4), (0, 0)], Unit::Namespace(1)),
+    ];
+    let mut disks = disks::read_disks(&tree.sys());
+    boot_order::note(&tree.sys(), &mut disks, &order);
+    let told: Vec<_> = disks
+        .iter()
+        .map(|disk| (disk.name.as_str(), disk.boot_order))
+        .collect();
+    let expected = [
+        ("/dev/nvme0n1", Some(1)),
+        ("/dev/sda", Some(3)),
+        // Two roots with the same device paths.
+        ("/dev/vda", None),
+        ("/dev/vdb", None),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
 fn a_mounted_disk_is_nobodys_target() {
     let tree = virtual_server();
     tree.file("proc/mounts", b"/dev/vda1 / ext4 rw 0 0\n");
