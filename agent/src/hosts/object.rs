@@ -243,29 +243,27 @@ fn conditions(
 
 /// Which disk gets the image, and why. After a restart of the box what was said stays until the ramdisk reports.
 fn root_disk(shown: &HostStatus, before: &[Condition], now: &str) -> Condition {
-    let (status, reason, message) = match &shown.root_disk {
-        Some(root) => {
-            let (holds, reason) = match root.state {
-                RootDiskState::Nothing => (false, "NoneChosen"),
-                RootDiskState::Would => (true, "Chosen"),
-                RootDiskState::Writes => (true, "Writing"),
-                RootDiskState::Wrote => (true, "Written"),
-            };
-            let problem = root.problem.as_ref();
-            let message = problem.map_or_else(
-                || root.says.clone(),
-                |problem| format!("{}: {}; {}", root.says, problem.what, problem.next),
-            );
-            (ConditionStatus::from(holds), reason, message)
-        }
-        None => {
-            if let Some(old) = before.iter().find(|old| old.kind == ROOT_DISK) {
-                return old.clone();
-            }
-            let nobody = "its ramdisk has not reported".to_owned();
-            (ConditionStatus::Unknown, "NotReported", nobody)
-        }
+    let Some(root) = &shown.root_disk else {
+        let old = before.iter().find(|old| old.kind == ROOT_DISK);
+        let unknown = || {
+            let nobody = "its ramdisk has not reported";
+            let status = ConditionStatus::Unknown;
+            Condition::new(ROOT_DISK, status, "NotReported", nobody, before, now)
+        };
+        return old.cloned().unwrap_or_else(unknown);
     };
+    let (holds, reason) = match root.state {
+        RootDiskState::Nothing => (false, "NoneChosen"),
+        RootDiskState::Would => (true, "Chosen"),
+        RootDiskState::Writes => (true, "Writing"),
+        RootDiskState::Wrote => (true, "Written"),
+    };
+    let problem = root.problem.as_ref();
+    let message = problem.map_or_else(
+        || root.says.clone(),
+        |problem| format!("{}: {}; {}", root.says, problem.what, problem.next),
+    );
+    let status = ConditionStatus::from(holds);
     Condition::new(ROOT_DISK, status, reason, message, before, now)
 }
 

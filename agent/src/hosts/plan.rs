@@ -153,7 +153,7 @@ pub enum Action {
     /// Image and marks, then `active`.
     Deploy {
         attempt: u64,
-        judgement: Judgement,
+        judgement: Box<Judgement>,
         install: Box<Install>,
     },
     /// `active` for what is on the disk already, without a write.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 const LEAST: u64 = 8_000_000_000;
 /// Images are made for these.
 const SECTOR: u64 = 512;
-/// Models of cards that keep two M.2 disks alike for the operating system: Dell BOSS, HPE NS204i, Lenovo's and Cisco's M.2 mirrors.
+/// Models of cards that keep two M.2 disks alike for the operating system: Dell BOSS, HPE `NS204i`, Lenovo's and Cisco's M.2 mirrors.
 const BOOT_MIRRORS: [&[&str]; 5] = [
     &["dellboss"],
     &["dell", "boss-"],
@@ -51,15 +51,15 @@ pub enum NoChoice {
         "no disk of it is what its `rootDeviceHints` say; the nearest is {nearest}: {differences}"
     )]
     Unlike {
-        nearest: RootDisk,
+        nearest: String,
         differences: String,
     },
     #[error("the disk that its `rootDeviceHints` mean, {disk}, is not blank: {kinds} found")]
-    Data { disk: RootDisk, kinds: String },
+    Data { disk: String, kinds: String },
     #[error(
         "nothing but its name tells {0} from another disk that holds data, and the kernel may give the names the other way round"
     )]
-    Unclear(RootDisk),
+    Unclear(String),
     #[error("none of its disks is chosen without being named: {0}")]
     Unfit(String),
 }
@@ -111,12 +111,12 @@ pub fn choose(
     let Some(best) = first(&from, deployment) else {
         let first = meant[0];
         return Err(NoChoice::Data {
-            disk: first.named.clone(),
+            disk: first.named.to_string(),
             kinds: first.found.signatures.join(", "),
         });
     };
     if is_ambiguous(best, &all, deployment) {
-        return Err(NoChoice::Unclear(best.named.clone()));
+        return Err(NoChoice::Unclear(best.named.to_string()));
     }
     let reason = match from.len() {
         1 if meant.len() == 1 => "the one that its `rootDeviceHints` mean".to_owned(),
@@ -252,7 +252,7 @@ fn unlike(all: &[Candidate], hints: &Hints) -> NoChoice {
     let differs = |one: &&Candidate| (hints.differences(&one.disk).len(), rank(one, None));
     match all.iter().min_by_key(differs) {
         Some(nearest) => NoChoice::Unlike {
-            nearest: nearest.named.clone(),
+            nearest: nearest.named.to_string(),
             differences: hints.differences(&nearest.disk).join(", "),
         },
         None => NoChoice::Unfit("it has none".to_owned()),
@@ -280,13 +280,11 @@ fn choice(
     mut why: String,
 ) -> Choice {
     if let Some(bytes) = best.disk.logical_sectors.filter(|bytes| *bytes != SECTOR) {
-        why.push_str(&format!(
-            "; it has {bytes}-byte sectors, and the image has to be made for them"
-        ));
+        why = format!("{why}; it has {bytes}-byte sectors, and the image has to be made for them");
     }
     if policy == DiskPolicy::Wipe && !is_free(best.found, deployment) {
         let kinds = best.found.signatures.join(", ");
-        why.push_str(&format!("; what it holds is given up ({kinds})"));
+        why = format!("{why}; what it holds is given up ({kinds})");
     }
     Choice {
         disk: best.named.clone(),

@@ -70,7 +70,7 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
     )
     .act(Action::Deploy {
         attempt,
-        judgement,
+        judgement: Box::new(judgement),
         install: Box::new(install.clone()),
     })
 }

@@ -207,7 +207,7 @@ impl World {
 fn first_deploy(attempt: u64) -> Option<Action> {
     Some(Action::Deploy {
         attempt,
-        judgement: Judgement {
+        judgement: Box::new(Judgement {
             policy: DiskPolicy::Blank,
             root: Choice {
                 disk: RootDisk {
@@ -220,7 +220,7 @@ fn first_deploy(attempt: u64) -> Option<Action> {
             },
             disks: vec![the_disk()],
             free: vec![the_disk()],
-        },
+        }),
         install: Box::new(install(Data::Site)),
     })
 }

@@ -72,7 +72,7 @@ async fn a_disk_that_a_person_names_is_written_beside_data_and_it_alone_is_erase
         })
     };
     site.store.change(NAME, |object| {
-        object.spec.root_device_hints = named("/dev/vdb")
+        object.spec.root_device_hints = named("/dev/vdb");
     });
     let refused = |site: &Site, _: &Machine| {
         site.problem()
@@ -80,7 +80,7 @@ async fn a_disk_that_a_person_names_is_written_beside_data_and_it_alone_is_erase
     };
     machine.until("refused", &mut site, refused).await;
     site.store.change(NAME, |object| {
-        object.spec.root_device_hints = named("/dev/vda")
+        object.spec.root_device_hints = named("/dev/vda");
     });
     machine
         .until("chosen", &mut site, has_reason("Chosen"))
