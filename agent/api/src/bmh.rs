@@ -54,6 +54,8 @@ pub const INSTALL_ANNOTATION: &str = "firstlight.internal/install";
 pub const APPROVE_ANNOTATION: &str = "firstlight.internal/approve";
 /// Condition of a host: is everything that its spec and its annotations say acted on?
 pub const SPEC_HONOURED: &str = "SpecHonoured";
+/// Condition of a host: which disk gets the image, or got it, and why; or why none does.
+pub const ROOT_DISK: &str = "RootDisk";
 /// Condition of a host: may it get the private keys of a cluster?
 pub const TRUSTED: &str = "Trusted";
 

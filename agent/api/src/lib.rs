@@ -11,6 +11,7 @@ pub mod bmh;
 pub mod bounded;
 pub mod capi;
 pub mod capm3;
+pub mod disk;
 pub mod ipam;
 pub mod names;
 pub mod net;

@@ -82,6 +82,11 @@ impl DiskId {
             size_bytes,
         }
     }
+
+    /// Something besides its size tells it from others.
+    pub fn is_told_apart(&self) -> bool {
+        self.serial.is_some() || self.wwn.is_some()
+    }
 }
 
 impl From<&DiskSignatures> for DiskId {
@@ -97,6 +102,54 @@ impl fmt::Display for DiskId {
             (Some(serial), _) => write!(f, " with the serial number {serial}"),
             (None, Some(wwn)) => write!(f, " with the WWN {wwn}"),
             (None, None) => Ok(()),
+        }
+    }
+}
+
+/// The one disk that gets an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RootDisk {
+    /// Enough, where no other disk has the same.
+    pub disk: DiskId,
+    /// The kernel's when it was chosen, `/dev/sda`; the same disk may have another one now.
+    pub name: String,
+    /// Where it was plugged in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_path: Option<String>,
+}
+
+/// Why a [`RootDisk`] is not among some disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// No disk is like it.
+    Gone,
+    /// Disks are like it, and none of them, or several, are where it was.
+    Unclear,
+}
+
+impl RootDisk {
+    /// The one of `disks` that it is. Where neither serial number nor WWN tells it from others, its position does, and without one
+    /// the kernel's name.
+    ///
+    /// # Errors
+    /// Nobody can say that one of them is this one, and no other.
+    pub fn find<T>(&self, disks: Vec<T>, named: impl Fn(&T) -> Self) -> Result<T, Missing> {
+        let mut alike: Vec<(Self, T)> =
+            disks.into_iter().map(|disk| (named(&disk), disk)).collect();
+        alike.retain(|(it, _)| it.disk == self.disk);
+        if alike.is_empty() {
+            return Err(Missing::Gone);
+        }
+        if alike.len() > 1 || !self.disk.is_told_apart() {
+            alike.retain(|(it, _)| match &self.by_path {
+                Some(_) => it.by_path == self.by_path,
+                None => it.name == self.name,
+            });
+        }
+        match (alike.pop(), alike.is_empty()) {
+            (Some((_, disk)), true) => Ok(disk),
+            _ => Err(Missing::Unclear),
         }
     }
 }
@@ -139,6 +192,17 @@ pub enum DiskPolicy {
     GiveBack,
 }
 
+/// Which disks of a server an order is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DiskScope {
+    /// All of them, and no other may be there. So are orders of boxes that knew no other.
+    #[default]
+    Server,
+    /// The root disk alone, which a person or a rule has named: others are none of its business, whatever they hold.
+    Root,
+}
+
 /// The value of [`EXTRA`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -147,8 +211,14 @@ pub struct DiskOrder {
     pub deployment: Option<DeploymentId>,
     /// Holds for all of `disks`.
     pub policy: DiskPolicy,
-    /// All disks of the server as they were judged; with [`DiskPolicy::GiveBack`] those to erase.
+    /// With [`DiskPolicy::GiveBack`] it says nothing.
+    #[serde(default)]
+    pub scope: DiskScope,
+    /// The disks of the server, as far as they count, as they were judged; with [`DiskPolicy::GiveBack`] those to erase.
     pub disks: Vec<DiskId>,
+    /// Which of them gets the image, or got it. No image is written without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<RootDisk>,
 }
 
 impl DiskOrder {
@@ -232,6 +302,64 @@ mod tests {
         }
     }
 
+    fn root(serial: &str, name: &str, by_path: Option<&str>) -> RootDisk {
+        let serial = Some(serial).filter(|serial| !serial.is_empty());
+        RootDisk {
+            disk: DiskId::new(serial, None, 8),
+            name: name.to_owned(),
+            by_path: by_path.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_root_disk_is_found_by_what_tells_it_apart_and_never_by_chance() {
+        let find = |wanted: &RootDisk, disks: &[RootDisk]| {
+            let found = wanted.find(disks.to_vec(), Clone::clone);
+            found.map(|disk| disk.name)
+        };
+        let is = |name: &str| Ok(name.to_owned());
+        // The kernel gave the names the other way round.
+        let swapped = [root("B", "/dev/sda", None), root("A", "/dev/sdb", None)];
+        assert_eq!(find(&root("A", "/dev/sda", None), &swapped), is("/dev/sdb"));
+        assert_eq!(
+            find(&root("C", "/dev/sda", None), &swapped),
+            Err(Missing::Gone)
+        );
+        // One disk by two ways.
+        let twice = [root("A", "/dev/sda", None), root("A", "/dev/sdb", None)];
+        assert_eq!(find(&root("A", "/dev/sdb", None), &twice), is("/dev/sdb"));
+        assert_eq!(
+            find(&root("A", "/dev/sdc", None), &twice),
+            Err(Missing::Unclear)
+        );
+        // Without serial numbers the position counts, and a name only where there is none.
+        let twins = [
+            root("", "/dev/vda", Some("p2")),
+            root("", "/dev/vdb", Some("p1")),
+        ];
+        assert_eq!(
+            find(&root("", "/dev/vda", Some("p1")), &twins),
+            is("/dev/vdb")
+        );
+        assert_eq!(
+            find(&root("", "/dev/vda", Some("p3")), &twins),
+            Err(Missing::Unclear)
+        );
+        assert_eq!(find(&root("", "/dev/vda", None), &twins), is("/dev/vda"));
+        assert_eq!(
+            find(&root("", "/dev/vdc", None), &twins[..1]),
+            Err(Missing::Unclear)
+        );
+        let same = [
+            root("", "/dev/vda", Some("p1")),
+            root("", "/dev/vdb", Some("p1")),
+        ];
+        assert_eq!(
+            find(&root("", "/dev/vda", Some("p1")), &same),
+            Err(Missing::Unclear)
+        );
+    }
+
     #[test]
     fn disks_that_came_and_disks_that_went_are_told_also_among_twins() {
         let id = |serial: Option<&str>| DiskId::new(serial, None, 8);
@@ -252,7 +380,9 @@ mod tests {
         let order = DiskOrder {
             deployment: Some(ID),
             policy: DiskPolicy::Blank,
+            scope: DiskScope::Root,
             disks: vec![DiskId::new(Some("S1"), None, 8 << 30)],
+            root: Some(root("S1", "/dev/sda", None)),
         };
         let node = |order: Value| json!({"extra": {EXTRA: order}});
         let sent = node(serde_json::to_value(&order).unwrap());
@@ -260,6 +390,10 @@ mod tests {
         assert_eq!(DiskOrder::of_node(&json!({})), Ok(None));
         assert_eq!(DiskOrder::of_node(&node(Value::Null)), Ok(None));
         assert_eq!(DiskOrder::of_node(&node(json!(""))), Ok(None));
+        // Of a box that did not choose: what it ordered to be erased is erased.
+        let old = json!({"deployment": ID, "policy": "giveBack", "disks": [{"sizeBytes": 1}]});
+        let old = DiskOrder::of_node(&node(old)).unwrap().unwrap();
+        assert_eq!((old.scope, old.root), (DiskScope::Server, None));
         let many = vec![json!({"sizeBytes": 1}); MOST_DISKS + 1];
         for strange in [
             json!("wipe"),
@@ -289,14 +423,20 @@ mod tests {
         /// A valid order with one of its values replaced.
         #[test]
         fn whatever_a_node_carries_is_an_order_or_a_short_sentence(
-            field in prop::sample::select(&["", "/deployment", "/policy", "/disks", "/disks/0", "/disks/0/serial", "/disks/0/sizeBytes"][..]),
+            field in prop::sample::select(&[
+                "", "/deployment", "/policy", "/scope", "/disks", "/disks/0", "/disks/0/serial", "/disks/0/sizeBytes", "/root", "/root/disk",
+                "/root/name", "/root/byPath",
+            ][..]),
             value in prop_oneof![
                 Just(Value::Null), any::<u64>().prop_map(Value::from), any::<i64>().prop_map(Value::from), any::<f64>().prop_map(Value::from),
                 (".{0,8}", 0..300_usize).prop_map(|(word, times)| Value::from(word.repeat(times))),
                 prop::collection::vec(Just(json!({"sizeBytes": 1})), 0..200).prop_map(Value::from),
             ],
         ) {
-            let mut order = json!({"deployment": ID, "policy": "blank", "disks": [{"serial": "S1", "sizeBytes": 8}]});
+            let disk = json!({"serial": "S1", "sizeBytes": 8});
+            let mut order = json!({
+                "deployment": ID, "policy": "blank", "scope": "root", "disks": [disk], "root": {"disk": disk, "name": "/dev/sda", "byPath": "p"},
+            });
             *order.pointer_mut(field).unwrap() = value;
             match DiskOrder::of_node(&json!({"extra": {EXTRA: order}})) {
                 Ok(Some(order)) => {

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::bmh::HardwareDetails;
 use crate::bounded::{self, Excess};
+use crate::disk::Disk;
 use crate::order::Mark;
 use crate::signed::Succession;
 use crate::tpm::{Challenge, Tpm};
@@ -76,6 +77,8 @@ pub struct Inventory {
     pub hardware: HardwareDetails,
     /// `uefi` or `bios`.
     pub boot_mode: String,
+    /// Of `disks`, as many as in [`HardwareDetails::storage`].
+    pub disks: Vec<Disk>,
 }
 
 /// Why the bytes of a post are no report.
@@ -137,8 +140,10 @@ impl Progress {
 impl Inventory {
     /// Of ironic-python-agent's inventory; the error names what there is too much of.
     pub fn from_json(inventory: &Value) -> Result<Self, Excess> {
+        let disks = bounded::list("disks", &inventory["disks"], MOST_DISKS)?;
         Ok(Self {
             hardware: HardwareDetails::from_inventory(inventory)?,
+            disks: disks.iter().map(Disk::from_inventory).collect(),
             boot_mode: bounded::string(&inventory["boot"]["current_boot_mode"]),
         })
     }

@@ -114,6 +114,39 @@ impl InstallPolicy {
     }
 }
 
+/// What is erased of a server that is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clean {
+    /// The disk that got the image.
+    Root,
+    /// Those that were blank when it did, too; with [`InstallPolicy::Wipe`] every disk.
+    All,
+}
+
+impl Clean {
+    /// As in `site.yaml`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::All => "all",
+        }
+    }
+}
+
+impl FromStr for Clean {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let all = [Self::Root, Self::All];
+        let clean = all.into_iter().find(|clean| clean.word() == text);
+        clean.ok_or_else(|| {
+            ValueError(format!(
+                "`{text}` cleans nothing; use root (only the disk that got the image) or all (those that were blank, too)"
+            ))
+        })
+    }
+}
+
 impl FromStr for InstallPolicy {
     type Err = ValueError;
 

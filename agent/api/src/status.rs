@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 mod host;
 
-pub use host::{HardwareSummary, HostEvent, HostState, HostStatus, TpmStatus};
+pub use host::{
+    HardwareSummary, HostEvent, HostState, HostStatus, RootDiskState, RootDiskStatus, TpmStatus,
+};
 
 use crate::{
     addon::AddonState,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::load_option::{self, HardDrive};
+use crate::load_option::{self, Boots, DiskPath, HardDrive};
 use crate::vars::EfiVars;
 
 const DESCRIPTION: &str = "Firstlight";
@@ -65,6 +65,24 @@ fn boot_order(vars: &EfiVars) -> Vec<u16> {
     let data = vars.read("BootOrder").unwrap_or_default();
     data.chunks_exact(2)
         .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+        .collect()
+}
+
+/// The disks that the firmware boots from, first to last, where their own places say so. Entries that the box made are left out: it
+/// comes first there by our own doing. What comes after a partition that only its disk can tell is nobody's first.
+pub fn boot_disks(vars: &EfiVars) -> Vec<DiskPath> {
+    let own = own_entries(vars);
+    let others = boot_order(vars)
+        .into_iter()
+        .filter(|number| !own.contains(number));
+    others
+        .filter_map(|number| vars.read(&entry_name(number)))
+        .map(|data| load_option::boots(&data))
+        .take_while(|boots| *boots != Boots::Partition)
+        .filter_map(|boots| match boots {
+            Boots::Disk(path) => Some(path),
+            Boots::Partition | Boots::Other => None,
+        })
         .collect()
 }
 

@@ -129,6 +129,7 @@ pub fn run(bytes: &[u8]) {
     }
     load_option::description(&head);
     load_option::network_path(&head);
+    load_option::boots(&head);
     dmi::installed_memory_mb(&head);
 }
 

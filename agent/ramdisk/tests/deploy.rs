@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
+use firstlight_api::disk::Disk;
 use firstlight_api::names::NODE_DISK;
-use firstlight_api::order::{DeploymentId, DiskId, DiskOrder, DiskPolicy, EXTRA, Mark};
+use firstlight_api::order::{DeploymentId, DiskOrder, DiskPolicy, DiskScope, EXTRA, Mark};
 use firstlight_api::report::{Directive, LookupState, Phase};
 use firstlight_api::signed;
 use firstlight_client::http::Request;
@@ -99,12 +100,18 @@ impl Site {
     /// A box that believes the first report gives this order.
     fn order(&self, deployment: DeploymentId, policy: DiskPolicy) -> Value {
         let reports = self.the_box.reports.lock().unwrap();
-        let disks = reports[0].disks.iter().map(DiskId::from).collect();
-        let deployment = Some(deployment);
+        let disks: Vec<Disk> = reports[0].inventory["disks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(Disk::from_inventory)
+            .collect();
         let order = DiskOrder {
-            deployment,
+            deployment: Some(deployment),
             policy,
-            disks,
+            scope: DiskScope::Server,
+            disks: disks.iter().map(Disk::id).collect(),
+            root: Some(disks[0].named()),
         };
         json!({EXTRA: order})
     }
@@ -602,6 +609,55 @@ fn a_server_that_is_given_back_loses_what_was_installed_and_nothing_else() {
         second,
         "nobody has ordered that"
     );
+}
+
+#[test]
+fn a_disk_that_was_named_is_written_and_erased_beside_one_that_holds_data() {
+    let machine = TestMachine::new(MAC);
+    machine.add_disk("vdb");
+    let site = Site::on(machine, None);
+    site.ready();
+    let image = image();
+    *site.the_box.image.lock().unwrap() = image.clone();
+    site.machine.overwrite("vda", 512, b"LABELONE");
+    let (data, blank) = (site.machine.digest("vda"), site.machine.digest("vdb"));
+    let order = |policy| {
+        let mut order = site.order(DEPLOYMENT, policy);
+        order[EXTRA]["root"] = json!({"disk": order[EXTRA]["disks"][1], "name": "/dev/sdz"});
+        order
+    };
+    let step = |extra: &Value| site.step_ordered(extra, &image, "node.raw", None);
+    // Where all disks were promised to be blank, one that is not stops the other.
+    let said = site.refused(&step(&order(DiskPolicy::Blank)));
+    assert!(said.contains("/dev/vda is not blank"), "{said}");
+    let mut named = order(DiskPolicy::Blank);
+    named[EXTRA]["scope"] = json!("root");
+    let mut other = step(&named);
+    other["node"]["instance_info"]["root_device"] = json!({"name": "s== /dev/vda"});
+    let said = site.refused(&other);
+    assert!(said.contains("mean another disk"), "{said}");
+    assert_eq!(site.machine.digest("vdb"), blank);
+
+    let mut agreed = step(&named);
+    agreed["node"]["instance_info"]["root_device"] = json!({"serial": "s== file-vdb"});
+    let done = site.write_image(&agreed);
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    assert_eq!(
+        done["command_result"]["deploy_result"]["result"],
+        "image written to /dev/vdb"
+    );
+    assert_ne!(site.machine.digest("vdb"), blank);
+    assert_eq!(site.machine.digest("vda"), data);
+
+    let mut wipe = order(DiskPolicy::Wipe);
+    wipe[EXTRA]["scope"] = json!("root");
+    let done = site.clean(&wipe);
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    assert_eq!(
+        done["command_result"]["clean_result"]["erased"],
+        json!(["/dev/vdb"])
+    );
+    assert_eq!(site.machine.digest("vda"), data);
 }
 
 #[test]

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
-use firstlight_api::order::{DeploymentId, DiskId, DiskOrder, DiskPolicy, EXTRA};
+use firstlight_api::disk::Disk;
+use firstlight_api::order::{DeploymentId, DiskOrder, DiskPolicy, DiskScope, EXTRA};
 use firstlight_client::http::{Client, Request};
 use firstlight_client::tls;
 use firstlight_ramdisk::deploy::gpt::Gpt;
@@ -197,13 +198,15 @@ fn a_real_ironic_inspects_cleans_and_deploys() {
         "512"
     );
     let reports = the_box.reports.lock().unwrap();
-    let disks: Vec<DiskId> = reports[0].disks.iter().map(DiskId::from).collect();
+    let disk = Disk::from_inventory(&reports[0].inventory["disks"][0]);
     drop(reports);
     let order = |policy| {
         let order = DiskOrder {
             deployment: Some(DeploymentId::new([7; 16])),
             policy,
-            disks: disks.clone(),
+            scope: DiskScope::Server,
+            disks: vec![disk.id()],
+            root: Some(disk.named()),
         };
         json!({"op": "add", "path": format!("/extra/{EXTRA}"), "value": order})
     };
@@ -215,6 +218,7 @@ fn a_real_ironic_inspects_cleans_and_deploys() {
     let info = json!([{"op": "add", "path": "/instance_info", "value": {
         "image_source": format!("http://127.0.0.1:{box_port}/images/node.raw.zst"), "image_disk_format": "raw",
         "image_os_hash_algo": "sha256", "image_os_hash_value": sha256_hex(&served), "image_type": "whole-disk",
+        "root_device": {"serial": "s== file-1"},
     }}, order(DiskPolicy::Blank)]);
     api.ask("PATCH", &format!("nodes/{NAME}"), &info);
     let drive =

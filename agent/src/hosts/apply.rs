@@ -139,7 +139,8 @@ async fn simple(client: &Client, act: &Act, node: &str) -> Result<(), ClientErro
         Action::TearDown { clean } => tear_down(client, node, clean.as_ref()).await,
         Action::Adopt => {
             if let Some(held) = act.deployment.as_ref().filter(|it| it.written) {
-                let info = instance_info(&held.image, None);
+                let root = held.root.as_ref().map(|root| &root.disk);
+                let info = instance_info(&held.image, root);
                 client
                     .patch_node(node, &[NodePatch::InstanceInfo(info)])
                     .await?;
@@ -262,7 +263,7 @@ async fn deploy(
 ) -> Result<(), ClientError> {
     // The marks come first: an attempt that was begun counts, and the ramdisk writes nothing without its order.
     let patches = [
-        NodePatch::InstanceInfo(instance_info(&install.image, install.hints.as_ref())),
+        NodePatch::InstanceInfo(instance_info(&install.image, order.root.as_ref())),
         NodePatch::Extra(EXTRA_ATTEMPT.to_owned(), json!(attempt)),
         NodePatch::Extra(order::EXTRA.to_owned(), json!(order)),
         // A deployment that is given up goes straight back; who wants it cleaned says so when it is torn down.

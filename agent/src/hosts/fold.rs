@@ -223,6 +223,7 @@ impl Hosts {
                 twin: false,
                 policy: InstallPolicy::Never,
                 policy_of: PolicyOf::AllHosts,
+                clean: None,
                 named: site.host(mac).is_some(),
                 wrong_code: false,
             };

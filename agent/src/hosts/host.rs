@@ -2,6 +2,7 @@
 //!
 //! All of it may be lost at any time except [`Memory`], which is on the disk before anything is done that it is about.
 
+mod chosen;
 mod fit;
 mod history;
 mod identity;
@@ -22,7 +23,7 @@ use firstlight_api::{
     bmh::{BareMetalHost, annotations::Inspection},
     report::{Phase, Progress, Report},
     signed::PublicKey,
-    site::{InstallPolicy, JoinPolicy, Standing},
+    site::{Clean, InstallPolicy, JoinPolicy, Standing},
     status::{HostState, Problem},
 };
 use firstlight_ironic::Node;
@@ -99,6 +100,8 @@ impl PolicyOf {
 pub struct Rules {
     pub policy: InstallPolicy,
     pub policy_of: PolicyOf,
+    /// What is erased when it is given back, if something was said.
+    pub clean: Option<Clean>,
     /// It is in `hosts` of site.yaml.
     pub named: bool,
     /// A person wrote a code that is not its code.
@@ -143,6 +146,7 @@ impl Default for Decision {
                 cleaning: firstlight_api::bmh::AutomatedCleaningMode::Metadata,
                 restarts: Vec::new(),
                 power: intent::Power::On,
+                hints: None,
             },
             plan: None,
         }
@@ -316,6 +320,7 @@ impl Host {
             now,
             called: &self.called,
             policy: self.rules.policy,
+            clean: self.rules.clean,
             report: self.ramdisk.current(),
             phase: self.ramdisk.phase(),
             ironic: match &self.node {

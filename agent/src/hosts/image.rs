@@ -3,12 +3,13 @@
 use std::{fs, path::Path};
 
 use firstlight_api::{
-    bmh::{ChecksumType, Image, RootDeviceHints},
+    bmh::{ChecksumType, Image},
     node_image,
+    order::RootDisk,
     status::Problem,
 };
 use firstlight_ironic::InstanceInfo;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 pub use firstlight_api::node_image::NodeImage;
 
@@ -37,44 +38,31 @@ pub fn algorithm(image: &Image) -> Option<&'static str> {
     fits.then_some(by_length)
 }
 
-/// For Ironic. The ramdisk hashes the bytes as served, and unpacks by the name's ending.
-pub fn instance_info(image: &Image, hints: Option<&RootDeviceHints>) -> InstanceInfo {
+/// For Ironic, whose record names the disk that was chosen. The ramdisk hashes the bytes as served, and unpacks by the name's ending.
+pub fn instance_info(image: &Image, root: Option<&RootDisk>) -> InstanceInfo {
     InstanceInfo {
         image_source: image.url.clone(),
         image_os_hash_algo: algorithm(image).unwrap_or("sha256").to_owned(),
         image_os_hash_value: image.checksum.clone(),
         image_disk_format: "raw".to_owned(),
         image_type: "whole-disk".to_owned(),
-        root_device: hints.and_then(root_device),
+        root_device: root.map(root_device),
     }
 }
 
-/// Hints in Ironic's words, where a value begins with its operator.
-fn root_device(hints: &RootDeviceHints) -> Option<Value> {
-    let by_path = hints.device_name.starts_with("/dev/disk/by-path/");
-    let name = if by_path { "by_path" } else { "name" };
-    let texts = [
-        (name, "s==", &hints.device_name),
-        ("hctl", "s==", &hints.hctl),
-        ("model", "<in>", &hints.model),
-        ("vendor", "<in>", &hints.vendor),
-        ("serial", "s==", &hints.serial_number),
-        ("wwn", "s==", &hints.wwn),
-        ("wwn_with_extension", "s==", &hints.wwn_with_extension),
-        ("wwn_vendor_extension", "s==", &hints.wwn_vendor_extension),
-    ];
-    let mut all: Map<String, Value> = texts
-        .into_iter()
-        .filter(|(_, _, value)| !value.is_empty())
-        .map(|(key, operator, value)| (key.to_owned(), json!(format!("{operator} {value}"))))
-        .collect();
-    if let Some(size) = hints.min_size_gigabytes {
-        all.insert("size".to_owned(), json!(format!(">= {size}")));
-    }
-    if let Some(rotational) = hints.rotational {
-        all.insert("rotational".to_owned(), json!(rotational.to_string()));
-    }
-    (!all.is_empty()).then_some(Value::Object(all))
+/// Hints that mean this disk, by what stays the same over restarts. Other spellings than the usual could be cut or cleaned on their way.
+fn root_device(root: &RootDisk) -> Value {
+    let is_plain = |text: &&String| {
+        let good = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+        text.len() < 128 && text.bytes().all(good)
+    };
+    let serial = root.disk.serial.as_ref().filter(is_plain);
+    let (key, value) = match (serial, &root.by_path) {
+        (Some(serial), _) => ("serial", serial),
+        (None, Some(by_path)) => ("by_path", by_path),
+        (None, None) => ("name", &root.name),
+    };
+    json!({key: format!("s== {value}")})
 }
 
 /// Without an image nothing can be installed; the page says so at each host.
@@ -97,6 +85,8 @@ pub fn load(images: &Path) -> Result<NodeImage, Problem> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use firstlight_api::order::DiskId;
+
     use super::*;
 
     #[test]
@@ -111,31 +101,28 @@ mod tests {
             (info.image_os_hash_value.as_str(), image.bytes),
             ("ab", 1000)
         );
-        let hints = RootDeviceHints {
-            device_name: "/dev/vda".into(),
-            model: "QEMU".into(),
-            min_size_gigabytes: Some(8),
-            rotational: Some(false),
-            ..RootDeviceHints::default()
-        };
-        let info = instance_info(&image.published("http://172.22.0.1"), Some(&hints));
-        assert_eq!(
-            info.root_device.unwrap(),
-            json!({"name": "s== /dev/vda", "model": "<in> QEMU", "size": ">= 8", "rotational": "false"})
-        );
-        let hints = RootDeviceHints {
-            device_name: "/dev/disk/by-path/pci-0000:00:1f.2-ata-3".into(),
-            ..RootDeviceHints::default()
-        };
-        assert_eq!(
-            root_device(&hints).unwrap(),
-            json!({"by_path": "s== /dev/disk/by-path/pci-0000:00:1f.2-ata-3"})
-        );
         assert!(
             load(&dir.path().join("none"))
                 .unwrap_err()
                 .what
                 .contains("node.json")
         );
+    }
+
+    #[test]
+    fn ironics_record_names_the_disk_by_what_stays_the_same() {
+        let root = |serial: Option<&str>, by_path: Option<&str>| RootDisk {
+            disk: DiskId::new(serial, None, 8 << 30),
+            name: "/dev/sda".into(),
+            by_path: by_path.map(str::to_owned),
+        };
+        for (root, hints) in [
+            (root(Some("Z1 2"), Some("p")), json!({"serial": "s== Z1 2"})),
+            (root(Some("\u{7}"), Some("p")), json!({"by_path": "s== p"})),
+            (root(None, Some("p")), json!({"by_path": "s== p"})),
+            (root(None, None), json!({"name": "s== /dev/sda"})),
+        ] {
+            assert_eq!(root_device(&root), hints);
+        }
     }
 }

@@ -79,7 +79,6 @@ impl DesiredState {
 pub struct Install {
     pub image: Image,
     pub data: Data,
-    pub hints: Option<RootDeviceHints>,
 }
 
 /// How the installed system learns what it is.
@@ -104,6 +103,8 @@ pub struct Intent {
     /// Annotations that ask for a restart that has not happened.
     pub restarts: Vec<String>,
     pub power: Power,
+    /// For the disk that gets an image.
+    pub hints: Option<RootDeviceHints>,
 }
 
 /// What its power shall be, where somebody can switch it.
@@ -160,6 +161,7 @@ pub fn wanted(source: &Source) -> Intent {
             .map(str::to_owned)
             .collect(),
         power: power(source),
+        hints: spec.and_then(|spec| spec.root_device_hints.clone()),
     }
 }
 
@@ -240,7 +242,6 @@ fn nobody_said(source: &Source, object: Option<&BareMetalHost>) -> DesiredState 
     let install = |data| Install {
         image: image.published(source.box_http),
         data,
-        hints: object.and_then(|object| object.spec.root_device_hints.clone()),
     };
     let online = object.is_none_or(|object| object.spec.online);
     // Whoever took the image away gives the host back when it is clean, and waits for that.
@@ -279,7 +280,6 @@ fn claimed(
     Ok(DesiredState::Install(Install {
         image: image.clone(),
         data,
-        hints: object.spec.root_device_hints.clone(),
     }))
 }
 

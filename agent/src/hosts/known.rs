@@ -124,6 +124,7 @@ mod tests {
             twin: false,
             policy: InstallPolicy::Blank,
             policy_of: PolicyOf::AllHosts,
+            clean: None,
             named: false,
             wrong_code: false,
         };

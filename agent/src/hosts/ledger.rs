@@ -21,6 +21,7 @@ use firstlight_netboot::MacAddr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::root_disk::Choice;
 use crate::files::{self, Access};
 
 /// Of one host.
@@ -100,6 +101,9 @@ pub struct Deployment {
     pub image: Image,
     /// Disks with nothing worth keeping when it began: what is on them since came with it.
     pub disks: Vec<DiskId>,
+    /// The one that gets the image. `None`: it was begun by a version that left the choice to the ramdisk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root: Option<Choice>,
     /// SHA-256, in hex, of the token for the bootstrap endpoint. Without one everything was on the config drive.
     pub token: Option<String>,
     /// Public key, in base64, of the ramdisk that was to write the image: its system signs with it. `None`: an older box

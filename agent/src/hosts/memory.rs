@@ -92,6 +92,7 @@ fn begin(ledger: &mut Ledger, action: &Action, key: Option<&String>, token: &Tok
             ledger.deployment = Some(Deployment {
                 key: key.cloned(),
                 token: (install.data == Data::Endpoint).then(|| hash.clone()),
+                root: Some(judgement.root.clone()),
                 ..Deployment::next(before, &install.image, &judgement.free, &hash)
             });
         }

@@ -35,6 +35,7 @@ mod objects;
 mod plan;
 mod policy;
 mod poll;
+mod root_disk;
 mod runner;
 pub mod store;
 mod stray;

@@ -6,10 +6,10 @@ use firstlight_api::{
     bmh::{
         BareMetalHost, BareMetalHostStatus, BootMode, Condition, ConditionStatus,
         CredentialsStatus, ErrorType, FINALIZER, Image, OperationHistory, OperationMetric,
-        OperationalStatus, ProvisionStatus, ProvisioningState, SPEC_HONOURED, TRUSTED,
+        OperationalStatus, ProvisionStatus, ProvisioningState, ROOT_DISK, SPEC_HONOURED, TRUSTED,
     },
     site::Rule,
-    status::{HostState, HostStatus},
+    status::{HostState, HostStatus, RootDiskState},
 };
 use firstlight_ironic::Node;
 
@@ -183,10 +183,12 @@ fn provision_status(
             .as_ref()
             .map_or(before.id, |node| node.uuid.clone()),
         image: image.or(before.image).filter(|_| holds),
-        root_device_hints: if state == ProvisioningState::Provisioning {
-            hints
-        } else {
-            before.root_device_hints
+        // As upstream: what the spec says while it waits to be installed stays when it is.
+        root_device_hints: match state {
+            _ if shown == HostState::Available => hints,
+            ProvisioningState::Provisioning if before.state != state => hints,
+            ProvisioningState::ExternallyProvisioned => None,
+            _ => before.root_device_hints,
         },
         boot_mode,
         raid: before.raid,
@@ -246,7 +248,34 @@ fn conditions(
         ),
         trusted(host, before, now),
         honoured(host, before, now),
+        root_disk(shown, before, now),
     ]
+}
+
+/// Which disk gets the image, and why. After a restart of the box what was said stays until the ramdisk reports.
+fn root_disk(shown: &HostStatus, before: &[Condition], now: &str) -> Condition {
+    let Some(root) = &shown.root_disk else {
+        let old = before.iter().find(|old| old.kind == ROOT_DISK);
+        let unknown = || {
+            let nobody = "its ramdisk has not reported";
+            let status = ConditionStatus::Unknown;
+            Condition::new(ROOT_DISK, status, "NotReported", nobody, before, now)
+        };
+        return old.cloned().unwrap_or_else(unknown);
+    };
+    let (holds, reason) = match root.state {
+        RootDiskState::Nothing => (false, "NoneChosen"),
+        RootDiskState::Would => (true, "Chosen"),
+        RootDiskState::Writes => (true, "Writing"),
+        RootDiskState::Wrote => (true, "Written"),
+    };
+    let problem = root.problem.as_ref();
+    let message = problem.map_or_else(
+        || root.says.clone(),
+        |problem| format!("{}: {}; {}", root.says, problem.what, problem.next),
+    );
+    let status = ConditionStatus::from(holds);
+    Condition::new(ROOT_DISK, status, reason, message, before, now)
 }
 
 /// Does the box do all that the object says?

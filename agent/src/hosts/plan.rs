@@ -22,7 +22,7 @@ use firstlight_api::{
     },
     order::DiskOrder,
     report::{Directive, LookupState, Phase, Report},
-    site::InstallPolicy,
+    site::{Clean, InstallPolicy},
     status::{HostState, Problem},
 };
 use firstlight_ironic::{Node, PowerTarget, ProvisionState};
@@ -67,6 +67,7 @@ pub struct Observed<'a> {
     /// As `kubectl` is told which host is meant.
     pub called: &'a str,
     pub policy: InstallPolicy,
+    pub clean: Option<Clean>,
     /// The ramdisk's last report, and when it came.
     pub report: Option<(&'a Report, Duration)>,
     /// Where the ramdisk of that report is.
@@ -152,7 +153,7 @@ pub enum Action {
     /// Image and marks, then `active`.
     Deploy {
         attempt: u64,
-        judgement: Judgement,
+        judgement: Box<Judgement>,
         install: Box<Install>,
     },
     /// `active` for what is on the disk already, without a write.

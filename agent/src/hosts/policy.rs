@@ -1,13 +1,18 @@
 //! May this machine be written to? The first safety rule: never wipe by surprise.
 
 use firstlight_api::{
-    order::{DeploymentId, DiskId, DiskOrder, DiskPolicy, Mark, is_free},
+    bmh::RootDeviceHints,
+    disk::hints,
+    order::{DeploymentId, DiskId, DiskOrder, DiskPolicy, DiskScope, Mark, is_free},
     report::{DiskSignatures, Report},
-    site::InstallPolicy,
+    site::{Clean, InstallPolicy},
     status::Problem,
 };
 
-use super::ledger::Deployment;
+use super::{
+    ledger::Deployment,
+    root_disk::{self, Choice, NoChoice},
+};
 
 /// What the rule says of a machine as it reported itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +25,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     pub policy: DiskPolicy,
+    pub root: Choice,
     pub disks: Vec<DiskId>,
     /// Those with nothing on them that is worth keeping: what is there later came with the deployment.
     pub free: Vec<DiskId>,
@@ -27,48 +33,82 @@ pub struct Judgement {
 
 impl Judgement {
     pub fn order(&self, deployment: Option<DeploymentId>) -> DiskOrder {
+        let root = &self.root.disk;
         DiskOrder {
             deployment,
             policy: self.policy,
-            disks: self.disks.clone(),
+            scope: self.root.scope,
+            disks: match self.root.scope {
+                DiskScope::Server => self.disks.clone(),
+                DiskScope::Root => vec![root.disk.clone()],
+            },
+            root: Some(root.clone()),
         }
     }
 }
 
-/// What `deployment`, which is under way, has written is no reason to stop. `name` is the host's, for the sentence that
-/// says what to do.
+/// What `deployment`, which is under way, has written is no reason to stop. Where `hints` name a disk, others may hold what they like.
+/// `name` is the host's, for the sentence that says what to do.
 pub fn judge(
     policy: InstallPolicy,
     report: &Report,
+    hints: Option<&RootDeviceHints>,
     deployment: Option<DeploymentId>,
     name: &str,
 ) -> Verdict {
     let is_free = |disk: &&DiskSignatures| is_free(disk, deployment);
-    let install = |policy| {
-        Verdict::Install(Judgement {
-            policy,
-            disks: report.disks.iter().map(DiskId::from).collect(),
-            free: report
-                .disks
-                .iter()
-                .filter(is_free)
-                .map(DiskId::from)
-                .collect(),
-        })
+    let policy = match policy {
+        InstallPolicy::Never => return leave("the rule for this host is `install: never`", name),
+        _ if report.disks.is_empty() => {
+            return Verdict::LeaveAlone(Problem {
+                what: "the ramdisk found no disk".to_owned(),
+                next: "check that the server has a disk and that its controller is switched on in the firmware".to_owned(),
+            });
+        }
+        InstallPolicy::Wipe => DiskPolicy::Wipe,
+        InstallPolicy::Blank => DiskPolicy::Blank,
     };
-    match policy {
-        InstallPolicy::Never => leave("the rule for this host is `install: never`", name),
-        _ if report.disks.is_empty() => Verdict::LeaveAlone(Problem {
-            what: "the ramdisk found no disk".to_owned(),
-            next: "check that the server has a disk and that its controller is switched on in the firmware".to_owned(),
-        }),
-        InstallPolicy::Wipe => install(DiskPolicy::Wipe),
-        InstallPolicy::Blank => match report.disks.iter().find(|disk| !is_free(disk)) {
-            None => install(DiskPolicy::Blank),
-            Some(disk) => {
-                leave(&format!("its disk {} is not blank: {} found", disk.name, disk.signatures.join(", ")), name)
-            }
-        },
+    let is_named = hints.and_then(hints::root_device).is_some();
+    let used = report.disks.iter().find(|disk| !is_free(disk));
+    if let (DiskPolicy::Blank, false, Some(disk)) = (policy, is_named, used) {
+        let kinds = disk.signatures.join(", ");
+        return leave(
+            &format!("its disk {} is not blank: {kinds} found", disk.name),
+            name,
+        );
+    }
+    let root = match root_disk::choose(report, policy, hints, deployment) {
+        Ok(root) => root,
+        Err(why @ NoChoice::Data { .. }) => return leave(&why.to_string(), name),
+        Err(why) => return Verdict::LeaveAlone(unchosen(&why, name)),
+    };
+    Verdict::Install(Judgement {
+        policy,
+        root,
+        disks: report.disks.iter().map(DiskId::from).collect(),
+        free: report
+            .disks
+            .iter()
+            .filter(is_free)
+            .map(DiskId::from)
+            .collect(),
+    })
+}
+
+fn unchosen(why: &NoChoice, name: &str) -> Problem {
+    let next = match why {
+        NoChoice::Unclear(_) => "erase the other disk by hand, or take it out".to_owned(),
+        NoChoice::Unfit(_) => format!(
+            "put a disk of 8 GB or more into the server, or name one of these by `rootDeviceHints` in its BareMetalHost: `kubectl \
+             edit bmh {name}`"
+        ),
+        _ => format!(
+            "correct `rootDeviceHints` in its BareMetalHost (`kubectl edit bmh {name}`), or put the disk in"
+        ),
+    };
+    Problem {
+        what: why.to_string(),
+        next,
     }
 }
 
@@ -82,30 +122,57 @@ fn leave(why: &str, name: &str) -> Verdict {
     })
 }
 
-/// Which disks are erased when a server is given back: those that hold what `deployment` wrote, and those that were free
-/// when it began. Whoever has put another system on the server since is asked first.
+/// Which disks are erased when a server is given back: what `deployment` wrote, and, unless `clean` or a disk that somebody named keeps
+/// it to that, those that were free when it began. Whoever has put another system on the server since is asked first.
 pub fn give_back(
     policy: InstallPolicy,
     report: &Report,
     deployment: Option<&Deployment>,
+    clean: Option<Clean>,
     name: &str,
 ) -> Result<DiskOrder, Problem> {
     let id = deployment.and_then(|deployment| deployment.id);
-    // A size alone tells no disk from another that was put in its place.
-    let is_one = |disk: &DiskId| disk.serial.is_some() || disk.wwn.is_some();
-    let was_free =
-        |disk: &DiskId| is_one(disk) && deployment.is_some_and(|it| it.disks.contains(disk));
-    let is_ours = |disk: &DiskSignatures| disk.mark.map(Mark::deployment) == Some(id);
-    let order = |policy, disks| DiskOrder {
+    let root = deployment.and_then(|deployment| deployment.root.as_ref());
+    let scope = root.map(|root| root.scope).unwrap_or_default();
+    let clean = clean.unwrap_or(match scope {
+        DiskScope::Server => Clean::All,
+        DiskScope::Root => Clean::Root,
+    });
+    let order = |policy, scope, disks| DiskOrder {
         deployment: id,
         policy,
+        scope,
         disks,
+        root: root.map(|root| root.disk.clone()),
     };
-    if policy == InstallPolicy::Wipe {
-        let all = report.disks.iter().map(DiskId::from).collect();
-        return Ok(order(DiskPolicy::Wipe, all));
+    let wipes = policy == InstallPolicy::Wipe;
+    let written = root.and_then(|root| root_disk::find(&root.disk, report));
+    match (clean, written) {
+        (Clean::All, _) if wipes => {
+            let all = report.disks.iter().map(DiskId::from).collect();
+            return Ok(order(DiskPolicy::Wipe, DiskScope::Server, all));
+        }
+        (Clean::Root, Some(disk)) if wipes => {
+            let disks = vec![DiskId::from(disk)];
+            return Ok(order(DiskPolicy::Wipe, DiskScope::Root, disks));
+        }
+        _ => {}
     }
-    let used = report.disks.iter().find(|disk| !disk.signatures.is_empty());
+    let was_free = |disk: &DiskSignatures| {
+        let disk = DiskId::from(disk);
+        // A size alone tells no disk from another that was put in its place.
+        disk.is_told_apart() && deployment.is_some_and(|it| it.disks.contains(&disk))
+    };
+    let is_ours = |disk: &DiskSignatures| disk.mark.map(Mark::deployment) == Some(id);
+    let goes = |disk: &&DiskSignatures| {
+        is_ours(disk)
+            || written.is_some_and(|written| written.name == disk.name)
+            || clean == Clean::All && was_free(disk)
+    };
+    let ours: Vec<&DiskSignatures> = report.disks.iter().filter(goes).collect();
+    let all = report.disks.iter().filter(|_| scope == DiskScope::Server);
+    let counted = all.chain(ours.iter().copied());
+    let used = counted.into_iter().find(|disk| !disk.signatures.is_empty());
     if let Some(disk) = used
         && !report.disks.iter().any(is_ours)
     {
@@ -121,20 +188,15 @@ pub fn give_back(
             ),
         });
     }
-    let ours = report
-        .disks
-        .iter()
-        .filter(|disk| is_ours(disk) || was_free(&DiskId::from(*disk)));
-    Ok(order(
-        DiskPolicy::GiveBack,
-        ours.map(DiskId::from).collect(),
-    ))
+    let ours = ours.into_iter().map(DiskId::from).collect();
+    Ok(order(DiskPolicy::GiveBack, scope, ours))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use firstlight_api::order::RootDisk;
     use firstlight_api::report::{Fresh, Inventory, LookupState};
 
     fn report(disks: &[(&str, &[&str])]) -> Report {
@@ -173,7 +235,7 @@ mod tests {
             (Never, data, false),
         ];
         for (policy, disks, install) in cases {
-            let verdict = judge(policy, &report(disks), None, "n1");
+            let verdict = judge(policy, &report(disks), None, None, "n1");
             assert_eq!(
                 matches!(verdict, Verdict::Install(_)),
                 install,
@@ -187,6 +249,7 @@ mod tests {
         let Verdict::LeaveAlone(problem) = judge(
             InstallPolicy::Blank,
             &report(&[("/dev/vdb", &["dos", "ntfs"])]),
+            None,
             None,
             "n1",
         ) else {
@@ -212,7 +275,7 @@ mod tests {
         let deployment = id;
         report.disks[0].mark = Some(Mark::Unfinished { deployment });
         let installs = |deployment| {
-            let verdict = judge(InstallPolicy::Blank, &report, deployment, "n1");
+            let verdict = judge(InstallPolicy::Blank, &report, None, deployment, "n1");
             matches!(verdict, Verdict::Install(_))
         };
         assert!(installs(Some(id)));
@@ -236,7 +299,7 @@ mod tests {
         }
         let ids: Vec<DiskId> = report.disks.iter().map(DiskId::from).collect();
         let held = held(id, vec![ids[1].clone()]);
-        let back = |policy, report: &Report| give_back(policy, report, Some(&held), "n1");
+        let back = |policy, report: &Report| give_back(policy, report, Some(&held), None, "n1");
         let other = back(InstallPolicy::Blank, &report).unwrap_err();
         assert!(other.what.contains("disk a holds gpt"), "{other:?}");
         report.disks[0].mark = Some(Mark::Installed { deployment: id });
@@ -257,7 +320,7 @@ mod tests {
         report.disks[0].mark = Some(Mark::Installed { deployment: id });
         let ids: Vec<DiskId> = report.disks.iter().map(DiskId::from).collect();
         let held = held(id, ids.clone());
-        let order = give_back(InstallPolicy::Blank, &report, Some(&held), "n1").unwrap();
+        let order = give_back(InstallPolicy::Blank, &report, Some(&held), None, "n1").unwrap();
         assert_eq!(order.disks, ids[..1], "the other may be another by now");
     }
 
@@ -266,7 +329,8 @@ mod tests {
         let mut report = report(&[("a", &["gpt"]), ("b", &["ext4"])]);
         report.disks[0].size_bytes += 1;
         let held = held(None, vec![]);
-        let back = |report: &Report| give_back(InstallPolicy::Blank, report, Some(&held), "n1");
+        let back =
+            |report: &Report| give_back(InstallPolicy::Blank, report, Some(&held), None, "n1");
         assert!(back(&report).is_err());
         report.disks[0].mark = Some(Mark::Installed { deployment: None });
         let disks = vec![DiskId::from(&report.disks[0])];
@@ -274,5 +338,64 @@ mod tests {
         let deployment = Some(DeploymentId::new([7; 16]));
         report.disks[0].mark = Some(Mark::Installed { deployment });
         assert!(back(&report).is_err(), "somebody else's");
+    }
+
+    /// The second of four disks got the image; the third was blank then.
+    fn given_back(scope: DiskScope, clean: Option<Clean>, policy: InstallPolicy) -> DiskOrder {
+        let id = Some(DeploymentId::new([7; 16]));
+        let mut report = report(&[
+            ("a", &["ntfs"]),
+            ("b", &["gpt"]),
+            ("c", &["LVM2_member"]),
+            ("d", &["ext4"]),
+        ]);
+        for (index, disk) in report.disks.iter_mut().enumerate() {
+            disk.serial = Some(index.to_string());
+        }
+        let [_, b, c, _] = &mut report.disks[..] else {
+            panic!("four disks");
+        };
+        b.mark = Some(Mark::Installed { deployment: id });
+        let mut held = held(id, vec![DiskId::from(&*b), DiskId::from(&*c)]);
+        held.root = Some(Choice {
+            disk: RootDisk {
+                disk: DiskId::from(&*b),
+                name: "of another day".into(),
+                by_path: None,
+            },
+            scope,
+            why: String::new(),
+        });
+        give_back(policy, &report, Some(&held), clean, "n1").unwrap()
+    }
+
+    #[test]
+    fn what_is_erased_follows_the_rule_and_who_named_the_disk() {
+        use DiskScope::{Root, Server};
+        use InstallPolicy::{Blank, Wipe};
+        let (root, all) = (Some(Clean::Root), Some(Clean::All));
+        for (scope, clean, policy, erased) in [
+            (Server, None, Blank, "12"),
+            (Server, all, Blank, "12"),
+            (Server, root, Blank, "1"),
+            (Root, None, Blank, "1"),
+            (Root, root, Blank, "1"),
+            (Root, all, Blank, "12"),
+            (Server, None, Wipe, "0123"),
+            (Root, all, Wipe, "0123"),
+            (Server, root, Wipe, "1"),
+            (Root, None, Wipe, "1"),
+        ] {
+            let order = given_back(scope, clean, policy);
+            let serials: String = order
+                .disks
+                .iter()
+                .filter_map(|disk| disk.serial.clone())
+                .collect();
+            assert_eq!(serials, erased, "{scope:?} {clean:?} {policy:?}");
+            // With one disk of a server that was given up, others are none of the order's business.
+            let alone = order.policy == DiskPolicy::Wipe && erased == "1";
+            assert!(!alone || order.scope == Root, "{order:?}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! ramdisk does. Nothing sleeps; [`Site::pass`] is time.
 #![allow(clippy::unwrap_used)]
 
+mod disks;
 mod figures;
 mod installation;
 mod life;
@@ -93,6 +94,7 @@ pub fn a_host(ledger: Ledger) -> Host {
         twin: false,
         policy: InstallPolicy::Blank,
         policy_of: PolicyOf::AllHosts,
+        clean: None,
         named: false,
         wrong_code: false,
     };

@@ -294,6 +294,9 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
             Text(&tpm(&hardware.tpm))
         )?;
     }
+    if let Some(root) = &host.root_disk {
+        writeln!(out, "<p class=\"dim\">{}</p>", Text(&root.says))?;
+    }
     if !host.code.is_empty() {
         writeln!(
             out,

@@ -129,6 +129,7 @@ fn gives(site: &SiteConfig, mac: MacAddr, hardware: &HardwareSummary, index: usi
         let disks = hardware.disks.join(", ");
         words.push(format!("a disk by its hints out of {disks}"));
     }
+    words.extend(given.clean.map(|it| format!("clean {}", it.word())));
     words.join(", ")
 }
 

@@ -15,8 +15,8 @@ use qemu_tests::site::{RULE_LABEL, SERVER_ADDRESS, SERVER_NAME};
 use qemu_tests::ssh::Ssh;
 
 const MARK: &str = "/var/lib/marked-by-the-test";
-/// Large enough for an image.
-const DATA_DISK: u64 = 5 << 30;
+/// Large enough to be chosen.
+const DATA_DISK: u64 = 8 << 30;
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     let server = ServerSpec {

@@ -139,7 +139,7 @@ pub struct Storage {
     pub wwn: String,
     /// SCSI address, `0:0:0:0`; empty for other disks.
     pub hctl: String,
-    /// Upstream's, further names below `/dev`; our ramdisk reports none.
+    /// Further names below `/dev`: where it is plugged in, `/dev/disk/by-path/…`, if that can be told.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub alternate_names: Vec<String>,
     /// The second 64 bits of a long WWN.
@@ -260,9 +260,12 @@ impl Storage {
             serial_number: text(&disk["serial"]),
             wwn: text(&disk["wwn"]),
             hctl: text(&disk["hctl"]),
+            alternate_names: Some(text(&disk["by_path"]))
+                .into_iter()
+                .filter(|name| !name.is_empty())
+                .collect(),
             wwn_vendor_extension: text(&disk["wwn_vendor_extension"]),
             wwn_with_extension: text(&disk["wwn_with_extension"]),
-            ..Self::default()
         }
     }
 }

@@ -51,8 +51,8 @@ pub struct BareMetalHostStatus {
     /// Those of its Secret as it is now: they are tried, or were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tried_credentials: Option<CredentialsStatus>,
-    /// `Ready`, `Provisioned`, `AvailableForProvisioning`, [`TRUSTED`](super::TRUSTED) and
-    /// [`SPEC_HONOURED`](super::SPEC_HONOURED).
+    /// `Ready`, `Provisioned`, `AvailableForProvisioning`, [`TRUSTED`](super::TRUSTED),
+    /// [`SPEC_HONOURED`](super::SPEC_HONOURED) and [`ROOT_DISK`](super::ROOT_DISK).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

@@ -153,6 +153,11 @@ proptest! {
             let json = serde_json::to_string(&report.inventory.hardware).unwrap();
             let again: HardwareDetails = serde_json::from_str(&json).unwrap();
             prop_assert_eq!(again, report.inventory.hardware);
+            let is_short = |text: &String| text.chars().count() <= 256 && !text.contains(char::is_control);
+            for disk in report.inventory.disks {
+                let texts = [Some(disk.name), Some(disk.model), disk.serial, disk.wwn, disk.by_path, disk.tran];
+                prop_assert!(texts.iter().flatten().all(is_short), "{texts:?}");
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use super::{HostName, HostRole, InstallPolicy, MacAddr, ValueError};
+use super::{Clean, HostName, HostRole, InstallPolicy, MacAddr, ValueError};
 use crate::{bmh::RootDeviceHints, status::HardwareSummary};
 
 /// One entry of `rules`.
@@ -33,6 +33,8 @@ pub struct Gives {
     pub failure_domain: Option<String>,
     /// `rootDisk`: which disk is written.
     pub root_disk: Option<RootDeviceHints>,
+    /// What is erased when it is given back. Absent: [`Clean::Root`] where hints name the disk, [`Clean::All`] elsewhere.
+    pub clean: Option<Clean>,
     /// Name of an image on the box that it gets without being asked for it.
     pub image: Option<String>,
 }

@@ -29,6 +29,7 @@ pub(super) const RULE_KEYS: &[&str] = &[
     "labels",
     "failureDomain",
     "rootDisk",
+    "clean",
     "image",
 ];
 pub(super) const MATCH_KEYS: &[&str] = &[
@@ -214,6 +215,7 @@ struct RuleSpec {
     failure_domain: Option<String>,
     /// Which disk is written, as `rootDeviceHints` of a `BareMetalHost`.
     root_disk: Option<RootDiskSpec>,
+    clean: Option<CleanSpec>,
     /// Image that it gets without being asked for it: the name of one on the box, such as debian:13.2.
     image: Option<String>,
 }
@@ -275,6 +277,16 @@ enum Texts {
 enum Number {
     Exactly(u64),
     Span(#[schemars(pattern(r"^[0-9]+ *([+]|- *[0-9]+)$"))] String),
+}
+
+/// What is erased when a server is given back. root: the disk that got the image. all: those that were blank when it did, too; with
+/// `install: wipe` every disk. Default: root with hints for the disk, all without.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+enum CleanSpec {
+    Root,
+    All,
 }
 
 /// A disk for which all of this is so.

@@ -37,6 +37,9 @@ pub struct HostStatus {
     /// The entry of `rules` in site.yaml that it takes, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<usize>,
+    /// Which disk gets the image. Absent until its ramdisk has reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_disk: Option<RootDiskStatus>,
     /// Absent until its ramdisk has reported.
     pub hardware: Option<HardwareSummary>,
     /// Finished states with their times, oldest first.
@@ -116,6 +119,33 @@ impl HostState {
             Self::Failed => "failed",
         }
     }
+}
+
+/// Which disk of a server gets the image, or got it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RootDiskStatus {
+    /// Whether it has been written.
+    pub state: RootDiskState,
+    /// `would write /dev/sda (480 GB, serial S1): the smallest of 3 disks`
+    pub says: String,
+    /// Why no disk is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+}
+
+/// What is done to a [`RootDiskStatus`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RootDiskState {
+    /// No disk is written, for a reason.
+    Nothing,
+    /// It would be written, if somebody wanted an image there.
+    Would,
+    /// It is being written.
+    Writes,
+    /// The image is on it.
+    Wrote,
 }
 
 /// A state that a host has left.

@@ -188,3 +188,39 @@ fn a_variable_in_small_letters_is_no_entry() {
     assert_eq!(write_entry(&vars, &disk(), r"\EFI\a.efi").unwrap(), 0xAB);
     assert!(vars.read("Boot00AB").is_some() && vars.read("Boot00ab").is_some());
 }
+
+#[test]
+fn the_disks_of_the_boot_order_are_told_up_to_one_that_nobody_can_tell() {
+    use load_option::{DiskPath, Unit};
+    let dir = tempfile::tempdir().unwrap();
+    let vars = firmware(dir.path());
+    let controller = |device: u8| {
+        let path = [
+            &[
+                2, 1, 12, 0, 0xD0, 0x41, 3, 0x0A, 0, 0, 0, 0, 1, 1, 6, 0, 0, device,
+            ][..],
+            &[0x7F, 0xFF, 4, 0],
+        ]
+        .concat();
+        let length = u8::try_from(path.len()).unwrap();
+        [&[1, 0, 0, 0, length, 0, b'd', 0, 0, 0][..], &path].concat()
+    };
+    let disk_path = |device| DiskPath {
+        pci: vec![(device, 0)],
+        unit: Unit::Only,
+    };
+    assert_eq!(boot_disks(&vars), []);
+    vars.write("Boot0007", &controller(7)).unwrap();
+    vars.write("Boot0008", &controller(8)).unwrap();
+    vars.write("Boot0009", &load_option::encode("debian", &disk(), "a"))
+        .unwrap();
+    let order = |numbers: &[u8]| {
+        let order: Vec<u8> = numbers.iter().flat_map(|number| [*number, 0]).collect();
+        vars.write("BootOrder", &order).unwrap();
+        boot_disks(&vars)
+    };
+    // Of ours, the network, one that is not there.
+    assert_eq!(order(&[3, 0, 1, 6, 8, 7]), [disk_path(8), disk_path(7)]);
+    assert_eq!(order(&[8, 9, 7]), [disk_path(8)]);
+    assert_eq!(order(&[9, 8]), []);
+}

@@ -1,7 +1,7 @@
 //! What is done to disks: looking for data, writing an image with its config drive and boot entry, erasing.
 //!
-//! Everything works on [`device::BlockDevice`], which is an image file in tests. Must not: choose a disk (that is
-//! `inventory::hints`) or know Ironic's messages (that is `ipa`).
+//! Everything works on [`device::BlockDevice`], which is an image file in tests. Must not: choose a disk (the box does, or
+//! Ironic's hints) or know Ironic's messages (that is `ipa`).
 
 pub mod boot_entry;
 pub mod cancel;

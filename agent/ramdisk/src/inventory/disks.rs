@@ -1,39 +1,8 @@
 //! Disks that an operating system can be installed on, from `/sys/block`.
 
-use firstlight_api::order::DiskId;
-use serde::Serialize;
+use firstlight_api::disk::Disk;
 
 use super::sys::SysTree;
-
-/// One disk in ironic-python-agent's field names.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Disk {
-    /// `/dev/vda`
-    pub name: String,
-    pub model: String,
-    /// Bytes.
-    pub size: u64,
-    pub rotational: bool,
-    pub wwn: Option<String>,
-    pub serial: Option<String>,
-    pub vendor: Option<String>,
-    pub wwn_with_extension: Option<String>,
-    pub wwn_vendor_extension: Option<String>,
-    /// SCSI host:channel:target:lun.
-    pub hctl: Option<String>,
-    pub by_path: Option<String>,
-    pub logical_sectors: Option<u64>,
-    pub physical_sectors: Option<u64>,
-    /// How it is attached: `sata`, `sas`, `nvme`, `usb`, `virtio`, `mmc`, `fc`.
-    pub tran: Option<String>,
-}
-
-impl Disk {
-    pub fn id(&self) -> DiskId {
-        let wwn = self.wwn_with_extension.as_deref().or(self.wwn.as_deref());
-        DiskId::new(self.serial.as_deref(), wwn, self.size)
-    }
-}
 
 /// Kernel names that are never a server's disk: memory, optical, and disks made of other disks.
 const NOT_DISKS: [&str; 9] = [
@@ -86,6 +55,7 @@ fn read_disk(sys: &SysTree, name: &str) -> Option<Disk> {
         logical_sectors: sys.number(&format!("{dir}/queue/logical_block_size")),
         physical_sectors: sys.number(&format!("{dir}/queue/physical_block_size")),
         tran: tran.map(str::to_owned),
+        boot_order: None,
     })
 }
 

@@ -4,18 +4,18 @@
 //! `deploy::signatures`), wait, or fail: what cannot be read is left out.
 //! To add a field: its reader in the module of its subject, and a line in a fixture test.
 
+pub mod boot_order;
 pub mod disks;
 pub mod dmi;
-pub mod hints;
 pub mod interfaces;
 pub mod processor;
 pub mod sys;
 
 use std::net::Ipv4Addr;
 
+use firstlight_api::disk::Disk;
 use serde::Serialize;
 
-use disks::Disk;
 use dmi::SystemVendor;
 use interfaces::Interface;
 use processor::Cpu;

@@ -7,7 +7,6 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::hints::{Hints, root_disk};
 use super::*;
 
 /// A tree like a machine's: files with their text, and links.
@@ -187,6 +186,56 @@ fn a_sata_disk_has_its_world_wide_name_serial_and_path() {
 }
 
 #[test]
+fn a_disk_that_the_firmware_boots_from_is_known_by_its_place_alone() {
+    use firstlight_efi::load_option::{DiskPath, Unit};
+    const ATA: &str = "devices/pci0000:00/0000:00:1f.2/ata3/host2/target2:0:0/2:0:0:0/block/sda";
+    const NVME: &str = "devices/pci0000:00/0000:00:1d.4/0000:02:00.0/nvme/nvme0/nvme0n1";
+    const VIRTIO: [&str; 2] = [
+        "devices/pci0000:00/0000:00:03.0/virtio1/block/vda",
+        "devices/pci0000:10/0000:10:03.0/virtio2/block/vdb",
+    ];
+    let places = [
+        ("sda", ATA),
+        ("nvme0n1", NVME),
+        ("vda", VIRTIO[0]),
+        ("vdb", VIRTIO[1]),
+    ];
+    let tree = Tree::new(&[("sys/class/ata_port/ata3/port_no", "3")], &[]);
+    for (name, place) in places {
+        tree.file(&format!("sys/{place}/size"), b"99");
+        let link = Path::new("sys/block").join(name);
+        fs::create_dir_all(tree.0.path().join("sys/block")).unwrap();
+        symlink(format!("../{place}"), tree.0.path().join(link)).unwrap();
+    }
+    tree.file(&format!("sys/{NVME}/nsid"), b"1");
+    let path = |pci: &[(u8, u8)], unit| {
+        let pci = pci.to_vec();
+        DiskPath { pci, unit }
+    };
+    let order = [
+        path(&[(3, 0)], Unit::Only),
+        path(&[(0x1D, 4), (0, 0)], Unit::Namespace(1)),
+        path(&[(0x1F, 2)], Unit::Port(5)),
+        path(&[(0x1F, 2)], Unit::Port(2)),
+        path(&[(0x1D, 4), (0, 0)], Unit::Namespace(1)),
+    ];
+    let mut disks = disks::read_disks(&tree.sys());
+    boot_order::note(&tree.sys(), &mut disks, &order);
+    let told: Vec<_> = disks
+        .iter()
+        .map(|disk| (disk.name.as_str(), disk.boot_order))
+        .collect();
+    let expected = [
+        ("/dev/nvme0n1", Some(1)),
+        ("/dev/sda", Some(3)),
+        // Two roots with the same device paths.
+        ("/dev/vda", None),
+        ("/dev/vdb", None),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
 fn a_mounted_disk_is_nobodys_target() {
     let tree = virtual_server();
     tree.file("proc/mounts", b"/dev/vda1 / ext4 rw 0 0\n");
@@ -194,75 +243,6 @@ fn a_mounted_disk_is_nobodys_target() {
     // Another disk whose name only begins alike.
     tree.file("proc/mounts", b"/dev/vdab1 / ext4 rw 0 0\n");
     assert_eq!(disks::read_disks(&tree.sys()).len(), 1);
-}
-
-fn disk(name: &str, gib: u64) -> Disk {
-    Disk {
-        name: format!("/dev/{name}"),
-        model: "SAMSUNG MZ7KH  480".into(),
-        size: gib << 30,
-        rotational: name == "sdc",
-        serial: Some(format!("S-{name}")),
-        ..disks::Disk::default()
-    }
-}
-
-#[test]
-fn without_hints_the_smallest_of_at_least_four_gibibytes_wins_and_ties_go_by_name() {
-    let disks = [
-        disk("sdd", 3),
-        disk("sdc", 100),
-        disk("sdb", 20),
-        disk("sda", 20),
-    ];
-    assert_eq!(root_disk(&disks, None).unwrap().name, "/dev/sda");
-    assert_eq!(root_disk(&disks[..1], None), None);
-}
-
-#[test]
-fn every_operator_of_a_hint() {
-    let disks = [disk("sda", 480), disk("sdb", 960), disk("sdc", 4000)];
-    for (hints, wanted) in [
-        (json!({"size": 960}), Some("sdb")),
-        (json!({"size": ">= 900"}), Some("sdb")),
-        (json!({"size": "= 900"}), Some("sdb")),
-        (json!({"size": "<= 480"}), Some("sda")),
-        (json!({"size": "< 480"}), None),
-        (json!({"size": "> 960"}), Some("sdc")),
-        (json!({"size": "!= 480"}), Some("sdb")),
-        (json!({"size": "<or> 7 <or> 4000"}), Some("sdc")),
-        (json!({"rotational": true}), Some("sdc")),
-        (json!({"rotational": "false", "size": ">500"}), Some("sdb")),
-        (json!({"name": "/dev/sdb"}), Some("sdb")),
-        (json!({"name": "s== /dev/sdb"}), Some("sdb")),
-        (json!({"name": "s!= /dev/sda"}), Some("sdb")),
-        (json!({"name": "s> /dev/sdb"}), Some("sdc")),
-        (json!({"model": "<in> mz7kh"}), Some("sda")),
-        (
-            json!({"model": "<all-in> samsung 480", "name": "/dev/sdb"}),
-            Some("sdb"),
-        ),
-        (json!({"model": "samsung mz7kh 480"}), Some("sda")),
-        (json!({"serial": "<or> x <or> S-sdb"}), Some("sdb")),
-        (json!({"wwn": "0x5000"}), None),
-    ] {
-        let parsed = Hints::parse(&hints).unwrap();
-        let found = root_disk(&disks, Some(&parsed)).map(|d| d.name.trim_start_matches("/dev/"));
-        assert_eq!(found, wanted, "{hints}");
-    }
-}
-
-#[test]
-fn a_hint_that_cannot_be_understood_is_refused() {
-    for hints in [
-        json!({"colour": "red"}),
-        json!({"size": "large"}),
-        json!({"rotational": "maybe"}),
-        json!({"name": ""}),
-        json!([]),
-    ] {
-        assert!(Hints::parse(&hints).is_err(), "{hints}");
-    }
 }
 
 proptest! {
@@ -285,21 +265,5 @@ proptest! {
         prop_assert_eq!(serial_of(&whole), Some(serial));
         let longer = [&[0, 0x80, 1, beyond], &whole[4..]].concat();
         prop_assert_eq!(serial_of(&longer), None);
-    }
-
-    #[test]
-    fn any_hint_is_understood_or_refused_with_its_name(
-        key in prop_oneof![Just("size"), Just("rotational"), Just("model"), Just("serial"), Just("odd")],
-        operator in "(s==|s<|==|>=|<in>|<or>|<all-in>)?",
-        value in ".{0,12}",
-        size: u64,
-    ) {
-        match Hints::parse(&json!({key: format!("{operator} {value}")})) {
-            Ok(hints) => {
-                let disk = disks::Disk { size, model: value, ..disks::Disk::default() };
-                root_disk(&[disk], Some(&hints));
-            }
-            Err(why) => prop_assert!(why.contains(key), "{why}"),
-        }
     }
 }

@@ -5,17 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use firstlight_api::disk::{Disk, hints::root_disk};
 use firstlight_api::order::DiskId;
 use firstlight_api::report::DiskSignatures;
 use firstlight_client::key::Key;
+use firstlight_efi::boot_entry::boot_disks;
+use firstlight_efi::load_option::DiskPath;
 use serde_json::{Value, json};
 
 use super::machine::{Access, Machine};
 use crate::deploy::signatures::{self, Content};
-use crate::inventory::disks::Disk;
-use crate::inventory::hints::root_disk;
 use crate::inventory::interfaces::Interface;
-use crate::inventory::{self, Inventory, Link};
+use crate::inventory::{self, Inventory, Link, boot_order};
 
 /// A report may say what was read this long ago.
 const KEPT: Duration = Duration::from_mins(1);
@@ -23,6 +24,8 @@ const KEPT: Duration = Duration::from_mins(1);
 pub struct Facts {
     machine: Arc<dyn Machine>,
     link: Link,
+    /// The firmware's, as it was at the start: an installation changes it.
+    boot_order: Vec<DiskPath>,
     /// Of disks that are there, for reports alone: what is done to a disk is decided by [`Facts::judged`].
     known: Mutex<BTreeMap<Position, (Instant, Content)>>,
     kept: Duration,
@@ -40,7 +43,9 @@ pub struct Judged {
 
 impl Facts {
     pub fn new(machine: Arc<dyn Machine>, link: Link) -> Self {
+        let vars = machine.efi_vars();
         Self {
+            boot_order: vars.map_or_else(Vec::new, |vars| boot_disks(&vars)),
             machine,
             link,
             known: Mutex::default(),
@@ -49,7 +54,10 @@ impl Facts {
     }
 
     pub fn inventory(&self) -> Inventory {
-        inventory::collect(&self.machine.sys(), &self.link)
+        let sys = self.machine.sys();
+        let mut inventory = inventory::collect(&sys, &self.link);
+        boot_order::note(&sys, &mut inventory.disks, &self.boot_order);
+        inventory
     }
 
     /// What is on these disks, for a report: read a minute ago at most.

@@ -3,11 +3,11 @@
 //!
 //! Must not: do anything. To add a command: an arm in [`plan`], and a variant of [`Job`] if it takes time.
 
+use firstlight_api::disk::hints::Hints;
 use firstlight_api::order::DiskOrder;
 use serde_json::{Value, json};
 
 use crate::deploy::image::{Digest, ImageRequest};
-use crate::inventory::hints::Hints;
 
 /// Ironic gives this back as `deploy_version` and `clean_version`; a constant never mismatches.
 const MANAGER: &str = "FirstlightHardwareManager";

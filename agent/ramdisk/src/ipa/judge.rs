@@ -3,7 +3,10 @@
 //!
 //! Pure, and errs on the side of data. Whatever it refuses the box judges anew with the next report.
 
-use firstlight_api::order::{DiskId, DiskOrder, DiskPolicy, differences, is_free};
+use firstlight_api::disk::Disk;
+use firstlight_api::order::{
+    DiskId, DiskOrder, DiskPolicy, DiskScope, Missing, RootDisk, differences, is_free,
+};
 
 use super::facts::Judged;
 
@@ -16,6 +19,15 @@ pub enum Refusal {
         firstlight_api::order::EXTRA
     )]
     NoOrder,
+    #[error(
+        "nothing was written: the box's order does not say which disk gets the image; the box judges the disks again by itself"
+    )]
+    NoRoot,
+    #[error(
+        "nothing was written: {0} is not where it was when the disks were judged, and nothing else tells it from other disks; the \
+         box judges them again by itself"
+    )]
+    Unclear(RootDisk),
     #[error(
         "nothing was written: the box's order is for {0}, and something else was asked for; let the box install and clean \
          this server, through its BareMetalHost"
@@ -41,29 +53,47 @@ pub enum Refusal {
     NotOurs { name: String, kinds: String },
 }
 
-/// Before an image is written: every disk is as it was judged, whichever of them gets the image.
-pub fn may_install(order: Option<&DiskOrder>, disks: &[Judged]) -> Result<(), Refusal> {
+/// Before an image is written: the disk that gets it. Every disk that the order is about is as it was judged.
+pub fn may_install(order: Option<&DiskOrder>, disks: Vec<Judged>) -> Result<Disk, Refusal> {
     let order = order.ok_or(Refusal::NoOrder)?;
-    are_those(order, disks)?;
-    match order.policy {
-        DiskPolicy::Wipe => Ok(()),
-        DiskPolicy::Blank => all_free(order, disks),
-        DiskPolicy::GiveBack => Err(Refusal::OtherOrder("giving this server back")),
+    if order.policy == DiskPolicy::GiveBack {
+        return Err(Refusal::OtherOrder("giving this server back"));
     }
+    let disks = judged(order, disks)?;
+    Ok(root(order, disks)?.disk)
 }
 
 /// Before disks are erased: which of them, in their order. What shows that they are ours goes last.
 pub fn may_erase(order: Option<&DiskOrder>, disks: Vec<Judged>) -> Result<Vec<Judged>, Refusal> {
     let order = order.ok_or(Refusal::NoOrder)?;
     match order.policy {
-        DiskPolicy::Wipe => are_those(order, &disks)?,
-        DiskPolicy::Blank => {
+        DiskPolicy::Wipe | DiskPolicy::Blank => judged(order, disks),
+        DiskPolicy::GiveBack => given_back(order, disks),
+    }
+}
+
+/// The disks that the order is about, which are as its policy has them.
+fn judged(order: &DiskOrder, disks: Vec<Judged>) -> Result<Vec<Judged>, Refusal> {
+    let disks = match order.scope {
+        DiskScope::Server => {
             are_those(order, &disks)?;
-            all_free(order, &disks)?;
+            disks
         }
-        DiskPolicy::GiveBack => return given_back(order, disks),
+        DiskScope::Root => vec![root(order, disks)?],
+    };
+    if order.policy == DiskPolicy::Blank {
+        all_free(order, &disks)?;
     }
     Ok(disks)
+}
+
+fn root(order: &DiskOrder, disks: Vec<Judged>) -> Result<Judged, Refusal> {
+    let root = order.root.as_ref().ok_or(Refusal::NoRoot)?;
+    root.find(disks, |judged| judged.disk.named())
+        .map_err(|missing| match missing {
+            Missing::Gone => Refusal::Gone(root.disk.clone()),
+            Missing::Unclear => Refusal::Unclear(root.clone()),
+        })
 }
 
 fn given_back(order: &DiskOrder, disks: Vec<Judged>) -> Result<Vec<Judged>, Refusal> {
@@ -76,11 +106,12 @@ fn given_back(order: &DiskOrder, disks: Vec<Judged>) -> Result<Vec<Judged>, Refu
         let mark = disk.found.mark;
         mark.is_some_and(|mark| mark.deployment() == order.deployment)
     };
-    // Disks that nobody ordered to be erased are not looked at any further, and not touched.
-    let mut ours: Vec<Judged> = disks
-        .into_iter()
-        .filter(|disk| order.disks.contains(&disk.disk.id()))
-        .collect();
+    // Disks that nobody ordered to be erased are not looked at any further, and not touched. Nor are those that only look like them.
+    let is_ordered = |disk: &Judged| {
+        let id = disk.disk.id();
+        order.disks.contains(&id) && (id.is_told_apart() || is_marked(disk) || is_root(order, disk))
+    };
+    let mut ours: Vec<Judged> = disks.into_iter().filter(is_ordered).collect();
     let holds = |disk: &&Judged| !disk.found.signatures.is_empty();
     if let Some(other) = ours.iter().find(holds)
         && !ours.iter().any(is_marked)
@@ -92,6 +123,12 @@ fn given_back(order: &DiskOrder, disks: Vec<Judged>) -> Result<Vec<Judged>, Refu
     }
     ours.sort_by_key(is_marked);
     Ok(ours)
+}
+
+/// In its position, too.
+fn is_root(order: &DiskOrder, disk: &Judged) -> bool {
+    let root = order.root.as_ref();
+    root.is_some_and(|root| root.find(vec![disk], |disk| disk.disk.named()).is_ok())
 }
 
 /// The disks of the server are those of the order, all of them and no other.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use base64::Engine as _;
+use firstlight_api::disk::{Disk, hints::root_disk};
 use firstlight_api::order::DiskOrder;
 use firstlight_api::report::Phase;
 use firstlight_client::http::Client;
@@ -21,8 +22,6 @@ use crate::deploy::cancel::Cancel;
 use crate::deploy::device::BlockDevice;
 use crate::deploy::image::{self, HttpFetch, Offer, Patience, Progress};
 use crate::deploy::{config_drive, erase, finish, mark::Maker};
-use crate::inventory::disks::Disk;
-use crate::inventory::hints::root_disk;
 
 /// Whose word on the disks is needed before they are written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,15 +90,14 @@ impl Worker {
             Some(source) => Some(self.drive(source, client)?),
             None => None,
         };
-        let disks = match self.rule {
-            Rule::AnyIronic => self.facts.inventory().disks,
+        let disk = match self.rule {
+            Rule::AnyIronic => choose(&job.target, self.facts.inventory().disks)?,
             Rule::Box => {
-                let judged = self.facts.judged();
-                judge::may_install(job.order.as_ref(), &judged)?;
-                judged.into_iter().map(|judged| judged.disk).collect()
+                let disk = judge::may_install(job.order.as_ref(), self.facts.judged())?;
+                agrees(&job.target, &disk)?;
+                disk
             }
         };
-        let disk = choose(&job.target, disks)?;
         let maker = self.maker(job.order.as_ref());
         let device = self.open(&disk.name)?;
         tracing::info!(
@@ -247,6 +245,22 @@ impl Worker {
         let packed = archive.into_inner()?.finish()?;
         Ok(json!({"system_logs": base64::engine::general_purpose::STANDARD.encode(packed)}))
     }
+}
+
+/// Whoever changed the node's hints after the box had chosen means something by it.
+fn agrees(target: &Target, disk: &Disk) -> Result<()> {
+    let is_meant = target
+        .hints
+        .as_ref()
+        .is_none_or(|hints| hints.matches(disk));
+    if is_meant && !target.skip.iter().any(|hints| hints.matches(disk)) {
+        return Ok(());
+    }
+    bail!(
+        "nothing was written: the box has chosen {}, and root_device or skip_block_devices of the Ironic node mean another disk; \
+         leave the node to the box, and name disks by `rootDeviceHints` of the BareMetalHost",
+        disk.named()
+    )
 }
 
 /// The root disk by the node's hints.

@@ -116,6 +116,7 @@ impl Host {
         let rule = self.ruled.rule().and_then(|index| site.rules.get(index));
         let entry = site.host(self.mac).and_then(|host| host.install);
         self.rules.policy = word.unwrap_or_else(|| site.install_policy(self.mac, rule));
+        self.rules.clean = rule.and_then(|rule| rule.gives.clean);
         self.rules.policy_of = PolicyOf::this_if(word.is_some() || entry.is_some());
     }
 

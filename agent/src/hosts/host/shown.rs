@@ -56,6 +56,7 @@ impl Host {
             since: self.history.since().as_secs_f64(),
             problem: self.problem(),
             rule: self.ruled.rule().map(|index| index + 1),
+            root_disk: self.root_disk(),
             hardware: report.map(|report| HardwareSummary {
                 tpm: tpm::status(self.ledger(), self.who.tpm(), &report.tpm),
                 boot_mode: report.inventory.boot_mode.clone(),

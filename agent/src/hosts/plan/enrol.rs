@@ -33,7 +33,13 @@ pub(super) fn unregistered(o: &Observed) -> Plan {
     if let (Err(problem), Ok(DesiredState::Idle)) = (o.image, &o.wanted.desired) {
         return Plan::new(HostState::Discovered, "cannot be installed").problem(problem.clone());
     }
-    match policy::judge(o.policy, report, o.ledger.under_way(), o.called) {
+    match policy::judge(
+        o.policy,
+        report,
+        o.wanted.hints.as_ref(),
+        o.ledger.under_way(),
+        o.called,
+    ) {
         Verdict::LeaveAlone(problem) => {
             Plan::new(HostState::Discovered, "left alone").problem(problem)
         }

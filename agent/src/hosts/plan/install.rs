@@ -44,7 +44,13 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
         return Plan::new(waits, "left alone").problem(problem.clone());
     }
     // Our own half-written image is no reason to stop, as long as its deployment is under way and nothing else is there.
-    let judgement = match policy::judge(o.policy, report, o.ledger.under_way(), o.called) {
+    let judgement = match policy::judge(
+        o.policy,
+        report,
+        o.wanted.hints.as_ref(),
+        o.ledger.under_way(),
+        o.called,
+    ) {
         Verdict::Install(judgement) => judgement,
         Verdict::LeaveAlone(problem) => {
             return Plan::new(waits, "left alone").problem(problem);
@@ -64,7 +70,7 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
     )
     .act(Action::Deploy {
         attempt,
-        judgement,
+        judgement: Box::new(judgement),
         install: Box::new(install.clone()),
     })
 }

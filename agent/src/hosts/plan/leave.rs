@@ -17,7 +17,7 @@ pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
         let clean = match o.wanted.cleaning {
             AutomatedCleaningMode::Disabled => None,
             AutomatedCleaningMode::Metadata => {
-                match policy::give_back(o.policy, report, held, o.called) {
+                match policy::give_back(o.policy, report, held, o.clean, o.called) {
                     Ok(order) => Some(order),
                     Err(problem) => {
                         return Plan::new(state, "its disks are not as they were installed")

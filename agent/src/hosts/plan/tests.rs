@@ -2,12 +2,15 @@
 
 use firstlight_api::{
     bmh::{AutomatedCleaningMode, Image, annotations::Detached},
-    order::{DeploymentId, DiskId, DiskPolicy, Mark},
+    order::{DeploymentId, DiskId, DiskPolicy, DiskScope, Mark, RootDisk},
     report::{DiskSignatures, Fresh, Inventory},
 };
 use serde_json::{Value, json};
 
-use super::{super::ledger::Deployment, *};
+use super::{
+    super::{ledger::Deployment, root_disk::Choice},
+    *,
+};
 
 /// One host with everything as it is in the middle of a good run; each test changes what it is about.
 struct World {
@@ -62,6 +65,7 @@ fn world() -> World {
             cleaning: AutomatedCleaningMode::Metadata,
             restarts: vec![],
             power: super::super::intent::Power::On,
+            hints: None,
         },
         ledger: Ledger::default(),
         polled: None,
@@ -96,7 +100,6 @@ fn install(data: Data) -> Install {
     Install {
         image: image(),
         data,
-        hints: None,
     }
 }
 
@@ -105,6 +108,7 @@ fn on_disk(token: Option<&str>, delivered: bool) -> Option<Deployment> {
     Some(Deployment {
         id: Some(ID),
         disks: vec![],
+        root: None,
         image: image(),
         token: token.map(str::to_owned),
         key: None,
@@ -163,6 +167,7 @@ impl World {
             now: Duration::from_secs(NOW),
             called: "n1",
             policy: self.policy,
+            clean: None,
             report: self
                 .reported
                 .map(|at| (&self.report, Duration::from_secs(at))),
@@ -202,11 +207,20 @@ impl World {
 fn first_deploy(attempt: u64) -> Option<Action> {
     Some(Action::Deploy {
         attempt,
-        judgement: Judgement {
+        judgement: Box::new(Judgement {
             policy: DiskPolicy::Blank,
+            root: Choice {
+                disk: RootDisk {
+                    disk: the_disk(),
+                    name: "/dev/vda".into(),
+                    by_path: None,
+                },
+                scope: DiskScope::Server,
+                why: "the only disk".into(),
+            },
             disks: vec![the_disk()],
             free: vec![the_disk()],
-        },
+        }),
         install: Box::new(install(Data::Site)),
     })
 }
@@ -498,7 +512,9 @@ fn tear_down(deployment: Option<DeploymentId>) -> Option<Action> {
         clean: Some(DiskOrder {
             deployment,
             policy: DiskPolicy::GiveBack,
+            scope: DiskScope::Server,
             disks: vec![the_disk()],
+            root: None,
         }),
     })
 }

@@ -19,6 +19,8 @@ pub struct Machine {
     pub data: Option<String>,
     pub given: Option<Box<BootstrapData>>,
     pub writes: usize,
+    /// Disks that it expects to be told to erase.
+    pub erased: usize,
 }
 
 impl Machine {
@@ -29,6 +31,7 @@ impl Machine {
             data: None,
             given: None,
             writes: 0,
+            erased: 1,
         }
     }
 
@@ -72,7 +75,7 @@ impl Machine {
                     (order.policy, order.deployment),
                     (DiskPolicy::GiveBack, held)
                 );
-                assert_eq!(order.disks.len(), 1);
+                assert_eq!(order.disks.len(), self.erased);
                 self.server.signatures.clear();
                 self.server.mark = None;
                 site.ironic.finish_clean(&node());

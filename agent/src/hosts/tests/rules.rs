@@ -77,7 +77,10 @@ async fn a_new_server_gets_what_the_first_rule_that_fits_says_and_is_installed()
         .until_ironic(&mut site, ProvisionState::DeployWait)
         .await;
     let known = site.ironic.client().node(&node()).await.unwrap();
-    assert_eq!(known.instance_info["root_device"]["size"], ">= 4");
+    // Its record names the disk that was chosen by them.
+    assert_eq!(known.instance_info["root_device"]["name"], "s== /dev/vda");
+    let order = ordered(&site).await.unwrap();
+    assert_eq!(order.scope, firstlight_api::order::DiskScope::Root);
 }
 
 /// Its first report comes from somebody who says that the server is of `vendor`, and falls silent.

@@ -25,6 +25,8 @@ pub struct Server {
     sequence: AtomicU64,
     pub signatures: Vec<String>,
     pub mark: Option<Mark>,
+    /// Disks beside `/dev/vda`, whose `signatures` and `mark` those are.
+    pub others: Vec<DiskSignatures>,
     pub lookup: LookupState,
     pub known: Option<LookupAnswer>,
     /// A live Ironic would call back, and nobody is there.
@@ -44,6 +46,7 @@ impl Server {
             sequence: AtomicU64::new(1),
             signatures: vec![],
             mark: None,
+            others: vec![],
             lookup: LookupState::NotAsked,
             known: None,
             beats: true,
@@ -86,7 +89,7 @@ impl Server {
             boot_id: self.boot_id.clone(),
             address: "127.0.0.1".into(),
             inventory: Inventory::from_json(&self.ramdisk.inventory()).unwrap(),
-            disks: vec![disk],
+            disks: [vec![disk], self.others.clone()].concat(),
             lookup: self.lookup,
             tpm: Tpm::default(),
             follows: Vec::new(),

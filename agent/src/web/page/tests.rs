@@ -5,8 +5,8 @@ use firstlight_api::{
     artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind},
     software::{NodeState, NodeStatus, PackageState, PackageStatus, SoftwareState},
     status::{
-        AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostEvent, SoftwareLine,
-        TpmStatus,
+        AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostEvent, RootDiskState,
+        RootDiskStatus, SoftwareLine, TpmStatus,
     },
 };
 
@@ -272,6 +272,11 @@ fn busy_hosts() -> Vec<HostStatus> {
     vec![
         HostStatus {
             percent: Some(41),
+            root_disk: Some(RootDiskStatus {
+                state: RootDiskState::Writes,
+                says: "writes /dev/nvme0n1 (960 GB, serial S3X1): the smallest of 2 disks".into(),
+                problem: None,
+            }),
             history: vec![event(HostState::Registering, 120.0, 123.0), event(HostState::Inspecting, 123.0, 171.0)],
             ..host("n1", HostState::Provisioning, "writing node.raw.zst, 41 %")
         },

@@ -28,6 +28,7 @@ impl Walk {
             labels: self.labels(&fields),
             failure_domain: self.value(&fields, "failureDomain", label_value),
             root_disk: self.root_disk(&fields),
+            clean: self.value(&fields, "clean", str::parse),
             image: self.value(&fields, "image", image),
         };
         let Some(matched) = fields.get("match") else {

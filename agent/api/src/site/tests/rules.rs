@@ -15,6 +15,7 @@ rules:
     labels: {rack: r1, example.com/tier: 'gold'}
     failureDomain: r1
     rootDisk: {minSizeGigabytes: 100, rotational: false}
+    clean: all
     image: debian:13.2
   - match: any
 ";
@@ -37,6 +38,7 @@ fn a_rule_is_read_whole_and_the_first_that_fits_counts() {
         (disk.min_size_gigabytes, disk.rotational),
         (Some(100), Some(false))
     );
+    assert_eq!(gives.clean, Some(Clean::All));
     assert_eq!(gives.image.as_deref(), Some("debian:13.2"));
     assert_eq!(*last, Rule::default());
     let mac = MacAddr::new([2, 0, 0, 0, 0, 1]).unwrap();

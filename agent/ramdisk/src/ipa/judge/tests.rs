@@ -4,7 +4,6 @@ use firstlight_api::order::{DeploymentId, Mark};
 use firstlight_api::report::DiskSignatures;
 
 use super::*;
-use crate::inventory::disks::Disk;
 
 const ID: DeploymentId = DeploymentId::new([7; 16]);
 const OTHER: DeploymentId = DeploymentId::new([8; 16]);
@@ -45,7 +44,17 @@ fn order(policy: DiskPolicy, disks: &[&str]) -> DiskOrder {
     DiskOrder {
         deployment: Some(ID),
         policy,
+        scope: DiskScope::Server,
         disks: disks.iter().map(|serial| blank(serial).disk.id()).collect(),
+        root: disks.first().map(|serial| blank(serial).disk.named()),
+    }
+}
+
+/// A person has named the first disk of `order`.
+fn alone(order: DiskOrder) -> DiskOrder {
+    DiskOrder {
+        scope: DiskScope::Root,
+        ..order
     }
 }
 
@@ -114,14 +123,86 @@ fn an_image_is_written_over_nothing_our_own_half_or_what_a_person_gave_up() {
             vec![blank("a")],
             Err(Refusal::OtherOrder("giving this server back")),
         ),
+        // Where the disk was named, others may come, go, and hold what they like; it itself is judged as ever.
+        (
+            alone(order(Blank, &["a"])),
+            vec![used("b"), blank("a"), used("c")],
+            Ok(()),
+        ),
+        (
+            alone(order(Blank, &["a"])),
+            vec![used("a"), blank("b")],
+            Err(data("/dev/a", "gpt, ntfs")),
+        ),
+        (
+            alone(order(Wipe, &["a"])),
+            vec![used("a"), used("b")],
+            Ok(()),
+        ),
+        (alone(order(Wipe, &["a"])), vec![used("b")], Err(gone("a"))),
     ] {
-        assert_eq!(
-            may_install(Some(&order), &disks),
-            verdict,
-            "{order:?} {disks:?}"
-        );
+        let chosen = may_install(Some(&order), disks.clone());
+        let verdict = verdict.map(|()| "/dev/a".to_owned());
+        assert_eq!(chosen.map(|disk| disk.name), verdict, "{order:?} {disks:?}");
     }
-    assert_eq!(may_install(None, &[blank("a")]), Err(Refusal::NoOrder));
+    let none = may_install(None, vec![blank("a")]);
+    assert_eq!(none, Err(Refusal::NoOrder));
+    let unchosen = DiskOrder {
+        root: None,
+        ..order(Wipe, &["a"])
+    };
+    let none = may_install(Some(&unchosen), vec![blank("a")]);
+    assert_eq!(none, Err(Refusal::NoRoot));
+}
+
+/// Without serial numbers, in two slots.
+fn twin(name: &str, by_path: Option<&str>, kinds: &[&str]) -> Judged {
+    let mut twin = disk(name, kinds, None);
+    twin.disk.serial = None;
+    twin.disk.by_path = by_path.map(str::to_owned);
+    twin
+}
+
+#[test]
+fn of_two_disks_that_are_alike_the_one_in_its_position_is_written_and_erased_and_no_other() {
+    let policy = DiskPolicy::Wipe;
+    let chosen = twin("a", Some("p1"), &[]);
+    let order = DiskOrder {
+        disks: vec![chosen.disk.id(); 2],
+        root: Some(chosen.disk.named()),
+        ..order(policy, &[])
+    };
+    // The kernel has swapped the names.
+    let now = || {
+        vec![
+            twin("b", Some("p1"), &["gpt"]),
+            twin("a", Some("p2"), &["ext4"]),
+        ]
+    };
+    for order in [order.clone(), alone(order.clone())] {
+        let written = may_install(Some(&order), now()).unwrap();
+        assert_eq!(written.name, "/dev/b", "{order:?}");
+        let moved = vec![twin("a", Some("p3"), &[]), twin("b", Some("p2"), &[])];
+        let unclear = may_install(Some(&order), moved);
+        assert_eq!(unclear, Err(Refusal::Unclear(chosen.disk.named())));
+    }
+    let names = |order: &DiskOrder, disks| {
+        let erased = may_erase(Some(order), disks).unwrap();
+        erased
+            .into_iter()
+            .map(|disk| disk.disk.name)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&alone(order.clone()), now()), ["/dev/b"]);
+    let back = DiskOrder {
+        policy: DiskPolicy::GiveBack,
+        disks: vec![chosen.disk.id()],
+        ..order
+    };
+    let mut now = now();
+    let deployment = Some(ID);
+    now[0].found.mark = Some(Mark::Installed { deployment });
+    assert_eq!(names(&back, now), ["/dev/b"]);
 }
 
 #[test]
@@ -178,6 +259,16 @@ fn what_is_erased_is_ours_and_what_shows_that_goes_last() {
             Err(data("/dev/b", "LVM2_member")),
         ),
         (order(Blank, &["b"]), vec![blank("b")], Ok(vec!["/dev/b"])),
+        (
+            alone(order(Wipe, &["b"])),
+            vec![foreign(), lvm()],
+            Ok(vec!["/dev/b"]),
+        ),
+        (
+            alone(order(Blank, &["b"])),
+            vec![foreign(), blank("b")],
+            Ok(vec!["/dev/b"]),
+        ),
     ] {
         let names = may_erase(Some(&order), disks.clone()).map(|disks| {
             disks

@@ -4,11 +4,12 @@
 //! operator: `=` (at least), `==`, `!=`, `>=`, `<=`, `<`, `>` for numbers; `s==`, `s!=`, `s<`, `s<=`, `s>`, `s>=` for
 //! text; `<in>` (contains), `<all-in>`, `<or>`.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-use super::disks::Disk;
+use super::Disk;
+use crate::bmh::RootDeviceHints;
 
-/// Disks smaller than this are never chosen without a hint.
+/// With any other Ironic, disks smaller than this are never chosen without a hint: its own rule.
 const SMALLEST: u64 = 4 << 30;
 
 const TEXT_KEYS: [&str; 10] = [
@@ -74,6 +75,9 @@ const OPERATORS: [(&str, Operator); 13] = [
 
 impl Hints {
     /// Parses the object in `root_device`; a word that is no hint is refused, since ignoring it would widen the choice.
+    ///
+    /// # Errors
+    /// A sentence that names the hint.
     pub fn parse(value: &Value) -> Result<Self, String> {
         let object = value.as_object().ok_or("expected an object of hints")?;
         let list = object
@@ -83,16 +87,69 @@ impl Hints {
         Ok(Self { list })
     }
 
+    /// All hints hold for it.
     pub fn matches(&self, disk: &Disk) -> bool {
-        self.list.iter().all(|(key, wanted)| match wanted {
-            Hint::Rotational(wanted) => disk.rotational == *wanted,
-            Hint::Size(wanted) => wanted.number(disk.size >> 30),
-            Hint::Text(wanted) => text_of(disk, key).is_some_and(|text| wanted.text(text)),
-        })
+        self.list.iter().all(|(key, hint)| hint.holds(disk, key))
+    }
+
+    /// The keys of the hints that do not hold, each with what the disk has instead.
+    pub fn differences(&self, disk: &Disk) -> Vec<String> {
+        let differ = self
+            .list
+            .iter()
+            .filter(|(key, hint)| !hint.holds(disk, key));
+        differ
+            .map(|(key, hint)| match hint {
+                Hint::Rotational(_) => format!("rotational is {}", disk.rotational),
+                Hint::Size(_) => format!("size is {} GiB", disk.size >> 30),
+                Hint::Text(_) => match text_of(disk, key) {
+                    Some(text) => format!("{key} is `{text}`"),
+                    None => format!("it has no {key}"),
+                },
+            })
+            .collect()
     }
 }
 
-/// The disk to install: what the hints mean, else the smallest of at least 4 GiB; ties by name.
+impl Hint {
+    fn holds(&self, disk: &Disk, key: &str) -> bool {
+        match self {
+            Self::Rotational(wanted) => disk.rotational == *wanted,
+            Self::Size(wanted) => wanted.number(disk.size >> 30),
+            Self::Text(wanted) => text_of(disk, key).is_some_and(|text| wanted.text(text)),
+        }
+    }
+}
+
+/// A person's hints in Ironic's words, where a value begins with its operator; `None`: they say nothing.
+pub fn root_device(hints: &RootDeviceHints) -> Option<Value> {
+    let by_path = hints.device_name.starts_with("/dev/disk/by-path/");
+    let name = if by_path { "by_path" } else { "name" };
+    let texts = [
+        (name, "s==", &hints.device_name),
+        ("hctl", "s==", &hints.hctl),
+        ("model", "<in>", &hints.model),
+        ("vendor", "<in>", &hints.vendor),
+        ("serial", "s==", &hints.serial_number),
+        ("wwn", "s==", &hints.wwn),
+        ("wwn_with_extension", "s==", &hints.wwn_with_extension),
+        ("wwn_vendor_extension", "s==", &hints.wwn_vendor_extension),
+    ];
+    let mut all: Map<String, Value> = texts
+        .into_iter()
+        .filter(|(_, _, value)| !value.is_empty())
+        .map(|(key, operator, value)| (key.to_owned(), json!(format!("{operator} {value}"))))
+        .collect();
+    if let Some(size) = hints.min_size_gigabytes {
+        all.insert("size".to_owned(), json!(format!(">= {size}")));
+    }
+    if let Some(rotational) = hints.rotational {
+        all.insert("rotational".to_owned(), json!(rotational.to_string()));
+    }
+    (!all.is_empty()).then_some(Value::Object(all))
+}
+
+/// The disk to install for any other Ironic: what the hints mean, else the smallest of at least 4 GiB; ties by name.
 pub fn root_disk<'a>(disks: &'a [Disk], hints: Option<&Hints>) -> Option<&'a Disk> {
     let mut suitable: Vec<&Disk> = match hints {
         Some(hints) => disks.iter().filter(|d| hints.matches(d)).collect(),
@@ -238,3 +295,6 @@ fn text_of<'a>(disk: &'a Disk, key: &str) -> Option<&'a str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;
