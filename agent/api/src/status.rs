@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 
 mod host;
 
-pub use host::{HardwareSummary, HostEvent, HostState, HostStatus, TpmStatus};
+pub use host::{
+    DiskUse, FailedStep, HardwareSummary, HostControl, HostEvent, HostPower, HostState, HostStatus,
+    TpmStatus,
+};
 
 use crate::{
     addon::AddonState,

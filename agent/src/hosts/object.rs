@@ -40,7 +40,12 @@ pub fn desired(host: &Host, rule: Option<&Rule>, now: &str) -> ObjectTarget {
     ObjectTarget {
         host: object,
         image: own_image(host),
-        forget: plan.map(|plan| plan.forget.clone()).unwrap_or_default(),
+        // What was noted of them is on the disk first.
+        forget: plan
+            .filter(|_| host.memory.is_kept())
+            .map(|plan| plan.forget.clone())
+            .unwrap_or_default(),
+        refused: host.refused().clone(),
         leave: leave(host),
         paused: host.wanted().paused.is_some(),
         stray: false,

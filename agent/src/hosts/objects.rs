@@ -47,6 +47,8 @@ pub struct ObjectTarget {
     /// Written into a spec that has none: the site's rule installs without a word.
     pub image: Option<Image>,
     pub forget: Vec<String>,
+    /// Annotations that go, too, each with the reason why it was not acted on.
+    pub refused: BTreeMap<&'static str, String>,
     pub leave: Leave,
     /// Somebody asked for hands off.
     pub paused: bool,
@@ -61,6 +63,7 @@ impl ObjectTarget {
             host: BareMetalHost::default(),
             image: None,
             forget: Vec::new(),
+            refused: BTreeMap::new(),
             leave: Leave::No,
             paused: false,
             stray: true,
@@ -232,6 +235,10 @@ async fn write<S: HostStore>(
             api.forget_hardware(object).await?;
         }
         api.amend(object, &amendment).await?;
+        let refused = events::refused(&amendment.forget, &desired.refused);
+        if !refused.is_empty() {
+            api.tell(object, refused).await;
+        }
     }
     if desired.leave == Leave::Deleted || object.status == host.status || !budgets.allow(host) {
         return Ok(amends);
@@ -323,7 +330,8 @@ fn amendment(object: &BareMetalHost, desired: &ObjectTarget) -> Amendment {
     {
         finalizers.push(FINALIZER.to_owned());
     }
-    let forget = desired.forget.iter();
+    let refused = desired.refused.keys().copied();
+    let forget = desired.forget.iter().map(String::as_str).chain(refused);
     Amendment {
         image: desired
             .image
@@ -332,7 +340,7 @@ fn amendment(object: &BareMetalHost, desired: &ObjectTarget) -> Amendment {
         finalizers: (finalizers != object.metadata.finalizers).then_some(finalizers),
         forget: forget
             .filter(|name| object.metadata.annotations.contains_key(*name))
-            .cloned()
+            .map(str::to_owned)
             .collect(),
     }
 }
@@ -455,6 +463,7 @@ mod tests {
                 host: BareMetalHost::new(name, "default", BareMetalHostSpec::default()),
                 image: None,
                 forget: Vec::new(),
+                refused: BTreeMap::new(),
                 leave: Leave::No,
                 paused: false,
                 stray: false,
@@ -505,6 +514,7 @@ mod tests {
             },
             image: None,
             forget: Vec::new(),
+            refused: BTreeMap::new(),
             leave: Leave::No,
             paused: false,
             stray: false,

@@ -2,6 +2,7 @@
 //! ramdisk does. Nothing sleeps; [`Site::pass`] is time.
 #![allow(clippy::unwrap_used)]
 
+mod departures;
 mod figures;
 mod installation;
 mod life;
@@ -14,6 +15,7 @@ mod running;
 mod schedules;
 mod server;
 mod tpm;
+mod verbs;
 mod who;
 
 use std::{
@@ -126,6 +128,8 @@ fn settings(unclaimed: SitePolicy) -> fold::Settings {
 struct MemoryStore {
     objects: Arc<Mutex<Vec<BareMetalHost>>>,
     secrets: Arc<Mutex<BTreeMap<String, Secret>>>,
+    /// The notes of Events.
+    told: Arc<Mutex<Vec<String>>>,
     /// It answers nothing.
     is_down: bool,
 }
@@ -256,6 +260,11 @@ impl HostStore for MemoryStore {
         Ok(Some(Secret::from([("value".to_owned(), data)])))
     }
 
+    async fn tell(&self, _: &BareMetalHost, events: Vec<super::store::HostEvent>) {
+        let notes = events.into_iter().map(|event| event.note);
+        self.told.lock().unwrap().extend(notes);
+    }
+
     async fn apply_status(&self, host: &BareMetalHost) -> anyhow::Result<()> {
         self.answers()?;
         self.change(&host.metadata.name, |object| {
@@ -312,6 +321,7 @@ struct Site<L = Good> {
     /// So many rounds after a cut, Ironic does not answer yet.
     boots: usize,
     strays: Strays,
+    held: Vec<String>,
 }
 
 fn hosts(settings: &fold::Settings, disk: &BTreeMap<MacAddr, Ledger>) -> Hosts {
@@ -376,6 +386,7 @@ impl<L: Luck> Site<L> {
             cuts: 0,
             boots: 0,
             strays: Strays::default(),
+            held: Vec::new(),
         }
     }
 
@@ -473,6 +484,7 @@ impl<L: Luck> Site<L> {
             Effect::ForgetKeys(mac) => self.hands.keys.forget(mac).await,
             Effect::ForgetLedger(mac) => drop(self.disk.remove(&mac)),
             Effect::Strays(strays) => self.strays = strays,
+            Effect::Held(names) => self.held = names,
             Effect::Probe { .. } | Effect::Look(_) | Effect::Use(_) | Effect::Refused(_) => {}
         }
         None

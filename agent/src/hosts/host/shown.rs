@@ -55,6 +55,7 @@ impl Host {
             percent: plan.and_then(|plan| plan.percent),
             since: self.history.since().as_secs_f64(),
             problem: self.problem(),
+            control: self.control(),
             rule: self.fit.rule().map(|index| index + 1),
             hardware: report.map(|report| HardwareSummary {
                 tpm: tpm::status(self.ledger(), self.who.tpm(), &report.tpm),
