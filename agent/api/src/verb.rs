@@ -164,8 +164,7 @@ pub fn refusal(
     host: &HostStatus,
     owner: Option<&Owner>,
 ) -> Option<Refusal> {
-    let set_aside = matches!(verb, Verb::Spare | Verb::Unspare);
-    if let Some(why) = hands_off(host).filter(|_| !set_aside) {
+    if let Some(why) = hands_off(verb, host) {
         return refused(why);
     }
     match verb {
@@ -195,14 +194,17 @@ fn unless(unless: Insistence, why: impl Into<String>) -> Option<Refusal> {
 }
 
 /// Somebody asked that nothing is done to it.
-fn hands_off(host: &HostStatus) -> Option<String> {
+fn hands_off(verb: Verb, host: &HostStatus) -> Option<String> {
+    if matches!(verb, Verb::Spare | Verb::Unspare) {
+        return None;
+    }
     let by = &host.control.paused;
     if !by.is_empty() {
         return Some(format!(
             "it is paused by {by}: nothing is done to it until the annotation `baremetalhost.metal3.io/paused` goes, or the pause of its cluster"
         ));
     }
-    (host.state == HostState::Detached).then(|| {
+    (host.state == HostState::Detached && verb != Verb::Forget).then(|| {
         "it is detached: Ironic does not know it until the annotation `baremetalhost.metal3.io/detached` goes".to_owned()
     })
 }

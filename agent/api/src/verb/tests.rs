@@ -97,7 +97,7 @@ fn nothing_is_asked_of_a_host_that_somebody_keeps_hands_off() {
         }
         paused.control.paused.clear();
         paused.state = HostState::Detached;
-        if !set_aside {
+        if !set_aside && verb != Verb::Forget {
             not_taken(verb, &paused, None, &["detached"]);
         }
     }
