@@ -58,6 +58,7 @@ struct Shown<'a> {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct VerbLine {
     verb: &'static str,
     /// It would be done.

@@ -180,7 +180,7 @@ fn programs_read_the_same_values_as_the_page() {
     assert_eq!(verb("unspare"), json!({"verb": "unspare", "applies": true}));
     assert_eq!(verb("spare")["applies"], json!(false));
     assert!(
-        verb("spare")["why_not"]
+        verb("spare")["whyNot"]
             .as_str()
             .unwrap()
             .contains("already")

@@ -201,6 +201,29 @@ fn of_all_hosts_that_shall_go_at_once_a_few_do_and_the_others_wait_for_their_nam
 }
 
 #[test]
+fn who_left_counts_also_when_it_is_gone_and_forgotten_and_for_ten_minutes() {
+    let mut rack = Rack::new();
+    for number in 100..103 {
+        let mut ledger = Ledger {
+            deployment: Some(Deployment::default()),
+            ..Ledger::default()
+        };
+        ledger.leaves(WALL);
+        assert!(ledger.may_leave());
+        rack.disk.insert(mac_of(number), ledger.once_removed());
+    }
+    rack.restart();
+    rack.objects[0].spec.image = None;
+    rack.look();
+    assert_eq!((rack.gone.len(), rack.held.len()), (0, 1));
+    rack.pass(601);
+    rack.objects[1].spec.image = None;
+    rack.look();
+    assert_eq!(rack.gone, [mac_of(1)], "the one that had to wait waits on");
+    assert_eq!(rack.held, ["n0"]);
+}
+
+#[test]
 fn hosts_that_leave_one_after_the_other_wait_for_nobody() {
     let mut rack = Rack::new();
     for number in 0..HOSTS {
