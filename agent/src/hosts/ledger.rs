@@ -219,6 +219,14 @@ impl Ledger {
         (self.left, self.held) = (Some(Departure { at, deployment }), false);
     }
 
+    /// Nobody wants to have it back any more: the next time is another departure.
+    pub fn stays(&mut self) {
+        self.held = false;
+        if let Some(left) = self.left.as_mut().filter(|_| !self.leaving) {
+            left.deployment = None;
+        }
+    }
+
     /// The deployment, if its image is on the disk.
     pub fn written(&self) -> Option<&Deployment> {
         self.deployment

@@ -10,7 +10,9 @@ use firstlight_api::{
 
 use super::{Host, Site};
 use crate::hosts::{
+    image::same_digest,
     intent::DesiredState,
+    ledger::Ledger,
     plan::{Plan, Remote},
 };
 
@@ -26,7 +28,7 @@ impl Host {
         if !self.may_be_asked(site) {
             return false;
         }
-        let (retry, held) = (self.ledger().retry, self.ledger().held);
+        let retry = self.ledger().retry;
         if self.decision.wanted.retry && plan.failed.is_some() {
             self.memory.note(|ledger| {
                 ledger.retry = true;
@@ -39,15 +41,22 @@ impl Host {
         if retry && plan.failed.is_none() {
             self.memory.note(|ledger| ledger.retry = false);
         }
-        // Nobody has asked for less than it has, after all.
-        let keeps = matches!(
-            self.decision.wanted.desired,
-            Ok(DesiredState::Install(_) | DesiredState::External)
-        );
-        if held && keeps && !plan.held {
-            self.memory.note(|ledger| ledger.held = false);
+        if self.stays() {
+            self.memory.note(Ledger::stays);
         }
         retry && plan.failed.is_none()
+    }
+
+    /// What it has on its disk is asked for, by whoever knows.
+    fn stays(&self) -> bool {
+        let written = self.ledger().written();
+        match &self.decision.wanted.desired {
+            Ok(DesiredState::Install(install)) => {
+                written.is_some_and(|held| same_digest(&install.image, &held.image))
+            }
+            Ok(DesiredState::External) => true,
+            _ => false,
+        }
     }
 
     /// It waits for somebody to let it go.

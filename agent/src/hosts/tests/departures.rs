@@ -200,6 +200,20 @@ fn of_all_hosts_that_shall_go_at_once_a_few_do_and_the_others_wait_for_their_nam
     }
 }
 
+/// Somebody takes the finalizer off a deleted object: that is made again around what the disk holds.
+#[test]
+fn an_object_that_was_deleted_by_mistake_can_go_without_its_server() {
+    let mut rack = Rack::new();
+    rack.objects.iter_mut().for_each(MISTAKES[0]);
+    rack.look();
+    assert_eq!(rack.held, ["n3", "n4", "n5", "n6"]);
+    rack.objects.retain(|object| object.metadata.name != "n6");
+    rack.pass(60);
+    assert_eq!(rack.held, ["n3", "n4", "n5"]);
+    assert_eq!(rack.gone.len(), MOST_DEPARTURES);
+    assert!(rack.disk[&mac_of(6)].written().is_some() && !rack.disk[&mac_of(6)].removed);
+}
+
 #[test]
 fn who_left_counts_also_when_it_is_gone_and_forgotten_and_for_ten_minutes() {
     let mut rack = Rack::new();
@@ -253,4 +267,14 @@ fn who_gets_its_image_back_while_it_waits_stays_and_is_not_waited_for_any_more()
     rack.objects[6].spec.image = None;
     rack.look();
     assert_eq!((rack.gone.len(), rack.held.len()), (4, 0));
+
+    // Also those that could have gone, and were not torn down yet, are asked about the next time.
+    for change in [|| Some(image()), || None] {
+        for object in &mut rack.objects {
+            object.spec.image = change();
+        }
+        rack.gone.clear();
+        rack.pass(3600);
+    }
+    assert_eq!((rack.gone.len(), rack.held.len()), (3, 4));
 }

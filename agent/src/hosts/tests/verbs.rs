@@ -59,7 +59,8 @@ async fn a_failed_installation_begins_again_at_once_on_a_persons_word_with_all_i
         server
             .until_ironic(&mut site, ProvisionState::DeployWait)
             .await;
-        assert!(site.now - began < Duration::from_secs(60), "no long pause");
+        let took = site.now.saturating_sub(began);
+        assert!(took < Duration::from_mins(1), "no long pause");
         server
             .until("the word is taken", &mut site, |site| {
                 !has(site, RETRY_ANNOTATION)
@@ -245,7 +246,7 @@ async fn a_dead_server_is_forgotten_within_a_minute_and_left_alone_when_it_comes
         site.store.only().is_none() && site.ironic.state(&node()).is_none()
     })
     .await;
-    assert!(site.now - died < Duration::from_secs(60));
+    assert!(site.now.saturating_sub(died) < Duration::from_mins(1));
 
     machine.switch_on(&site);
     assert!(!machine.runs_disk, "it comes up in the ramdisk");
