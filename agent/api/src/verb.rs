@@ -381,8 +381,8 @@ fn forget(host: &HostStatus, owner: Option<&Owner>) -> Option<Refusal> {
         }
         if host.state == HostState::Running {
             return refused(format!(
-                "it is {described}, and its system answers; `kubectl delete machine {machine}` drains it and gives it back. If it shall go at \
-                 once, switch the server off first"
+                "it is {described}, and its system answers, or has within the last two minutes; `kubectl delete machine {machine}` drains it \
+                 and gives it back. If it shall go at once, switch the server off first, and ask again when the list says `provisioned`"
             ));
         }
         return unless(

@@ -1,14 +1,18 @@
 //! What decides which verbs a host takes now: the step that failed, and what is on its disk or happens to it.
 
-use firstlight_api::verb::{CONFIRM_ANNOTATION, RETRY_ANNOTATION};
+use firstlight_api::{
+    bmh::ErrorType,
+    verb::{CONFIRM_ANNOTATION, RETRY_ANNOTATION},
+};
 
 use super::{Action, DiskUse, FailedStep, Ironic, Observed, Plan, ProvisionState as S};
 
 pub(super) fn add(o: &Observed, plan: &mut Plan) {
-    plan.failed = failed(o).or_else(|| {
-        let action = plan.action.as_ref().filter(|_| o.refused)?;
-        step_of(action)
-    });
+    let refused = plan.action.as_ref().filter(|_| o.refused);
+    let unregistered = plan.fault == Some(ErrorType::Registration);
+    plan.failed = failed(o)
+        .or_else(|| step_of(refused?))
+        .or_else(|| unregistered.then_some(FailedStep::Registration));
     plan.disk = disk(o);
     if o.ledger.done.contains(RETRY_ANNOTATION) {
         plan.forget.push(RETRY_ANNOTATION.to_owned());
