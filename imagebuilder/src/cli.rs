@@ -23,6 +23,7 @@ const EXAMPLES: &str = "Examples:
   firstlight kubeconfig > lab.conf            access to the site's cluster, from the box over SSH
   firstlight push web.tar htop.deb            put an image and a package into the box's store
   firstlight hosts list                       what the box knows of each server, and who waits for you
+  firstlight hosts retry n3                   begin the step that failed on a server again
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or nothing that could work was asked for.";
 
@@ -56,7 +57,7 @@ enum Command {
     Kubeconfig(kubeconfig::KubeconfigArgs),
     /// Put packages, charts, container archives and disk images into the box's store
     Push(push::PushArgs),
-    /// List the servers that the box knows, and take those that wait for a person
+    /// The servers that the box knows: what they do, and what you ask of one (retry, power, spare, give back, forget)
     Hosts(hosts::HostsArgs),
     /// Check a site.yaml and report every mistake with its line
     Check {

@@ -1,39 +1,70 @@
-//! `firstlight hosts`: the servers that the box knows, and a person's word that one of them may join (`join: approve`).
+//! `firstlight hosts`: the servers that the box knows, and what a person asks of one of them.
 //!
-//! What is known comes from the box's status. The word is an annotation of the `BareMetalHost`, which whoever may log in
-//! as `admin` may write: the segment has no way to it. The box compares the code again with the key that speaks then.
+//! What is known comes from the box's status. What is asked is written into objects of the box's Kubernetes, which whoever may log in as
+//! `admin` may write: the segment has no way to it. To add a verb: in `firstlight_api::verb`, what it writes in `orders`, and a line in
+//! docs/hosts.md.
 
-use std::fmt::Write as _;
+mod approve;
+mod find;
+mod orders;
+mod show;
+
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
-use clap::{Args, Subcommand};
-use firstlight_api::bmh::APPROVE_ANNOTATION;
-use firstlight_api::signed::same_code;
-use firstlight_api::site::HostName;
-use firstlight_api::status::{HostStatus, SiteStatus};
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand, ValueEnum};
+use firstlight_api::status::SiteStatus;
+use firstlight_api::verb::Verb;
+use serde_json::json;
 
 use crate::UsageError;
 use crate::box_client::BoxClient;
 use crate::ssh::ssh;
+use approve::{APPROVING, ApproveArgs};
+use orders::Order;
 
 const STATUS_PATH: &str = "/api/v1/status";
 
-const APPROVING: &str = "With `join: approve` in site.yaml the box leaves a new server alone until somebody has compared its code:
+const EXAMPLES: &str = "Each verb is an annotation or a field of the server's BareMetalHost (docs/hosts.md), and is refused with a sentence where it would
+do harm. NAME is its name, the beginning of it, or its MAC address.
 
-  1. firstlight hosts list                     which servers wait
-  2. read the code on the server's own screen, not in the list: whoever pretends to be it has another one
-  3. firstlight hosts approve NAME --code 7Q2M-XK4P-09AB-CDEF
+  firstlight hosts list                        which servers there are, and who waits for you
+  firstlight hosts show n3                     what n3 is doing, what went wrong, and which verbs it takes now
+  firstlight hosts retry n3                    begin the step that failed again, now
+  firstlight hosts list -o json | jq -r '.[] | select(.control.failed) | .name'";
 
-The approval is for the key that this server made when it started its ramdisk, and for its TPM, if it has one: then it holds
-after restarts too. A server whose mainboard or TPM was replaced is approved again, with the code on its screen.";
+const RETRYING: &str = "A registration, inspection, installation, cleaning or adoption that failed begins again at that step, with all its attempts, whether
+the box would try again by itself or has given up. Mend first what `firstlight hosts show NAME` says. It is refused while nothing has
+failed: no second write is begun beside one.";
+
+const SWITCHING: &str = "The BMC that the server's object names switches it (docs/power.md). Without one, `power cycle` asks a running system over SSH to
+restart, and a person does the rest. `off` asks the system to end first, and it stays off until `on`; `--hard` asks nobody.
+It is refused while a disk is being written or cleaned, and needs `--yes` for a server that somebody uses.";
+
+const SKIPPING: &str = "The server goes on without Ironic's inventory (Metal3's annotation inspect.metal3.io=disabled). What the box needs to install it, its
+ramdisk has reported already. The annotation stays; take it away to have it inspected when it is registered the next time.";
+
+const SPARING: &str = "A spare is registered, inspected, keeps its power and gets its image ahead of time, and no machine claims it: it is ready for the next
+failure. `unspare` lets it be claimed at once. A server that a machine has already is taken out of its cluster first.";
+
+const GIVING_BACK: &str = "Its system is taken away, its disks are cleaned, and it is free. What a cluster has is given back by the cluster: delete its Machine,
+or have fewer replicas, so that it is drained.
+
+More than 3 servers within ten minutes wait for a person who says their names, whoever takes their systems away:
+
+  firstlight hosts give-back n1 n2 n3 n4 --yes-all-of n1,n2,n3,n4";
+
+const FORGETTING: &str = "For a server that is gone, or was never wanted: its object goes, and Ironic forgets it. If the server comes back, it is listed and left
+alone until somebody says `kubectl annotate bmh NAME firstlight.internal/install=blank`.
+
+With --force nothing is cleaned and nobody is waited for: for a server that is dead. Its Machine and its Node go with it.";
 
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct HostsArgs {
     #[command(subcommand)]
     command: HostsCommand,
-    /// The box, as SSH is told; `list` also takes a forwarded port, like `http://127.0.0.1:8080`
+    /// The box, as SSH is told; `list` and `show` also take a forwarded port, like `http://127.0.0.1:8080`
     #[arg(
         long = "box",
         value_name = "HOST",
@@ -44,192 +75,159 @@ pub struct HostsArgs {
     /// SSH key, if it is not your default one
     #[arg(short, long, value_name = "FILE", global = true)]
     identity: Option<PathBuf>,
+    /// For people, or for programs
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        global = true
+    )]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Text,
+    Json,
 }
 
 #[derive(Debug, Subcommand)]
 enum HostsCommand {
     /// Each server: name, MAC address, state, code, and what happens or why not
     List,
+    /// One server: state, step, problem and what to do, history, and the verbs that it takes now
+    Show(One),
     /// Let a server join whose code you have read on its own screen
     #[command(after_help = APPROVING)]
     Approve(ApproveArgs),
+    /// Begin the step that failed again, at once
+    #[command(after_help = RETRYING)]
+    Retry(One),
+    /// Switch it on, off, or off and on
+    #[command(after_help = SWITCHING)]
+    Power(PowerArgs),
+    /// Go on without an inspection that fails
+    #[command(after_help = SKIPPING)]
+    SkipInspection(One),
+    /// Set it aside: no machine claims it
+    #[command(after_help = SPARING)]
+    Spare(One),
+    /// Let machines claim it again
+    Unspare(One),
+    /// Take its system away, clean its disks, and have it free
+    #[command(after_help = GIVING_BACK)]
+    GiveBack(GiveBackArgs),
+    /// Take a server off the list that is gone, or was never wanted
+    #[command(after_help = FORGETTING)]
+    Forget(ForgetArgs),
 }
 
 #[derive(Debug, Args)]
-struct ApproveArgs {
+struct One {
     /// Its name, the beginning of it, or its MAC address
     #[arg(value_name = "NAME|MAC")]
     server: String,
-    /// As its screen shows it; dashes and capitals do not matter
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+    Cycle,
+}
+
+#[derive(Debug, Args)]
+struct PowerArgs {
+    what: Switch,
+    /// Its name, the beginning of it, or its MAC address
+    #[arg(value_name = "NAME|MAC")]
+    server: String,
+    /// Off at once, without asking its system
     #[arg(long)]
-    code: String,
+    hard: bool,
+    /// Also a server that somebody uses
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(Debug, Args)]
+struct GiveBackArgs {
+    /// Their names, the beginnings of them, or their MAC addresses
+    #[arg(value_name = "NAME|MAC", required = true)]
+    servers: Vec<String>,
+    /// Also erase what somebody else has put on its disks since
+    #[arg(long)]
+    wipe: bool,
+    /// Also a server that is in use by something that the box does not know
+    #[arg(long)]
+    force: bool,
+    /// The whole names of all of them once more: for more than 3, and for those that wait for it
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    yes_all_of: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct ForgetArgs {
+    /// Its name, the beginning of it, or its MAC address
+    #[arg(value_name = "NAME|MAC")]
+    server: String,
+    /// It is dead, or shall keep what is on its disks
+    #[arg(long)]
+    force: bool,
 }
 
 pub fn run(args: &HostsArgs) -> Result<String> {
-    let hosts = look(&mut BoxClient::new(&args.host, args.identity.as_deref())?)?;
-    match &args.command {
-        HostsCommand::List => Ok(list(&hosts)),
-        HostsCommand::Approve(approve) => {
-            let (host, code) = compared(&hosts, approve)?;
-            if args.host.starts_with("http://") {
-                let what =
-                    "an approval needs a login: give --box as SSH is told, like admin@172.22.0.1";
-                return Err(UsageError(what.to_owned()).into());
-            }
-            let mut way = ssh(args.identity.as_deref());
-            way.arg("--").arg(&args.host);
-            annotate(way, host, code)
+    let site = look(&mut BoxClient::new(&args.host, args.identity.as_deref())?)?;
+    let is_json = args.output == Output::Json;
+    let order = match &args.command {
+        HostsCommand::List if is_json => return show::json(&site.hosts),
+        HostsCommand::List => return Ok(show::list(&site.hosts)),
+        HostsCommand::Show(one) => {
+            let host = find::find(&site.hosts, &one.server)?;
+            return if is_json {
+                show::one_as_json(&site, host)
+            } else {
+                Ok(show::one(&site, host))
+            };
         }
+        HostsCommand::Approve(approve) => approve::order(&site.hosts, approve)?,
+        HostsCommand::Retry(one) => orders::plain(&site, Verb::Retry, &one.server)?,
+        HostsCommand::SkipInspection(one) => {
+            orders::plain(&site, Verb::SkipInspection, &one.server)?
+        }
+        HostsCommand::Spare(one) => orders::plain(&site, Verb::Spare, &one.server)?,
+        HostsCommand::Unspare(one) => orders::plain(&site, Verb::Unspare, &one.server)?,
+        HostsCommand::Power(power) => orders::power(&site, power)?,
+        HostsCommand::GiveBack(give) => orders::give_back(&site, give)?,
+        HostsCommand::Forget(forget) => orders::forget(&site, forget)?,
+    };
+    if args.host.starts_with("http://") {
+        return Err(UsageError(format!(
+            "`{}` needs a login: give --box as SSH is told, like admin@172.22.0.1",
+            order.verb
+        ))
+        .into());
     }
+    let mut way = ssh(args.identity.as_deref());
+    way.arg("--").arg(&args.host);
+    order.send(way)?;
+    if is_json {
+        return show::json(&told(&order));
+    }
+    Ok(format!("{}\n", order.done))
 }
 
-fn look(the_box: &mut BoxClient) -> Result<Vec<HostStatus>> {
+fn told(order: &Order) -> serde_json::Value {
+    let names = order.hosts.iter().map(|host| &host.name);
+    json!({"hosts": names.collect::<Vec<_>>(), "verb": order.verb, "message": order.done})
+}
+
+fn look(the_box: &mut BoxClient) -> Result<SiteStatus> {
     let answer = the_box.ask("GET", STATUS_PATH, &[], &[])?;
     answer.check()?;
-    let status: SiteStatus = serde_json::from_slice(&answer.body)
-        .context("the box's answer is no status; is it of another version?")?;
-    Ok(status.hosts)
-}
-
-fn list(hosts: &[HostStatus]) -> String {
-    let head = ["NAME", "MAC", "STATE", "CODE", "WHY"].map(str::to_owned);
-    let rows: Vec<[String; 5]> = std::iter::once(head).chain(hosts.iter().map(row)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; 4] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    let mut text = String::new();
-    for row in &rows {
-        for (cell, width) in row.iter().zip(widths) {
-            let _ = write!(text, "{cell:width$}  ");
-        }
-        let _ = writeln!(text, "{}", row[4]);
-    }
-    text
-}
-
-/// One line each, so that nothing that a server says can look like another server's line.
-fn row(host: &HostStatus) -> [String; 5] {
-    let why = match &host.problem {
-        Some(problem) => format!("{}; {}", problem.what, problem.next),
-        None => host.step.clone(),
-    };
-    let code = Some(&host.code).filter(|code| !code.is_empty());
-    let code = code.map_or("-", String::as_str);
-    [
-        host.name.as_str(),
-        &host.mac,
-        host.state.as_str(),
-        code,
-        &why,
-    ]
-    .map(|text| {
-        text.chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect()
-    })
-}
-
-/// The host that is meant and its code, if that was given: of the machine that the box hears as this host, or of one that it
-/// does not believe because its TPM is not the host's.
-fn compared<'a>(
-    hosts: &'a [HostStatus],
-    approve: &ApproveArgs,
-) -> Result<(&'a HostStatus, &'a str)> {
-    let host = find(hosts, &approve.server)?;
-    let mut codes = [&host.code, &host.other_code]
-        .into_iter()
-        .filter(|code| !code.is_empty())
-        .peekable();
-    if codes.peek().is_none() {
-        return Err(UsageError(format!(
-            "{} has no code yet: it is not in the ramdisk. Start it from the network, and read the code on its screen",
-            host.name
-        ))
-        .into());
-    }
-    let Some(code) = codes.find(|code| same_code(&approve.code, code)) else {
-        return Err(UsageError(format!(
-            "this is not the code of the machine that the box hears as {} ({}); nothing was approved. Read the code on the \
-             server's own screen again. If it is as you wrote it, another machine pretends to be this server: find it on the \
-             switch, take it off, and start the server again",
-            host.name, host.mac
-        ))
-        .into());
-    };
-    Ok((host, code))
-}
-
-fn find<'a>(hosts: &'a [HostStatus], wanted: &str) -> Result<&'a HostStatus> {
-    let wanted = wanted.to_lowercase();
-    let mac = wanted.replace('-', ":");
-    let named: Vec<_> = hosts
-        .iter()
-        .filter(|host| host.name == wanted || host.mac == mac)
-        .collect();
-    let found = if named.is_empty() {
-        let begins = |host: &&HostStatus| host.name.starts_with(&wanted);
-        hosts.iter().filter(begins).collect()
-    } else {
-        named
-    };
-    match found[..] {
-        [host] => Ok(host),
-        [] => Err(UsageError(unknown(hosts, &wanted)).into()),
-        _ => {
-            let candidates: Vec<String> = found
-                .iter()
-                .map(|host| format!("{} ({})", host.name, host.mac))
-                .collect();
-            Err(UsageError(format!(
-                "`{wanted}` may be {}; give the whole name or the MAC address",
-                candidates.join(", ")
-            ))
-            .into())
-        }
-    }
-}
-
-fn unknown(hosts: &[HostStatus], wanted: &str) -> String {
-    let distance = |host: &&HostStatus| strsim::damerau_levenshtein(wanted, &host.name);
-    match hosts.iter().min_by_key(distance) {
-        Some(nearest) => format!(
-            "the box knows no server `{wanted}`; the nearest name is {} ({})",
-            nearest.name, nearest.mac
-        ),
-        None => "the box has seen no server yet: start one from the network, on the box's segment"
-            .to_owned(),
-    }
-}
-
-/// `way` is an `ssh` with everything but the command.
-fn annotate(mut way: Command, host: &HostStatus, code: &str) -> Result<String> {
-    let output = way
-        .arg(annotation(host, code)?)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()
-        .context("running ssh; install openssh-client")?;
-    ensure!(
-        output.status.success(),
-        "the box did not take the approval of {}: {}",
-        host.name,
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    Ok(format!(
-        "{} ({}) is approved; the box goes on with it within ten seconds\n",
-        host.name, host.mac
-    ))
-}
-
-/// It goes into a shell on the box: only what can be a name and a code is let through.
-fn annotation(host: &HostStatus, code: &str) -> Result<String> {
-    let name = HostName::parse(&host.name)?;
-    let namespace = HostName::parse(&host.namespace)?;
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    ensure!(code.bytes().all(letter), "the box's code of {name} is none");
-    Ok(format!(
-        "kubectl annotate --overwrite baremetalhosts.metal3.io {name} --namespace {namespace} {APPROVE_ANNOTATION}={code}"
-    ))
+    serde_json::from_slice(&answer.body)
+        .context("the box's answer is no status; is it of another version?")
 }
 
 #[cfg(test)]

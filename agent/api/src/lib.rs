@@ -26,3 +26,4 @@ pub mod site;
 pub mod software;
 pub mod status;
 pub mod tpm;
+pub mod verb;

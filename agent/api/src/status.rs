@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 mod host;
 
 pub use host::{
-    HardwareSummary, HostEvent, HostState, HostStatus, RootDiskState, RootDiskStatus, TpmStatus,
+    DiskUse, FailedStep, HardwareSummary, HostControl, HostEvent, HostPower, HostState, HostStatus,
+    RootDiskState, RootDiskStatus, TpmStatus,
 };
 
 use crate::{

@@ -11,6 +11,7 @@ use firstlight_api::{
     object::{Meta, Object},
     site::{HostRole, SiteConfig},
     status::HardwareSummary,
+    verb::SPARE_ANNOTATION,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -112,8 +113,14 @@ pub struct World {
 }
 
 impl World {
-    /// The label of the object is stronger than `site.yaml`, and there `hosts` is stronger than `rules`.
+    /// A free host that somebody set aside is a spare; else the label of the object is stronger than `site.yaml`, and there `hosts` is
+    /// stronger than `rules`.
     pub fn role(&self, host: &Host) -> HostRole {
+        // Who has it already keeps it.
+        let is_free = host.spec.consumer_ref.is_none();
+        if is_free && host.metadata.annotation(SPARE_ANNOTATION).is_some() {
+            return HostRole::Spare;
+        }
         let said = self.said_role(host);
         said.or_else(|| self.ruled_role(host)).unwrap_or_default()
     }

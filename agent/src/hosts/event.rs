@@ -159,6 +159,8 @@ pub enum Effect {
     ForgetKeys(MacAddr),
     /// Which disks hosts refer to.
     Use(Vec<Reference>),
+    /// Hosts that shall be given back and wait for a person, as they are called.
+    Held(Vec<String>),
     /// Somebody was not believed.
     Refused(&'static str),
 }

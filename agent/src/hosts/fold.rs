@@ -104,6 +104,10 @@ pub struct Hosts {
     /// Whose nodes Ironic changes by itself.
     moving: BTreeSet<MacAddr>,
     pace: Duration,
+    /// Seconds since 1970, at the last event.
+    wall: i64,
+    /// That wait for somebody to let them go, as they are called.
+    held: BTreeMap<MacAddr, String>,
     /// Objects that count for nothing.
     strays: Strays,
     effects: Vec<Effect>,
@@ -127,13 +131,21 @@ impl Hosts {
             dirty: BTreeSet::new(),
             shown: BTreeMap::new(),
             moving: BTreeSet::new(),
+            wall: 0,
+            held: BTreeMap::new(),
             effects: Vec::new(),
         }
     }
 
     pub fn fold(&mut self, event: Event, now: Now) -> Vec<Effect> {
+        self.wall = now.wall;
+        let held = self.held.clone();
         self.take(event, now);
         self.settle(now);
+        if self.held != held {
+            let held = self.held.values().cloned().collect();
+            self.effects.push(Effect::Held(held));
+        }
         std::mem::take(&mut self.effects)
     }
 
@@ -241,6 +253,7 @@ impl Hosts {
         self.by_node.remove(&node_uuid(mac));
         self.dirty.remove(&mac);
         self.moving.remove(&mac);
+        self.held.remove(&mac);
         if self.shown.remove(&mac).is_some() {
             self.effects.push(Effect::Show { mac, shown: None });
         }
@@ -259,6 +272,9 @@ impl Hosts {
         match end {
             End::Begun => {
                 host.work.begun(now);
+                if action.begins_step() {
+                    host.memory.note(|ledger| ledger.retry = false);
+                }
                 if wipes_token(action) {
                     host.ramdisk.token_wiped(now);
                 }

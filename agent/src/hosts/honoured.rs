@@ -2,9 +2,12 @@
 //!
 //! To add a field that is not acted on: a line in [`ignored`]; one that is acted on from now on: its line goes.
 
-use firstlight_api::bmh::{
-    BareMetalHost, BareMetalHostSpec, BootMode, InspectionMode,
-    annotations::{self, HARDWARE_DETAILS, REBOOT, STATUS},
+use firstlight_api::{
+    bmh::{
+        BareMetalHost, BareMetalHostSpec, BootMode, InspectionMode,
+        annotations::{self, HARDWARE_DETAILS, REBOOT, STATUS},
+    },
+    verb::SPARE_ANNOTATION,
 };
 
 /// Fields and annotations, each with its reason. `found`: how its ramdisk was started.
@@ -18,6 +21,14 @@ pub fn ignored(object: &BareMetalHost, found: Option<BootMode>) -> Vec<String> {
     }
     if let Some(Err(error)) = annotations::status(annotations) {
         all.push(format!("{STATUS}: it is no status of a host: {error}"));
+    }
+    if let Some(consumer) = &object.spec.consumer_ref
+        && annotations.contains_key(SPARE_ANNOTATION)
+    {
+        all.push(format!(
+            "{SPARE_ANNOTATION}: {} has it already; it is a spare once that has given it back",
+            consumer.name
+        ));
     }
     let fences = annotations.keys().filter(|name| {
         let key = name.strip_prefix(REBOOT);

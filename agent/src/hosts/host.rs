@@ -11,6 +11,7 @@ mod ramdisk;
 mod remote;
 mod shown;
 mod system;
+mod verbs;
 mod work;
 
 use std::{
@@ -131,6 +132,8 @@ struct Decision {
     barred: Option<Problem>,
     wanted: Intent,
     plan: Option<Plan>,
+    /// Annotations that ask for what cannot be, each with the reason.
+    refused: BTreeMap<&'static str, String>,
 }
 
 impl Default for Decision {
@@ -147,8 +150,11 @@ impl Default for Decision {
                 restarts: Vec::new(),
                 power: intent::Power::On,
                 hints: None,
+                retry: false,
+                confirmed: false,
             },
             plan: None,
+            refused: BTreeMap::new(),
         }
     }
 }
@@ -294,6 +300,9 @@ impl Host {
             return;
         }
         let mut plan = plan::plan(&self.observed(site, now));
+        if self.hears(&plan, site) {
+            plan = plan::plan(&self.observed(site, now));
+        }
         if plan.deliver && untrusted.is_some() {
             (plan.deliver, plan.problem) = (false, untrusted);
         }
@@ -313,6 +322,7 @@ impl Host {
             self.work.gave_up = report.map(|report| report.boot_id.clone());
         }
         self.decision.plan = Some(plan);
+        self.decision.refused = self.refusals(site);
     }
 
     fn observed<'a>(&'a self, site: &Site<'a>, now: Duration) -> Observed<'a> {
@@ -335,6 +345,7 @@ impl Host {
             system: self.system.seen(now),
             image: site.image,
             gave_up: self.work.gave_up.as_deref(),
+            refused: self.work.refused.is_some(),
             barred: self.decision.barred.as_ref(),
             remote: self.remote.seen(),
         }
@@ -358,7 +369,7 @@ impl Host {
     pub fn restarted(&mut self) {
         let done = &self.decision.wanted.restarts;
         self.memory
-            .note(|ledger| ledger.restarted.extend(done.iter().cloned()));
+            .note(|ledger| ledger.done.extend(done.iter().cloned()));
     }
 
     /// Before a deleted object goes, it is written down that its host was removed by a person.

@@ -8,6 +8,7 @@ use firstlight_api::{
     },
     site::{ClusterChoice, SiteConfig, Standing},
     status::Problem,
+    verb::{CONFIRM_ANNOTATION, RETRY_ANNOTATION},
 };
 
 mod named;
@@ -105,6 +106,10 @@ pub struct Intent {
     pub power: Power,
     /// For the disk that gets an image.
     pub hints: Option<RootDeviceHints>,
+    /// The failed step shall begin again; nobody has noted that yet.
+    pub retry: bool,
+    /// Its own name was said: it may be given back.
+    pub confirmed: bool,
 }
 
 /// What its power shall be, where somebody can switch it.
@@ -157,11 +162,16 @@ pub fn wanted(source: &Source) -> Intent {
             .and_then(|spec| spec.automated_cleaning_mode)
             .unwrap_or_default(),
         restarts: annotations::reboots(said)
-            .filter(|name| !source.ledger.restarted.contains(*name))
+            .filter(|name| !source.ledger.done.contains(*name))
             .map(str::to_owned)
             .collect(),
         power: power(source),
         hints: spec.and_then(|spec| spec.root_device_hints.clone()),
+        retry: said.contains_key(RETRY_ANNOTATION)
+            && !source.ledger.done.contains(RETRY_ANNOTATION),
+        confirmed: source
+            .object
+            .is_some_and(|object| said.get(CONFIRM_ANNOTATION) == Some(&object.metadata.name)),
     }
 }
 
@@ -171,7 +181,7 @@ fn power(source: &Source) -> Power {
         return Power::On;
     };
     let said = &object.metadata.annotations;
-    let done = &source.ledger.restarted;
+    let done = &source.ledger.done;
     let asked: Vec<&str> = annotations::reboots(said)
         .filter(|name| *name != annotations::REBOOT || !done.contains(*name))
         .collect();

@@ -70,8 +70,28 @@ pub struct Ledger {
     pub deployment: Option<Deployment>,
     /// What the disk held when it was told to come back: whose disks are cleaned, until it is available.
     pub gives_back: Option<Deployment>,
-    /// Annotations whose restart has happened.
-    pub restarted: BTreeSet<String>,
+    /// Annotations that were acted on and are about to go: a restart has happened, another try was noted.
+    #[serde(rename = "restarted")]
+    pub done: BTreeSet<String>,
+    /// A person said that the step that failed begins again; until it has begun.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub retry: bool,
+    /// When it was let go the last time, and with what on its disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<Departure>,
+    /// Too many others had left: it waits for its name, however long ago that was.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
+}
+
+/// A host in use that was to be given back, and could.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Departure {
+    /// Seconds since 1970: it counts after a restart, too.
+    pub at: i64,
+    /// What it was about; another deployment is another departure.
+    pub deployment: Option<DeploymentId>,
 }
 
 /// Of an object, from one management cluster to another.
@@ -191,6 +211,7 @@ impl Ledger {
             newcomer: self.newcomer,
             served: self.served,
             known: self.known.clone(),
+            left: self.left,
             ..Self::removed()
         }
     }
@@ -204,9 +225,31 @@ impl Ledger {
             newcomer: self.newcomer,
             known: self.known.clone(),
             tpm: self.tpm,
+            left: self.left,
             ..Self::default()
         };
         *self == bare
+    }
+
+    /// What is on its disk may be taken away.
+    pub fn may_leave(&self) -> bool {
+        let id = self.deployment.as_ref().and_then(|it| it.id);
+        self.leaving || self.left.is_some_and(|left| left.deployment == id)
+    }
+
+    /// It goes, now: `wall` in seconds since 1970.
+    pub fn leaves(&mut self, wall: i64) {
+        let deployment = self.deployment.as_ref().and_then(|it| it.id);
+        let at = wall;
+        (self.left, self.held) = (Some(Departure { at, deployment }), false);
+    }
+
+    /// Nobody wants to have it back any more: the next time is another departure.
+    pub fn stays(&mut self) {
+        self.held = false;
+        if let Some(left) = self.left.as_mut().filter(|_| !self.leaving) {
+            left.deployment = None;
+        }
     }
 
     /// The deployment, if its image is on the disk.

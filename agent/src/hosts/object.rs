@@ -41,7 +41,12 @@ pub fn desired(host: &Host, rule: Option<&Rule>, now: &str) -> ObjectTarget {
         host: object,
         image: own_image(host),
         overdue: host.ruled.overdue().cloned().map(Box::new),
-        forget: plan.map(|plan| plan.forget.clone()).unwrap_or_default(),
+        // What was noted of them is on the disk first.
+        forget: plan
+            .filter(|_| host.memory.is_kept())
+            .map(|plan| plan.forget.clone())
+            .unwrap_or_default(),
+        refused: host.refused().clone(),
         leave: leave(host),
         paused: host.wanted().paused.is_some(),
         stray: false,

@@ -49,6 +49,8 @@ pub struct ObjectTarget {
     /// It is to be made anew, unless somebody has written into it.
     pub overdue: Option<Box<BareMetalHost>>,
     pub forget: Vec<String>,
+    /// Annotations that go, too, each with the reason why it was not acted on.
+    pub refused: BTreeMap<&'static str, String>,
     pub leave: Leave,
     /// Somebody asked for hands off.
     pub paused: bool,
@@ -64,6 +66,7 @@ impl ObjectTarget {
             image: None,
             overdue: None,
             forget: Vec::new(),
+            refused: BTreeMap::new(),
             leave: Leave::No,
             paused: false,
             stray: true,
@@ -237,6 +240,10 @@ async fn write<S: HostStore>(
             api.forget_hardware(object).await?;
         }
         api.amend(object, &amendment).await?;
+        let refused = events::refused(&amendment.forget, &desired.refused);
+        if !refused.is_empty() {
+            api.tell(object, refused).await;
+        }
     }
     if desired.leave == Leave::Deleted || object.status == host.status || !budgets.allow(host) {
         return Ok(amends);
@@ -336,7 +343,8 @@ fn amendment(object: &BareMetalHost, desired: &ObjectTarget) -> Amendment {
     // Once it is where it belongs.
     let status = matches!(annotations::status(said), Some(Ok(_)) if has_status && !desired.stray);
     let status = status.then_some(annotations::STATUS);
-    let forget = desired.forget.iter().map(String::as_str).chain(status);
+    let refused = desired.refused.keys().copied().chain(status);
+    let forget = desired.forget.iter().map(String::as_str).chain(refused);
     Amendment {
         image: desired
             .image

@@ -3,7 +3,7 @@
 //!
 //! [`plan`] goes from what stands above everything (paused, detached, deleted, not ours) to the states of Ironic;
 //! `enrol`: until a host is available; `install`: until the image is on its disk; `installed`: from there on;
-//! `leave`: back to available, and away; `power`: what a BMC adds to all of them.
+//! `leave`: back to available, and away; `power`: what a BMC adds to all of them; `verbs`: what people may ask of it now.
 
 mod enrol;
 mod install;
@@ -12,6 +12,7 @@ mod leave;
 mod power;
 #[cfg(test)]
 mod tests;
+mod verbs;
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use firstlight_api::{
     order::DiskOrder,
     report::{Directive, LookupState, Phase, Report},
     site::{Clean, InstallPolicy},
-    status::{HostState, Problem},
+    status::{DiskUse, FailedStep, HostState, Problem},
 };
 use firstlight_ironic::{Node, PowerTarget, ProvisionState};
 use firstlight_netboot::BootTarget;
@@ -83,6 +84,8 @@ pub struct Observed<'a> {
     pub image: Result<&'a NodeImage, &'a Problem>,
     /// The boot of the ramdisk at which we gave up; the next one is a person's word to try again.
     pub gave_up: Option<&'a str>,
+    /// Ironic did not take the last action.
+    pub refused: bool,
     /// Why it is not taken: what it has keeps, and nothing new is given to it.
     pub barred: Option<&'a Problem>,
     pub remote: Remote<'a>,
@@ -205,6 +208,11 @@ pub struct Plan {
     pub release: bool,
     /// Annotations that were done.
     pub forget: Vec<String>,
+    /// The step that failed, and would begin again.
+    pub failed: Option<FailedStep>,
+    pub disk: DiskUse,
+    /// It shall be given back, and nobody has let it go.
+    pub held: bool,
 }
 
 impl Plan {
@@ -227,6 +235,9 @@ impl Plan {
             deliver: false,
             release: false,
             forget: Vec::new(),
+            failed: None,
+            disk: DiskUse::Free,
+            held: false,
         }
     }
 
@@ -288,9 +299,10 @@ impl<'a> Observed<'a> {
             .is_some_and(|report| report.lookup == LookupState::TokenLost)
     }
 
-    /// It was switched on again since we gave up.
-    fn tries_anew(&self, report: &Report) -> bool {
-        self.gave_up.is_some_and(|boot| boot != report.boot_id)
+    /// A person's word to begin again: it was switched on again since we gave up, or its annotation says so.
+    fn tries_anew(&self) -> bool {
+        let boot = self.ramdisk().map(|report| report.boot_id.as_str());
+        self.ledger.retry || boot.is_some() && self.gave_up.is_some_and(|given| Some(given) != boot)
     }
 
     /// Is what is on the disk, or on its way there, what is wanted?
@@ -317,15 +329,17 @@ impl<'a> Observed<'a> {
     }
 
     fn rests(&self, pause: Duration) -> bool {
-        self.now.saturating_sub(self.node_since) < pause
+        !self.ledger.retry && self.now.saturating_sub(self.node_since) < pause
     }
 }
 
 pub fn plan(o: &Observed) -> Plan {
     let mut plan = decide(o);
+    verbs::add(o, &mut plan);
     if let Some(by) = &o.wanted.paused {
         (plan.action, plan.restart, plan.release) = (None, None, false);
         plan.forget = Vec::new();
+        plan.held = false;
         (plan.problem, plan.fault) = (None, None);
         plan.step = format!("paused by {by}; was: {}", plan.step);
     }
@@ -436,13 +450,17 @@ fn maintenance(o: &Observed, node: &Node) -> Plan {
     })
 }
 
-fn failed(what: &str, node: &Node) -> Plan {
+fn failed(o: &Observed, what: &str, node: &Node) -> Plan {
     let reason = node
         .last_error
         .as_deref()
         .unwrap_or("Ironic gives no reason");
     Plan::new(HostState::Failed, format!("{what} failed")).problem(Problem {
         what: format!("{what} failed several times: {reason}"),
-        next: "mend what the reason names, then restart the server: it is tried again at its next network boot".to_owned(),
+        next: format!(
+            "mend what the reason names, then run `firstlight hosts retry {}`, or restart the server: it is tried again at its next \
+             network boot",
+            o.called
+        ),
     })
 }

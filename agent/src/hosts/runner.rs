@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use firstlight_api::{
     report::Directive,
     status::{HostStatus, Problem},
+    verb::{DEPARTURE_WINDOW_S, MOST_DEPARTURES},
 };
 use firstlight_netboot::MacAddr;
 use tokio::{
@@ -369,8 +370,31 @@ impl Runner {
                 self.window.stray(strays.targets);
                 self.status.problems("host-strays", strays.problems);
             }
+            Effect::Held(names) => {
+                let problem = (!names.is_empty()).then(|| held(&names));
+                self.status
+                    .problems("hosts-held", problem.into_iter().collect());
+            }
             Effect::Refused(why) => REFUSED.count(why),
         }
+    }
+}
+
+/// More hosts shall be given back than one mistake may take.
+fn held(names: &[String]) -> Problem {
+    Problem {
+        what: format!(
+            "{} servers shall be given back and keep their systems until a person says their names, because more than {MOST_DEPARTURES} within {} \
+             minutes may be a mistake: {}",
+            names.len(),
+            DEPARTURE_WINDOW_S / 60,
+            names.join(", ")
+        ),
+        next: format!(
+            "if all of them are meant, run `firstlight hosts give-back {} --yes-all-of {}`; otherwise give them their images back (docs/hosts.md)",
+            names.join(" "),
+            names.join(",")
+        ),
     }
 }
 

@@ -2,6 +2,7 @@
 //! ramdisk does. Nothing sleeps; [`Site::pass`] is time.
 #![allow(clippy::unwrap_used)]
 
+mod departures;
 mod disks;
 mod figures;
 mod installation;
@@ -16,6 +17,7 @@ mod running;
 mod schedules;
 mod server;
 mod tpm;
+mod verbs;
 mod who;
 
 use std::{
@@ -129,6 +131,8 @@ fn settings(unclaimed: SitePolicy) -> fold::Settings {
 struct MemoryStore {
     objects: Arc<Mutex<Vec<BareMetalHost>>>,
     secrets: Arc<Mutex<BTreeMap<String, Secret>>>,
+    /// The notes of Events.
+    told: Arc<Mutex<Vec<String>>>,
     /// It answers nothing.
     is_down: bool,
 }
@@ -267,6 +271,11 @@ impl HostStore for MemoryStore {
         Ok(Some(Secret::from([("value".to_owned(), data)])))
     }
 
+    async fn tell(&self, _: &BareMetalHost, events: Vec<super::store::HostEvent>) {
+        let notes = events.into_iter().map(|event| event.note);
+        self.told.lock().unwrap().extend(notes);
+    }
+
     async fn apply_status(&self, host: &BareMetalHost) -> anyhow::Result<()> {
         self.answers()?;
         self.change(&host.metadata.name, |object| {
@@ -323,6 +332,7 @@ struct Site<L = Good> {
     /// So many rounds after a cut, Ironic does not answer yet.
     boots: usize,
     strays: Strays,
+    held: Vec<String>,
 }
 
 fn hosts(settings: &fold::Settings, disk: &BTreeMap<MacAddr, Ledger>) -> Hosts {
@@ -387,6 +397,7 @@ impl<L: Luck> Site<L> {
             cuts: 0,
             boots: 0,
             strays: Strays::default(),
+            held: Vec::new(),
         }
     }
 
@@ -484,6 +495,7 @@ impl<L: Luck> Site<L> {
             Effect::ForgetKeys(mac) => self.hands.keys.forget(mac).await,
             Effect::ForgetLedger(mac) => drop(self.disk.remove(&mac)),
             Effect::Strays(strays) => self.strays = strays,
+            Effect::Held(names) => self.held = names,
             Effect::Probe { .. } | Effect::Look(_) | Effect::Use(_) | Effect::Refused(_) => {}
         }
         None

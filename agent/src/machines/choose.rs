@@ -28,6 +28,7 @@ pub struct HostRequest<'a> {
 enum Unfit {
     OtherLabels,
     OtherRole,
+    Spare,
     InUse,
     /// For the next machine of this owner.
     Kept(String),
@@ -107,9 +108,8 @@ fn judge(
         HostRole::Any => {}
         HostRole::ControlPlane if request.control_plane => {}
         HostRole::Worker if !request.control_plane => {}
-        HostRole::ControlPlane | HostRole::Worker | HostRole::Spare => {
-            return Err(Unfit::OtherRole);
-        }
+        HostRole::Spare => return Err(Unfit::Spare),
+        HostRole::ControlPlane | HostRole::Worker => return Err(Unfit::OtherRole),
     }
     if request.control_plane && !world.is_trusted(host) {
         return Err(Unfit::Untrusted);
@@ -171,6 +171,10 @@ fn explain(world: &World, request: &HostRequest, unfit: &[(&Host, Unfit)]) -> St
     say(of(|why| *why == Unfit::InUse), "in use");
     say(others, "without the labels asked for");
     say(of(|why| *why == Unfit::OtherRole), "with another role");
+    say(
+        of(|why| *why == Unfit::Spare),
+        "spare (`firstlight hosts unspare NAME`, or another role)",
+    );
     say(
         of(|why| matches!(why, Unfit::Kept(_))),
         "kept for a machine that is being replaced",

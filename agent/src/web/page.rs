@@ -249,9 +249,14 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
         HostState::Discovered | HostState::Available | HostState::Detached => "wait",
         _ => "busy",
     };
+    let spare = if host.control.spare {
+        "<span class=\"pill wait\">spare</span>"
+    } else {
+        ""
+    };
     writeln!(
         out,
-        "<section class=\"card\"><div class=\"host-head\"><h3>{}</h3><span class=\"dim\">{} {}</span><span class=\"pill {class}\">{}</span></div>",
+        "<section class=\"card\"><div class=\"host-head\"><h3>{}</h3><span class=\"dim\">{} {}</span><span class=\"pill {class}\">{}</span>{spare}</div>",
         Text(&host.name),
         Text(&host.mac),
         Text(&host.address),

@@ -32,6 +32,7 @@ use std::{
 };
 
 use common::isolated;
+use firstlight_api::verb::SPARE_ANNOTATION;
 use objects::Objects;
 use programs::{program, run};
 use serde_json::{Value, json};
@@ -72,7 +73,7 @@ fn servers_become_a_cluster_that_grows_shrinks_and_goes() {
             a_budget_holds_a_worker(&site).await;
             a_deleted_worker_is_replaced(&site).await;
             workers_are_upgraded_in_place(&site).await;
-            a_dead_server_is_replaced(&site).await;
+            a_dead_server_is_forgotten_and_replaced(&site).await;
             what_cannot_work_is_refused(&site).await;
             a_lone_control_plane_is_upgraded_with_a_spare(&site).await;
             a_deleted_cluster_gives_its_hosts_back(&site, 3).await;
@@ -266,8 +267,7 @@ async fn workers_come_and_go(site: &Site) {
         .wait_until("the node gone with its machine", two_nodes)
         .await;
     site.say("shrunk");
-    scale(2).await;
-    workers_are_ready(site, 2).await;
+    a_spare_waits_for_its_turn(site, async || scale(2).await).await;
     site.say("grown again");
     let spare = json!({"metadata": {"labels": {"firstlight.internal/role": "spare"}}});
     objects.patch("BareMetalHost", "n3", spare).await;
@@ -282,6 +282,40 @@ async fn workers_come_and_go(site: &Site) {
     objects.wait_until("no machine waits", one).await;
     workers_are_ready(site, 1).await;
     site.say("spared");
+}
+
+/// Nobody claims the free host while it is set aside; then it is a worker.
+async fn a_spare_waits_for_its_turn(site: &Site, grow: impl AsyncFnOnce()) {
+    let objects = &site.objects;
+    let hosts = objects.list("BareMetalHost").await;
+    let host = hosts.iter().find(|host| is_free(host)).unwrap();
+    let name = text(&host["metadata"]["name"]);
+    let set_aside = |value: Value| json!({"metadata": {"annotations": {SPARE_ANNOTATION: value}}});
+    objects
+        .patch("BareMetalHost", name, set_aside(json!("")))
+        .await;
+    let one_worker =
+        |found: &Value| found["metadata"]["annotations"]["firstlight.internal/replicas"] == "1";
+    objects
+        .wait_for(
+            "MachineDeployment",
+            "lab-workers",
+            "counts no spare",
+            one_worker,
+        )
+        .await;
+    grow().await;
+    let waits = async || {
+        let machines = objects.list("Metal3Machine").await;
+        let why = |machine: &Value| machine["status"].to_string().contains("1 spare (");
+        machines.iter().any(why)
+    };
+    objects.wait_until("a machine that says why", waits).await;
+    assert_eq!(free(&[objects.get("BareMetalHost", name).await]), 1);
+    objects
+        .patch("BareMetalHost", name, set_aside(Value::Null))
+        .await;
+    workers_are_ready(site, 2).await;
 }
 
 /// A drain that fails stops the removal, and the machine says why.
@@ -353,38 +387,50 @@ async fn make_next_template(objects: &Objects, name: &str) {
     objects.create(template).await.unwrap();
 }
 
-/// By force, as docs/clusters.md tells it; who comes back from the dead is not taken again.
-async fn a_dead_server_is_replaced(site: &Site) {
+/// As `firstlight hosts forget NAME --force` writes it: its Machine, its Node and its host go, and nobody is waited for.
+async fn a_dead_server_is_forgotten_and_replaced(site: &Site) {
     let objects = &site.objects;
     let machine = worker(objects).await;
     let name = text(&machine["metadata"]["name"]);
+    let node = text(&machine["status"]["nodeRef"]["name"]);
     let dead = host_of(objects, &machine).await;
     let dead = text(&dead["metadata"]["name"]);
     site.servers.switch_off(dead);
     let by_force = json!({"metadata": {"annotations": {
         "firstlight.internal/forget-host": "",
         "machine.cluster.x-k8s.io/exclude-node-draining": "",
+        "machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach": "",
     }}});
-    objects.patch("Machine", name, by_force).await;
     let since = Instant::now();
+    objects.patch("Machine", name, by_force).await;
     objects.delete("Machine", name).await;
+    let detached = json!({"metadata": {"annotations": {"baremetalhost.metal3.io/detached": r#"{"force":true}"#}}});
+    objects.patch("BareMetalHost", dead, detached).await;
+    objects.delete("BareMetalHost", dead).await;
     gone(objects, name).await;
+    let no_node = async || {
+        let nodes = site.workload().nodes().await;
+        nodes
+            .iter()
+            .all(|it| it.metadata.name.as_deref() != Some(node))
+    };
+    objects.wait_until("its Node gone", no_node).await;
+    let hosts = objects.list("BareMetalHost").await;
+    assert!(hosts.iter().all(|host| host["metadata"]["name"] != dead));
     assert!(
         since.elapsed() < Duration::from_mins(1),
         "{:?}",
         since.elapsed()
     );
-    site.servers.switch_on_again(dead);
-    objects
-        .wait_until("the dead one clean and free", async || {
-            free(&[objects.get("BareMetalHost", dead).await]) == 1
-        })
-        .await;
     let worker_again = json!({"metadata": {"labels": {"firstlight.internal/role": null}}});
     objects.patch("BareMetalHost", "n3", worker_again).await;
     workers_are_ready(site, 1).await;
     let heir = host_of(objects, &worker(objects).await).await;
     assert_eq!(heir["metadata"]["name"], "n3", "{dead} was dead");
+    // A person has repaired it, and takes it back.
+    site.servers.switch_on_again(dead);
+    let number = dead.trim_start_matches('n').parse().unwrap();
+    site.servers.switch_on(dead, number).await;
     site.say("replaced");
 }
 
@@ -463,9 +509,6 @@ async fn a_lone_control_plane_is_upgraded_with_a_spare(site: &Site) {
     let hosts = objects.list("BareMetalHost").await;
     let spare = hosts.iter().find(|host| is_free(host)).unwrap();
     let spare = text(&spare["metadata"]["name"]);
-    // It was dead once.
-    let healthy = json!({"metadata": {"annotations": {"capm3.metal3.io/unhealthy": null}}});
-    objects.patch("BareMetalHost", spare, healthy).await;
     make_next_template(objects, "lab-control-plane").await;
     let change = json!({"spec": {
         "version": NEXT_VERSION,

@@ -1,17 +1,16 @@
 #![allow(clippy::unwrap_used)]
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
 
 use clap::Parser as _;
-use firstlight_api::status::{HostState, Problem};
+use firstlight_api::status::{HostState, HostStatus, Problem};
 
+use super::approve::compared;
 use super::*;
 
 const CODE: &str = "7Q2M-XK4P-09AB-CDEF";
 
-fn host(name: &str, number: u8, code: &str) -> HostStatus {
+pub fn host(name: &str, number: u8, code: &str) -> HostStatus {
     HostStatus {
         name: name.to_owned(),
         namespace: "metal3".to_owned(),
@@ -94,17 +93,6 @@ fn a_wrong_code_no_code_and_a_name_that_is_none_are_refused_with_what_to_do() {
     assert!(nearest.contains("nearest name is rack1-b"), "{nearest}");
 }
 
-#[test]
-fn what_goes_into_the_shell_of_the_box_is_a_name_and_a_code() {
-    assert_eq!(
-        annotation(&host("rack1-a", 1, CODE), CODE).unwrap(),
-        "kubectl annotate --overwrite baremetalhosts.metal3.io rack1-a --namespace metal3 \
-         firstlight.internal/approve=7Q2M-XK4P-09AB-CDEF"
-    );
-    assert!(annotation(&host("a; reboot", 1, CODE), CODE).is_err());
-    assert!(annotation(&host("a", 1, CODE), "$(reboot)").is_err());
-}
-
 /// Answers one request for the status.
 fn page(hosts: Vec<HostStatus>) -> (String, std::thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -164,38 +152,56 @@ fn the_list_has_one_line_a_server() {
 }
 
 #[test]
-fn an_open_port_is_no_way_to_approve() {
-    let refused = call(&["approve", "rack1-a", "--code", CODE], rack()).unwrap_err();
-    assert!(refused.is::<UsageError>());
-    assert!(refused.to_string().contains("needs a login"), "{refused}");
-}
-
-/// What an `ssh` with a destination would run, here, with a `kubectl` that keeps what it was told.
-fn way(dir: &std::path::Path, kubectl: &str) -> Command {
-    let file = dir.join("kubectl");
-    fs::write(&file, format!("#!/bin/sh\n{kubectl}\n")).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut way = Command::new("sh");
-    let path = std::env::var("PATH").unwrap();
-    way.env("PATH", format!("{}:{path}", dir.display()))
-        .arg("-c");
-    way
+fn an_open_port_is_no_way_to_write() {
+    let approve = ["approve", "rack1-a", "--code", CODE];
+    for command in [&approve[..], &["spare", "rack1-a"], &["forget", "quiet"]] {
+        let refused = call(command, rack()).unwrap_err();
+        assert!(refused.is::<UsageError>());
+        assert!(refused.to_string().contains("needs a login"), "{refused}");
+    }
 }
 
 #[test]
-fn the_box_writes_the_annotation_and_what_it_refuses_is_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let kept = dir.path().join("kept");
-    let keep = format!("echo \"$@\" >{}", kept.display());
-    let mine = host("rack1-a", 1, CODE);
-    let told = annotate(way(dir.path(), &keep), &mine, CODE).unwrap();
-    assert!(told.contains("rack1-a (52:54:00:00:00:01) is approved"));
-    assert!(
-        fs::read_to_string(kept)
-            .unwrap()
-            .contains("firstlight.internal/approve=7Q2M-XK4P-09AB-CDEF")
+fn programs_read_the_same_values_as_the_page() {
+    let mut mine = rack();
+    mine[1].control.spare = true;
+    let said = call(&["list", "-o", "json"], mine.clone()).unwrap();
+    assert_eq!(
+        serde_json::from_str::<Vec<HostStatus>>(&said).unwrap(),
+        mine
     );
-    let refuse = "echo not found >&2; exit 1";
-    let error = annotate(way(dir.path(), refuse), &mine, CODE).unwrap_err();
-    assert!(error.to_string().ends_with("rack1-a: not found"), "{error}");
+    let said = call(&["show", "rack1-b", "--output", "json"], mine.clone()).unwrap();
+    assert_eq!(serde_json::from_str::<HostStatus>(&said).unwrap(), mine[1]);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let verb = |name: &str| {
+        let mut verbs = said["verbs"].as_array().unwrap().iter();
+        verbs.find(|verb| verb["verb"] == name).unwrap().clone()
+    };
+    assert_eq!(verb("unspare"), json!({"verb": "unspare", "applies": true}));
+    assert_eq!(verb("spare")["applies"], json!(false));
+    assert!(
+        verb("spare")["whyNot"]
+            .as_str()
+            .unwrap()
+            .contains("already")
+    );
+}
+
+#[test]
+fn what_is_refused_is_a_wrong_use_with_the_reason_and_nothing_is_written() {
+    let refused = |command: &[&str]| {
+        let error = call(command, rack()).unwrap_err();
+        error.downcast::<UsageError>().unwrap().0
+    };
+    for (command, word) in [
+        (["retry", "rack1-a"].as_slice(), "no step of it has failed"),
+        (&["power", "off", "quiet"], "no BMC"),
+        (&["skip-inspection", "quiet"], "has not reported"),
+        (&["unspare", "quiet"], "was not set aside"),
+        (&["give-back", "quiet"], "nothing to give back"),
+        (&["retry", "nobody"], "the nearest name"),
+    ] {
+        let why = refused(command);
+        assert!(why.contains(word), "{command:?}: {why}");
+    }
 }

@@ -40,10 +40,96 @@ pub struct HostStatus {
     /// Which disk gets the image. Absent until its ramdisk has reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_disk: Option<RootDiskStatus>,
+    /// What its verbs depend on ([`crate::verb`]).
+    #[serde(default)]
+    pub control: HostControl,
     /// Absent until its ramdisk has reported.
     pub hardware: Option<HardwareSummary>,
     /// Finished states with their times, oldest first.
     pub history: Vec<HostEvent>,
+}
+
+/// Who has a host, and what may be done to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostControl {
+    /// `KIND NAME` of the object that has claimed it; empty if none has.
+    pub consumer: String,
+    /// Who asked for hands off; empty if nobody did.
+    pub paused: String,
+    /// No machine claims it, as an annotation asks.
+    pub spare: bool,
+    /// Its spec names an image.
+    pub image: bool,
+    /// It shall be given back, and waits for a person to say its name.
+    pub held: bool,
+    /// Who switches it.
+    pub power: HostPower,
+    /// What the box has on its disk, or is doing to it.
+    pub disk: DiskUse,
+    /// The step that failed and waits for its next try, or for a person.
+    pub failed: Option<FailedStep>,
+}
+
+/// Power, and who can switch it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HostPower {
+    /// A person: its object names no BMC.
+    #[default]
+    Manual,
+    /// A BMC, which has not said yet how it is.
+    Unknown,
+    /// A BMC says so.
+    On,
+    /// A BMC says so.
+    Off,
+}
+
+/// What the box knows of a host's disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DiskUse {
+    /// Nothing of the box's is on it.
+    #[default]
+    Free,
+    /// Its ramdisk writes an image.
+    Writing,
+    /// An image without data: its system waits to be claimed.
+    Staged,
+    /// The system that was asked for.
+    Installed,
+    /// Its ramdisk cleans it.
+    Erasing,
+}
+
+/// A step of a host that can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FailedStep {
+    /// Ironic, or the BMC, does not take it.
+    Registration,
+    /// No inventory came.
+    Inspection,
+    /// The image is not on its disk.
+    Installation,
+    /// Its disks are not clean.
+    Cleaning,
+    /// Ironic does not know what is on its disk.
+    Adoption,
+}
+
+impl FailedStep {
+    /// The name in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Registration => "registration",
+            Self::Inspection => "inspection",
+            Self::Installation => "installation",
+            Self::Cleaning => "cleaning",
+            Self::Adoption => "adoption",
+        }
+    }
 }
 
 fn usual_namespace() -> String {

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use firstlight_api::status::HostState;
+use firstlight_api::{
+    status::HostState,
+    verb::{DEPARTURE_WINDOW_S, MOST_DEPARTURES},
+};
 use firstlight_netboot::MacAddr;
 
 use super::{Hosts, site_of};
@@ -14,7 +17,7 @@ use crate::{
         event::{Act, Effect, Now, Reply, Shown},
         host::Host,
         known,
-        ledger::Move,
+        ledger::{Ledger, Move},
         memory::{Next, Step},
         object,
         plan::{Action, Plan},
@@ -72,7 +75,7 @@ impl Hosts {
 
     /// True if something else is decided than before.
     fn decide(&mut self, mac: MacAddr, now: Duration) -> bool {
-        let changed = self.replan(mac, now);
+        let changed = self.replan(mac, now) | self.let_go_if_due(mac, now);
         let Some(host) = self.all.get_mut(&mac) else {
             return false;
         };
@@ -82,6 +85,35 @@ impl Hosts {
         self.begin_restart(mac, now);
         self.write_down(mac, now);
         changed
+    }
+
+    /// A host in use that shall be given back: the first few go, then those whose names a person has said. Who had to wait once waits for
+    /// that. True if it goes now.
+    fn let_go_if_due(&mut self, mac: MacAddr, now: Duration) -> bool {
+        let Some(host) = self.all.get(&mac).filter(|host| host.is_held()) else {
+            return false;
+        };
+        let wall = self.wall;
+        let lately = |ledger: &&Ledger| {
+            let left = ledger.left.map(|left| wall.saturating_sub(left.at));
+            left.is_some_and(|ago| ago.abs() < DEPARTURE_WINDOW_S)
+        };
+        let all = self.all.values().map(Host::ledger);
+        let may_go = host.wanted().confirmed
+            || !host.ledger().held
+                && all.chain(self.remembered.values()).filter(lately).count() < MOST_DEPARTURES;
+        let held = host.ledger().held;
+        let Some(host) = self.all.get_mut(&mac) else {
+            return false;
+        };
+        if may_go {
+            host.memory.note(|ledger| ledger.leaves(wall));
+            return self.replan(mac, now);
+        }
+        if !held {
+            host.memory.note(|ledger| ledger.held = true);
+        }
+        false
     }
 
     fn begin_action(&mut self, mac: MacAddr, now: Duration) {
@@ -99,7 +131,7 @@ impl Hosts {
         host.memory.queue(Step::Act {
             key: host.who.key().map(|key| key.to_string()),
             token,
-            anew: host.work.gave_up.is_some(),
+            anew: host.work.gave_up.is_some() || host.ledger().retry,
             action,
         });
         host.work.begins();
@@ -210,6 +242,11 @@ impl Hosts {
             self.moving.insert(mac);
         } else {
             self.moving.remove(&mac);
+        }
+        if host.is_held() {
+            self.held.insert(mac, host.name.clone());
+        } else {
+            self.held.remove(&mac);
         }
         let mut shown = Shown {
             status: host.status(),

@@ -104,7 +104,7 @@ impl Host {
             if let Some(object) = object {
                 ledger.has_object = true;
                 let asked = &object.metadata.annotations;
-                ledger.restarted.retain(|name| asked.contains_key(name));
+                ledger.done.retain(|name| asked.contains_key(name));
                 if let Some(known) = &mut ledger.deployment {
                     known.shown |= object.spec.image.is_some();
                 }

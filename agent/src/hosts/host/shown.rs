@@ -55,6 +55,7 @@ impl Host {
             percent: plan.and_then(|plan| plan.percent),
             since: self.history.since().as_secs_f64(),
             problem: self.problem(),
+            control: self.control(),
             rule: self.ruled.rule().map(|index| index + 1),
             root_disk: self.root_disk(),
             hardware: report.map(|report| HardwareSummary {

@@ -66,6 +66,11 @@ impl Work {
         std::mem::take(&mut self.outdated)
     }
 
+    /// A person does not want to wait for the next try.
+    pub fn hurries(&mut self) {
+        self.not_before = Duration::ZERO;
+    }
+
     /// What is known of Ironic may be older than the last action.
     pub fn is_unclear(&self) -> bool {
         self.under_way || self.outdated

@@ -1,5 +1,7 @@
 //! Kubernetes Events about a host: what `kubectl describe bmh` shows below its status. Pure. The reasons are Metal3's.
 
+use std::collections::BTreeMap;
+
 use firstlight_api::bmh::{BareMetalHostStatus, ErrorType, ProvisioningState};
 
 use crate::hosts::store::HostEvent;
@@ -32,6 +34,20 @@ pub fn between(old: Option<&BareMetalHostStatus>, new: &BareMetalHostStatus) -> 
         });
     }
     events
+}
+
+/// Of annotations that go, those that were not acted on.
+pub fn refused(gone: &[String], refused: &BTreeMap<&'static str, String>) -> Vec<HostEvent> {
+    let refused = refused
+        .iter()
+        .filter(|(name, _)| gone.iter().any(|gone| gone == *name));
+    refused
+        .map(|(name, why)| HostEvent {
+            is_warning: true,
+            reason: "Refused",
+            note: format!("{name} was not done: {why}"),
+        })
+        .collect()
 }
 
 fn ended(before: ProvisioningState, after: ProvisioningState) -> Option<&'static str> {

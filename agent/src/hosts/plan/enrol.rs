@@ -70,6 +70,9 @@ pub(super) fn inspecting(o: &Observed, step: &str) -> Plan {
 
 pub(super) fn waiting(o: &Observed, node: &Node) -> Plan {
     let plan = inspecting(o, "waiting for the inventory").lookup(o);
+    if o.wanted.inspection == Inspection::Never {
+        return plan.act(Action::Abort);
+    }
     if o.ramdisk().is_none() && o.has_power(node) && o.is_long_silent() {
         return plan.act(Action::Abort);
     }
@@ -99,9 +102,11 @@ pub(super) fn manageable(o: &Observed, node: &Node) -> Plan {
 }
 
 pub(super) fn inspect_failed(o: &Observed, node: &Node) -> Plan {
-    let anew = o.ramdisk().is_some_and(|report| o.tries_anew(report));
-    if o.ledger.inspections >= MOST_TRIES && !anew {
-        let plan = failed("inspection", node);
+    if o.wanted.inspection == Inspection::Never {
+        return Plan::new(HostState::Inspecting, "its inspection is left out").act(Action::Manage);
+    }
+    if o.ledger.inspections >= MOST_TRIES && !o.tries_anew() {
+        let plan = failed(o, "inspection", node);
         return if o.ramdisk().is_none() && o.has_power(node) {
             plan.problem(power::no_ramdisk())
         } else {

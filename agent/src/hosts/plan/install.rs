@@ -56,13 +56,9 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
             return Plan::new(waits, "left alone").problem(problem);
         }
     };
-    let attempt = if o.tries_anew(report) {
-        1
-    } else {
-        spent(node) + 1
-    };
+    let attempt = if o.tries_anew() { 1 } else { spent(node) + 1 };
     if attempt > MOST_ATTEMPTS {
-        return failed("installation", node);
+        return failed(o, "installation", node);
     }
     Plan::new(
         HostState::Provisioning,

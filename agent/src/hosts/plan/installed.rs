@@ -81,7 +81,7 @@ pub(super) fn installed(o: &Observed) -> Plan {
 
 /// `reboot.metal3.io`: over SSH first, and if that fails by a person.
 fn restarting(o: &Observed, mut plan: Plan) -> Plan {
-    if o.ledger.restarted.contains(annotations::REBOOT) {
+    if o.ledger.done.contains(annotations::REBOOT) {
         plan.forget.push(annotations::REBOOT.to_owned());
     }
     let Some(asked) = o.wanted.restarts.first() else {
@@ -124,7 +124,7 @@ pub(super) fn adopting(o: &Observed, node: &Node, action: Action) -> Plan {
     );
     let plan = plan.boot_disk();
     if again && o.rests(PAUSE) {
-        return match failed("taking it over", node).problem {
+        return match failed(o, "taking it over", node).problem {
             Some(problem) => plan.problem(problem).boot_disk(),
             None => plan,
         };

@@ -1,6 +1,9 @@
 //! Back to available, and away: a host without BMC has to come into the ramdisk for that, and its system has to be asked.
 
-use firstlight_api::bmh::{AutomatedCleaningMode, annotations::DetachedDelete};
+use firstlight_api::{
+    bmh::{AutomatedCleaningMode, annotations::DetachedDelete},
+    verb::{CONFIRM_ANNOTATION, DEPARTURE_WINDOW_S, MOST_DEPARTURES},
+};
 
 use super::{
     super::{intent::DesiredState, policy},
@@ -11,6 +14,10 @@ use super::{
 /// What is on the disk, or on its way there, is not wanted any more.
 pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
     let state = HostState::Deprovisioning;
+    let in_use = o.ledger.written().filter(|held| !held.is_staged());
+    if in_use.is_some() && !o.ledger.may_leave() {
+        return held(o);
+    }
     if let Some(report) = o.ramdisk() {
         let held = o.ledger.deployment.as_ref();
         let held = held.or(o.ledger.gives_back.as_ref());
@@ -66,6 +73,31 @@ pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
     power::summon(o, node, plan)
 }
 
+/// More hosts than one error may take are to be given back: this one keeps its system until somebody lets it go.
+fn held(o: &Observed) -> Plan {
+    let plan = installed::installed(o);
+    let name = o.called;
+    let bare = name.split(' ').next().unwrap_or(name);
+    let problem = Problem {
+        what: format!(
+            "it shall be given back, and keeps its system until a person says its name: more than {MOST_DEPARTURES} hosts within {} minutes may be a \
+             mistake",
+            DEPARTURE_WINDOW_S / 60
+        ),
+        next: format!(
+            "if it is meant, run `firstlight hosts give-back {bare} --yes-all-of {bare}`, or `kubectl annotate bmh {name} {CONFIRM_ANNOTATION}={bare}`; \
+             otherwise give it its image back (docs/hosts.md)"
+        ),
+    };
+    let step = "it shall be given back, and waits for its name".to_owned();
+    let held = true;
+    Plan {
+        step,
+        held,
+        ..plan.problem(problem).boot_disk()
+    }
+}
+
 /// In states in which Ironic itself waits for the ramdisk, and lets nobody switch the power.
 fn waiting(o: &Observed, node: &Node, state: HostState) -> Plan {
     let plan = Plan::new(state, "waiting for its ramdisk");
@@ -114,9 +146,8 @@ pub(super) fn cleaning(o: &Observed, node: &Node, state: HostState) -> Plan {
 }
 
 pub(super) fn clean_failed(o: &Observed, node: &Node, state: HostState) -> Plan {
-    let anew = o.ramdisk().is_some_and(|report| o.tries_anew(report));
-    if o.ledger.cleanings >= MOST_TRIES && !anew {
-        return failed("cleaning", node);
+    if o.ledger.cleanings >= MOST_TRIES && !o.tries_anew() {
+        return failed(o, "cleaning", node);
     }
     if o.rests(PAUSE) {
         return Plan::new(state, "cleaning failed, trying again soon");

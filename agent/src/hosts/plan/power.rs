@@ -150,7 +150,7 @@ pub(super) fn keep(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
     };
     plan.restart = None;
     let reboot = annotations::REBOOT.to_owned();
-    if o.ledger.restarted.contains(&reboot) && !plan.forget.contains(&reboot) {
+    if o.ledger.done.contains(&reboot) && !plan.forget.contains(&reboot) {
         plan.forget.push(reboot);
     }
     if plan.action.is_some() || node.target_power_state.is_some() {

@@ -8,7 +8,10 @@ use firstlight_api::{
 use serde_json::{Value, json};
 
 use super::{
-    super::{ledger::Deployment, root_disk::Choice},
+    super::{
+        ledger::{Departure, Deployment},
+        root_disk::Choice,
+    },
     *,
 };
 
@@ -28,6 +31,7 @@ struct World {
     ssh_answers: bool,
     image: Result<NodeImage, Problem>,
     gave_up: Option<String>,
+    refused: bool,
     barred: Option<Problem>,
 }
 
@@ -66,8 +70,13 @@ fn world() -> World {
             restarts: vec![],
             power: super::super::intent::Power::On,
             hints: None,
+            retry: false,
+            confirmed: false,
         },
-        ledger: Ledger::default(),
+        ledger: Ledger {
+            left: Some(may_leave(Some(ID))),
+            ..Ledger::default()
+        },
         polled: None,
         orders: (None, 0),
         ssh_answers: false,
@@ -78,8 +87,14 @@ fn world() -> World {
             ..NodeImage::default()
         }),
         gave_up: None,
+        refused: false,
         barred: None,
     }
+}
+
+fn may_leave(deployment: Option<DeploymentId>) -> Departure {
+    let at = 1_800_000_000;
+    Departure { at, deployment }
 }
 
 /// For the node of [`World::node`].
@@ -192,6 +207,7 @@ impl World {
             },
             image: self.image.as_ref(),
             gave_up: self.gave_up.as_deref(),
+            refused: self.refused,
             barred: self.barred.as_ref(),
             remote: Remote::None,
         })
@@ -493,6 +509,7 @@ fn a_deployment_that_an_earlier_version_began_goes_on_and_wipes_nothing() {
     let running = || {
         unwanted().with(|world| {
             world.ledger.deployment.as_mut().unwrap().id = None;
+            world.ledger.left = Some(may_leave(None));
         })
     };
     assert!(running().outcome().1.is_none() && running().plan().problem.is_some());
@@ -517,6 +534,139 @@ fn tear_down(deployment: Option<DeploymentId>) -> Option<Action> {
             root: None,
         }),
     })
+}
+
+#[test]
+fn a_system_in_use_goes_on_until_somebody_lets_it_go_and_a_staged_one_needs_nobody() {
+    let held = |world: World| {
+        world.with(|world| {
+            world.ledger.left = Some(may_leave(Some(DeploymentId::new([8; 16]))));
+        })
+    };
+    let plan = held(unwanted()).plan();
+    assert_eq!(
+        (
+            plan.state,
+            &plan.action,
+            &plan.restart,
+            &plan.boot,
+            plan.held
+        ),
+        (
+            HostState::Provisioned,
+            &None,
+            &None,
+            &BootTarget::Disk,
+            true
+        ),
+        "that another deployment could leave says nothing of this one"
+    );
+    let problem = plan.problem.unwrap();
+    assert!(
+        problem.next.contains("confirm-deprovision=n1"),
+        "{problem:?}"
+    );
+    let deleted = held(unwanted()).with(|world| world.wanted.desired = Ok(DesiredState::Gone));
+    assert!(deleted.plan().held);
+    let paused = held(unwanted()).with(|world| world.wanted.paused = Some("me".into()));
+    assert!(!paused.plan().held, "it is nobody's turn");
+    let kept = held(unwanted()).with(|world| {
+        world.wanted.desired = Ok(DesiredState::Install(install(Data::Site)));
+    });
+    assert!(!kept.plan().held);
+    let begun = held(unwanted()).with(|world| world.ledger.leaving = true);
+    assert!(begun.outcome().1.is_some(), "there is no way back");
+    let staged = held(unwanted()).with(|world| {
+        world.ledger.deployment = on_disk(Some("hash"), false);
+    });
+    assert!(!staged.plan().held);
+}
+
+#[test]
+fn what_waits_for_another_try_is_named_and_begins_at_once_on_a_persons_word() {
+    use FailedStep as F;
+    let erred = |state: &str| {
+        let node = world().node(state, judged());
+        node.change_node(|node| node.last_error = Some("no".into()))
+            .with(|world| world.node_since = NOW - 1)
+    };
+    let on_disk = |world: World| world.with(|world| world.ledger.deployment = on_disk(None, false));
+    for (world, step, action) in [
+        (erred("enroll"), F::Registration, Action::Register),
+        (erred("inspect failed"), F::Inspection, Action::Manage),
+        (erred("clean failed"), F::Cleaning, Action::Manage),
+        (erred("error"), F::Cleaning, Action::Release),
+        (
+            erred("deploy failed"),
+            F::Installation,
+            first_deploy(1).unwrap(),
+        ),
+        (on_disk(erred("manageable")), F::Adoption, Action::Adopt),
+    ] {
+        let waits = world.with(|world| {
+            (world.ledger.inspections, world.ledger.cleanings) = (MOST_TRIES, MOST_TRIES);
+            world.node.as_mut().unwrap().extra[EXTRA_ATTEMPT] = MOST_ATTEMPTS.into();
+        });
+        let plan = waits.plan();
+        assert_eq!((plan.failed, plan.action), (Some(step), None));
+        let again = waits.with(|world| world.ledger.retry = true).outcome().1;
+        assert_eq!(again, Some(action), "{step:?}");
+    }
+    let refused = |refused| {
+        let world = world().node("available", json!({}));
+        world.with(|world| world.refused = refused).plan().failed
+    };
+    assert_eq!(
+        refused(true),
+        Some(F::Installation),
+        "Ironic did not take it"
+    );
+    for fine in [world().node("wait call-back", judged()), world()] {
+        assert_eq!(fine.plan().failed, None);
+    }
+    assert_eq!(refused(false), None);
+}
+
+#[test]
+fn an_inspection_that_is_left_out_is_waited_for_by_nobody() {
+    let never = |state: &str| {
+        world()
+            .node(state, json!({}))
+            .with(|world| world.wanted.inspection = Inspection::Never)
+    };
+    for (state, action) in [
+        ("inspect wait", Action::Abort),
+        ("inspect failed", Action::Manage),
+        ("manageable", Action::Provide { clean: false }),
+    ] {
+        let given_up = never(state).with(|world| world.ledger.inspections = MOST_TRIES);
+        assert_eq!(given_up.outcome().1, Some(action), "{state}");
+    }
+}
+
+#[test]
+fn what_happens_to_a_disk_is_told_and_who_is_silent_does_nothing() {
+    let disk = |world: World| world.plan().disk;
+    let at = |state: &str| world().node(state, judged());
+    let leaving = |state: &str| at(state).with(|world| world.ledger.leaving = true);
+    assert_eq!(disk(at("available")), DiskUse::Free);
+    assert_eq!(disk(at("wait call-back")), DiskUse::Writing);
+    assert_eq!(disk(at("clean wait")), DiskUse::Free, "nothing is erased");
+    assert_eq!(disk(leaving("clean wait")), DiskUse::Erasing);
+    let silent = at("wait call-back").with(|world| world.reported = Some(NOW - 200));
+    assert_eq!(disk(silent), DiskUse::Free);
+    let booting = world().with(|world| {
+        (world.ironic_known, world.phase) = (false, Some(Phase::ConfigDrive));
+    });
+    assert_eq!(disk(booting), DiskUse::Writing, "before Ironic is up");
+    for (token, delivered, used) in [
+        (None, false, DiskUse::Installed),
+        (Some("hash"), false, DiskUse::Staged),
+        (Some("hash"), true, DiskUse::Installed),
+    ] {
+        let holds = at("active").with(|world| world.ledger.deployment = on_disk(token, delivered));
+        assert_eq!(disk(holds), used);
+    }
 }
 
 #[test]

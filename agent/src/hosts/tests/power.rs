@@ -5,9 +5,12 @@ use std::{
     sync::LazyLock,
 };
 
-use firstlight_api::bmh::{
-    BmcDetails, ErrorType, Image, OperationalStatus, ProvisioningState, SPEC_HONOURED,
-    annotations::REBOOT,
+use firstlight_api::{
+    bmh::{
+        BmcDetails, ErrorType, Image, OperationalStatus, ProvisioningState, SPEC_HONOURED,
+        annotations::REBOOT,
+    },
+    status::{FailedStep, HostPower},
 };
 use firstlight_ironic::fake::Switch;
 use serde_json::json;
@@ -228,6 +231,32 @@ async fn online_and_annotations_switch_it() {
     assert_eq!(server.machine.writes, 1);
 }
 
+/// As `firstlight hosts power off --hard` writes it.
+#[tokio::test]
+async fn off_at_once_is_a_restart_after_which_the_spec_keeps_it_off() {
+    let (mut site, mut server) = provisioned().await;
+    let power = |site: &Site| site.host().unwrap().control.power;
+    assert_eq!(power(&site), HostPower::On);
+    server.done.clear();
+    site.store.change(HOST, |object| {
+        object.spec.online = false;
+        let hard = (REBOOT.to_owned(), r#"{"mode":"hard"}"#.to_owned());
+        object.metadata.annotations.extend([hard]);
+    });
+    let done = |site: &Site| {
+        let object = site.store.only().unwrap();
+        off(site) && !object.metadata.annotations.contains_key(REBOOT)
+    };
+    server.until("off", &mut site, done).await;
+    site.restart_controller();
+    server.rounds(&mut site, 20).await;
+    assert_eq!(server.done, [Switch::Off], "and it stays off");
+    assert_eq!(power(&site), HostPower::Off);
+    site.store.change(HOST, |object| object.spec.online = true);
+    server.until("on", &mut site, on).await;
+    assert_eq!(server.done, [Switch::Off, Switch::Disk]);
+}
+
 #[tokio::test]
 async fn a_free_host_is_restarted_once_too_and_not_installed_while_it_is_fenced() {
     let mut site = Site::up(SitePolicy::Cluster).await;
@@ -273,6 +302,8 @@ async fn what_is_wrong_with_a_bmc_is_said_and_mended() {
         assert_eq!(said.error_type, Some(ErrorType::Registration), "{said:?}");
         assert_eq!(said.operational_status, OperationalStatus::Error);
         assert!(said.error_message.contains(what), "{}", said.error_message);
+        let failed = site.host().unwrap().control.failed;
+        assert_eq!(failed, Some(FailedStep::Registration), "{what}");
     };
     server.rounds(&mut site, 10).await;
     says(&site, "ilo4://10.0.0.7");

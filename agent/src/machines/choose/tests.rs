@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use firstlight_api::verb::SPARE_ANNOTATION;
 use serde_json::{Value, json};
 
 use super::*;
@@ -95,6 +96,7 @@ fn only_a_free_host_is_chosen() {
         (external, false, "1 in use"),
         (failed, false, "1 failed"),
         (deleting, false, "1 set aside or being deleted"),
+        (annotated(SPARE_ANNOTATION), false, "1 spare"),
         (annotated("capm3.metal3.io/unhealthy"), false, "1 set aside"),
         (annotated("capi.metal3.io/unhealthy"), false, "1 set aside"),
         (
@@ -119,6 +121,20 @@ fn only_a_free_host_is_chosen() {
             Err(sentence) => assert!(!free && sentence.contains(why), "{change}: {sentence}"),
         }
     }
+}
+
+/// It is drained where its role changes; where it is set aside, it keeps what it has.
+#[test]
+fn a_host_that_a_machine_has_is_no_spare_before_it_is_given_back() {
+    let claimed = json!({
+        "metadata": {"annotations": {SPARE_ANNOTATION: "later"}, "labels": {"firstlight.internal/role": "worker"}},
+        "spec": {"consumerRef": {"apiVersion": "v1", "kind": "Other", "name": "x"}},
+    });
+    let mut world = world(vec![host("n1", claimed)]);
+    let key = Key::new("default", "n1");
+    assert_eq!(world.role(&world.hosts[&key]), HostRole::Worker);
+    world.hosts.get_mut(&key).unwrap().spec.consumer_ref = None;
+    assert_eq!(world.role(&world.hosts[&key]), HostRole::Spare);
 }
 
 #[test]

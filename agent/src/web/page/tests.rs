@@ -5,8 +5,8 @@ use firstlight_api::{
     artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind},
     software::{NodeState, NodeStatus, PackageState, PackageStatus, SoftwareState},
     status::{
-        AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostEvent, RootDiskState,
-        RootDiskStatus, SoftwareLine, TpmStatus,
+        AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostControl, HostEvent,
+        RootDiskState, RootDiskStatus, SoftwareLine, TpmStatus,
     },
 };
 
@@ -292,6 +292,13 @@ fn busy_hosts() -> Vec<HostStatus> {
             problem: Some(Problem { what: "<script>alert('x')</script> & \"more\"".into(), next: "look at the server's screen".into() }),
             hardware: None,
             ..host("n4", HostState::Failed, "the image was not written")
+        },
+        HostStatus {
+            control: HostControl {
+                spare: true,
+                ..HostControl::default()
+            },
+            ..host("n5", HostState::Staged, "installed ahead of time; its system waits to be claimed")
         },
     ]
 }
