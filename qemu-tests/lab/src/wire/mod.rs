@@ -1,8 +1,8 @@
 //! An isolated Ethernet segment in user space: no root, bridge or tap device, and nothing leaves it unseen.
 //!
 //! [`Wire::lay`] starts one thread that switches frames between virtual machines and a small TCP/IP host of its own
-//! ([`HOST_ADDRESS`]). Through that host [`Wire::forward`] carries 127.0.0.1 ports to machines. Every frame with an
-//! address outside the site is a leak in [`Wire::report`].
+//! ([`HOST_ADDRESS`]). Through that host [`Wire::forward`] carries 127.0.0.1 ports to machines, and [`Wire::serve`] machines to
+//! 127.0.0.1 ports. Every frame with an address outside the site is a leak in [`Wire::report`].
 //!
 //! The host's address is fixed: `.2`, below where the box's DHCP server leases; a machine that uses it all the same
 //! is reported like a leak.
@@ -15,6 +15,7 @@ mod watch;
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::num::NonZeroU16;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
@@ -101,6 +102,11 @@ impl Wire {
         let address = listener.local_addr()?;
         self.send(Command::Forward(listener, target))?;
         Ok(address)
+    }
+
+    /// Carries connections that machines open to `port` of the wire's host to `target`, on 127.0.0.1.
+    pub fn serve(&self, port: NonZeroU16, target: SocketAddr) -> io::Result<()> {
+        self.send(Command::Serve(port.get(), target))
     }
 
     pub fn report(&self) -> Report {
