@@ -19,6 +19,7 @@ use firstlight_api::{
     site::{InstallPolicy, SiteConfig},
     status::Problem,
 };
+use firstlight_ironic::PowerTarget;
 use firstlight_netboot::MacAddr;
 
 use super::{
@@ -258,6 +259,10 @@ impl Hosts {
         match end {
             End::Begun => {
                 host.work.begun(now);
+                // Any other restart is seen: the server is off for a moment.
+                if *action == Action::Switch(PowerTarget::Reboot) {
+                    host.restarted();
+                }
                 if wipes_token(action) {
                     host.ramdisk.token_wiped(now);
                 }

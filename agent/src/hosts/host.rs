@@ -143,6 +143,7 @@ impl Default for Decision {
                 cleaning: firstlight_api::bmh::AutomatedCleaningMode::Metadata,
                 restarts: Vec::new(),
                 power: intent::Power::On,
+                stays_on: false,
             },
             plan: None,
         }

@@ -102,6 +102,8 @@ pub struct Intent {
     /// Annotations that ask for a restart that has not happened.
     pub restarts: Vec<String>,
     pub power: Power,
+    /// `disablePowerOff`: whatever its power shall be, it is restarted at most.
+    pub stays_on: bool,
 }
 
 /// What its power shall be, where somebody can switch it.
@@ -156,6 +158,7 @@ pub fn wanted(source: &Source) -> Intent {
             .map(str::to_owned)
             .collect(),
         power: power(source),
+        stays_on: spec.is_some_and(|spec| spec.disable_power_off),
     }
 }
 

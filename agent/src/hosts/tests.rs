@@ -473,7 +473,11 @@ impl<L: Luck> Site<L> {
             Effect::ForgetKeys(mac) => self.hands.keys.forget(mac).await,
             Effect::ForgetLedger(mac) => drop(self.disk.remove(&mac)),
             Effect::Strays(strays) => self.strays = strays,
-            Effect::Probe { .. } | Effect::Look(_) | Effect::Use(_) | Effect::Refused(_) => {}
+            Effect::Probe { .. }
+            | Effect::Look(_)
+            | Effect::Use(_)
+            | Effect::Bmcs(_)
+            | Effect::Refused(_) => {}
         }
         None
     }

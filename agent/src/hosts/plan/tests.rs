@@ -62,6 +62,7 @@ fn world() -> World {
             cleaning: AutomatedCleaningMode::Metadata,
             restarts: vec![],
             power: super::super::intent::Power::On,
+            stays_on: false,
         },
         ledger: Ledger::default(),
         polled: None,
