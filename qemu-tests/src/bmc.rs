@@ -3,9 +3,11 @@
 //!
 //! What is said is in [`redfish`]; here is what is done. Its thread owns the machine: a machine ends with the thread that started it.
 
+mod ipmi;
 mod redfish;
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -25,12 +27,15 @@ use tokio::sync::oneshot;
 
 use redfish::{Answer, Boot, Order, Reset, Seen, Target};
 
+pub use ipmi::Ipmi;
 pub use redfish::{PASSWORD, USER};
 
 const LARGEST_BODY: usize = 64 << 10;
 
 pub struct Bmc {
     port: NonZeroU16,
+    /// Where the port leads.
+    local: SocketAddr,
     lab: Arc<Lab>,
     machine: Arc<Mutex<Machine>>,
     end: Option<oneshot::Sender<()>>,
@@ -47,8 +52,9 @@ impl Bmc {
         let listener = runtime
             .block_on(TcpListener::bind(("127.0.0.1", 0)))
             .context("a port for the BMC")?;
+        let local = listener.local_addr().context("a port for the BMC")?;
         lab.wire()
-            .serve(port, listener.local_addr()?)
+            .serve(port, local)
             .context("the BMC's port on the wire")?;
         let machine = Arc::new(Mutex::new(Machine {
             lab: Arc::clone(lab),
@@ -72,6 +78,7 @@ impl Bmc {
             .context("a thread for the BMC")?;
         Ok(Self {
             port,
+            local,
             lab: Arc::clone(lab),
             machine,
             end: Some(end),
@@ -83,6 +90,11 @@ impl Bmc {
     pub fn address(&self) -> String {
         let (host, port) = (self.lab.desk_address(), self.port);
         format!("redfish+http://{host}:{port}{}", redfish::SYSTEM)
+    }
+
+    /// It speaks IPMI from now on, too.
+    pub fn speak_ipmi(&self, port: NonZeroU16) -> Result<Ipmi> {
+        Ipmi::start(&self.lab, self.local, port)
     }
 
     pub fn is_on(&self) -> bool {
@@ -130,7 +142,7 @@ async fn respond(
         Ok(body) => body.to_bytes(),
         Err(error) => return Ok(refusal(StatusCode::BAD_REQUEST, &error.to_string())),
     };
-    let asked = redfish::Asked {
+    let asked = redfish::Request {
         method: &head.method,
         path: head.uri.path(),
         authorization: head

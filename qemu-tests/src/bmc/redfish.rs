@@ -15,9 +15,9 @@ const ROOT: &str = "/redfish/v1";
 const SYSTEMS: &str = "/redfish/v1/Systems";
 /// The one system.
 pub const SYSTEM: &str = "/redfish/v1/Systems/1";
-const RESET: &str = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset";
+pub const RESET: &str = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset";
 
-pub struct Asked<'a> {
+pub struct Request<'a> {
     pub method: &'a Method,
     pub path: &'a str,
     pub authorization: Option<&'a str>,
@@ -98,24 +98,24 @@ struct BootPatch {
     mode: Option<String>,
 }
 
-pub fn answer(asked: &Asked<'_>, seen: &Seen) -> Answer {
-    let path = asked.path.trim_end_matches('/');
+pub fn answer(request: &Request<'_>, seen: &Seen) -> Answer {
+    let path = request.path.trim_end_matches('/');
     // DSP0266: the root is for everybody.
-    if path != ROOT && !is_known(asked.authorization) {
+    if path != ROOT && !is_known(request.authorization) {
         let why = "The user or the password is wrong.".to_owned();
         return Answer::Refused(StatusCode::UNAUTHORIZED, why);
     }
-    match (asked.method.as_str(), path) {
+    match (request.method.as_str(), path) {
         ("GET", ROOT) => Answer::Shown(root()),
         ("GET", SYSTEMS) => Answer::Shown(systems()),
         ("GET", SYSTEM) => Answer::Shown(system(seen)),
-        ("PATCH", SYSTEM) => read(asked.body, |patch| patched(patch, seen)),
-        ("POST", RESET) => read(asked.body, |request: ResetRequest| {
-            Answer::Order(Order::Reset(request.reset_type))
+        ("PATCH", SYSTEM) => read(request.body, |patch| patched(patch, seen)),
+        ("POST", RESET) => read(request.body, |reset: ResetRequest| {
+            Answer::Order(Order::Reset(reset.reset_type))
         }),
         (_, ROOT | SYSTEMS | SYSTEM | RESET) => Answer::Refused(
             StatusCode::METHOD_NOT_ALLOWED,
-            format!("{} is not possible here.", asked.method),
+            format!("{} is not possible here.", request.method),
         ),
         _ => Answer::Refused(StatusCode::NOT_FOUND, format!("There is no {path}.")),
     }
@@ -210,7 +210,7 @@ mod tests {
     fn ask(method: Method, path: &str, password: &str, body: &Value) -> Answer {
         let word = STANDARD.encode(format!("{USER}:{password}"));
         let (authorization, body) = (format!("Basic {word}"), body.to_string());
-        let asked = Asked {
+        let request = Request {
             method: &method,
             path,
             authorization: Some(&authorization),
@@ -221,7 +221,7 @@ mod tests {
             boot: Boot::default(),
             firmware: Firmware::Uefi,
         };
-        answer(&asked, &seen)
+        answer(&request, &seen)
     }
 
     fn status(answer: &Answer) -> u16 {

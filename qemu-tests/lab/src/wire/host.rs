@@ -14,6 +14,7 @@ use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
 
+use super::datagrams::Datagrams;
 use super::frame::Mac;
 
 const BUFFER: usize = 128 << 10;
@@ -79,6 +80,7 @@ pub(super) struct Host {
     sockets: SocketSet<'static>,
     forwards: Vec<Forward>,
     services: Vec<Service>,
+    datagrams: Vec<Datagrams>,
     connections: Vec<Connection>,
     next_port: u16,
 }
@@ -113,6 +115,7 @@ impl Host {
             sockets: SocketSet::new(vec![]),
             forwards: Vec::new(),
             services: Vec::new(),
+            datagrams: Vec::new(),
             connections: Vec::new(),
             next_port: 49152,
         }
@@ -131,6 +134,12 @@ impl Host {
             target,
             doors,
         });
+    }
+
+    /// The same for UDP.
+    pub fn serve_datagrams(&mut self, port: u16, target: SocketAddr) {
+        let datagrams = Datagrams::bind(&mut self.sockets, port, target);
+        self.datagrams.push(datagrams);
     }
 
     pub fn receive(&mut self, frame: &[u8]) {
@@ -153,7 +162,8 @@ impl Host {
             let flags = c.interest(self.sockets.get(c.handle));
             (!flags.is_empty()).then(|| (c.local.as_fd(), flags))
         });
-        listeners.chain(connections)
+        let datagrams = self.datagrams.iter().flat_map(Datagrams::interests);
+        listeners.chain(connections).chain(datagrams)
     }
 
     /// How long the stack can do without a call of [`Self::work`]; `None`: until something arrives.
@@ -169,6 +179,9 @@ impl Host {
         self.interface
             .poll(Instant::now(), &mut self.link, &mut self.sockets);
         self.admit();
+        for datagrams in &mut self.datagrams {
+            datagrams.pump(&mut self.sockets);
+        }
         let (sockets, connections) = (&mut self.sockets, &mut self.connections);
         connections.retain_mut(|connection| {
             let alive = connection.pump(sockets.get_mut(connection.handle));

@@ -7,6 +7,7 @@
 //! The host's address is fixed: `.2`, below where the box's DHCP server leases; a machine that uses it all the same
 //! is reported like a leak.
 
+mod datagrams;
 mod frame;
 mod host;
 mod pcap;
@@ -107,6 +108,11 @@ impl Wire {
     /// Carries connections that machines open to `port` of the wire's host to `target`, on 127.0.0.1.
     pub fn serve(&self, port: NonZeroU16, target: SocketAddr) -> io::Result<()> {
         self.send(Command::Serve(port.get(), target))
+    }
+
+    /// The same for UDP.
+    pub fn serve_datagrams(&self, port: NonZeroU16, target: SocketAddr) -> io::Result<()> {
+        self.send(Command::ServeDatagrams(port.get(), target))
     }
 
     pub fn report(&self) -> Report {

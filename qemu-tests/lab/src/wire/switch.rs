@@ -27,6 +27,7 @@ pub(super) enum Command {
     Attach(UnixStream),
     Forward(TcpListener, SocketAddrV4),
     Serve(u16, SocketAddr),
+    ServeDatagrams(u16, SocketAddr),
     Stop,
 }
 
@@ -134,6 +135,9 @@ impl Switch {
                 Command::Attach(stream) => self.ports.push(Port::new(stream)),
                 Command::Forward(listener, target) => self.host.forward(listener, target),
                 Command::Serve(port, target) => self.host.serve(port, target),
+                Command::ServeDatagrams(port, target) => {
+                    self.host.serve_datagrams(port, target);
+                }
                 Command::Stop => return false,
             }
         }

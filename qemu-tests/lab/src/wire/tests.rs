@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium};
-use smoltcp::socket::tcp;
+use smoltcp::socket::{tcp, udp};
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
 
 use super::*;
@@ -295,5 +295,48 @@ fn a_machine_reaches_a_service_of_the_host_time_and_again() {
     // The service has ended; and nobody ever was at this port.
     assert_eq!(answer_at(&wire, 8000, 50_006, b"hello"), b"");
     assert_eq!(answer_at(&wire, 8001, 50_007, b"hello"), b"");
+    assert!(wire.report().leaks.is_empty(), "{:?}", wire.report().leaks);
+}
+
+#[test]
+fn datagrams_of_a_machine_reach_a_service_and_its_answers_come_back() {
+    let wire = Wire::lay(&WireSpec::default()).unwrap();
+    let service = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = NonZeroU16::new(6230).unwrap();
+    let target = service.local_addr().unwrap();
+    wire.serve_datagrams(port, target).unwrap();
+    let answering = std::thread::spawn(move || {
+        let mut data = [0; 16];
+        let (length, from) = service.recv_from(&mut data).unwrap();
+        data[..length].reverse();
+        service.send_to(&data[..length], from).unwrap();
+    });
+    let stream = wire.attach().unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_millis(5)))
+        .unwrap();
+    let mut peer = Peer(stream);
+    let config = Config::new(EthernetAddress([2, 0, 0, 0, 0, 9]).into());
+    let now = smoltcp::time::Instant::now;
+    let mut interface = Interface::new(config, &mut peer, now());
+    interface.update_ip_addrs(|list| list.push(IpCidr::new(IpAddress::Ipv4(PEER), 24)).unwrap());
+    let buffer = || udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY], vec![0; 64]);
+    let mut socket = udp::Socket::new(buffer(), buffer());
+    socket.bind(50_000).unwrap();
+    socket
+        .send_slice(b"ping", (IpAddress::Ipv4(HOST_ADDRESS), 6230))
+        .unwrap();
+    let mut sockets = SocketSet::new(vec![]);
+    let handle = sockets.add(socket);
+    let began = std::time::Instant::now();
+    loop {
+        interface.poll(now(), &mut peer, &mut sockets);
+        if let Ok((data, _)) = sockets.get_mut::<udp::Socket>(handle).recv() {
+            assert_eq!(data, b"gnip");
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_mins(1), "no answer came");
+    }
+    answering.join().unwrap();
     assert!(wire.report().leaks.is_empty(), "{:?}", wire.report().leaks);
 }
