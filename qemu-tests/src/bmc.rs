@@ -64,13 +64,13 @@ impl Bmc {
             starts: 0,
         }));
         let (end, ended) = oneshot::channel();
-        let served = Arc::clone(&machine);
+        let of_thread = Arc::clone(&machine);
         let thread = std::thread::Builder::new()
             .name("bmc".to_owned())
             .spawn(move || {
                 tokio::task::LocalSet::new().block_on(&runtime, async {
                     tokio::select! {
-                        () = serve(listener, &served) => {}
+                        () = serve(listener, &of_thread) => {}
                         _ = ended => {}
                     }
                 });
@@ -155,7 +155,7 @@ async fn respond(
     Ok(match redfish::answer(&asked, &machine.seen()) {
         Answer::Shown(value) => json(StatusCode::OK, &value),
         Answer::Refused(status, why) => refusal(status, &why),
-        Answer::Order(order) => match machine.obey(order) {
+        Answer::Order(order) => match machine.obey(&order) {
             Ok(()) => Response::builder()
                 .status(StatusCode::NO_CONTENT)
                 .body(Full::default())
@@ -203,10 +203,10 @@ impl Machine {
         }
     }
 
-    fn obey(&mut self, order: Order) -> Result<()> {
+    fn obey(&mut self, order: &Order) -> Result<()> {
         match order {
             Order::Boot(boot) => {
-                self.boot = boot;
+                self.boot = *boot;
                 Ok(())
             }
             Order::Reset(Reset::On) => self.switch_on(),

@@ -1,4 +1,4 @@
-//! The same BMC by IPMI: OpenIPMI's simulator, which has the Redfish service do what is asked of its chassis.
+//! The same BMC by IPMI: the simulator of `OpenIPMI`, which has the Redfish service do what is asked of its chassis.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};

@@ -1,4 +1,4 @@
-//! What the BMC says, by DMTF's schemas ServiceRoot v1, ComputerSystemCollection and ComputerSystem v1: as much of it as Ironic's
+//! What the BMC says, by DMTF's schemas `ServiceRoot`, `ComputerSystemCollection` and `ComputerSystem`: as much of it as Ironic's
 //! library asks for. Pure: a request and what the machine is like in, an answer or an order out.
 
 use base64::Engine as _;
@@ -207,11 +207,11 @@ pub fn error(why: &str) -> Value {
 mod tests {
     use super::*;
 
-    fn ask(method: Method, path: &str, password: &str, body: &Value) -> Answer {
+    fn ask(method: &Method, path: &str, password: &str, body: &Value) -> Answer {
         let word = STANDARD.encode(format!("{USER}:{password}"));
         let (authorization, body) = (format!("Basic {word}"), body.to_string());
         let request = Request {
-            method: &method,
+            method,
             path,
             authorization: Some(&authorization),
             body: body.as_bytes(),
@@ -234,16 +234,16 @@ mod tests {
     #[test]
     fn who_does_not_know_the_password_sees_the_root_alone() {
         let nothing = Value::Null;
-        let root = ask(Method::GET, "/redfish/v1/", "wrong", &nothing);
+        let root = ask(&Method::GET, "/redfish/v1/", "wrong", &nothing);
         assert!(matches!(root, Answer::Shown(_)), "{root:?}");
-        for (method, path) in [(Method::GET, SYSTEM), (Method::POST, RESET)] {
+        for (method, path) in [(&Method::GET, SYSTEM), (&Method::POST, RESET)] {
             assert_eq!(status(&ask(method, path, "wrong", &nothing)), 401);
         }
     }
 
     #[test]
     fn a_machine_is_ordered_about_by_what_the_schema_knows() {
-        let boot = |change: Value| ask(Method::PATCH, SYSTEM, PASSWORD, &json!({"Boot": change}));
+        let boot = |change: Value| ask(&Method::PATCH, SYSTEM, PASSWORD, &json!({"Boot": change}));
         assert_eq!(
             boot(
                 json!({"BootSourceOverrideTarget": "Pxe", "BootSourceOverrideEnabled": "Once",
@@ -261,11 +261,11 @@ mod tests {
         ] {
             assert_eq!(status(&boot(change)), 400);
         }
-        let reset = |kind| ask(Method::POST, RESET, PASSWORD, &json!({"ResetType": kind}));
+        let reset = |kind| ask(&Method::POST, RESET, PASSWORD, &json!({"ResetType": kind}));
         assert_eq!(reset("On"), Answer::Order(Order::Reset(Reset::On)));
         assert_eq!(status(&reset("Nmi")), 400);
         assert_eq!(
-            status(&ask(Method::DELETE, SYSTEM, PASSWORD, &Value::Null)),
+            status(&ask(&Method::DELETE, SYSTEM, PASSWORD, &Value::Null)),
             405
         );
     }
