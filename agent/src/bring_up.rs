@@ -22,7 +22,7 @@ use crate::{
     ironic_files::{self, IronicAccess},
     keep::Kept,
     kubernetes,
-    network::{self, Segment},
+    network::{self, Segment, firewall::Endpoint},
     notify,
     options::BoxForm,
     paths::Paths,
@@ -49,6 +49,8 @@ pub struct Facts {
     pub store: watch::Sender<Option<Store>>,
     /// Addresses that DHCP has leased.
     pub leased: watch::Sender<Arc<BTreeSet<Ipv4Addr>>>,
+    /// Where the BMCs listen that hosts name.
+    pub bmcs: watch::Sender<BTreeSet<Endpoint>>,
 }
 
 impl Default for Facts {
@@ -64,6 +66,7 @@ impl Default for Facts {
             stick: watch::Sender::new(None),
             store: watch::Sender::new(None),
             leased: watch::Sender::default(),
+            bmcs: watch::Sender::default(),
         }
     }
 }

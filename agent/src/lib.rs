@@ -157,6 +157,7 @@ fn spawn_common(tasks: &mut Tasks, agent: Agent, form: BoxForm, controller: flee
         ironic: facts.ironic.subscribe(),
         kubernetes: facts.kubernetes.subscribe(),
         artifacts: facts.store.subscribe(),
+        bmcs: facts.bmcs.clone(),
     };
     tasks.spawn("hosts", |stop| {
         hosts::run(paths.clone(), known, controller, status.clone(), stop)
@@ -217,8 +218,8 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     });
     tasks.spawn("network", |stop| {
         let (paths, status, facts) = copies();
-        let site = facts.site.subscribe();
-        network::run(paths, form, site, status, facts.segment, stop)
+        let (site, bmcs) = (facts.site.subscribe(), facts.bmcs.subscribe());
+        network::run(paths, form, site, bmcs, status, facts.segment, stop)
     });
     tasks.spawn("provisioning", |stop| {
         let (paths, status, facts) = copies();

@@ -5,10 +5,12 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::isolated;
+use firstlight_agent::network::firewall::{self, Endpoint, Transport, restored, rules};
 
 const RULES: &str = "../overlays/box/etc/firstlight/firewall.nft";
 const POD: &str = "100.64.2.5";
@@ -134,15 +136,15 @@ fn what_the_box_serves_is_for_the_provisioning_network_only() {
         "what_the_box_serves_is_for_the_provisioning_network_only",
         || {
             let (office, site) = (Namespace::new(), Namespace::new());
-            let rules = tempfile::NamedTempFile::new().unwrap();
-            let text = firstlight_agent::network::firewall::rules([172, 22, 0, 1].into(), "wire");
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let text = rules([172, 22, 0, 1].into(), "wire", &BTreeSet::new());
             // Twice: it replaces itself.
-            std::fs::write(rules.path(), text.repeat(2)).unwrap();
+            std::fs::write(file.path(), text.repeat(2)).unwrap();
             let links = Command::new("sh")
                 .args(["-c", LINKS])
                 .env("POD_PID", office.0.id().to_string())
                 .env("SITE_PID", site.0.id().to_string())
-                .env("RULES", rules.path())
+                .env("RULES", file.path())
                 .status();
             assert!(links.unwrap().success());
             // As a second NIC, which is what the name makes it.
@@ -195,6 +197,10 @@ fn what_the_box_serves_is_for_the_provisioning_network_only() {
 }
 
 const BOX: &str = "172.22.0.1";
+/// The box's address on its provisioning network, and its NIC there.
+type Provisioning = (&'static str, &'static str);
+const ON_THE_WIRE: Provisioning = (BOX, "wire");
+const ELSEWHERE: Provisioning = ("198.18.0.1", "other");
 
 /// Takes whatever comes, says nothing, and goes when the other end does.
 const PATIENT: &str = "
@@ -220,7 +226,7 @@ fn one_address_takes_no_more_than_its_share_of_the_registry() {
         "one_address_takes_no_more_than_its_share_of_the_registry",
         || {
             let (_pod, site) = pod_and_site();
-            load_as(902, "wire");
+            load_as(902, ON_THE_WIRE, &BTreeSet::new());
             let mut server = Command::new("python3");
             let _server = Namespace(server.args(["-c", PATIENT]).spawn().unwrap());
             let connects = |from: &str| {
@@ -245,7 +251,7 @@ fn one_address_takes_no_more_than_its_share_of_the_registry() {
             let mut told = String::new();
             let out = greedy.0.stdout.take().unwrap();
             std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut told).unwrap();
-            let most = firstlight_agent::network::firewall::MOST_CONNECTIONS;
+            let most = firewall::MOST_CONNECTIONS;
             // The last question may not have ended yet.
             let told: u32 = told.trim().parse().unwrap();
             assert!(told == most || told == most - 1, "{told}");
@@ -266,10 +272,10 @@ fn one_address_takes_no_more_than_its_share_of_the_registry() {
 #[test]
 fn rules_that_somebody_flushed_are_put_back() {
     isolated("rules_that_somebody_flushed_are_put_back", || {
-        use firstlight_agent::network::firewall::restored;
-        load_as(902, "wire");
-        let address = BOX.parse().unwrap();
-        let restore = || restored(RULES, address, "wire").unwrap();
+        let bmcs = [endpoint(SITE, Transport::Tcp, 443)].into();
+        load_as(902, ON_THE_WIRE, &bmcs);
+        let ours = rules(BOX.parse().unwrap(), "wire", &bmcs);
+        let restore = || restored(RULES, &ours).unwrap();
         assert!(!restore(), "nothing is gone");
         let rules = said("nft list ruleset");
         for lost in [
@@ -285,9 +291,9 @@ fn rules_that_somebody_flushed_are_put_back() {
 }
 
 /// A namespace has one user, who plays Ironic's where `number` is 0.
-fn load_as(number: u32, interface: &str) {
+fn load_as(number: u32, (address, interface): Provisioning, bmcs: &BTreeSet<Endpoint>) {
     let ours = std::fs::read_to_string(RULES).unwrap();
-    let sites = firstlight_agent::network::firewall::rules(BOX.parse().unwrap(), interface);
+    let sites = rules(address.parse().unwrap(), interface, bmcs);
     let rules = tempfile::NamedTempFile::new().unwrap();
     let text = (ours + &sites)
         .replace("ironic = 902", &format!("ironic = {number}"))
@@ -333,14 +339,14 @@ fn ironic_reaches_no_door_that_is_the_operators() {
         ];
         let everybodys: [Way; 3] = [(ANY, BOX, 80), (ANY, BOX, 6385), (ANY, SITE, 6443)];
 
-        load_as(902, "wire");
+        load_as(902, ON_THE_WIRE, &BTreeSet::new());
         let start = Instant::now();
         for way in operators.into_iter().chain(everybodys) {
             while !is_open(way) {
                 assert!(start.elapsed() < Duration::from_mins(1), "{way:?}");
             }
         }
-        load_as(0, "wire");
+        load_as(0, ON_THE_WIRE, &BTreeSet::new());
         for way in operators {
             assert!(!is_open(way), "{way:?}");
         }
@@ -349,15 +355,79 @@ fn ironic_reaches_no_door_that_is_the_operators() {
         }
         let answered = "busybox nc -w 3 172.22.0.1 6385 </dev/null | grep -q welcome";
         site.run(answered);
-        load_as(0, "other");
+        load_as(0, ELSEWHERE, &BTreeSet::new());
         assert!(!is_open((ANY, SITE, 6443)), "another NIC of this machine");
     });
+}
+
+fn endpoint(host: &str, transport: Transport, port: u16) -> Endpoint {
+    Endpoint::new(host, transport, port).unwrap()
+}
+
+/// Whether a datagram gets there and its answer back.
+fn is_echoed(to: &str, port: u16) -> bool {
+    let script = format!(
+        "import socket; it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); it.settimeout(1); \
+         it.connect(('{to}', {port})); it.send(b'ping'); assert it.recv(9) == b'ping'"
+    );
+    let output = Command::new("python3").args(["-c", &script]).output();
+    output.unwrap().status.success()
+}
+
+const ECHO: &str = "
+import socket
+it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+it.bind(('', 623))
+while True: it.sendto(*it.recvfrom(9))
+";
+
+/// The site's wire is another NIC here: what is on it is nothing to Ironic but for the BMCs that hosts name.
+#[test]
+fn ironic_reaches_the_bmcs_that_hosts_name_on_any_wire() {
+    isolated(
+        "ironic_reaches_the_bmcs_that_hosts_name_on_any_wire",
+        || {
+            let (_pod, site) = pod_and_site();
+            let mut python = Command::new("nsenter");
+            python.arg(format!("--net=/proc/{}/ns/net", site.0.id()));
+            let echo = Namespace(python.args(["python3", "-c", ECHO]).spawn().unwrap());
+            let mut here = Command::new("busybox");
+            here.args(["nc", "-ll", "-p", "6443", "-e", "echo", "welcome"]);
+            let _servers = [site.listen(), echo, Namespace(here.spawn().unwrap())];
+            site.run("ip address add 172.22.0.253/24 dev host");
+            let (tcp, another, local) = (
+                (ANY, SITE, 6443),
+                (ANY, "172.22.0.253", 6443),
+                (ANY, BOX, 6443),
+            );
+            let start = Instant::now();
+            while !([tcp, another, local].into_iter().all(is_open) && is_echoed(SITE, 623)) {
+                assert!(start.elapsed() < Duration::from_mins(1), "nobody listens");
+            }
+
+            let load = |bmcs: &[Endpoint]| load_as(0, ELSEWHERE, &bmcs.iter().copied().collect());
+            load(&[]);
+            assert!(!is_open(tcp) && !is_echoed(SITE, 623), "nobody is named");
+            load(&[endpoint(SITE, Transport::Tcp, 6443)]);
+            assert!(is_open(tcp), "a BMC that speaks Redfish");
+            assert!(!is_open(another), "its neighbour");
+            assert!(!is_echoed(SITE, 623), "another protocol of it");
+            load(&[
+                endpoint(SITE, Transport::Udp, 623),
+                // As a person wrote it who would have Ironic speak to the box itself.
+                endpoint(BOX, Transport::Tcp, 6443),
+            ]);
+            assert!(is_echoed(SITE, 623), "a BMC that speaks IPMI");
+            assert!(!is_open(tcp), "it is named no more");
+            assert!(!is_open(local), "the box's own doors stay closed");
+        },
+    );
 }
 
 #[test]
 fn the_user_of_ironic_has_the_number_that_the_rules_name() {
     let users = std::fs::read_to_string("../overlays/box/usr/lib/sysusers.d/firstlight.conf");
-    let number = firstlight_agent::network::firewall::IRONIC;
+    let number = firewall::IRONIC;
     let user = format!("u firstlight-ironic {number}:{number} ");
     assert!(users.unwrap().contains(&user), "{user}");
     let rules = std::fs::read_to_string(RULES).unwrap();

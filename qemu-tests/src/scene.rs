@@ -10,6 +10,7 @@ use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -39,7 +40,7 @@ pub struct Scene<'a> {
     site: &'a TestSite,
     story: &'static str,
     began: Instant,
-    pub lab: Lab,
+    pub lab: Arc<Lab>,
     /// Forwarded port of the box's page, the same over all boots of the box.
     page: SocketAddr,
     box_door: SocketAddr,
@@ -56,7 +57,7 @@ impl<'a> Scene<'a> {
             clock: site.clock,
             ..LabSpec::default()
         };
-        let lab = set_up_lab(&site.image, spec)?;
+        let lab = Arc::new(set_up_lab(&site.image, spec)?);
         let page = lab.forward_page(0)?;
         let box_door = lab.forward(0, SocketAddrV4::new(lab.box_address(), 22))?;
         let (began, seen) = (Instant::now(), SiteStatus::default());

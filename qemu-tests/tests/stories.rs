@@ -4,6 +4,8 @@
 mod addons;
 #[path = "stories/another_worker.rs"]
 mod another_worker;
+#[path = "stories/bmc.rs"]
+mod bmc;
 #[path = "stories/cluster.rs"]
 mod cluster;
 #[path = "stories/control_planes.rs"]
@@ -50,7 +52,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 9] = [
+const STORIES: [Story; 10] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -171,6 +173,22 @@ const STORIES: [Story; 9] = [
             "imagebuilder/src/push",
         ],
         tell: uploaded_disk::tell,
+    },
+    Story {
+        id: "bmc",
+        name: "A server that nobody switches on is started, installed, switched off and restarted by its BMC",
+        site: Purpose::Plain,
+        plain: false,
+        asked: true,
+        minutes: 15,
+        about: &[
+            "agent/src/hosts/plan/power.rs",
+            "agent/src/hosts/apply/power.rs",
+            "agent/src/hosts/bmc.rs",
+            "agent/ironic/src/power.rs",
+            "qemu-tests/src/bmc",
+        ],
+        tell: bmc::tell,
     },
 ];
 

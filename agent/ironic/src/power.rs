@@ -23,6 +23,15 @@ pub enum PowerTarget {
     Reboot,
 }
 
+/// Whether a machine may be off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerOff {
+    /// It is switched as it is told.
+    Allowed,
+    /// Ironic refuses it, and restarts a machine with one order instead of two.
+    Disabled,
+}
+
 /// Who switches a machine on and off.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Driver {
@@ -34,6 +43,8 @@ pub enum Driver {
         name: &'static str,
         /// `driver_info`, password and all.
         info: Value,
+        /// `disable_power_off`
+        power_off: PowerOff,
     },
 }
 
@@ -59,16 +70,20 @@ impl Client {
 
     /// All that depends on the driver becomes what it is by default. Nobody speaks to the BMC for it.
     pub async fn set_driver(&self, node: &str, driver: &Driver) -> Result<Node, ClientError> {
-        let (name, info, power) = match driver {
-            Driver::Manual => ("manual-management", &json!({}), json!("fake")),
-            Driver::Bmc { name, info } => (*name, info, json!(name_of_power(name))),
+        let (name, info, power, off) = match driver {
+            Driver::Manual => ("manual-management", &json!({}), "fake", PowerOff::Disabled),
+            Driver::Bmc {
+                name,
+                info,
+                power_off,
+            } => (*name, info, name_of_power(name), *power_off),
         };
         let add = |path: &str, value: &Value| json!({"op": "add", "path": path, "value": value});
         let operations = [
             add("/driver", &json!(name)),
             add("/driver_info", info),
-            add("/power_interface", &power),
-            add("/disable_power_off", &json!(*driver == Driver::Manual)),
+            add("/power_interface", &json!(power)),
+            add("/disable_power_off", &json!(off == PowerOff::Disabled)),
         ];
         let path = format!("/v1/nodes/{node}?reset_interfaces=true");
         self.call(Method::PATCH, &path, Some(&operations)).await
@@ -88,7 +103,7 @@ impl Client {
     }
 }
 
-fn name_of_power(driver: &str) -> &str {
+fn name_of_power(driver: &'static str) -> &'static str {
     match driver {
         "ipmi" => "ipmitool",
         same => same,
@@ -104,6 +119,7 @@ mod tests {
         let driver = Driver::Bmc {
             name: "ipmi",
             info: json!({"ipmi_password": "hunter2"}),
+            power_off: PowerOff::Allowed,
         };
         assert_eq!(format!("{driver:?}"), "Bmc(\"ipmi\", ..)");
     }

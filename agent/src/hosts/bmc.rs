@@ -3,13 +3,17 @@
 //! To add a way of speaking to BMCs: its schemes in [`Protocol::of`], its `driver_info` in [`Bmc::driver`], and its hardware type in
 //! `ironic/ironic.conf`.
 
-use firstlight_api::{bmh::BmcDetails, status::Problem};
-use firstlight_ironic::Driver;
+use firstlight_api::{
+    bmh::{BareMetalHostSpec, BmcDetails},
+    status::Problem,
+};
+use firstlight_ironic::{Driver, PowerOff};
 use http::uri::Authority;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::store::Secret;
+use crate::network::firewall::{Endpoint, Transport};
 
 /// Of an address, and of what a Secret holds.
 const LONGEST: usize = 256;
@@ -100,17 +104,41 @@ pub fn read(details: &BmcDetails) -> Result<Bmc, Problem> {
 
 impl Bmc {
     /// Host and port, where a connection shows that somebody is there.
-    pub fn door(&self) -> Option<(&str, u16)> {
-        let Protocol::Redfish(http) = self.protocol else {
-            return None;
-        };
-        let port = if http == "http" { 80 } else { 443 };
-        let host = self.at.host().trim_matches(['[', ']']);
-        Some((host, self.at.port_u16().unwrap_or(port)))
+    pub fn listens(&self) -> Option<(&str, u16)> {
+        (self.transport() == Transport::Tcp).then(|| (self.host(), self.port()))
+    }
+
+    /// Where Ironic goes to speak to it, if that is named by an address of which there is no doubt.
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        Endpoint::new(self.host(), self.transport(), self.port())
+    }
+
+    fn host(&self) -> &str {
+        self.at.host().trim_matches(['[', ']'])
+    }
+
+    fn port(&self) -> u16 {
+        self.at.port_u16().unwrap_or(match self.protocol {
+            Protocol::Ipmi => IPMI_PORT,
+            Protocol::Redfish("http") => 80,
+            Protocol::Redfish(_) => 443,
+        })
+    }
+
+    fn transport(&self) -> Transport {
+        match self.protocol {
+            Protocol::Ipmi => Transport::Udp,
+            Protocol::Redfish(_) => Transport::Tcp,
+        }
     }
 
     /// As Ironic is told. `named`: the Secret, for people.
-    pub fn driver(&self, named: &str, secret: &Secret) -> Result<Driver, Problem> {
+    pub fn driver(
+        &self,
+        named: &str,
+        secret: &Secret,
+        power_off: PowerOff,
+    ) -> Result<Driver, Problem> {
         let (user, password) = (
             word(named, secret, "username")?,
             word(named, secret, "password")?,
@@ -118,15 +146,19 @@ impl Bmc {
         Ok(match self.protocol {
             Protocol::Ipmi => {
                 let mut info = json!({
-                    "ipmi_address": self.at.host().trim_matches(['[', ']']),
-                    "ipmi_port": self.at.port_u16().unwrap_or(IPMI_PORT),
+                    "ipmi_address": self.host(),
+                    "ipmi_port": self.port(),
                     "ipmi_username": user,
                     "ipmi_password": password,
                 });
                 if let Some(privilege) = &self.privilege {
                     info["ipmi_priv_level"] = json!(privilege);
                 }
-                Driver::Bmc { name: "ipmi", info }
+                Driver::Bmc {
+                    name: "ipmi",
+                    info,
+                    power_off,
+                }
             }
             Protocol::Redfish(http) => {
                 let mut info = json!({
@@ -141,6 +173,7 @@ impl Bmc {
                 Driver::Bmc {
                     name: "redfish",
                     info,
+                    power_off,
                 }
             }
         })
@@ -201,12 +234,22 @@ pub fn explained(error: &str) -> Problem {
     )
 }
 
+/// As the object says.
+pub fn power_off(spec: &BareMetalHostSpec) -> PowerOff {
+    if spec.disable_power_off {
+        PowerOff::Disabled
+    } else {
+        PowerOff::Allowed
+    }
+}
+
 /// Changes with all that Ironic is told; `version` of the Secret, as far as it is known.
-pub fn mark(details: &BmcDetails, version: Option<&str>) -> String {
+pub fn mark(details: &BmcDetails, power_off: PowerOff, version: Option<&str>) -> String {
     let said = json!([
         details.address,
         details.credentials_name,
         details.disable_certificate_verification,
+        power_off == PowerOff::Disabled,
         version,
     ]);
     let digest = Sha256::digest(said.to_string());
@@ -214,173 +257,4 @@ pub fn mark(details: &BmcDetails, version: Option<&str>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use proptest::prelude::*;
-    use serde_json::Value;
-
-    use super::*;
-
-    fn details(address: &str) -> BmcDetails {
-        BmcDetails {
-            address: address.to_owned(),
-            credentials_name: "n1-bmc".to_owned(),
-            disable_certificate_verification: false,
-        }
-    }
-
-    fn secret(pairs: &[(&str, &str)]) -> Secret {
-        let pairs = pairs.iter();
-        pairs
-            .map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()))
-            .collect()
-    }
-
-    fn told(address: &str) -> (&'static str, Value) {
-        let secret = secret(&[("username", "admin"), ("password", "hunter2")]);
-        match read(&details(address)).unwrap().driver("n1-bmc", &secret) {
-            Ok(Driver::Bmc { name, info }) => (name, info),
-            other => panic!("{address}: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn each_form_of_an_address_is_told_to_ironic_as_metal3_tells_it() {
-        let redfish = |address: &str, system: Option<&str>| {
-            let mut info = json!({
-                "redfish_address": address, "redfish_username": "admin", "redfish_password": "hunter2",
-                "redfish_verify_ca": true,
-            });
-            if let Some(system) = system {
-                info["redfish_system_id"] = json!(system);
-            }
-            ("redfish", info)
-        };
-        let ipmi = |address: &str, port: u16| {
-            let info = json!({
-                "ipmi_address": address, "ipmi_port": port, "ipmi_username": "admin", "ipmi_password": "hunter2",
-            });
-            ("ipmi", info)
-        };
-        let system = Some("/redfish/v1/Systems/1");
-        for (address, expected) in [
-            (
-                "redfish://10.0.0.1/redfish/v1/Systems/1",
-                redfish("https://10.0.0.1", system),
-            ),
-            ("redfish://10.0.0.1", redfish("https://10.0.0.1", None)),
-            (
-                "redfish+http://bmc:8000/redfish/v1/Systems/1/",
-                redfish("http://bmc:8000", system),
-            ),
-            (
-                "redfish+https://[fd00::1]:8443/redfish/v1/Systems/1",
-                redfish("https://[fd00::1]:8443", system),
-            ),
-            (
-                "redfish-virtualmedia+http://bmc/redfish/v1/Systems/1",
-                redfish("http://bmc", system),
-            ),
-            ("ipmi://10.0.0.1", ipmi("10.0.0.1", 623)),
-            ("ipmi://10.0.0.1:6230", ipmi("10.0.0.1", 6230)),
-            ("10.0.0.1:6230", ipmi("10.0.0.1", 6230)),
-            ("bmc.example.org", ipmi("bmc.example.org", 623)),
-            ("ipmi://[fd00::1]:6230", ipmi("fd00::1", 6230)),
-            ("libvirt://10.0.0.1:6230/", ipmi("10.0.0.1", 6230)),
-        ] {
-            assert_eq!(told(address), expected, "{address}");
-        }
-        let (_, info) = told("ipmi://10.0.0.1?privilegelevel=OPERATOR");
-        assert_eq!(info["ipmi_priv_level"], "OPERATOR");
-        let mut unchecked = details("redfish://10.0.0.1");
-        unchecked.disable_certificate_verification = true;
-        assert!(!read(&unchecked).unwrap().verify);
-    }
-
-    #[test]
-    fn what_cannot_be_used_is_refused_with_a_sentence() {
-        for (address, why) in [
-            ("idrac-virtualmedia://10.0.0.1/x", "speak Redfish, too"),
-            ("ilo4://10.0.0.1", "does not have"),
-            (
-                "redfish://admin:hunter2@10.0.0.1/x",
-                "belongs into the Secret",
-            ),
-            ("redfish:///redfish/v1", "is no address"),
-            ("ipmi://10.0.0.1:99999", "is no address"),
-            ("ipmi://", "is no address"),
-        ] {
-            let said = read(&details(address)).unwrap_err().what;
-            assert!(said.contains(why), "{address}: {said}");
-        }
-        let mut nameless = details("ipmi://10.0.0.1");
-        nameless.credentials_name.clear();
-        assert!(
-            read(&nameless)
-                .unwrap_err()
-                .what
-                .contains("credentialsName")
-        );
-        let bmc = read(&details("ipmi://10.0.0.1")).unwrap();
-        for (held, why) in [
-            (&[("username", "admin")][..], "has no `password`"),
-            (&[("username", ""), ("password", "x")], "has no `username`"),
-            (
-                &[("username", "admin"), ("password", "hunter2\n")],
-                "line break",
-            ),
-        ] {
-            let said = bmc.driver("n1-bmc", &secret(held)).unwrap_err();
-            assert!(
-                said.what.contains(why) && !said.what.contains("hunter2"),
-                "{said:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_ironic_says_is_explained_as_far_as_it_is_known() {
-        for (error, what) in [
-            (
-                "HTTP GET https://x returned code 401. Base.1.0.GeneralError",
-                "refuses the user",
-            ),
-            (
-                "(Caused by SSLError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]",
-                "certificate",
-            ),
-            (
-                "Failed to get power state. Error: IPMI call failed: power status.",
-                "by IPMI",
-            ),
-            ("something else", "something else"),
-        ] {
-            assert!(explained(error).what.contains(what), "{error}");
-        }
-        assert!(explained(&"x".repeat(2000)).what.len() < 600);
-    }
-
-    #[test]
-    fn another_password_is_another_mark() {
-        let one = details("ipmi://10.0.0.1");
-        let marks = [
-            mark(&one, None),
-            mark(&one, Some("7")),
-            mark(&one, Some("8")),
-            mark(&details("ipmi://10.0.0.2"), Some("8")),
-        ];
-        let different: std::collections::BTreeSet<_> = marks.iter().collect();
-        assert_eq!(different.len(), marks.len());
-        assert_eq!(mark(&one, Some("7")), marks[1]);
-    }
-
-    proptest! {
-        #[test]
-        fn any_address_is_understood_or_refused(address in ".{0,40}|(redfish|ipmi)(\\+http)?://.{0,40}") {
-            match read(&details(&address)) {
-                Ok(bmc) => prop_assert!(!bmc.at.host().is_empty()),
-                Err(problem) => prop_assert!(problem.what.chars().count() < 700),
-            }
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! What the hosts controller hears, and what it orders: values, so that a test can say and compare them.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
 
 use firstlight_api::{
     bmh::BareMetalHost,
@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     fleet::{Answer, Ask, BootstrapData, Speaker},
+    network::firewall::Endpoint,
     ssh::Towards,
     store::{Reference, ServedImage},
 };
@@ -161,6 +162,8 @@ pub enum Effect {
     Use(Vec<Reference>),
     /// Hosts that shall be given back and wait for a person, as they are called.
     Held(Vec<String>),
+    /// Where the BMCs listen that they name.
+    Bmcs(BTreeSet<Endpoint>),
     /// Somebody was not believed.
     Refused(&'static str),
 }

@@ -19,6 +19,7 @@ use firstlight_api::{
     site::{InstallPolicy, SiteConfig},
     status::Problem,
 };
+use firstlight_ironic::PowerTarget;
 use firstlight_netboot::MacAddr;
 
 use super::{
@@ -274,6 +275,10 @@ impl Hosts {
                 host.work.begun(now);
                 if action.begins_step() {
                     host.memory.note(|ledger| ledger.retry = false);
+                }
+                // Any other restart is seen: the server is off for a moment.
+                if *action == Action::Switch(PowerTarget::Reboot) {
+                    host.restarted();
                 }
                 if wipes_token(action) {
                     host.ramdisk.token_wiped(now);

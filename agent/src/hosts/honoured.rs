@@ -32,11 +32,20 @@ pub fn ignored(object: &BareMetalHost, found: Option<BootMode>) -> Vec<String> {
     }
     let fences = annotations.keys().filter(|name| {
         let key = name.strip_prefix(REBOOT);
-        key.is_some_and(|key| key.starts_with('/')) && !has_bmc(&object.spec)
+        key.is_some_and(|key| key.starts_with('/'))
     });
-    all.extend(fences.map(|name| {
-        format!("{name}: the server is restarted once and does not stay off until the annotation goes, for its object names no BMC")
+    let stays_on = if has_bmc(&object.spec) {
+        object
+            .spec
+            .disable_power_off
+            .then_some("`disablePowerOff` is set")
+    } else {
+        Some("its object names no BMC")
+    };
+    let fences = stays_on.map(|why| fences.map(move |name| {
+        format!("{name}: the server is restarted once and does not stay off until the annotation goes, for {why}")
     }));
+    all.extend(fences.into_iter().flatten());
     all
 }
 
@@ -63,9 +72,9 @@ fn fields(spec: &BareMetalHostSpec) -> Vec<String> {
             "nobody can switch the server off, for `bmc` names none; it is only not installed",
         ),
         (
-            spec.disable_power_off && has_bmc(spec),
-            "disablePowerOff",
-            "a restart switches the server off and on again, and an installation ends so, too",
+            !spec.online && spec.disable_power_off && has_bmc(spec),
+            "online",
+            "the server stays on, for `disablePowerOff` is set; it is only not installed",
         ),
         (
             spec.inspection_mode == Some(InspectionMode::Fast),
@@ -157,9 +166,10 @@ mod tests {
             (json!({"architecture": "aarch64"}), "architecture"),
             (
                 json!({
-                    "disablePowerOff": true, "bmc": {"address": "ipmi://10.0.0.1", "credentialsName": "n1"},
+                    "online": false, "disablePowerOff": true,
+                    "bmc": {"address": "ipmi://10.0.0.1", "credentialsName": "n1"},
                 }),
-                "disablePowerOff",
+                "online",
             ),
             (
                 json!({"taints": [{"key": "a", "effect": "NoSchedule"}]}),

@@ -152,6 +152,7 @@ impl Default for Decision {
                 hints: None,
                 retry: false,
                 confirmed: false,
+                stays_on: false,
             },
             plan: None,
             refused: BTreeMap::new(),

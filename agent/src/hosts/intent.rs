@@ -110,6 +110,8 @@ pub struct Intent {
     pub retry: bool,
     /// Its own name was said: it may be given back.
     pub confirmed: bool,
+    /// `disablePowerOff`: whatever its power shall be, it is restarted at most.
+    pub stays_on: bool,
 }
 
 /// What its power shall be, where somebody can switch it.
@@ -172,6 +174,7 @@ pub fn wanted(source: &Source) -> Intent {
         confirmed: source
             .object
             .is_some_and(|object| said.get(CONFIRM_ANNOTATION) == Some(&object.metadata.name)),
+        stays_on: spec.is_some_and(|spec| spec.disable_power_off),
     }
 }
 

@@ -45,7 +45,7 @@ mod token;
 mod tpm;
 mod who;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use firstlight_api::{
@@ -58,6 +58,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     fleet,
     ironic_files::{self, IronicAccess},
+    network::firewall::Endpoint,
     paths::Paths,
     pki::Pki,
     sources::Sources,
@@ -83,6 +84,7 @@ pub struct Facts {
     pub ironic: watch::Receiver<Option<IronicAccess>>,
     pub kubernetes: watch::Receiver<Option<kube::Client>>,
     pub artifacts: watch::Receiver<Option<crate::store::Store>>,
+    pub bmcs: watch::Sender<BTreeSet<Endpoint>>,
 }
 
 /// Runs until `stop`.
@@ -125,6 +127,7 @@ pub async fn run(
             store: store.subscribe(),
             artifacts: facts.artifacts.clone(),
             hosts,
+            bmcs: facts.bmcs.clone(),
             status: status.clone(),
         };
         let show = async {

@@ -3,7 +3,11 @@
 
 mod shown;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use firstlight_api::{
     report::Directive,
@@ -33,6 +37,7 @@ use crate::{
     clock,
     fleet::{self, Answer, Input},
     liveness,
+    network::firewall::Endpoint,
     sources::Sources,
     ssh::{self, Keys},
     status::{Failing, StatusSender, counters::REFUSED},
@@ -60,6 +65,8 @@ pub struct Inputs<S> {
     /// The artifacts of the box.
     pub artifacts: watch::Receiver<Option<Artifacts>>,
     pub hosts: watch::Sender<Vec<HostStatus>>,
+    /// Where Ironic may go.
+    pub bmcs: watch::Sender<BTreeSet<Endpoint>>,
     pub status: StatusSender,
 }
 
@@ -104,6 +111,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         },
         ironic: None,
         artifacts: inputs.artifacts,
+        bmcs: inputs.bmcs,
         status: inputs.status,
         uploads: Vec::new(),
         tasks: JoinSet::new(),
@@ -209,6 +217,7 @@ struct Runner {
     hands: Hands,
     ironic: Option<IronicEnd>,
     artifacts: watch::Receiver<Option<Artifacts>>,
+    bmcs: watch::Sender<BTreeSet<Endpoint>>,
     status: StatusSender,
     uploads: Vec<ServedImage>,
     tasks: JoinSet<Event>,
@@ -365,6 +374,13 @@ impl Runner {
                 if let Some(artifacts) = &*self.artifacts.borrow() {
                     artifacts.note(User::Hosts, references);
                 }
+            }
+            Effect::Bmcs(endpoints) => {
+                self.bmcs.send_if_modified(|known| {
+                    let news = *known != endpoints;
+                    *known = endpoints;
+                    news
+                });
             }
             Effect::Strays(strays) => {
                 self.window.stray(strays.targets);

@@ -496,7 +496,11 @@ impl<L: Luck> Site<L> {
             Effect::ForgetLedger(mac) => drop(self.disk.remove(&mac)),
             Effect::Strays(strays) => self.strays = strays,
             Effect::Held(names) => self.held = names,
-            Effect::Probe { .. } | Effect::Look(_) | Effect::Use(_) | Effect::Refused(_) => {}
+            Effect::Probe { .. }
+            | Effect::Look(_)
+            | Effect::Use(_)
+            | Effect::Bmcs(_)
+            | Effect::Refused(_) => {}
         }
         None
     }

@@ -8,7 +8,7 @@ pub mod choose;
 pub mod firewall;
 mod link;
 
-use std::{fs, net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fs, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use firstlight_api::{
@@ -101,6 +101,7 @@ pub async fn run(
     paths: Paths,
     form: BoxForm,
     mut site: watch::Receiver<Option<Arc<SiteConfig>>>,
+    bmcs: watch::Receiver<BTreeSet<firewall::Endpoint>>,
     status: StatusSender,
     segment: watch::Sender<Option<Segment>>,
     stop: CancellationToken,
@@ -123,6 +124,7 @@ pub async fn run(
         site,
         status,
         segment,
+        bmcs,
         settling: None,
         guarded: Instant::now(),
     };
@@ -141,6 +143,7 @@ pub async fn run(
         tokio::select! {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(pause) => {}
+            Ok(()) = keeper.bmcs.changed() => keeper.open_for_bmcs().await,
             event = events.next() => anyhow::ensure!(event.is_some(), "the netlink socket was closed"),
         }
         // One change of a cable comes as several events; one look answers them all.
@@ -159,6 +162,8 @@ struct Keeper {
     site: Arc<SiteConfig>,
     status: StatusSender,
     segment: watch::Sender<Option<Segment>>,
+    /// That hosts name.
+    bmcs: watch::Receiver<BTreeSet<firewall::Endpoint>>,
     settling: Option<Instant>,
     /// When the firewall was seen to by us.
     guarded: Instant,
@@ -263,14 +268,23 @@ impl Keeper {
         Ok(LOOK_AGAIN)
     }
 
+    /// Before there is a segment there is no Ironic that could go anywhere.
+    async fn open_for_bmcs(&mut self) {
+        let segment = self.segment.borrow().clone();
+        if let Some(segment) = segment {
+            self.guard(&segment, true).await;
+        }
+    }
+
     /// The firewall's rules for this segment, and all of them again where somebody took them away.
     async fn guard(&mut self, segment: &Segment, is_new: bool) {
         self.guarded = Instant::now();
-        let (address, name) = (segment.address.address(), &segment.interface);
+        let address = segment.address.address();
+        let rules = firewall::rules(address, &segment.interface, &self.bmcs.borrow_and_update());
         let closed = if is_new {
-            firewall::apply(address, name).await
+            firewall::apply(rules).await
         } else {
-            let restored = firewall::restore(address, name).await;
+            let restored = firewall::restore(rules).await;
             if matches!(restored, Ok(true)) {
                 tracing::warn!("the box's rules of nftables were gone, and are back");
             }

@@ -73,6 +73,7 @@ pub struct ServerSpec {
     pub nic: NicModel,
     pub bus: DiskBus,
     pub disk: ServerDisk,
+    pub boot: BootFirst,
     pub tpm: bool,
 }
 
@@ -99,6 +100,7 @@ impl ServerSpec {
             nic,
             bus,
             disk: ServerDisk::Blank { gib: 8 },
+            boot: BootFirst::Network,
             tpm: false,
         }
     }
@@ -204,7 +206,7 @@ impl Lab {
         }
     }
 
-    /// Switches a server on: network first, then disk.
+    /// Switches a server on.
     pub fn start_server(&self, spec: &ServerSpec) -> Result<Vm> {
         self.start_server_as(spec, None)
     }
@@ -244,7 +246,7 @@ impl Lab {
                 format,
                 bus: spec.bus,
             }),
-            boot: BootFirst::Network,
+            boot: spec.boot,
             direct: None,
             tpm: spec.tpm,
         }

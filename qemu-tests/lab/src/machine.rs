@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::console::Console;
-use super::qemu::{Accel, Begin, Flash, Sockets, VmSpec, command_line, environment};
+use super::qemu::{Accel, Begin, BootFirst, Flash, Sockets, VmSpec, command_line, environment};
 use super::qmp::Monitor;
 use super::tools;
 
@@ -98,14 +98,20 @@ impl Vm {
             .context("recording the console")
             .and_then(|console| Ok((console, Monitor::open(monitor)?)));
         match running {
-            Ok((console, monitor)) => Ok(Self {
-                spec: spec.clone(),
-                process,
-                monitor,
-                console,
-                started,
-                _tpm: tpm,
-            }),
+            Ok((console, monitor)) => {
+                let mut vm = Self {
+                    spec: spec.clone(),
+                    process,
+                    monitor,
+                    console,
+                    started,
+                    _tpm: tpm,
+                };
+                if spec.boot == BootFirst::NetworkOnce {
+                    vm.boot_from_disk_next()?;
+                }
+                Ok(vm)
+            }
             Err(error) => {
                 let _ = process.kill();
                 let _ = process.wait();
@@ -167,6 +173,20 @@ impl Vm {
     /// The reset button.
     pub fn reset(&mut self) -> Result<()> {
         self.monitor.execute("system_reset", &json!({})).map(drop)
+    }
+
+    /// The firmware reads the order of its devices at each reset.
+    fn boot_from_disk_next(&mut self) -> Result<()> {
+        let nowhere =
+            json!({"path": "/machine/peripheral/nic", "property": "bootindex", "value": -1});
+        self.monitor.execute("qom-set", &nowhere).map(drop)
+    }
+
+    /// The power button: its system is asked to end.
+    pub fn press_power_button(&mut self) -> Result<()> {
+        self.monitor
+            .execute("system_powerdown", &json!({}))
+            .map(drop)
     }
 
     /// Stops its processors, and with them its time.

@@ -100,6 +100,8 @@ pub enum BootFirst {
     Disk,
     /// The network, by the firmware's own means: the card's iPXE ROM under BIOS, OVMF's PXE under UEFI.
     Network,
+    /// The same the first time; from the machine's first reset on its disk.
+    NetworkOnce,
 }
 
 /// Kernel and initramfs that QEMU loads itself.
@@ -309,11 +311,12 @@ impl Line {
         };
         let order = match spec.boot {
             BootFirst::Network => ",bootindex=1",
+            BootFirst::NetworkOnce => ",bootindex=1,id=nic",
             BootFirst::Disk => "",
         };
         // Under UEFI no ROM, so that the firmware's own PXE runs; a machine that does not boot from it needs none.
         let rom = match (spec.firmware, spec.boot) {
-            (Firmware::Bios, BootFirst::Network) => "",
+            (Firmware::Bios, BootFirst::Network | BootFirst::NetworkOnce) => "",
             _ => ",romfile=",
         };
         self.option(
@@ -336,7 +339,7 @@ impl Line {
         };
         let order = match boot {
             BootFirst::Disk => 1,
-            BootFirst::Network => 2,
+            BootFirst::Network | BootFirst::NetworkOnce => 2,
         };
         let file = path(&disk.file);
         self.option(

@@ -47,6 +47,8 @@ struct Bmc {
     info: Value,
     /// Why it does not answer.
     error: Option<String>,
+    /// `disable_power_off`
+    stays_on: bool,
     /// The next boot is from the network.
     network: bool,
     /// What happened to the machine, and nobody took note of.
@@ -98,7 +100,8 @@ impl FakeNode {
         if !self.has_bmc() {
             return;
         }
-        if was_on && target != "power on" {
+        let at_once = was_on && on && self.bmc.stays_on;
+        if was_on && target != "power on" && !at_once {
             self.bmc.done.push(Switch::Off);
         }
         if on && !(was_on && target == "power on") {
@@ -106,6 +109,8 @@ impl FakeNode {
                 .done
                 .push(if std::mem::take(&mut self.bmc.network) {
                     Switch::Network
+                } else if at_once {
+                    Switch::Restart
                 } else {
                     Switch::Disk
                 });
@@ -279,7 +284,10 @@ impl Machine {
             maintenance: false,
             fault: None,
             driver: text("driver").unwrap_or_default(),
-            bmc: Bmc::default(),
+            bmc: Bmc {
+                stays_on: body["disable_power_off"] == json!(true),
+                ..Bmc::default()
+            },
         };
         let shown = node.show();
         self.nodes.insert(uuid, node);
@@ -333,8 +341,11 @@ impl Machine {
                         .clone_into(&mut node.driver);
                 }
                 None if path == "/driver_info" => node.bmc.info = value,
-                // Which driver it has says both.
-                None if matches!(path, "/power_interface" | "/disable_power_off") => {}
+                None if path == "/disable_power_off" => {
+                    node.bmc.stays_on = value == json!(true);
+                }
+                // Which driver it has says so.
+                None if path == "/power_interface" => {}
                 Some(("extra", key)) => node.extra[key] = value,
                 _ => return refuse(400, format!("Attribute {path} cannot be changed here")),
             }
@@ -386,7 +397,7 @@ impl Machine {
             );
         }
         node.ask_bmc()?;
-        if !node.has_bmc() && target.ends_with("off") {
+        if node.bmc.stays_on && target.ends_with("off") {
             return refuse(400, "The node has disable_power_off set");
         }
         node.switch(target);

@@ -34,6 +34,8 @@ pub struct FakeIronic {
 pub enum Switch {
     /// Off.
     Off,
+    /// Off and on by one order, as its firmware is set up.
+    Restart,
     /// On, from the network.
     Network,
     /// On, as its firmware is set up.

@@ -68,12 +68,13 @@ async fn driver(hands: &Hands, act: &Act) -> Result<Driver, ActionError> {
         return Ok(Driver::Manual);
     };
     let bmc = bmc::read(details).map_err(ActionError::Other)?;
-    if let Some(door) = bmc.door() {
+    if let Some(door) = bmc.listens() {
         answers(door).await?;
     }
     let secret = delivery::credentials(&hands.secrets, object.clone()).await;
     let secret = secret.map_err(ActionError::Other)?;
-    let driver = bmc.driver(&details.credentials_name, &secret);
+    let off = bmc::power_off(&object.spec);
+    let driver = bmc.driver(&details.credentials_name, &secret, off);
     driver.map_err(ActionError::Other)
 }
 

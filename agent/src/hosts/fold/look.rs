@@ -17,6 +17,7 @@ use crate::{
     clock,
     hosts::{
         apply::node_uuid,
+        bmc,
         event::{Effect, Now},
         host::Host,
         made, object,
@@ -24,6 +25,7 @@ use crate::{
         store::Versions,
         stray::{self, Strays, Why},
     },
+    network::firewall::Endpoint,
     objects::Key,
     store::{Reference, Target},
 };
@@ -53,6 +55,7 @@ impl Hosts {
 
     pub(super) fn objects(&mut self, objects: Vec<BareMetalHost>, now: Now) {
         self.effects.push(Effect::Use(disks_of(&objects)));
+        self.effects.push(Effect::Bmcs(bmcs_of(&objects)));
         let mut gone: BTreeSet<MacAddr> = self.all.keys().copied().collect();
         let mut by_mac: BTreeMap<MacAddr, Vec<BareMetalHost>> = BTreeMap::new();
         let mut strays = Strays::default();
@@ -173,7 +176,7 @@ fn is_named(host: &mut Host, object: &BareMetalHost, versions: &Versions) -> boo
             }),
         })
     });
-    host.remote.is_named(bmc, credentials)
+    host.remote.is_named(&object.spec, credentials)
 }
 
 /// Which disks hosts refer to.
@@ -186,4 +189,12 @@ fn disks_of(objects: &[BareMetalHost]) -> Vec<Reference> {
         })
     });
     wanted.collect()
+}
+
+/// Where the BMCs listen that hosts name by an address.
+fn bmcs_of(objects: &[BareMetalHost]) -> BTreeSet<Endpoint> {
+    let named = objects.iter().filter_map(|object| object.spec.bmc.as_ref());
+    named
+        .filter_map(|details| bmc::read(details).ok()?.endpoint())
+        .collect()
 }

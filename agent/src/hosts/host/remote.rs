@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use firstlight_api::{
-    bmh::{BmcDetails, CredentialsStatus},
+    bmh::{BareMetalHostSpec, CredentialsStatus},
     status::Problem,
 };
 use firstlight_ironic::PowerTarget;
@@ -31,15 +31,17 @@ impl Remote {
     /// `credentials`: of the Secret, as far as it is known. True if that is news.
     pub fn is_named(
         &mut self,
-        details: Option<&BmcDetails>,
+        spec: &BareMetalHostSpec,
         credentials: Option<CredentialsStatus>,
     ) -> bool {
+        let details = spec.bmc.as_ref();
         let details = details.filter(|details| !details.address.is_empty());
         let credentials = credentials.filter(|_| details.is_some());
         let version = credentials
             .as_ref()
             .map(|it| it.credentials_version.as_str());
-        let named = details.map(|details| bmc::read(details).map(|_| bmc::mark(details, version)));
+        let mark = |details| bmc::mark(details, bmc::power_off(spec), version);
+        let named = details.map(|details| bmc::read(details).map(|_| mark(details)));
         let news = !self.is_known || self.named != named;
         if news {
             *self = Self {

@@ -157,7 +157,15 @@ pub(super) fn keep(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
         return plan;
     }
     let is_on = node.power_state.as_deref() == Some("power on");
-    let Power::Off { hard, why } = &o.wanted.power else {
+    if let Some(asked) = o.wanted.restarts.first()
+        && o.wanted.stays_on
+        && is_on
+    {
+        plan.step = format!("its BMC is told to restart it, as `{asked}` asks");
+        return plan.act(Action::Switch(PowerTarget::Reboot));
+    }
+    let off = Some(&o.wanted.power).filter(|_| !o.wanted.stays_on);
+    let Some(Power::Off { hard, why }) = off else {
         if is_on {
             return plan;
         }

@@ -72,6 +72,7 @@ fn world() -> World {
             hints: None,
             retry: false,
             confirmed: false,
+            stays_on: false,
         },
         ledger: Ledger {
             left: Some(may_leave(Some(ID))),

@@ -7,7 +7,8 @@ use std::{
     time::Instant,
 };
 
-use firstlight_api::bmh::{BmcDetails, ErrorType, INSTALL_ANNOTATION};
+use firstlight_api::bmh::{BmcDetails, ErrorType, INSTALL_ANNOTATION, annotations::REBOOT};
+use firstlight_ironic::PowerTarget;
 use tokio::sync::watch;
 
 use super::{
@@ -255,6 +256,24 @@ impl Rack {
         self.until("it is on", &is_on, on).await;
     }
 
+    /// Where it must never be off.
+    async fn restarted_with_one_order(&mut self, is_on: impl Fn() -> bool) {
+        self.change(|object| {
+            object.spec.disable_power_off = true;
+            let annotations = &mut object.metadata.annotations;
+            annotations.insert(REBOOT.to_owned(), String::new());
+        });
+        let done = |rack: &Self| {
+            let object = rack.store.only().unwrap();
+            !object.metadata.annotations.contains_key(REBOOT) && is_on() && rack.status().powered_on
+        };
+        self.until("it is restarted", &is_on, done).await;
+        let off = self.client.set_power(&node(), PowerTarget::Off).await;
+        let refused = off.unwrap_err().to_string();
+        assert!(refused.contains("disable_power_off"), "{refused}");
+        self.change(|object| object.spec.disable_power_off = false);
+    }
+
     /// Off for as long as an annotation is there.
     async fn fenced(&mut self, is_on: impl Fn() -> bool) {
         let fence = "reboot.metal3.io/fence";
@@ -300,6 +319,7 @@ async fn a_live_ironic_switches_a_server_by_redfish_and_by_ipmi() {
     rack.until("it is free", on, free).await;
     rack.off_and_on(on).await;
     rack.fenced(on).await;
+    rack.restarted_with_one_order(on).await;
 
     drop(bmc);
     let silent = |rack: &Rack| rack.is_wrong(ErrorType::PowerManagement, "");

@@ -53,7 +53,7 @@ impl Racked {
                 self.machine.server.power_cycle();
                 // Its firmware asks the network first; only what the box answers is another matter.
                 self.machine.runs_disk =
-                    switch == Switch::Disk && site.boot_target() == BootTarget::Disk;
+                    switch != Switch::Network && site.boot_target() == BootTarget::Disk;
             }
         }
         if self.is_on {
@@ -255,6 +255,49 @@ async fn off_at_once_is_a_restart_after_which_the_spec_keeps_it_off() {
     site.store.change(HOST, |object| object.spec.online = true);
     server.until("on", &mut site, on).await;
     assert_eq!(server.done, [Switch::Off, Switch::Disk]);
+}
+
+#[tokio::test]
+async fn what_must_never_be_off_is_restarted_with_one_order() {
+    let (mut site, mut server) = provisioned().await;
+    let fence = "reboot.metal3.io/capm3";
+    site.store
+        .change(HOST, |object| object.spec.disable_power_off = true);
+    server.rounds(&mut site, 10).await;
+    server.done.clear();
+    site.store.change(HOST, |object| {
+        let annotations = &mut object.metadata.annotations;
+        annotations.extend([REBOOT, fence].map(|name| (name.to_owned(), String::new())));
+        object.spec.online = false;
+    });
+    let done = |site: &Site| {
+        let object = site.store.only().unwrap();
+        !object.metadata.annotations.contains_key(REBOOT)
+    };
+    server.until("restarted", &mut site, done).await;
+    server.rounds(&mut site, 20).await;
+    assert_eq!(server.done, [Switch::Restart], "once, and it stays on");
+    assert!(on(&site));
+    let said = status(&site);
+    assert_eq!((said.error_type, said.error_message.as_str()), (None, ""));
+    let honoured = said.conditions.iter().find(|one| one.kind == SPEC_HONOURED);
+    let told = &honoured.unwrap().message;
+    for what in ["spec.online: the server stays on", fence] {
+        assert!(told.contains(what), "{told}");
+    }
+
+    // A person has pressed its button.
+    server.done.clear();
+    site.ironic.press_button(&node());
+    server.rounds(&mut site, 10).await;
+    assert_eq!(server.done, [Switch::Disk]);
+
+    // Now it may be off, and is.
+    server.done.clear();
+    site.store
+        .change(HOST, |object| object.spec.disable_power_off = false);
+    server.until("off", &mut site, off).await;
+    assert_eq!(server.done, [Switch::Off]);
 }
 
 #[tokio::test]

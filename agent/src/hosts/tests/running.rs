@@ -77,6 +77,7 @@ impl Controller {
             store,
             artifacts: watch::Sender::new(None).subscribe(),
             hosts,
+            bmcs: watch::Sender::default(),
             status: crate::status::channel("tests").0,
         };
         Self {

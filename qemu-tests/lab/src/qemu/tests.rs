@@ -61,6 +61,17 @@ fn a_uefi_server_has_no_rom_so_that_its_own_pxe_runs() {
 }
 
 #[test]
+fn what_boots_from_the_network_once_has_a_card_that_can_be_told_so() {
+    let once = VmSpec {
+        boot: BootFirst::NetworkOnce,
+        ..server(Firmware::Bios)
+    };
+    let line = line(&once, Accel::Tcg, None);
+    assert!(line.contains("bootindex=1,id=nic "), "{line}");
+    assert!(line.contains("removable=on,bootindex=2"), "{line}");
+}
+
+#[test]
 fn secure_boot_protects_its_variables() {
     let flash = Flash {
         code: "/code".into(),

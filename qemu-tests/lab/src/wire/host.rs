@@ -1,9 +1,9 @@
-//! A user-space TCP/IP host on the wire: it carries connections from 127.0.0.1 to the machines, so that nothing
-//! needs root, a bridge or a tap device. It has a fixed address and opens connections, it accepts none.
+//! A user-space TCP/IP host on the wire: it carries connections from 127.0.0.1 to the machines, and from the machines to services
+//! on 127.0.0.1, so that nothing needs root, a bridge or a tap device. It has a fixed address.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
 
+use super::datagrams::Datagrams;
 use super::frame::Mac;
 
 const BUFFER: usize = 128 << 10;
@@ -22,6 +23,8 @@ const CONNECT_TIMEOUT: smoltcp::time::Duration = smoltcp::time::Duration::from_s
 /// An emulated machine under load may be silent for long.
 const SILENCE_TIMEOUT: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(120);
 const KEEP_ALIVE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(20);
+/// Connections that may come to one service at the same instant.
+const DOORS: usize = 4;
 /// Frames waiting for the stack; more is a broadcast storm, which a network card would drop as well.
 const QUEUE: usize = 4096;
 
@@ -76,6 +79,8 @@ pub(super) struct Host {
     interface: Interface,
     sockets: SocketSet<'static>,
     forwards: Vec<Forward>,
+    services: Vec<Service>,
+    datagrams: Vec<Datagrams>,
     connections: Vec<Connection>,
     next_port: u16,
 }
@@ -83,6 +88,14 @@ pub(super) struct Host {
 struct Forward {
     listener: TcpListener,
     target: SocketAddrV4,
+}
+
+/// A port of the host, behind which somebody listens on 127.0.0.1.
+struct Service {
+    port: u16,
+    target: SocketAddr,
+    /// Sockets of it that nobody has connected to yet.
+    doors: Vec<SocketHandle>,
 }
 
 impl Host {
@@ -101,6 +114,8 @@ impl Host {
             interface,
             sockets: SocketSet::new(vec![]),
             forwards: Vec::new(),
+            services: Vec::new(),
+            datagrams: Vec::new(),
             connections: Vec::new(),
             next_port: 49152,
         }
@@ -109,6 +124,22 @@ impl Host {
     /// Carries every connection that `listener` (non-blocking) accepts to `target`.
     pub fn forward(&mut self, listener: TcpListener, target: SocketAddrV4) {
         self.forwards.push(Forward { listener, target });
+    }
+
+    /// Carries every connection that comes to `port` to `target`.
+    pub fn serve(&mut self, port: u16, target: SocketAddr) {
+        let doors = (0..DOORS).map(|_| self.sockets.add(door(port))).collect();
+        self.services.push(Service {
+            port,
+            target,
+            doors,
+        });
+    }
+
+    /// The same for UDP.
+    pub fn serve_datagrams(&mut self, port: u16, target: SocketAddr) {
+        let datagrams = Datagrams::bind(&mut self.sockets, port, target);
+        self.datagrams.push(datagrams);
     }
 
     pub fn receive(&mut self, frame: &[u8]) {
@@ -131,7 +162,8 @@ impl Host {
             let flags = c.interest(self.sockets.get(c.handle));
             (!flags.is_empty()).then(|| (c.local.as_fd(), flags))
         });
-        listeners.chain(connections)
+        let datagrams = self.datagrams.iter().flat_map(Datagrams::interests);
+        listeners.chain(connections).chain(datagrams)
     }
 
     /// How long the stack can do without a call of [`Self::work`]; `None`: until something arrives.
@@ -146,6 +178,10 @@ impl Host {
         self.accept();
         self.interface
             .poll(Instant::now(), &mut self.link, &mut self.sockets);
+        self.admit();
+        for datagrams in &mut self.datagrams {
+            datagrams.pump(&mut self.sockets);
+        }
         let (sockets, connections) = (&mut self.sockets, &mut self.connections);
         connections.retain_mut(|connection| {
             let alive = connection.pump(sockets.get_mut(connection.handle));
@@ -161,25 +197,54 @@ impl Host {
     fn accept(&mut self) {
         for forward in &self.forwards {
             while let Ok((local, _)) = forward.listener.accept() {
-                let buffer = || tcp::SocketBuffer::new(vec![0; BUFFER]);
-                let mut socket = tcp::Socket::new(buffer(), buffer());
-                socket.set_timeout(Some(CONNECT_TIMEOUT));
-                socket.set_nagle_enabled(false);
+                let mut socket = socket();
                 self.next_port = self.next_port.checked_add(1).unwrap_or(49152);
                 let connecting =
                     socket.connect(self.interface.context(), forward.target, self.next_port);
                 if connecting.is_ok() && local.set_nonblocking(true).is_ok() {
                     let handle = self.sockets.add(socket);
-                    self.connections.push(Connection {
-                        local,
-                        handle,
-                        phase: Phase::Connecting,
-                        local_ended: false,
-                    });
+                    self.connections.push(Connection::new(local, handle));
                 }
             }
         }
     }
+
+    /// Each socket that somebody has connected to is carried on, and another takes its place.
+    fn admit(&mut self) {
+        for service in &mut self.services {
+            for handle in &mut service.doors {
+                let state = self.sockets.get_mut::<tcp::Socket<'_>>(*handle).state();
+                if matches!(state, tcp::State::Listen | tcp::State::SynReceived) {
+                    continue;
+                }
+                let taken = std::mem::replace(handle, self.sockets.add(door(service.port)));
+                let local = TcpStream::connect(service.target)
+                    .and_then(|local| local.set_nonblocking(true).map(|()| local));
+                if let Ok(local) = local {
+                    self.connections.push(Connection::new(local, taken));
+                } else {
+                    // The peer's next segment is answered as at any port where nobody listens.
+                    self.sockets.remove(taken);
+                }
+            }
+        }
+    }
+}
+
+fn socket() -> tcp::Socket<'static> {
+    let buffer = || tcp::SocketBuffer::new(vec![0; BUFFER]);
+    let mut socket = tcp::Socket::new(buffer(), buffer());
+    socket.set_timeout(Some(CONNECT_TIMEOUT));
+    socket.set_nagle_enabled(false);
+    socket
+}
+
+fn door(port: u16) -> tcp::Socket<'static> {
+    let mut socket = socket();
+    socket
+        .listen(port)
+        .expect("a new socket takes any port but 0");
+    socket
 }
 
 #[derive(PartialEq)]
@@ -198,6 +263,15 @@ struct Connection {
 }
 
 impl Connection {
+    fn new(local: TcpStream, handle: SocketHandle) -> Self {
+        Self {
+            local,
+            handle,
+            phase: Phase::Connecting,
+            local_ended: false,
+        }
+    }
+
     fn interest(&self, socket: &tcp::Socket<'_>) -> PollFlags {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::POLLIN, !self.local_ended && socket.can_send());

@@ -1,12 +1,13 @@
 //! An isolated Ethernet segment in user space: no root, bridge or tap device, and nothing leaves it unseen.
 //!
 //! [`Wire::lay`] starts one thread that switches frames between virtual machines and a small TCP/IP host of its own
-//! ([`HOST_ADDRESS`]). Through that host [`Wire::forward`] carries 127.0.0.1 ports to machines. Every frame with an
-//! address outside the site is a leak in [`Wire::report`].
+//! ([`HOST_ADDRESS`]). Through that host [`Wire::forward`] carries 127.0.0.1 ports to machines, and [`Wire::serve`] machines to
+//! 127.0.0.1 ports. Every frame with an address outside the site is a leak in [`Wire::report`].
 //!
 //! The host's address is fixed: `.2`, below where the box's DHCP server leases; a machine that uses it all the same
 //! is reported like a leak.
 
+mod datagrams;
 mod frame;
 mod host;
 mod pcap;
@@ -15,6 +16,7 @@ mod watch;
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::num::NonZeroU16;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
@@ -101,6 +103,16 @@ impl Wire {
         let address = listener.local_addr()?;
         self.send(Command::Forward(listener, target))?;
         Ok(address)
+    }
+
+    /// Carries connections that machines open to `port` of the wire's host to `target`, on 127.0.0.1.
+    pub fn serve(&self, port: NonZeroU16, target: SocketAddr) -> io::Result<()> {
+        self.send(Command::Serve(port.get(), target))
+    }
+
+    /// The same for UDP.
+    pub fn serve_datagrams(&self, port: NonZeroU16, target: SocketAddr) -> io::Result<()> {
+        self.send(Command::ServeDatagrams(port.get(), target))
     }
 
     pub fn report(&self) -> Report {

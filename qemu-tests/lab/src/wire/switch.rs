@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddrV4, TcpListener};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::Receiver;
@@ -26,6 +26,8 @@ const LARGEST_FRAME: usize = 68 << 10;
 pub(super) enum Command {
     Attach(UnixStream),
     Forward(TcpListener, SocketAddrV4),
+    Serve(u16, SocketAddr),
+    ServeDatagrams(u16, SocketAddr),
     Stop,
 }
 
@@ -132,6 +134,10 @@ impl Switch {
             match command {
                 Command::Attach(stream) => self.ports.push(Port::new(stream)),
                 Command::Forward(listener, target) => self.host.forward(listener, target),
+                Command::Serve(port, target) => self.host.serve(port, target),
+                Command::ServeDatagrams(port, target) => {
+                    self.host.serve_datagrams(port, target);
+                }
                 Command::Stop => return false,
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium};
-use smoltcp::socket::tcp;
+use smoltcp::socket::{tcp, udp};
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
 
 use super::*;
@@ -224,4 +224,119 @@ fn a_forwarded_port_reaches_a_machine_and_brings_every_byte_back() {
     assert!(wire.report().leaks.is_empty(), "{:?}", wire.report().leaks);
     stop.store(true, Ordering::Relaxed);
     peer.join().unwrap();
+}
+
+/// A machine that opens a connection to the wire's host and reads what comes until its end.
+fn answer_at(wire: &Wire, port: u16, from: u16, question: &[u8]) -> Vec<u8> {
+    let stream = wire.attach().unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_millis(5)))
+        .unwrap();
+    let mut peer = Peer(stream);
+    let config = Config::new(EthernetAddress([2, 0, 0, 0, 0, 9]).into());
+    let now = smoltcp::time::Instant::now;
+    let mut interface = Interface::new(config, &mut peer, now());
+    interface.update_ip_addrs(|list| list.push(IpCidr::new(IpAddress::Ipv4(PEER), 24)).unwrap());
+    let buffer = || tcp::SocketBuffer::new(vec![0; 32 << 10]);
+    let mut socket = tcp::Socket::new(buffer(), buffer());
+    socket.set_timeout(Some(smoltcp::time::Duration::from_secs(20)));
+    let host = IpAddress::Ipv4(HOST_ADDRESS);
+    socket
+        .connect(interface.context(), (host, port), from)
+        .unwrap();
+    let mut sockets = SocketSet::new(vec![]);
+    let handle = sockets.add(socket);
+    let (mut asked, mut answer) = (false, Vec::new());
+    loop {
+        interface.poll(now(), &mut peer, &mut sockets);
+        let socket = sockets.get_mut::<tcp::Socket>(handle);
+        if socket.may_send() && !asked {
+            socket.send_slice(question).unwrap();
+            asked = true;
+        }
+        while socket.can_recv() {
+            socket
+                .recv(|data| {
+                    answer.extend_from_slice(data);
+                    (data.len(), ())
+                })
+                .unwrap();
+        }
+        if !socket.is_open() || socket.state() == tcp::State::CloseWait {
+            return answer;
+        }
+    }
+}
+
+#[test]
+fn a_machine_reaches_a_service_of_the_host_time_and_again() {
+    let wire = Wire::lay(&WireSpec::default()).unwrap();
+    let service = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = NonZeroU16::new(8000).unwrap();
+    wire.serve(port, service.local_addr().unwrap()).unwrap();
+    let answering = std::thread::spawn(move || {
+        for _ in 0..6 {
+            let (mut stream, _) = service.accept().unwrap();
+            let mut question = [0; 5];
+            stream.read_exact(&mut question).unwrap();
+            question.reverse();
+            stream.write_all(&question).unwrap();
+        }
+    });
+    for round in 0..6_u8 {
+        let (question, from) = ([round, 1, 2, 3, 4], 50_000 + u16::from(round));
+        assert_eq!(
+            answer_at(&wire, 8000, from, &question),
+            [4, 3, 2, 1, round],
+            "round {round}"
+        );
+    }
+    answering.join().unwrap();
+    // The service has ended; and nobody ever was at this port.
+    assert_eq!(answer_at(&wire, 8000, 50_006, b"hello"), b"");
+    assert_eq!(answer_at(&wire, 8001, 50_007, b"hello"), b"");
+    assert!(wire.report().leaks.is_empty(), "{:?}", wire.report().leaks);
+}
+
+#[test]
+fn datagrams_of_a_machine_reach_a_service_and_its_answers_come_back() {
+    let wire = Wire::lay(&WireSpec::default()).unwrap();
+    let service = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = NonZeroU16::new(6230).unwrap();
+    let target = service.local_addr().unwrap();
+    wire.serve_datagrams(port, target).unwrap();
+    let answering = std::thread::spawn(move || {
+        let mut data = [0; 16];
+        let (length, from) = service.recv_from(&mut data).unwrap();
+        data[..length].reverse();
+        service.send_to(&data[..length], from).unwrap();
+    });
+    let stream = wire.attach().unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_millis(5)))
+        .unwrap();
+    let mut peer = Peer(stream);
+    let config = Config::new(EthernetAddress([2, 0, 0, 0, 0, 9]).into());
+    let now = smoltcp::time::Instant::now;
+    let mut interface = Interface::new(config, &mut peer, now());
+    interface.update_ip_addrs(|list| list.push(IpCidr::new(IpAddress::Ipv4(PEER), 24)).unwrap());
+    let buffer = || udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY], vec![0; 64]);
+    let mut socket = udp::Socket::new(buffer(), buffer());
+    socket.bind(50_000).unwrap();
+    socket
+        .send_slice(b"ping", (IpAddress::Ipv4(HOST_ADDRESS), 6230))
+        .unwrap();
+    let mut sockets = SocketSet::new(vec![]);
+    let handle = sockets.add(socket);
+    let began = std::time::Instant::now();
+    loop {
+        interface.poll(now(), &mut peer, &mut sockets);
+        if let Ok((data, _)) = sockets.get_mut::<udp::Socket>(handle).recv() {
+            assert_eq!(data, b"gnip");
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_mins(1), "no answer came");
+    }
+    answering.join().unwrap();
+    assert!(wire.report().leaks.is_empty(), "{:?}", wire.report().leaks);
 }

@@ -1,0 +1,252 @@
+//! The BMC of a server of the lab: Redfish over HTTP, at a port of the wire's host, so that the box reaches it as it reaches any
+//! BMC on its network. The server is a QEMU process, which nobody else starts or ends.
+//!
+//! What is said is in [`redfish`]; here is what is done. Its thread owns the machine: a machine ends with the thread that started it.
+
+mod ipmi;
+mod redfish;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use lab::{BootFirst, Lab, ServerSpec, Vm};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use redfish::{Answer, Boot, Order, Reset, Seen, Target};
+
+pub use ipmi::Ipmi;
+pub use redfish::{PASSWORD, USER};
+
+const LARGEST_BODY: usize = 64 << 10;
+
+pub struct Bmc {
+    port: NonZeroU16,
+    /// Where the port leads.
+    local: SocketAddr,
+    lab: Arc<Lab>,
+    machine: Arc<Mutex<Machine>>,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Bmc {
+    /// For a server that is off. `port`: of the wire's host.
+    pub fn connect(lab: &Arc<Lab>, server: ServerSpec, port: NonZeroU16) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .context("a runtime for the BMC")?;
+        let listener = runtime
+            .block_on(TcpListener::bind(("127.0.0.1", 0)))
+            .context("a port for the BMC")?;
+        let local = listener.local_addr().context("a port for the BMC")?;
+        lab.wire()
+            .serve(port, local)
+            .context("the BMC's port on the wire")?;
+        let machine = Arc::new(Mutex::new(Machine {
+            lab: Arc::clone(lab),
+            server,
+            vm: None,
+            boot: Boot::default(),
+            starts: 0,
+        }));
+        let (end, ended) = oneshot::channel();
+        let of_thread = Arc::clone(&machine);
+        let thread = std::thread::Builder::new()
+            .name("bmc".to_owned())
+            .spawn(move || {
+                tokio::task::LocalSet::new().block_on(&runtime, async {
+                    tokio::select! {
+                        () = serve(listener, &of_thread) => {}
+                        _ = ended => {}
+                    }
+                });
+            })
+            .context("a thread for the BMC")?;
+        Ok(Self {
+            port,
+            local,
+            lab: Arc::clone(lab),
+            machine,
+            end: Some(end),
+            thread: Some(thread),
+        })
+    }
+
+    /// As `spec.bmc.address` names it.
+    pub fn address(&self) -> String {
+        let (host, port) = (self.lab.desk_address(), self.port);
+        format!("redfish+http://{host}:{port}{}", redfish::SYSTEM)
+    }
+
+    /// It speaks IPMI from now on, too.
+    pub fn speak_ipmi(&self, port: NonZeroU16) -> Result<Ipmi> {
+        Ipmi::start(&self.lab, self.local, port)
+    }
+
+    pub fn is_on(&self) -> bool {
+        locked(&self.machine).is_on()
+    }
+
+    /// How often it has switched its server on.
+    pub fn starts(&self) -> u32 {
+        locked(&self.machine).starts
+    }
+}
+
+impl Drop for Bmc {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn locked(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
+    machine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(listener: TcpListener, machine: &Arc<Mutex<Machine>>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let machine = Arc::clone(machine);
+        tokio::task::spawn_local(async move {
+            let service = service_fn(|request| respond(request, &machine));
+            // Whoever asked has gone.
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    machine: &Mutex<Machine>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let body = match Limited::new(body, LARGEST_BODY).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return Ok(refusal(StatusCode::BAD_REQUEST, &error.to_string())),
+    };
+    let asked = redfish::Request {
+        method: &head.method,
+        path: head.uri.path(),
+        authorization: head
+            .headers
+            .get(AUTHORIZATION)
+            .and_then(|value| value.to_str().ok()),
+        body: &body,
+    };
+    let mut machine = locked(machine);
+    Ok(match redfish::answer(&asked, &machine.seen()) {
+        Answer::Shown(value) => json(StatusCode::OK, &value),
+        Answer::Refused(status, why) => refusal(status, &why),
+        Answer::Order(order) => match machine.obey(&order) {
+            Ok(()) => Response::builder()
+                .status(StatusCode::NO_CONTENT)
+                .body(Full::default())
+                .expect("a status alone is a response"),
+            Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
+        },
+    })
+}
+
+fn refusal(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
+    json(status, &redfish::error(why))
+}
+
+fn json(status: StatusCode, value: &serde_json::Value) -> Response<Full<Bytes>> {
+    Response::builder()
+        .status(status)
+        .header(CONTENT_TYPE, "application/json")
+        .body(Full::from(value.to_string()))
+        .expect("a status and one header of ours are a response")
+}
+
+struct Machine {
+    lab: Arc<Lab>,
+    server: ServerSpec,
+    vm: Option<Vm>,
+    boot: Boot,
+    starts: u32,
+}
+
+impl Machine {
+    /// A machine may have switched itself off.
+    fn is_on(&mut self) -> bool {
+        self.vm = self
+            .vm
+            .take()
+            .and_then(|mut vm| vm.check_running().is_ok().then_some(vm));
+        self.vm.is_some()
+    }
+
+    fn seen(&mut self) -> Seen {
+        Seen {
+            is_on: self.is_on(),
+            boot: self.boot,
+            firmware: self.server.firmware,
+        }
+    }
+
+    fn obey(&mut self, order: &Order) -> Result<()> {
+        match order {
+            Order::Boot(boot) => {
+                self.boot = *boot;
+                Ok(())
+            }
+            Order::Reset(Reset::On) => self.switch_on(),
+            Order::Reset(Reset::ForceOff) => self.switch_off(),
+            Order::Reset(Reset::ForceRestart) => {
+                self.switch_off()?;
+                self.switch_on()
+            }
+            Order::Reset(Reset::GracefulShutdown) => match &mut self.vm {
+                Some(vm) => vm.press_power_button(),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn switch_on(&mut self) -> Result<()> {
+        if self.is_on() {
+            return Ok(());
+        }
+        let (boot, next) = self.boot.taken();
+        self.server.boot = boot;
+        self.vm = Some(self.lab.start_server(&self.server)?);
+        (self.boot, self.starts) = (next, self.starts + 1);
+        Ok(())
+    }
+
+    fn switch_off(&mut self) -> Result<()> {
+        self.vm.take().map_or(Ok(()), Vm::switch_off)
+    }
+}
+
+impl Boot {
+    /// What a machine that starts now begins with, and what is left for the next time.
+    fn taken(self) -> (BootFirst, Self) {
+        use redfish::Enabled::{Continuous, Disabled, Once};
+        match (self.target, self.enabled) {
+            (Target::Pxe, Once) => (BootFirst::NetworkOnce, Self::default()),
+            (Target::Pxe, Continuous) => (BootFirst::Network, self),
+            (_, Once) => (BootFirst::Disk, Self::default()),
+            (_, Continuous | Disabled) => (BootFirst::Disk, self),
+        }
+    }
+}
