@@ -18,6 +18,9 @@ pub struct NodeImage {
     pub sha256: String,
     /// The same.
     pub bytes: u64,
+    /// On a disk, before it has grown to fill it.
+    #[serde(default, rename = "rawBytes")]
+    pub raw_bytes: u64,
     /// Debian packages in it, each with its version.
     #[serde(default)]
     pub packages: BTreeMap<String, String>,

@@ -12,7 +12,7 @@ use firstlight_ramdisk::inventory::sys::SysTree;
 use firstlight_ramdisk::ipa::machine::{Access, Machine};
 use sha2::{Digest, Sha256};
 
-pub const DISK: u64 = 5 << 30;
+pub const DISK: u64 = 8 << 30;
 
 const NIC: &str = "sys/devices/pci0000:00/0000:00:02.0/net/ens2";
 const SECOND_NIC: &str = "sys/devices/pci0000:00/0000:00:02.0/net/ens3";

@@ -6,6 +6,7 @@ use super::{
     super::{
         intent::Power,
         policy::{self, Verdict},
+        root_disk::Choice,
     },
     Action, BootTarget, DesiredState, EXTRA_ATTEMPT, HostState, Inspection, Install, LookupState,
     MOST_ATTEMPTS, Node, Observed, Phase, Plan, Problem, ProvisionState, failed, power,
@@ -56,6 +57,9 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
             return Plan::new(waits, "left alone").problem(problem);
         }
     };
+    if let Some(problem) = too_small(o, install, &judgement.root) {
+        return Plan::new(waits, "left alone").problem(problem);
+    }
     let attempt = if o.tries_anew() { 1 } else { spent(node) + 1 };
     if attempt > MOST_ATTEMPTS {
         return failed(o, "installation", node);
@@ -68,6 +72,25 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
         attempt,
         judgement: Box::new(judgement),
         install: Box::new(install.clone()),
+    })
+}
+
+/// Of other images the ramdisk finds out, as late as when it writes them.
+fn too_small(o: &Observed, install: &Install, root: &Choice) -> Option<Problem> {
+    let image = o.image.ok()?;
+    let is_it = install.image.checksum.eq_ignore_ascii_case(&image.sha256);
+    let (needs, has) = (image.raw_bytes, root.disk.disk.size_bytes);
+    (is_it && needs > has).then(|| Problem {
+        what: format!(
+            "the image needs {} MB, and {} has {} MB",
+            needs.div_ceil(1_000_000),
+            root.disk,
+            has / 1_000_000
+        ),
+        next: format!(
+            "name a larger disk by `rootDeviceHints` in its BareMetalHost: `kubectl edit bmh {}`",
+            o.called
+        ),
     })
 }
 

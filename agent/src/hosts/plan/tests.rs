@@ -284,6 +284,25 @@ fn a_blank_machine_is_registered_and_one_with_data_is_left_alone() {
 }
 
 #[test]
+fn an_image_that_the_disk_cannot_hold_is_not_begun() {
+    let small = |raw_bytes| {
+        let image = world().node("available", json!({}));
+        image.with(|world| world.image.as_mut().unwrap().raw_bytes = raw_bytes)
+    };
+    assert!(matches!(
+        small(8 << 30).outcome().1,
+        Some(Action::Deploy { .. })
+    ));
+    let left = small((8 << 30) + 1).plan();
+    assert_eq!(left.action, None);
+    let what = left.problem.unwrap().what;
+    assert_eq!(
+        what,
+        "the image needs 8590 MB, and /dev/vda (8 GB, without a serial number) has 8589 MB"
+    );
+}
+
+#[test]
 fn nothing_is_decided_before_ironic_was_asked_and_without_a_report() {
     for world in [
         world().with(|world| world.ironic_known = false),
