@@ -68,7 +68,8 @@ impl Client {
         .await
     }
 
-    /// All that depends on the driver becomes what it is by default. Nobody speaks to the BMC for it.
+    /// All that depends on the driver becomes what it is by default. Nobody speaks to the BMC for it. Ironic changes the driver of a
+    /// node that is `active` in maintenance only, so that lasts for as long; who is told of a failure asks for the same again.
     pub async fn set_driver(&self, node: &str, driver: &Driver) -> Result<Node, ClientError> {
         let (name, info, power, off) = match driver {
             Driver::Manual => ("manual-management", &json!({}), "fake", PowerOff::Disabled),
@@ -80,13 +81,18 @@ impl Client {
         };
         let add = |path: &str, value: &Value| json!({"op": "add", "path": path, "value": value});
         let operations = [
+            add("/maintenance", &json!(true)),
             add("/driver", &json!(name)),
             add("/driver_info", info),
             add("/power_interface", &json!(power)),
             add("/disable_power_off", &json!(off == PowerOff::Disabled)),
         ];
         let path = format!("/v1/nodes/{node}?reset_interfaces=true");
-        self.call(Method::PATCH, &path, Some(&operations)).await
+        self.call::<Node, _>(Method::PATCH, &path, Some(&operations))
+            .await?;
+        let end = [add("/maintenance", &json!(false))];
+        self.call(Method::PATCH, &format!("/v1/nodes/{node}"), Some(&end))
+            .await
     }
 
     /// Asks the BMC something that changes nothing, and waits for the answer.

@@ -334,11 +334,21 @@ impl Machine {
                 None if path == "/automated_clean" => {
                     node.automated_clean = value.as_bool().unwrap_or(false);
                 }
+                None if path == "/maintenance" => {
+                    node.maintenance = value == json!(true);
+                    node.fault = node.fault.filter(|_| node.maintenance);
+                }
                 None if path == "/driver" => {
-                    value
-                        .as_str()
-                        .unwrap_or_default()
-                        .clone_into(&mut node.driver);
+                    let is_held =
+                        matches!(node.state, S::Active | S::CleanFailed | S::DeployFailed);
+                    let driver = value.as_str().unwrap_or_default();
+                    if is_held && !node.maintenance && driver != node.driver {
+                        return refuse(
+                            409,
+                            "It can not have power_interface updated unless it is in maintenance mode",
+                        );
+                    }
+                    driver.clone_into(&mut node.driver);
                 }
                 None if path == "/driver_info" => node.bmc.info = value,
                 None if path == "/disable_power_off" => {

@@ -268,9 +268,20 @@ impl Rack {
             !object.metadata.annotations.contains_key(REBOOT) && is_on() && rack.status().powered_on
         };
         self.until("it is restarted", &is_on, done).await;
-        let off = self.client.set_power(&node(), PowerTarget::Off).await;
-        let refused = off.unwrap_err().to_string();
-        assert!(refused.contains("disable_power_off"), "{refused}");
+        let began = Instant::now();
+        let refused = loop {
+            let off = self.client.set_power(&node(), PowerTarget::Off).await;
+            let refused = off.unwrap_err();
+            if !refused.is_conflict() {
+                break refused.to_string();
+            }
+            assert!(began.elapsed() < LONGEST, "its restart does not end");
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        };
+        assert!(
+            refused.contains("Failed to set node power state"),
+            "{refused}"
+        );
         self.change(|object| object.spec.disable_power_off = false);
     }
 

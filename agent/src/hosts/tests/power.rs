@@ -258,6 +258,25 @@ async fn off_at_once_is_a_restart_after_which_the_spec_keeps_it_off() {
 }
 
 #[tokio::test]
+async fn another_protocol_reaches_ironic_while_the_server_runs() {
+    let (mut site, mut server) = provisioned().await;
+    server.done.clear();
+    site.store.change(HOST, |object| {
+        object.spec.bmc.as_mut().unwrap().address = "ipmi://127.0.0.1:6230".to_owned();
+    });
+    let told = |site: &Site| site.ironic.driver(&node()).unwrap().0 == "ipmi";
+    server.until("told", &mut site, told).await;
+    server.rounds(&mut site, 10).await;
+    assert_eq!(server.done, []);
+    let said = status(&site);
+    assert_eq!((said.error_type, said.error_message.as_str()), (None, ""));
+    assert_eq!(said.provisioning.state, ProvisioningState::Provisioned);
+    // It is switched by that.
+    site.store.change(HOST, |object| object.spec.online = false);
+    server.until("off", &mut site, off).await;
+}
+
+#[tokio::test]
 async fn what_must_never_be_off_is_restarted_with_one_order() {
     let (mut site, mut server) = provisioned().await;
     let fence = "reboot.metal3.io/capm3";
