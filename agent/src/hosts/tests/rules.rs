@@ -132,7 +132,7 @@ async fn who_spoke_first_in_the_name_of_a_server_chooses_nothing_for_it() {
     );
     assert_eq!(site.ironic.deploys(&node()), 1);
     let known = site.ironic.client().node(&node()).await.unwrap();
-    assert_eq!(known.instance_info["root_device"]["size"], ">= 5");
+    assert_eq!(known.instance_info["root_device"]["name"], "s== /dev/vda");
 }
 
 #[tokio::test]
