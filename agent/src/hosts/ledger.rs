@@ -107,6 +107,10 @@ pub enum Move {
 }
 
 impl Move {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
     fn is_none(&self) -> bool {
         *self == Self::None
     }

@@ -603,6 +603,10 @@ fn a_system_in_use_goes_on_until_somebody_lets_it_go_and_a_staged_one_needs_nobo
 }
 
 #[test]
+#[expect(
+    clippy::useless_vec,
+    reason = "an array of worlds is too large for the stack"
+)]
 fn what_waits_for_another_try_is_named_and_begins_at_once_on_a_persons_word() {
     use FailedStep as F;
     let erred = |state: &str| {
@@ -611,7 +615,7 @@ fn what_waits_for_another_try_is_named_and_begins_at_once_on_a_persons_word() {
             .with(|world| world.node_since = NOW - 1)
     };
     let on_disk = |world: World| world.with(|world| world.ledger.deployment = on_disk(None, false));
-    for (world, step, action) in [
+    for (world, step, action) in vec![
         (erred("enroll"), F::Registration, Action::Register),
         (erred("inspect failed"), F::Inspection, Action::Manage),
         (erred("clean failed"), F::Cleaning, Action::Manage),
