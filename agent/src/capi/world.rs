@@ -45,6 +45,7 @@ pub struct HostSpec {
     pub consumer_ref: Option<ConsumerRef>,
     pub bmc: Option<bmh::BmcDetails>,
     pub disable_power_off: bool,
+    pub online: bool,
     pub externally_provisioned: bool,
 }
 
@@ -61,6 +62,7 @@ pub struct ConsumerRef {
 #[serde(rename_all = "camelCase", default)]
 pub struct HostStatus {
     pub error_message: String,
+    pub powered_on: bool,
     pub provisioning: HostProvisioning,
     pub conditions: Vec<bmh::Condition>,
     #[serde(deserialize_with = "without_flags")]
