@@ -62,7 +62,8 @@ pub struct ConsumerRef {
 #[serde(rename_all = "camelCase", default)]
 pub struct HostStatus {
     pub error_message: String,
-    pub powered_on: bool,
+    /// Absent until its controller has looked at it.
+    pub powered_on: Option<bool>,
     pub provisioning: HostProvisioning,
     pub conditions: Vec<bmh::Condition>,
     #[serde(deserialize_with = "without_flags")]

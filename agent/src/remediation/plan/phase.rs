@@ -236,7 +236,7 @@ impl Case<'_> {
             let off = json!({name: json!({"mode": "hard"}).to_string()});
             return (vec![annotate(Kind::Host, host, off)], None);
         }
-        if self.host.status.powered_on {
+        if self.host.status.powered_on != Some(false) {
             let mut why = format!("the BMC of the host {} is to switch it off", host.name);
             if !self.host.status.error_message.is_empty() {
                 why = format!("{why}: {}", self.host.status.error_message);
@@ -298,7 +298,7 @@ impl Case<'_> {
         };
         let node = self.seen.nodes.get(&self.remediation.metadata.uid);
         let is_ready = matches!(node, Some(NodeView::There { is_ready: true, .. }));
-        // Who checks it may ask for more than that. It says nothing before the first remediation, and a person may have made this object.
+        // MachineHealthCheck may ask for more than that, and has no word in it where a person made this object.
         let is_well = is_ready && self.condition(HEALTHY) != Some(ConditionStatus::False);
         if is_well || elapsed < i64::from(strategy.timeout_seconds) {
             let host = &self.host.metadata.name;

@@ -67,6 +67,15 @@ fn a_server_that_hangs_is_switched_off_and_only_then_its_node_is_out_of_service_
     assert_eq!(sim.get(Kind::Machine)["status"]["conditions"], json!([]));
 }
 
+/// As after a move from another management cluster: a status does not travel.
+#[test]
+fn a_host_that_says_nothing_of_its_power_is_not_taken_for_off() {
+    let mut sim = unhealthy();
+    sim.change(Kind::Host, json!({"status": {"poweredOn": null}}));
+    sim.settle();
+    assert_eq!((phase(&sim), sim.is_tainted), ("Running", false));
+}
+
 #[test]
 fn a_node_that_its_cluster_has_not_missed_yet_is_waited_for() {
     let mut sim = unhealthy();
