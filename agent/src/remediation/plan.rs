@@ -86,10 +86,10 @@ fn let_go(seen: &Remediations, host: &Host) -> Option<Action> {
     });
     let left: Map<String, Value> = left.map(|(name, _)| (name.clone(), Value::Null)).collect();
     let may_write = phase::left_alone(host).is_none();
-    (may_write && !left.is_empty()).then(|| annotate(Kind::Host, meta, left.into()))
+    (may_write && !left.is_empty()).then(|| annotate(Kind::Host, meta, &left.into()))
 }
 
-fn annotate(kind: Kind, meta: &Meta, annotations: Value) -> Action {
+fn annotate(kind: Kind, meta: &Meta, annotations: &Value) -> Action {
     Action {
         kind,
         part: Part::Object,

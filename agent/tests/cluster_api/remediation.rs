@@ -1,4 +1,4 @@
-//! A worker that hangs, found by Cluster API's own MachineHealthCheck, on a server whose BMC is played by writes to its status.
+//! A worker that hangs, found by Cluster API's own `MachineHealthCheck`, on a server whose BMC is played by writes to its status.
 
 use firstlight_agent::{remediation, status};
 use serde_json::{Value, json};

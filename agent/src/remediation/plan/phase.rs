@@ -200,7 +200,7 @@ fn told(remediation: &Metal3Remediation, (mut steps, order): Outcome, why: &str)
     let is_written = steps.iter().any(|step| step.kind == Kind::Remediation);
     if !is_written && meta.annotation(REASON_ANNOTATION) != Some(&why) {
         let reason = json!({REASON_ANNOTATION: why});
-        steps.push(annotate(Kind::Remediation, meta, reason));
+        steps.push(annotate(Kind::Remediation, meta, &reason));
     }
     (steps, order)
 }
@@ -234,7 +234,7 @@ impl Case<'_> {
         }
         if !host.annotations.contains_key(&name) {
             let off = json!({name: json!({"mode": "hard"}).to_string()});
-            return (vec![annotate(Kind::Host, host, off)], None);
+            return (vec![annotate(Kind::Host, host, &off)], None);
         }
         if self.host.status.powered_on != Some(false) {
             let mut why = format!("the BMC of the host {} is to switch it off", host.name);
@@ -274,7 +274,7 @@ impl Case<'_> {
         if !meta.annotations.contains_key(annotations::REBOOT) {
             let by = asks_for(&self.remediation.metadata.uid);
             let once = json!({annotations::REBOOT: by});
-            steps.push(annotate(Kind::Host, meta, once));
+            steps.push(annotate(Kind::Host, meta, &once));
         }
         steps.push(self.waits());
         (steps, None)
@@ -339,7 +339,7 @@ impl Case<'_> {
         }
         if !host.annotations.contains_key(UNHEALTHY_ANNOTATIONS[0]) {
             let unhealthy = json!({UNHEALTHY_ANNOTATIONS[0]: "capm3/UnhealthyNode"});
-            steps.push(annotate(Kind::Host, host, unhealthy));
+            steps.push(annotate(Kind::Host, host, &unhealthy));
         }
         let count = self.remediation.status.retry_count;
         steps.push(self.status(RemediationPhase::DeletingMachine, count));

@@ -1,5 +1,9 @@
 //! Stories of unhealthy machines, with an API server in memory, and servers and nodes that do what they are told.
 #![allow(clippy::unwrap_used)]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "stories read better without references"
+)]
 
 mod schedules;
 mod sim;
@@ -234,9 +238,9 @@ fn a_server_that_a_person_keeps_off_is_left_off_at_any_time() {
         if is_fenced {
             sim.settle();
             sim.change(Kind::Host, json!({"status": {"poweredOn": false}}));
-            sim.is_silent = true;
+            sim.silent_for = Some(0);
             sim.settle();
-            sim.is_silent = false;
+            sim.silent_for = None;
         }
         sim.change(Kind::Host, json!({"spec": {"online": false}}));
         sim.settle();
@@ -328,19 +332,19 @@ fn a_cluster_that_is_off_with_its_only_server_delays_its_start_by_two_minutes_an
     let mut sim = unhealthy();
     sim.settle();
     sim.change(Kind::Host, json!({"status": {"poweredOn": false}}));
-    sim.is_silent = true;
+    sim.silent_for = Some(0);
     sim.settle();
     assert!(reason(&sim).contains("out of service"), "{}", reason(&sim));
-    sim.silent_for += 119;
+    sim.silent_for = Some(119);
     sim.settle();
     assert_eq!(phase(&sim), "Running");
-    sim.silent_for += 1;
+    sim.silent_for = Some(120);
     sim.settle();
     assert_eq!((phase(&sim), sim.annotation(OFF)), ("Waiting", ""));
     sim.delete(Kind::Remediation);
     sim.settle();
     assert_ne!(sim.get(Kind::Remediation), &Value::Null);
-    sim.is_silent = false;
+    sim.silent_for = None;
     sim.settle();
     assert_eq!(sim.get(Kind::Remediation), &Value::Null);
 }
@@ -349,7 +353,7 @@ fn a_cluster_that_is_off_with_its_only_server_delays_its_start_by_two_minutes_an
 fn a_clean_up_waits_for_no_node_of_a_cluster_that_goes() {
     let mut sim = unhealthy();
     sim.settle();
-    sim.is_silent = true;
+    sim.silent_for = Some(0);
     sim.cluster(json!({"metadata": {"deletionTimestamp": "2026-11-26T00:00:00Z"}}));
     sim.delete(Kind::Remediation);
     sim.settle();

@@ -1,4 +1,4 @@
-//! Seeded schedules: the BMC switches late, the server comes back or does not, MachineHealthCheck makes and deletes the object, people do
+//! Seeded schedules: the BMC switches late, the server comes back or does not, `MachineHealthCheck` makes and deletes the object, people do
 //! what they may, and the agent loses its power between any two writes; some writes are lost, and some arrive when nobody waits for
 //! them any more. No node is out of service while its server is not off or on its way up, and in the end nothing is left of it.
 
@@ -77,9 +77,9 @@ fn happens(sim: &mut Sim, random: &mut Random) {
             sim.is_ready &= !is_kept_off;
         }
         5 | 6 => sim.is_ready = is_on(sim) && random.below(2) == 0,
-        7 => sim.is_silent = !sim.is_silent,
+        7 => sim.silent_for = None,
         8 => sim.now += i64::try_from(random.below(200)).unwrap(),
-        9 => sim.silent_for = random.below(300),
+        9 => sim.silent_for = Some(random.below(300)),
         10 => {
             if sim.get(Kind::Remediation).is_null() {
                 sim.remediate(json!({"retryLimit": 1 + random.below(3), "timeoutSeconds": 100}));
@@ -120,7 +120,7 @@ fn every_schedule_ends_without_a_trace_and_fences_before_it_taints() {
             sim.apply(&action);
         }
         given_up += u32::from(super::phase(&sim) == "Deleting machine");
-        sim.is_silent = false;
+        sim.silent_for = None;
         sim.cluster(json!({"spec": {"paused": false}}));
         sim.change(Kind::Host, json!({"spec": {"online": true}}));
         if !sim.get(Kind::Remediation).is_null() {

@@ -24,9 +24,8 @@ pub struct Sim {
     /// The node's.
     pub is_ready: bool,
     pub is_tainted: bool,
-    /// Its cluster does not answer.
-    pub is_silent: bool,
-    pub silent_for: u64,
+    /// Seconds in which its cluster has not answered.
+    pub silent_for: Option<u64>,
     /// What came of the last visit, and for which order.
     view: Option<(NodeOrder, NodeView)>,
 }
@@ -45,8 +44,7 @@ impl Sim {
             now: START,
             is_ready: false,
             is_tainted: false,
-            is_silent: false,
-            silent_for: 0,
+            silent_for: None,
             view: None,
         }
     }
@@ -183,8 +181,8 @@ impl Sim {
         let Some(order) = order else {
             return before.is_some();
         };
-        let view = if self.is_silent {
-            NodeView::Silent(Duration::from_secs(self.silent_for))
+        let view = if let Some(seconds) = self.silent_for {
+            NodeView::Silent(Duration::from_secs(seconds))
         } else {
             self.is_tainted = order.taint.keeps(self.is_ready, self.is_tainted);
             NodeView::There {
