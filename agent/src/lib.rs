@@ -38,6 +38,7 @@ pub mod pools;
 pub mod provider;
 mod reconcile;
 pub mod registry_files;
+pub mod remediation;
 pub mod site_file;
 pub mod software;
 pub mod sources;
@@ -273,6 +274,10 @@ fn spawn_controllers(tasks: &mut Tasks, agent: &Agent) {
     let (site, kubernetes) = (facts.site.subscribe(), facts.kubernetes.subscribe());
     tasks.spawn("pools", |stop| {
         pools::run(site, kubernetes, status.clone(), stop)
+    });
+    let kubernetes = facts.kubernetes.subscribe();
+    tasks.spawn("remediation", |stop| {
+        remediation::run(kubernetes, status.clone(), stop)
     });
     tasks.spawn("machines", |stop| {
         let (_, status, facts) = copies();

@@ -53,6 +53,7 @@ const FLOORS: [&[&str]; 6] = [
         "packages",
         "pools",
         "provider",
+        "remediation",
         "software",
         "timekeeper",
         "warnings",

@@ -8,6 +8,7 @@ mod cluster;
 mod data;
 mod machine;
 mod pools;
+mod remediation;
 pub mod v1beta1;
 
 pub use cluster::{FailureDomain, Metal3Cluster, Metal3ClusterSpec, Metal3ClusterStatus};
@@ -23,6 +24,9 @@ pub use machine::{
     ObjectRef, Operator, Requirement, SecretRef, TemplateResource,
 };
 pub use pools::{FromPool, Gateway, NetworkServices, PoolChoice, StaticNetwork};
+pub use remediation::{
+    Metal3Remediation, RemediationPhase, RemediationSpec, RemediationStatus, RemediationStrategy,
+};
 
 /// Of all kinds here.
 pub const GROUP: &str = "infrastructure.cluster.x-k8s.io";
@@ -37,6 +41,11 @@ pub const CLUSTER_FINALIZER: &str = "metal3cluster.infrastructure.cluster.x-k8s.
 pub const DATA_FINALIZER: &str = "metal3data.infrastructure.cluster.x-k8s.io";
 /// Holds a deleted `Metal3Machine` back until its host is given back.
 pub const MACHINE_FINALIZER: &str = "metal3machine.infrastructure.cluster.x-k8s.io";
+
+/// Holds a deleted `Metal3Remediation` back until its host may be on and its node is as it was.
+pub const REMEDIATION_FINALIZER: &str = "metal3remediation.infrastructure.cluster.x-k8s.io";
+/// On a host, with the UID of a `Metal3Remediation` behind it: that keeps it off.
+pub const REMEDIATION_POWER_OFF: &str = "reboot.metal3.io/metal3-remediation-";
 
 /// On a `Metal3Machine`: `NAMESPACE/NAME` of its host, or of the one that it is about to claim.
 pub const HOST_ANNOTATION: &str = "metal3.io/BareMetalHost";
@@ -65,3 +74,5 @@ pub const GIVEN_UP_ANNOTATION: &str = "firstlight.internal/given-up-by";
 pub const CONTROL_PLANE_ANNOTATION: &str = "firstlight.internal/control-plane";
 /// On a `Metal3Machine` that is being deleted: do not wait for its host, which is dead.
 pub const FORGET_HOST_ANNOTATION: &str = "firstlight.internal/forget-host";
+/// On a `Metal3Remediation`: a sentence that says what it waits for, or why it ended.
+pub const REASON_ANNOTATION: &str = "firstlight.internal/reason";

@@ -46,6 +46,7 @@ pub struct HostSpec {
     pub consumer_ref: Option<ConsumerRef>,
     pub bmc: Option<bmh::BmcDetails>,
     pub disable_power_off: bool,
+    pub online: bool,
     pub externally_provisioned: bool,
 }
 
@@ -62,6 +63,8 @@ pub struct ConsumerRef {
 #[serde(rename_all = "camelCase", default)]
 pub struct HostStatus {
     pub error_message: String,
+    /// Absent until its controller has looked at it.
+    pub powered_on: Option<bool>,
     pub provisioning: HostProvisioning,
     pub conditions: Vec<bmh::Condition>,
     #[serde(deserialize_with = "without_flags")]

@@ -18,7 +18,6 @@ const BY_HAND: &str =
 const NO_EVENTS: &str = "the box takes no events of BMCs; what Ironic sees is in the BareMetalHost";
 const NO_SWITCH: &str = "the box manages no switches; set their ports up by hand";
 const CLAIMS: &str = "hosts are claimed by Metal3Machine objects, or by a person who writes `image` into the BareMetalHost";
-const REMEDIATION: &str = "a server that is installed again loses its disk, so a person decides that: see docs/clusters.md on how to replace one";
 const INSIDE: &str = "Metal3DataTemplate is rendered without it; the Secrets MACHINE-metadata and MACHINE-networkdata hold the result";
 
 /// Group and versions, kind, plural, and why not.
@@ -29,7 +28,7 @@ type Refused = (
     &'static str,
 );
 
-const ALL: [Refused; 15] = [
+const ALL: [Refused; 13] = [
     (
         METAL3,
         "HostFirmwareSettings",
@@ -70,18 +69,6 @@ const ALL: [Refused; 15] = [
         "HostNetworkAttachment",
         "hostnetworkattachments",
         NO_SWITCH,
-    ),
-    (
-        CAPM3,
-        "Metal3Remediation",
-        "metal3remediations",
-        REMEDIATION,
-    ),
-    (
-        CAPM3,
-        "Metal3RemediationTemplate",
-        "metal3remediationtemplates",
-        REMEDIATION,
     ),
     (CAPM3, "Metal3Data", "metal3datas", INSIDE),
     (CAPM3, "Metal3DataClaim", "metal3dataclaims", INSIDE),

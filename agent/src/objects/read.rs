@@ -166,6 +166,7 @@ mod tests {
     use firstlight_api::{
         addon::Addon,
         bmh::BareMetalHost,
+        capm3::Metal3Remediation,
         ipam::{ContractAddress, IpAddress, IpPool},
         software::Software,
     };
@@ -285,6 +286,11 @@ mod tests {
             "status": {"indexes": {"a": "10.0.0.3"}, "lastUpdated": "2026-01-01T00:00:00Z"}})
     }
 
+    fn remediation() -> Value {
+        json!({"metadata": meta(), "spec": {"strategy": {"type": "Reboot", "retryLimit": 2, "timeoutSeconds": 300}},
+            "status": {"phase": "Deleting machine", "retryCount": 1, "lastRemediated": "2026-01-01T00:00:00Z"}})
+    }
+
     /// In both APIs that have one.
     fn address() -> Value {
         let pool = json!({"apiGroup": "g", "kind": "K", "name": "p"});
@@ -303,8 +309,9 @@ mod tests {
         #[test]
         fn whatever_somebody_wrote_into_an_object_it_is_read_or_told(
             addon_ in objects(&addon()), software_ in objects(&software()), host_ in objects(&host()),
-            pool in objects(&pool()), address in objects(&address()),
+            pool in objects(&pool()), address in objects(&address()), remediation in objects(&remediation()),
         ) {
+            is_read_or_told::<Metal3Remediation>(&remediation, &self::remediation())?;
             is_read_or_told::<IpPool>(&pool, &self::pool())?;
             is_read_or_told::<IpAddress>(&address, &self::address())?;
             is_read_or_told::<ContractAddress>(&address, &self::address())?;

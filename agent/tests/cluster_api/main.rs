@@ -16,6 +16,7 @@ mod objects;
 mod pools;
 mod programs;
 mod rack;
+mod remediation;
 #[path = "../common/root.rs"]
 mod root;
 mod schedules;
@@ -163,6 +164,15 @@ fn pools_give_addresses_at_a_real_api_server() {
     play(
         "pools_give_addresses_at_a_real_api_server",
         pools::claims_get_addresses_and_give_them_back,
+    );
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
+fn a_worker_that_hangs_is_switched_off_and_on_and_keeps_its_machine() {
+    play(
+        "a_worker_that_hangs_is_switched_off_and_on_and_keeps_its_machine",
+        remediation::a_worker_that_hangs_is_switched_off_and_on_and_keeps_its_machine,
     );
 }
 

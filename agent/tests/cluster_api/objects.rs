@@ -23,7 +23,7 @@ pub struct Objects {
 }
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";
-const KINDS: [Resource; 17] = [
+const KINDS: [Resource; 20] = [
     Resource("firstlight.internal", "v1alpha1", "Software", "softwares"),
     Resource("firstlight.internal", "v1alpha1", "Addon", "addons"),
     Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts"),
@@ -49,6 +49,19 @@ const KINDS: [Resource; 17] = [
         "v1beta2",
         "Metal3MachineTemplate",
         "metal3machinetemplates",
+    ),
+    Resource(
+        "cluster.x-k8s.io",
+        "v1beta2",
+        "MachineHealthCheck",
+        "machinehealthchecks",
+    ),
+    Resource(INFRA, "v1beta2", "Metal3Remediation", "metal3remediations"),
+    Resource(
+        INFRA,
+        "v1beta2",
+        "Metal3RemediationTemplate",
+        "metal3remediationtemplates",
     ),
     Resource("ipam.metal3.io", "v1alpha1", "IPPool", "ippools"),
     Resource("ipam.metal3.io", "v1alpha1", "IPClaim", "ipclaims"),

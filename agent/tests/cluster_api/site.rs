@@ -291,6 +291,8 @@ pub async fn apply_own(objects: &Objects, pki: &Pki) {
         "crd-metal3datatemplate.yaml",
         "crd-metal3machine.yaml",
         "crd-metal3machinetemplate.yaml",
+        "crd-metal3remediation.yaml",
+        "crd-metal3remediationtemplate.yaml",
         "cluster-policy.yaml",
     ] {
         for mut object in documents(&folder.join(name)) {

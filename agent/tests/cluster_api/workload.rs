@@ -45,6 +45,27 @@ impl Workload {
             .items
     }
 
+    /// The kubelet's part, or that of who misses it.
+    pub async fn node_says(&self, node: &str, is_ready: bool) {
+        let mut said = self.objects.find("v1", "Node", node).await;
+        for condition in said["status"]["conditions"].as_array_mut().unwrap() {
+            if condition["type"] == "Ready" {
+                condition["status"] = json!(if is_ready { "True" } else { "Unknown" });
+            }
+        }
+        let status = json!({"conditions": said["status"]["conditions"]});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "status": status});
+        self.objects.status(&node).await;
+    }
+
+    /// The taint by which its pods and volumes move.
+    pub async fn is_out_of_service(&self, node: &str) -> bool {
+        let node = self.objects.find("v1", "Node", node).await;
+        let taints = node["spec"]["taints"].as_array().cloned();
+        let mut taints = taints.unwrap_or_default().into_iter();
+        taints.any(|taint| taint["key"] == "node.kubernetes.io/out-of-service")
+    }
+
     /// What a control plane that joins reads.
     async fn kubeadm_configuration(&self, meta_data: &Value) -> Vec<Value> {
         let api: Api<ConfigMap> = Api::namespaced(self.objects.client.clone(), "kube-system");

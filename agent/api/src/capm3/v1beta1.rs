@@ -13,6 +13,7 @@
 //! in the table, and in `golden/` a manifest with what upstream makes of it.
 
 mod change;
+mod duration;
 mod schema;
 mod tidy;
 
@@ -121,6 +122,13 @@ const DATA_STATUS: &[Difference] = &[Difference(
         by: "index",
     },
 )];
+const STRATEGY: &[Difference] = &[Difference(
+    "strategy",
+    Change::Seconds {
+        old: "timeout",
+        new: "timeoutSeconds",
+    },
+)];
 
 const fn moved(old: &'static str, new: &'static str) -> Difference {
     Difference("", Change::Moved { old, new })
@@ -144,6 +152,8 @@ fn differences(kind: &str) -> Option<&'static [(&'static str, &'static [Differen
             ("spec/template", TEMPLATE),
         ],
         "Metal3DataTemplate" => &[("spec", DATA_SPEC), ("status", DATA_STATUS)],
+        "Metal3Remediation" => &[("spec", STRATEGY)],
+        "Metal3RemediationTemplate" => &[("spec/template/spec", STRATEGY)],
         _ => return None,
     })
 }

@@ -12,7 +12,7 @@ use crate::kubernetes::parse_manifest;
 
 const OLD: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 const NEW: &str = capm3::API_VERSION;
-const DEFINITIONS: [&str; 5] = [
+const DEFINITIONS: [&str; 7] = [
     include_str!("../../../../overlays/box/usr/share/firstlight/manifests/crd-metal3cluster.yaml"),
     include_str!(
         "../../../../overlays/box/usr/share/firstlight/manifests/crd-metal3clustertemplate.yaml"
@@ -23,6 +23,12 @@ const DEFINITIONS: [&str; 5] = [
     ),
     include_str!(
         "../../../../overlays/box/usr/share/firstlight/manifests/crd-metal3datatemplate.yaml"
+    ),
+    include_str!(
+        "../../../../overlays/box/usr/share/firstlight/manifests/crd-metal3remediation.yaml"
+    ),
+    include_str!(
+        "../../../../overlays/box/usr/share/firstlight/manifests/crd-metal3remediationtemplate.yaml"
     ),
 ];
 
@@ -87,6 +93,9 @@ fn make(schema: &Value, chance: &mut Chance) -> Value {
         "string" => match schema["enum"].as_array() {
             Some(words) => words[chance.below(words.len())].clone(),
             None if schema["format"] == "date-time" => json!("2026-11-25T20:00:00Z"),
+            None if schema["pattern"].is_string() => {
+                ["100s", "5m0s", "2.5h", "101s20ms"][chance.below(4)].into()
+            }
             None => {
                 let words = ["", "a", "b", "metal3://a/b/c"];
                 let least = usize::from(schema["minLength"].as_u64() > Some(0));

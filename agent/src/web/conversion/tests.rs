@@ -186,7 +186,7 @@ proptest! {
     #[test]
     fn no_object_brings_it_down_and_none_of_a_kind_that_it_knows_is_refused(
         object in anything(),
-        kind in prop::sample::select(vec!["Metal3Cluster", "Metal3MachineTemplate", "Metal3Machine", "Metal3DataTemplate"]),
+        kind in prop::sample::select(vec!["Metal3Cluster", "Metal3MachineTemplate", "Metal3Machine", "Metal3DataTemplate", "Metal3Remediation", "Metal3RemediationTemplate"]),
         is_old in any::<bool>(),
     ) {
         let mut object = if object.is_object() { object } else { json!({"spec": object}) };

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::duration;
+
 /// Below a path from the object that a table is about: fields by `/`, with `*` for every item of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference(pub &'static str, pub Change);
@@ -31,6 +33,11 @@ pub enum Change {
     },
     /// The same value in another place, from the same object on.
     Moved {
+        old: &'static str,
+        new: &'static str,
+    },
+    /// A duration as Go writes it in the old version, in the new one whole seconds.
+    Seconds {
         old: &'static str,
         new: &'static str,
     },
@@ -73,6 +80,16 @@ impl Change {
                 list.sort_by(|a, b| rank(&a[by]).cmp(&rank(&b[by])));
                 parent.insert(field.to_owned(), list.into());
             }
+            Self::Seconds { old, new } => {
+                let text = parent.remove(old);
+                if let Some(seconds) = text
+                    .as_ref()
+                    .and_then(Value::as_str)
+                    .and_then(duration::seconds)
+                {
+                    parent.insert(new.to_owned(), seconds.into());
+                }
+            }
             Self::OnlyOld(_) | Self::OnlyNew(_) => {}
         }
     }
@@ -103,6 +120,11 @@ impl Change {
                 };
                 let map: Map<_, _> = std::mem::take(list).into_iter().filter_map(entry).collect();
                 parent.insert(field.to_owned(), map.into());
+            }
+            Self::Seconds { old, new } => {
+                if let Some(seconds) = parent.remove(new).as_ref().and_then(Value::as_u64) {
+                    parent.insert(old.to_owned(), duration::text(seconds).into());
+                }
             }
             Self::OnlyOld(_) | Self::OnlyNew(_) => {}
         }

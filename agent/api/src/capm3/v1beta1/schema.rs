@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{
     VERSION,
     change::{Change, each},
-    paths, tidy,
+    duration, paths, tidy,
 };
 
 /// Adds the old version to `definition` (a `CustomResourceDefinition` that has the new one alone), and who converts it: whoever answers
@@ -173,6 +173,11 @@ impl Change {
                     *property = map_schema(property, key, value);
                 }
             }
+            Self::Seconds { old, new } => {
+                if let Some(seconds) = take_property(parent, new) {
+                    insert_property(parent, old, duration_schema(&seconds));
+                }
+            }
             Self::OnlyOld(fields) => {
                 for field in fields {
                     let schema = json!({
@@ -187,6 +192,26 @@ impl Change {
             }
         }
     }
+}
+
+/// Of a text, out of the schema of the seconds that it becomes.
+fn duration_schema(seconds: &Value) -> Value {
+    let mut schema = json!({
+        "type": "string",
+        "description": seconds["description"],
+        "pattern": duration::PATTERN,
+        "maxLength": 32,
+    });
+    if let Some(default) = seconds["default"].as_u64() {
+        schema["default"] = duration::text(default).into();
+    }
+    if let Some(least) = seconds["minimum"].as_u64() {
+        schema["x-kubernetes-validations"] = json!([{
+            "rule": format!("duration(self) >= duration('{least}s')"),
+            "message": format!("it is {least}s at least"),
+        }]);
+    }
+    schema
 }
 
 /// Of a map, out of the schema of the list that it becomes.

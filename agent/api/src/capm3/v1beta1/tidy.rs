@@ -26,7 +26,7 @@ const TEXTS: [&str; 18] = [
     "suffix",
 ];
 /// Numbers that are not zero.
-const NUMBERS: [&str; 3] = ["mtu", "port", "step"];
+const NUMBERS: [&str; 4] = ["mtu", "port", "retryLimit", "step"];
 /// Objects that say nothing while nothing in them does.
 const HOLLOW: [&str; 7] = [
     "controlPlaneEndpoint",
