@@ -269,19 +269,16 @@ impl Rack {
         };
         self.until("it is restarted", &is_on, done).await;
         let began = Instant::now();
-        let refused = loop {
+        loop {
             let off = self.client.set_power(&node(), PowerTarget::Off).await;
-            let refused = off.unwrap_err();
-            if !refused.is_conflict() {
-                break refused.to_string();
+            let refused = off.unwrap_err().to_string();
+            // Until its restart has ended, it is locked.
+            if refused.contains("Failed to set node power state") {
+                break;
             }
-            assert!(began.elapsed() < LONGEST, "its restart does not end");
+            assert!(began.elapsed() < LONGEST, "{refused}");
             tokio::time::sleep(Duration::from_millis(300)).await;
-        };
-        assert!(
-            refused.contains("Failed to set node power state"),
-            "{refused}"
-        );
+        }
         self.change(|object| object.spec.disable_power_off = false);
     }
 
