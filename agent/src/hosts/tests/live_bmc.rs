@@ -325,9 +325,10 @@ async fn a_live_ironic_switches_a_server_by_redfish_and_by_ipmi() {
     rack.until(what, || false, summoned).await;
     let free = |rack: &Rack| rack.is_free() && rack.status().powered_on;
     rack.until("it is free", on, free).await;
+    rack.restarted_with_one_order(on).await;
+    // That it may be off again shows that Ironic was told.
     rack.off_and_on(on).await;
     rack.fenced(on).await;
-    rack.restarted_with_one_order(on).await;
 
     drop(bmc);
     let silent = |rack: &Rack| rack.is_wrong(ErrorType::PowerManagement, "");
