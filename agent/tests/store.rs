@@ -308,7 +308,8 @@ fn a_push_ends_where_the_reserve_begins() {
         let free = nix::sys::statvfs::statvfs(dir.path()).unwrap();
         let free = free.blocks_available() * free.fragment_size();
         let reserve = 1 << 30;
-        assert!((reserve - (4 << 20)..reserve).contains(&free), "{free}");
+        // What is under way in the kernel's buffers comes on top.
+        assert!((reserve - (16 << 20)..reserve).contains(&free), "{free}");
         let refused = shell("curl -s -X POST http://localhost:5001/v2/apps/big/blobs/uploads/");
         assert!(refused.contains("no room for this"), "{refused}");
         shell(&format!("umount -l {disk}"));
