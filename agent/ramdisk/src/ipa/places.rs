@@ -74,6 +74,12 @@ impl Places {
         self.inside().admission.works(ticket);
     }
 
+    /// Its request was answered: it may give way to the next connection of its peer. Ironic opens one for each of its clients, and
+    /// leaves the old ones open until Python collects them.
+    pub fn waits(&self, ticket: Ticket) {
+        self.inside().admission.waits(ticket);
+    }
+
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }

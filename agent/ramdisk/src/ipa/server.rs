@@ -280,6 +280,7 @@ async fn handle(
         Ok(answer) if !gone => answer,
         _ => (503, fault("This ramdisk is ending.")),
     };
+    desk.places.waits(ticket);
     Ok(reply(status, &value))
 }
 

@@ -111,6 +111,18 @@ fn without_the_token_nothing_is_read_of_a_body_and_with_it_all() {
 }
 
 #[test]
+fn ironic_is_answered_however_many_old_connections_it_keeps() {
+    let api = command_api();
+    let list = format!("GET /v1/commands/?agent_token={TOKEN} HTTP/1.1");
+    let mut kept = Vec::new();
+    for number in 0..3 * SHARES.of_peer {
+        let mut next = tls(BOX, api.at);
+        assert_eq!(ask(&mut next, &list).unwrap(), 200, "connection {number}");
+        kept.push(next);
+    }
+}
+
+#[test]
 fn a_flood_of_strangers_takes_two_places_and_ironic_is_answered_meanwhile() {
     let api = command_api();
     let list = format!("GET /v1/commands/?agent_token={TOKEN} HTTP/1.1");
