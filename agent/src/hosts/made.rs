@@ -39,6 +39,9 @@ const MADE: &str = "firstlight.internal/made";
 
 /// An object in which nobody has written, as it would be made by what its rule gives today; `None`: it is so.
 pub fn anew(object: &BareMetalHost, gives: Option<&Gives>) -> Option<BareMetalHost> {
+    if !is_as_made(object) {
+        return None;
+    }
     let mut new = object.clone();
     new.spec = spec(object.spec.boot_mac_address.clone(), object.spec.boot_mode);
     new.metadata.labels.clear();
@@ -46,7 +49,7 @@ pub fn anew(object: &BareMetalHost, gives: Option<&Gives>) -> Option<BareMetalHo
     if let Some(gives) = gives {
         by_rule(&mut new, gives);
     }
-    (is_as_made(object) && new != *object).then_some(new)
+    (new != *object).then_some(new)
 }
 
 /// What its rule gives it.

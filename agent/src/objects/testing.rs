@@ -1,4 +1,4 @@
-//! What an API server does to objects, for tests of plans.
+//! What an API server does to objects, and chance, for tests of plans.
 
 use serde_json::{Value, json};
 
@@ -18,5 +18,17 @@ pub fn merge(value: &mut Value, change: &Value) {
         } else {
             merge(value.entry(name).or_insert(Value::Null), change);
         }
+    }
+}
+
+/// xorshift64; the seed is not 0.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
     }
 }

@@ -341,12 +341,11 @@ pub fn documents(path: &Path) -> Vec<Value> {
 }
 
 /// As the box starts this manager.
-fn feature_gates(name: &str) -> String {
-    let containers = documents(&program("cluster-api.yaml"))
-        .into_iter()
-        .filter_map(|object| Some(object.pointer("/spec/template/spec/containers/0")?.clone()));
+fn feature_gates(manifests: &[Value], name: &str) -> String {
+    let mut containers = manifests
+        .iter()
+        .filter_map(|object| object.pointer("/spec/template/spec/containers/0"));
     let container = containers
-        .into_iter()
         .find(|it| it["command"] == json!([format!("/{name}")]))
         .unwrap();
     let mut arguments = container["args"].as_array().unwrap().iter();
@@ -364,6 +363,7 @@ pub async fn cluster_api(paths: &Paths, pki: &Pki, logs: &Path) -> Vec<Daemon> {
         .unwrap();
     fs::write(certificates.join("tls.crt"), pair.certificate).unwrap();
     fs::write(certificates.join("tls.key"), pair.key).unwrap();
+    let manifests = documents(&program("cluster-api.yaml"));
     let mut daemons = Vec::new();
     for (_, name, port) in MANAGERS {
         let mut command = Command::new(program(name));
@@ -375,7 +375,7 @@ pub async fn cluster_api(paths: &Paths, pki: &Pki, logs: &Path) -> Vec<Daemon> {
             format!("--diagnostics-address=127.0.0.1:{}", port + 2),
             "--insecure-diagnostics=true".to_owned(),
             "--leader-elect=false".to_owned(),
-            feature_gates(name),
+            feature_gates(&manifests, name),
         ]);
         daemons.push((Daemon::start(name, logs, &mut command), port));
     }

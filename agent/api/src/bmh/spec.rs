@@ -22,7 +22,7 @@ pub struct BareMetalHostSpec {
     /// Of old; means nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hardware_profile: String,
-    /// Absent: the smallest disk of at least 4 GiB.
+    /// Absent: the box chooses (docs/disks.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_device_hints: Option<RootDeviceHints>,
     /// Not acted on: a host boots as its firmware is set up. In objects that the agent makes it is how the ramdisk was started.

@@ -29,7 +29,7 @@ pub struct BareMetalHostStatus {
     /// What is being installed, or could not be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_attempted_image: Option<Image>,
-    /// Always `true`: nobody here can switch a host off.
+    /// As its BMC says; `true` without one.
     pub powered_on: bool,
     /// Where in its life the host is, and what it holds.
     pub provisioning: ProvisionStatus,

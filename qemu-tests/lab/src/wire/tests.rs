@@ -159,15 +159,21 @@ impl smoltcp::phy::TxToken for Out<'_> {
     }
 }
 
-fn echo_until(stop: &AtomicBool, stream: UnixStream) {
+/// At [`PEER`], with a network stack of its own.
+fn machine(stream: UnixStream) -> (Peer, Interface) {
     stream
         .set_read_timeout(Some(Duration::from_millis(5)))
         .unwrap();
     let mut peer = Peer(stream);
     let config = Config::new(EthernetAddress([2, 0, 0, 0, 0, 9]).into());
-    let now = smoltcp::time::Instant::now;
-    let mut interface = Interface::new(config, &mut peer, now());
+    let mut interface = Interface::new(config, &mut peer, smoltcp::time::Instant::now());
     interface.update_ip_addrs(|list| list.push(IpCidr::new(IpAddress::Ipv4(PEER), 24)).unwrap());
+    (peer, interface)
+}
+
+fn echo_until(stop: &AtomicBool, stream: UnixStream) {
+    let (mut peer, mut interface) = machine(stream);
+    let now = smoltcp::time::Instant::now;
     let buffer = || tcp::SocketBuffer::new(vec![0; 32 << 10]);
     let mut sockets = SocketSet::new(vec![]);
     let handle = sockets.add(tcp::Socket::new(buffer(), buffer()));
@@ -229,14 +235,8 @@ fn a_forwarded_port_reaches_a_machine_and_brings_every_byte_back() {
 /// A machine that opens a connection to the wire's host and reads what comes until its end.
 fn answer_at(wire: &Wire, port: u16, from: u16, question: &[u8]) -> Vec<u8> {
     let stream = wire.attach().unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_millis(5)))
-        .unwrap();
-    let mut peer = Peer(stream);
-    let config = Config::new(EthernetAddress([2, 0, 0, 0, 0, 9]).into());
+    let (mut peer, mut interface) = machine(stream);
     let now = smoltcp::time::Instant::now;
-    let mut interface = Interface::new(config, &mut peer, now());
-    interface.update_ip_addrs(|list| list.push(IpCidr::new(IpAddress::Ipv4(PEER), 24)).unwrap());
     let buffer = || tcp::SocketBuffer::new(vec![0; 32 << 10]);
     let mut socket = tcp::Socket::new(buffer(), buffer());
     socket.set_timeout(Some(smoltcp::time::Duration::from_secs(20)));
@@ -312,14 +312,8 @@ fn datagrams_of_a_machine_reach_a_service_and_its_answers_come_back() {
         service.send_to(&data[..length], from).unwrap();
     });
     let stream = wire.attach().unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_millis(5)))
-        .unwrap();
-    let mut peer = Peer(stream);
-    let config = Config::new(EthernetAddress([2, 0, 0, 0, 0, 9]).into());
+    let (mut peer, mut interface) = machine(stream);
     let now = smoltcp::time::Instant::now;
-    let mut interface = Interface::new(config, &mut peer, now());
-    interface.update_ip_addrs(|list| list.push(IpCidr::new(IpAddress::Ipv4(PEER), 24)).unwrap());
     let buffer = || udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY], vec![0; 64]);
     let mut socket = udp::Socket::new(buffer(), buffer());
     socket.bind(50_000).unwrap();

@@ -10,21 +10,9 @@ use super::{
     Kind,
     sim::{ADDRESS, CONTRACT, CONTRACT_ADDRESS, METAL3, Sim},
 };
-use crate::pools::Action;
+use crate::{objects::testing::Random, pools::Action};
 
 const SCHEDULES: u64 = 400;
-
-/// xorshift64
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 /// By UID, since a name may come again.
 type Told = BTreeMap<String, String>;

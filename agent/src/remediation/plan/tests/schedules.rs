@@ -8,21 +8,12 @@ use super::{
     Kind,
     sim::{OFF, Sim},
 };
-use crate::remediation::{Action, nodes::TaintOrder};
+use crate::{
+    objects::testing::Random,
+    remediation::{Action, nodes::TaintOrder},
+};
 
 const SCHEDULES: u64 = 600;
-
-/// xorshift64
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 fn is_on(sim: &Sim) -> bool {
     sim.get(Kind::Host)["status"]["poweredOn"] == true
