@@ -106,10 +106,13 @@ pub async fn run(
     segment: watch::Sender<Option<Segment>>,
     stop: CancellationToken,
 ) -> Result<()> {
-    let (connection, handle, mut events) =
+    // Events carry the sequence number of whoever caused them: beside our own requests they would be taken for answers, and a
+    // NIC whose address is somebody's would look empty. So one socket hears, and another one asks.
+    let (heard, _hearing, mut events) =
         new_multicast_connection(&[MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr])
             .context("opening a netlink socket")?;
-    let connection = tokio::spawn(connection);
+    let (asked, handle, _) = new_connection().context("opening a netlink socket")?;
+    let sockets = [tokio::spawn(heard), tokio::spawn(asked)];
     let Ok(Some(site)) = site
         .wait_for(Option::is_some)
         .await
@@ -152,7 +155,9 @@ pub async fn run(
             .is_some()
         {}
     }
-    connection.abort();
+    for socket in sockets {
+        socket.abort();
+    }
     Ok(())
 }
 
