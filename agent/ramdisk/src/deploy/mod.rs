@@ -11,8 +11,10 @@ pub mod erase;
 pub mod finish;
 pub mod gpt;
 pub mod image;
+pub mod large_sectors;
 pub mod mark;
 pub mod mbr;
 pub mod signatures;
 #[cfg(test)]
 mod testing;
+mod volume;
