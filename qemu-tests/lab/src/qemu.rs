@@ -376,11 +376,12 @@ impl Line {
             format!("if=none,id={id},format={format},file={file},discard=unmap"),
         );
         let device = match disk.bus {
-            DiskBus::Usb => "usb-storage,bus=usb.0,removable=on",
-            DiskBus::Virtio => "virtio-blk-pci",
-            DiskBus::Scsi => "scsi-hd,bus=scsi.0",
-            DiskBus::Sata => "ide-hd",
-            DiskBus::Nvme => "nvme",
+            DiskBus::Usb => "usb-storage,bus=usb.0,removable=on".to_owned(),
+            DiskBus::Virtio => "virtio-blk-pci".to_owned(),
+            DiskBus::Scsi => "scsi-hd,bus=scsi.0".to_owned(),
+            // A port of AHCI has one disk.
+            DiskBus::Sata => format!("ide-hd,bus=ide.{number}"),
+            DiskBus::Nvme => "nvme".to_owned(),
         };
         let serial = match disk.bus {
             DiskBus::Usb => String::new(),

@@ -17,27 +17,32 @@ use serde_json::json;
 
 use super::{life::Machine, *};
 
-const HOST: &str = "worker-0";
+pub const HOST: &str = "worker-0";
 pub const SECRET: &str = "worker-0-bmc";
-const DEAD: &str = "Unable to connect to its BMC";
+pub const DEAD: &str = "Unable to connect to its BMC";
 
 /// Of all BMCs: somebody takes connections there, and says nothing.
-static DOOR: LazyLock<TcpListener> = LazyLock::new(|| TcpListener::bind("127.0.0.1:0").unwrap());
+static DOOR: LazyLock<SocketAddr> = LazyLock::new(|| {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    address
+});
 
 fn bmc() -> SocketAddr {
-    DOOR.local_addr().unwrap()
+    *DOOR
 }
 
 /// A server that is off until its BMC switches it on.
-struct Racked {
-    machine: Machine,
+pub struct Racked {
+    pub machine: Machine,
     is_on: bool,
     /// All that its BMC did.
     done: Vec<Switch>,
 }
 
 impl Racked {
-    fn new(site: &Site) -> Self {
+    pub fn new<L>(site: &Site<L>) -> Self {
         Self {
             machine: Machine::new(site),
             is_on: false,
@@ -45,7 +50,7 @@ impl Racked {
         }
     }
 
-    async fn step(&mut self, site: &mut Site) {
+    pub async fn step<L: Luck>(&mut self, site: &mut Site<L>) {
         for switch in site.ironic.switched(&node()) {
             self.done.push(switch);
             self.is_on = switch != Switch::Off;
@@ -87,7 +92,7 @@ pub fn credentials(store: &MemoryStore, password: &str) {
 }
 
 /// A rack's owner writes the object before anybody has seen the server.
-fn manifest(site: &Site, change: impl FnOnce(&mut BareMetalHost)) {
+pub fn manifest<L: Luck>(site: &Site<L>, change: impl FnOnce(&mut BareMetalHost)) {
     site.store.change(HOST, |object| {
         object.spec.boot_mac_address = MAC.to_owned();
         object.spec.online = true;
@@ -100,7 +105,7 @@ fn manifest(site: &Site, change: impl FnOnce(&mut BareMetalHost)) {
     });
 }
 
-fn image(object: &mut BareMetalHost) {
+pub fn image(object: &mut BareMetalHost) {
     object.spec.image = Some(Image {
         url: "http://172.22.0.1/images/node.raw.zst".into(),
         checksum: "ab".repeat(32),
@@ -108,7 +113,7 @@ fn image(object: &mut BareMetalHost) {
     });
 }
 
-fn status(site: &Site) -> firstlight_api::bmh::BareMetalHostStatus {
+pub fn status<L: Luck>(site: &Site<L>) -> firstlight_api::bmh::BareMetalHostStatus {
     site.store.only().unwrap().status.unwrap_or_default()
 }
 
