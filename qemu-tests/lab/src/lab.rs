@@ -75,6 +75,8 @@ pub struct ServerSpec {
     pub disk: ServerDisk,
     pub boot: BootFirst,
     pub tpm: bool,
+    /// How long its firmware waits at each start.
+    pub self_test: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -102,6 +104,7 @@ impl ServerSpec {
             disk: ServerDisk::Blank { gib: 8 },
             boot: BootFirst::Network,
             tpm: false,
+            self_test: Duration::ZERO,
         }
     }
 
@@ -203,6 +206,7 @@ impl Lab {
             boot: BootFirst::Disk,
             direct: None,
             tpm: false,
+            self_test: Duration::ZERO,
         }
     }
 
@@ -249,6 +253,7 @@ impl Lab {
             boot: spec.boot,
             direct: None,
             tpm: spec.tpm,
+            self_test: spec.self_test,
         }
     }
 

@@ -14,5 +14,6 @@ pub mod image;
 pub mod mark;
 pub mod mbr;
 pub mod signatures;
+pub mod start;
 #[cfg(test)]
 mod testing;
