@@ -58,7 +58,7 @@ fn for_later(system: &System, volume: usize, arguments: &str) -> Result<(), Entr
         let written = tree
             .map_err(io::Error::from)
             .and_then(|tree| tree.write(GRUB_FILE, &line));
-        written.map_err(|source| failed(GRUB_FILE, source))?;
+        written.map_err(|source| failed(GRUB_FILE, &source))?;
     } else if system.has(&place(GRUB_DEFAULT)) {
         change(system, &place(GRUB_DEFAULT), LONGEST, |text| {
             let has = text.lines().any(|one| one == line.trim_end());
@@ -94,12 +94,12 @@ fn change(
         let written = tree
             .map_err(io::Error::from)
             .and_then(|tree| tree.rewrite(&place.path, &new));
-        written.map_err(|source| failed(&place.path, source))?;
+        written.map_err(|source| failed(&place.path, &source))?;
     }
     Ok(true)
 }
 
-fn failed(path: &str, source: io::Error) -> EntryError {
+fn failed(path: &str, source: &io::Error) -> EntryError {
     EntryError::Unclear(format!(
         "{path} of the installed system cannot be written: {source}"
     ))

@@ -1,4 +1,4 @@
-//! A kernel in memory that takes over from the running one: kexec_file_load(2), which checks signatures by itself where the firmware
+//! A kernel in memory that takes over from the running one: `kexec_file_load(2)`, which checks signatures by itself where the firmware
 //! demands them.
 
 use std::ffi::{CString, c_ulong};

@@ -168,7 +168,8 @@ impl Agent {
             return self.rest(now, SECOND, String::new());
         }
         let failure = result.as_ref().err().cloned();
-        let Some((command, waiting)) = self.commands.finish(id, result.clone()) else {
+        let start = written_start(&result);
+        let Some((command, waiting)) = self.commands.finish(id, result) else {
             return Vec::new();
         };
         let name = command.name.clone();
@@ -190,7 +191,7 @@ impl Agent {
         match failure {
             // Whatever fails from here on, the disk is not written again.
             None if name == EXECUTE_DEPLOY_STEP => {
-                self.deployed = Some(written_start(&result));
+                self.deployed = Some(start);
                 actions.push(Action::Tell(Phase::Written));
             }
             Some(Failure { reason }) => {

@@ -323,7 +323,9 @@ impl<'a> Shell<'a> {
             }
             expanded.extend(open);
         }
-        expanded.iter_mut().for_each(|word| cut(word));
+        for word in &mut expanded {
+            cut(word);
+        }
         expanded
     }
 

@@ -9,21 +9,17 @@ pub fn holds(shell: &Shell, arguments: &[String]) -> bool {
         Some((&"]", rest)) => rest,
         _ => &words,
     };
-    let any = words.split(|word| *word == "-o");
-    any.map(|all| {
+    words.split(|word| *word == "-o").any(|all| {
         all.split(|word| *word == "-a")
             .all(|one| simple(shell, one))
     })
-    .any(|holds| holds)
 }
 
 fn simple(shell: &Shell, words: &[&str]) -> bool {
     match words {
         ["!", rest @ ..] => !simple(shell, rest),
-        [] => false,
         ["-z", text] => text.is_empty(),
         ["-z"] => true,
-        ["-n", text] => !text.is_empty(),
         ["-e" | "-f" | "-s" | "-d", path] => shell.has(path),
         [left, "=" | "==", right] => left == right,
         [left, "!=", right] => left != right,
@@ -40,7 +36,7 @@ fn simple(shell: &Shell, words: &[&str]) -> bool {
                 _ => false,
             }
         }
-        [text] => !text.is_empty(),
+        ["-n", text] | [text] => !text.is_empty(),
         _ => false,
     }
 }

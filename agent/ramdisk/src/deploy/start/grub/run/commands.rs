@@ -164,7 +164,7 @@ impl Shell<'_> {
                 "--set" | "-s" => variable = words.next().cloned(),
                 word if word.starts_with("--set=") => variable = Some(word[6..].to_owned()),
                 word if word.starts_with('-') => word.clone_into(&mut what),
-                word => device = word.trim_matches(['(', ')']).to_owned(),
+                word => word.trim_matches(['(', ')']).clone_into(&mut device),
             }
         }
         let volume = self.volume(&device)?;
