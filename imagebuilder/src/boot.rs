@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use firstlight_api::status::{ClusterStatus, DhcpMode, HostState, SiteStatus};
 use lab::{
-    Accel, BoxSpec, Clock, Firmware, Lab, LabSpec, NODE_MEMORY_MIB, ServerDisk, ServerSpec, Vm,
+    Accel, BoxSpec, Clock, DiskContent, Firmware, Lab, LabSpec, NODE_MEMORY_MIB, ServerSpec, Vm,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -127,7 +127,7 @@ pub fn run(args: &BootArgs) -> Result<()> {
         memory_mib: args.memory,
         ..BoxSpec::default()
     };
-    let vm = lab.start_box(box_spec)?;
+    let vm = lab.start_box(&box_spec)?;
     let page = lab.forward_page(args.port)?;
     let mut session = Session::new(args, &lab, vm, page);
     session.introduce();
@@ -160,10 +160,13 @@ impl<'a> Session<'a> {
             .servers
             .iter()
             .flat_map(|servers| std::iter::repeat_n(servers, usize::from(servers.count)));
-        let waiting = kinds.zip(1_u8..).map(|(kind, number)| ServerSpec {
-            memory_mib: args.server_memory,
-            disk: ServerDisk::Blank { gib: kind.disk_gib },
-            ..ServerSpec::blank(number, kind.firmware)
+        let waiting = kinds.zip(1_u8..).map(|(kind, number)| {
+            let mut server = ServerSpec::blank(number, kind.firmware);
+            server.memory_mib = args.server_memory;
+            for disk in &mut server.disks {
+                disk.content = DiskContent::Blank { gib: kind.disk_gib };
+            }
+            server
         });
         Self {
             args,

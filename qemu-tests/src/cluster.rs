@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use firstlight_api::status::{ClusterStatus, SiteStatus};
-use lab::{DiskBus, Firmware, NODE_MEMORY_MIB, NicModel, ServerSpec};
+use lab::{DiskBus, Firmware, NODE_MEMORY_MIB, NicModel, ServerDisk, ServerSpec};
 use serde_json::Value;
 
 use crate::scene::Scene;
@@ -21,7 +21,7 @@ pub fn node_server(number: u8, firmware: Firmware) -> ServerSpec {
     ServerSpec {
         memory_mib: NODE_MEMORY_MIB,
         nic: NicModel::Virtio,
-        bus: DiskBus::Virtio,
+        disks: vec![ServerDisk::blank(DiskBus::Virtio, 8)],
         ..ServerSpec::blank(number, firmware)
     }
 }

@@ -84,7 +84,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Switches the box on; returns when that was.
-    pub fn switch_box_on(&mut self, spec: BoxSpec) -> Result<Instant> {
+    pub fn switch_box_on(&mut self, spec: &BoxSpec) -> Result<Instant> {
         self.tell(format_args!("box: power on, {} firmware", spec.firmware));
         let vm = self.lab.start_box(spec)?;
         let started = vm.started();
@@ -103,11 +103,13 @@ impl<'a> Scene<'a> {
             memory_mib: BoxSpec::default().memory_mib,
             mac: BOX_MAC,
             nic: NicModel::Virtio,
-            disk: Some(Disk {
+            second_nic: false,
+            disks: vec![Disk {
                 file: machine.disk.clone(),
                 format: DiskFormat::Raw,
                 bus: DiskBus::Virtio,
-            }),
+                large_sectors: false,
+            }],
             boot: BootFirst::Disk,
             direct: Some(DirectKernel {
                 kernel: machine.kernel.clone(),

@@ -98,6 +98,9 @@ pub fn judge(
 fn unchosen(why: &NoChoice, name: &str) -> Problem {
     let next = match why {
         NoChoice::Unclear(_) => "erase the other disk by hand, or take it out".to_owned(),
+        NoChoice::Firmware(_) => {
+            "switch its firmware to UEFI and start it from the network again, or put another disk in".to_owned()
+        }
         NoChoice::Unfit(_) => format!(
             "put a disk of 8 GB or more into the server, or name one of these by `rootDeviceHints` in its BareMetalHost: `kubectl \
              edit bmh {name}`"

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 /// Smaller ones are sticks, cards and mistakes: written only if somebody names them. 8 GB as they are sold.
 const LEAST: u64 = 8_000_000_000;
-/// Images are made for these.
+/// Images are made for these; the ramdisk fits them to others.
 const SECTOR: u64 = 512;
 /// Models of cards that keep two M.2 disks alike for the operating system: Dell BOSS, HPE `NS204i`, Lenovo's and Cisco's M.2 mirrors.
 const BOOT_MIRRORS: [&[&str]; 5] = [
@@ -60,6 +60,10 @@ pub enum NoChoice {
         "nothing but its name tells {0} from another disk that holds data, and the kernel may give the names the other way round"
     )]
     Unclear(String),
+    #[error(
+        "{0} has larger sectors than 512 bytes, and this server starts by BIOS, which starts from no such disk"
+    )]
+    Firmware(String),
     #[error("none of its disks is chosen without being named: {0}")]
     Unfit(String),
 }
@@ -95,7 +99,7 @@ pub fn choose(
 ) -> Result<Choice, NoChoice> {
     let all = candidates(report);
     let Some(hints) = hints.and_then(hints::root_device) else {
-        return unnamed(&all, policy, deployment);
+        return unnamed(report, &all, policy, deployment);
     };
     let hints = Hints::parse(&hints).map_err(NoChoice::Hints)?;
     let meant: Vec<&Candidate> = all.iter().filter(|one| hints.matches(&one.disk)).collect();
@@ -115,6 +119,7 @@ pub fn choose(
             kinds: first.found.signatures.join(", "),
         });
     };
+    starts_from(report, best)?;
     if is_ambiguous(best, &all, deployment) {
         return Err(NoChoice::Unclear(best.named.to_string()));
     }
@@ -133,6 +138,7 @@ pub fn choose(
 }
 
 fn unnamed(
+    report: &Report,
     all: &[Candidate],
     policy: DiskPolicy,
     deployment: Option<DeploymentId>,
@@ -151,6 +157,7 @@ fn unnamed(
     let Some(best) = first(&fit, deployment) else {
         return Err(NoChoice::Unfit(others));
     };
+    starts_from(report, best)?;
     let mut reason = match fit.len() {
         1 if all.len() == 1 => "the only disk".to_owned(),
         1 => "the only disk that may be chosen".to_owned(),
@@ -160,6 +167,13 @@ fn unnamed(
         reason = format!("{reason} ({others})");
     }
     Ok(choice(best, DiskScope::Server, policy, deployment, reason))
+}
+
+fn starts_from(report: &Report, best: &Candidate) -> Result<(), NoChoice> {
+    if report.inventory.boot_mode == "bios" && has_large_sectors(&best.disk) {
+        return Err(NoChoice::Firmware(best.named.to_string()));
+    }
+    Ok(())
 }
 
 /// The disk of the report that `root` is, if nobody can mistake it.
@@ -214,7 +228,7 @@ fn rank(one: &Candidate, deployment: Option<DeploymentId>) -> Rank {
     let stays = [serial, wwn, &one.named.by_path];
     Rank {
         begun: Reverse(is_begun(one, deployment)),
-        fits_images: Reverse(one.disk.logical_sectors.is_none_or(|bytes| bytes == SECTOR)),
+        fits_images: Reverse(!has_large_sectors(&one.disk)),
         boot_mirror: Reverse(is_boot_mirror(&one.disk)),
         boot_order: one.disk.boot_order.unwrap_or(u64::MAX),
         size: one.disk.size,
@@ -223,6 +237,10 @@ fn rank(one: &Candidate, deployment: Option<DeploymentId>) -> Rank {
             one.named.name.clone(),
         ),
     }
+}
+
+fn has_large_sectors(disk: &Disk) -> bool {
+    disk.logical_sectors.is_some_and(|bytes| bytes != SECTOR)
 }
 
 fn is_begun(one: &Candidate, deployment: Option<DeploymentId>) -> bool {
@@ -279,8 +297,8 @@ fn choice(
     deployment: Option<DeploymentId>,
     mut why: String,
 ) -> Choice {
-    if let Some(bytes) = best.disk.logical_sectors.filter(|bytes| *bytes != SECTOR) {
-        why = format!("{why}; it has {bytes}-byte sectors, and the image has to be made for them");
+    if has_large_sectors(&best.disk) {
+        why = format!("{why}; the image is fitted to its 4096-byte sectors");
     }
     if policy == DiskPolicy::Wipe && !is_free(best.found, deployment) {
         let kinds = best.found.signatures.join(", ");

@@ -70,7 +70,8 @@ fn runs_under_kvm(bytes: &[u8], dir: &Path) -> Result<bool> {
         memory_mib: 512,
         mac: [0x52, 0x54, 0, 0xf1, 0, 0xff],
         nic: NicModel::Virtio,
-        disk: None,
+        second_nic: false,
+        disks: Vec::new(),
         boot: BootFirst::Disk,
         direct: Some(DirectKernel {
             kernel,

@@ -46,11 +46,13 @@ pub struct LabSpec {
     pub clock: Clock,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct BoxSpec {
     pub firmware: Firmware,
     pub memory_mib: u32,
     pub stick_gib: u32,
+    /// A raw file of somebody's, in a machine with a second network card.
+    pub data_disk: Option<PathBuf>,
 }
 
 impl Default for BoxSpec {
@@ -59,11 +61,12 @@ impl Default for BoxSpec {
             firmware: Firmware::Bios,
             memory_mib: 4096,
             stick_gib: 16,
+            data_disk: None,
         }
     }
 }
 
-/// A server beside the box. Its disk is made at the first start and kept until the lab ends.
+/// A server beside the box. Its blank disks are made at the first start and kept until the lab ends.
 #[derive(Clone, Debug)]
 pub struct ServerSpec {
     /// From 1; gives name and MAC.
@@ -71,8 +74,8 @@ pub struct ServerSpec {
     pub firmware: Firmware,
     pub memory_mib: u32,
     pub nic: NicModel,
-    pub bus: DiskBus,
-    pub disk: ServerDisk,
+    /// Its firmware starts from the first.
+    pub disks: Vec<ServerDisk>,
     pub boot: BootFirst,
     pub tpm: bool,
     /// How long its firmware waits at each start.
@@ -80,12 +83,38 @@ pub struct ServerSpec {
 }
 
 #[derive(Clone, Debug)]
-pub enum ServerDisk {
+pub struct ServerDisk {
+    pub bus: DiskBus,
+    /// Of 4096 bytes.
+    pub large_sectors: bool,
+    pub content: DiskContent,
+}
+
+#[derive(Clone, Debug)]
+pub enum DiskContent {
     Blank {
         gib: u32,
     },
     /// A raw file with something in it.
     Data(PathBuf),
+}
+
+impl ServerDisk {
+    pub fn blank(bus: DiskBus, gib: u32) -> Self {
+        Self {
+            bus,
+            large_sectors: false,
+            content: DiskContent::Blank { gib },
+        }
+    }
+
+    /// With what is in a raw file.
+    pub fn data(bus: DiskBus, file: PathBuf) -> Self {
+        Self {
+            content: DiskContent::Data(file),
+            ..Self::blank(bus, 0)
+        }
+    }
 }
 
 impl ServerSpec {
@@ -100,8 +129,7 @@ impl ServerSpec {
             firmware,
             memory_mib: 1024,
             nic,
-            bus,
-            disk: ServerDisk::Blank { gib: 8 },
+            disks: vec![ServerDisk::blank(bus, 8)],
             boot: BootFirst::Network,
             tpm: false,
             self_test: Duration::ZERO,
@@ -177,7 +205,7 @@ impl Lab {
     }
 
     /// Switches the box on; a second time it finds its stick as it left it.
-    pub fn start_box(&self, spec: BoxSpec) -> Result<Vm> {
+    pub fn start_box(&self, spec: &BoxSpec) -> Result<Vm> {
         let vm = self.plan_box(spec);
         let stick = self.stick();
         if !stick.exists() {
@@ -190,7 +218,19 @@ impl Lab {
         self.dir.path.join("stick.qcow2")
     }
 
-    pub fn plan_box(&self, spec: BoxSpec) -> VmSpec {
+    pub fn plan_box(&self, spec: &BoxSpec) -> VmSpec {
+        let stick = Disk {
+            file: self.stick(),
+            format: DiskFormat::Qcow2,
+            bus: DiskBus::Usb,
+            large_sectors: false,
+        };
+        let data = spec.data_disk.clone().map(|file| Disk {
+            file,
+            format: DiskFormat::Raw,
+            bus: DiskBus::Sata,
+            large_sectors: false,
+        });
         VmSpec {
             name: "box".to_owned(),
             firmware: spec.firmware,
@@ -198,11 +238,8 @@ impl Lab {
             memory_mib: spec.memory_mib,
             mac: BOX_MAC,
             nic: NicModel::Virtio,
-            disk: Some(Disk {
-                file: self.stick(),
-                format: DiskFormat::Qcow2,
-                bus: DiskBus::Usb,
-            }),
+            second_nic: spec.data_disk.is_some(),
+            disks: std::iter::once(stick).chain(data).collect(),
             boot: BootFirst::Disk,
             direct: None,
             tpm: false,
@@ -221,10 +258,10 @@ impl Lab {
     }
 
     fn start_server_as(&self, spec: &ServerSpec, direct: Option<DirectKernel>) -> Result<Vm> {
-        if let ServerDisk::Blank { gib } = spec.disk {
-            let file = self.blank_disk(spec);
-            if !file.exists() {
-                disks::blank(&file, gib)?;
+        for (number, disk) in spec.disks.iter().enumerate() {
+            let file = self.blank_disk(spec, number);
+            if let (DiskContent::Blank { gib }, false) = (&disk.content, file.exists()) {
+                disks::blank(&file, *gib)?;
             }
         }
         self.start(&VmSpec {
@@ -234,10 +271,18 @@ impl Lab {
     }
 
     pub fn plan_server(&self, spec: &ServerSpec) -> VmSpec {
-        let (file, format) = match &spec.disk {
-            ServerDisk::Data(file) => (file.clone(), DiskFormat::Raw),
-            ServerDisk::Blank { .. } => (self.blank_disk(spec), DiskFormat::Qcow2),
-        };
+        let disks = spec.disks.iter().enumerate().map(|(number, disk)| {
+            let (file, format) = match &disk.content {
+                DiskContent::Data(file) => (file.clone(), DiskFormat::Raw),
+                DiskContent::Blank { .. } => (self.blank_disk(spec, number), DiskFormat::Qcow2),
+            };
+            Disk {
+                file,
+                format,
+                bus: disk.bus,
+                large_sectors: disk.large_sectors,
+            }
+        });
         VmSpec {
             name: spec.name(),
             firmware: spec.firmware,
@@ -245,11 +290,8 @@ impl Lab {
             memory_mib: spec.memory_mib,
             mac: spec.mac(),
             nic: spec.nic,
-            disk: Some(Disk {
-                file,
-                format,
-                bus: spec.bus,
-            }),
+            second_nic: false,
+            disks: disks.collect(),
             boot: spec.boot,
             direct: None,
             tpm: spec.tpm,
@@ -257,13 +299,17 @@ impl Lab {
         }
     }
 
-    fn blank_disk(&self, spec: &ServerSpec) -> PathBuf {
-        self.dir.path.join(format!("{}.qcow2", spec.name()))
+    fn blank_disk(&self, spec: &ServerSpec, number: usize) -> PathBuf {
+        let name = match number {
+            0 => format!("{}.qcow2", spec.name()),
+            _ => format!("{}-{number}.qcow2", spec.name()),
+        };
+        self.dir.path.join(name)
     }
 
-    /// The whole disk of a server that is off and began blank, as a sparse raw file.
+    /// The whole first disk of a server that is off and began blank, as a sparse raw file.
     pub fn copy_disk(&self, spec: &ServerSpec, to: &Path) -> Result<()> {
-        disks::to_raw(&self.blank_disk(spec), to)
+        disks::to_raw(&self.blank_disk(spec, 0), to)
     }
 
     /// Any machine, on the lab's wire.

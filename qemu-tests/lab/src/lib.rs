@@ -19,8 +19,11 @@ pub mod wire;
 pub use clock::Clock;
 pub use console::Console;
 pub use disks::data_disk;
-pub use lab::{BOX_MAC, BoxSpec, Lab, LabSpec, NODE_MEMORY_MIB, Resumed, ServerDisk, ServerSpec};
+pub use lab::{
+    BOX_MAC, BoxSpec, DiskContent, Lab, LabSpec, NODE_MEMORY_MIB, Resumed, ServerDisk, ServerSpec,
+};
 pub use machine::{Vm, flash_for};
 pub use qemu::{
-    Accel, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, MACHINES, NicModel, VmSpec,
+    Accel, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, MACHINES, NicModel,
+    VmSpec, disk_serial,
 };

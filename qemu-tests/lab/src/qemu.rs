@@ -72,6 +72,8 @@ pub enum DiskBus {
     /// A stick: USB mass storage on xHCI, removable.
     Usb,
     Virtio,
+    /// On a virtio-scsi controller.
+    Scsi,
     Sata,
     Nvme,
 }
@@ -87,12 +89,15 @@ pub struct Disk {
     pub file: PathBuf,
     pub format: DiskFormat,
     pub bus: DiskBus,
+    /// Its sectors have 4096 bytes, also for its firmware (4Kn), which the buses virtio, SCSI and NVMe allow.
+    pub large_sectors: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NicModel {
     Virtio,
     E1000e,
+    Rtl8139,
 }
 
 /// What the firmware tries first.
@@ -121,7 +126,10 @@ pub struct VmSpec {
     pub memory_mib: u32,
     pub mac: Mac,
     pub nic: NicModel,
-    pub disk: Option<Disk>,
+    /// A second card, whose cable ends nowhere.
+    pub second_nic: bool,
+    /// The firmware starts from the first.
+    pub disks: Vec<Disk>,
     pub boot: BootFirst,
     pub direct: Option<DirectKernel>,
     /// A TPM 2.0, the same one at every start.
@@ -243,9 +251,11 @@ pub fn command_line(
         line.option("-boot", format!("menu=on,splash-time={milliseconds}"));
     }
     line.nic(spec, sockets.wire);
-    if let Some(disk) = &spec.disk {
-        line.disk(disk, spec.boot);
+    if spec.second_nic {
+        line.option("-netdev", "hubport,id=nowhere,hubid=0");
+        line.option("-device", "e1000e,netdev=nowhere,romfile=");
     }
+    line.disks(&spec.disks, spec.boot);
     if let Some(direct) = &spec.direct {
         line.option("-kernel", path(&direct.kernel));
         line.option("-append", &direct.command_line);
@@ -317,16 +327,19 @@ impl Line {
         let model = match spec.nic {
             NicModel::Virtio => "virtio-net-pci",
             NicModel::E1000e => "e1000e",
+            NicModel::Rtl8139 => "rtl8139",
         };
         let order = match spec.boot {
             BootFirst::Network => ",bootindex=1",
             BootFirst::NetworkOnce => ",bootindex=1,id=nic",
             BootFirst::Disk => "",
         };
-        // Under UEFI no ROM, so that the firmware's own PXE runs; a machine that does not boot from it needs none.
-        let rom = match (spec.firmware, spec.boot) {
-            (Firmware::Bios, BootFirst::Network | BootFirst::NetworkOnce) => "",
-            _ => ",romfile=",
+        // OVMF has PXE of its own for virtio, and no driver for the others: those bring it in their ROM, as cards do. A machine
+        // that does not boot from it needs none.
+        let rom = match (spec.firmware, spec.nic, spec.boot) {
+            (_, _, BootFirst::Disk)
+            | (Firmware::Uefi | Firmware::SecureBoot, NicModel::Virtio, _) => ",romfile=",
+            _ => "",
         };
         self.option(
             "-netdev",
@@ -341,31 +354,62 @@ impl Line {
         );
     }
 
-    fn disk(&mut self, disk: &Disk, boot: BootFirst) {
+    fn disks(&mut self, disks: &[Disk], boot: BootFirst) {
+        if disks.iter().any(|disk| disk.bus == DiskBus::Usb) {
+            self.option("-device", "qemu-xhci,id=usb");
+        }
+        if disks.iter().any(|disk| disk.bus == DiskBus::Scsi) {
+            self.option("-device", "virtio-scsi-pci,id=scsi");
+        }
+        let first = match boot {
+            BootFirst::Disk => 1,
+            BootFirst::Network | BootFirst::NetworkOnce => 2,
+        };
+        for (number, disk) in disks.iter().enumerate() {
+            self.disk(number, disk, first + number);
+        }
+    }
+
+    fn disk(&mut self, number: usize, disk: &Disk, order: usize) {
         let format = match disk.format {
             DiskFormat::Qcow2 => "qcow2",
             DiskFormat::Raw => "raw",
         };
-        let order = match boot {
-            BootFirst::Disk => 1,
-            BootFirst::Network | BootFirst::NetworkOnce => 2,
+        let id = match number {
+            0 => "disk".to_owned(),
+            _ => format!("disk{number}"),
         };
         let file = path(&disk.file);
         self.option(
             "-drive",
-            format!("if=none,id=disk,format={format},file={file},discard=unmap"),
+            format!("if=none,id={id},format={format},file={file},discard=unmap"),
         );
         let device = match disk.bus {
-            DiskBus::Usb => {
-                self.option("-device", "qemu-xhci,id=usb");
-                "usb-storage,bus=usb.0,drive=disk,removable=on"
-            }
-            DiskBus::Virtio => "virtio-blk-pci,drive=disk,serial=firstlight-0",
-            DiskBus::Sata => "ide-hd,drive=disk,serial=firstlight-0",
-            DiskBus::Nvme => "nvme,drive=disk,serial=firstlight-0",
+            DiskBus::Usb => "usb-storage,bus=usb.0,removable=on",
+            DiskBus::Virtio => "virtio-blk-pci",
+            DiskBus::Scsi => "scsi-hd,bus=scsi.0",
+            DiskBus::Sata => "ide-hd",
+            DiskBus::Nvme => "nvme",
         };
-        self.option("-device", format!("{device},bootindex={order}"));
+        let serial = match disk.bus {
+            DiskBus::Usb => String::new(),
+            _ => format!(",serial={}", disk_serial(number)),
+        };
+        let sectors = if disk.large_sectors {
+            ",logical_block_size=4096,physical_block_size=4096"
+        } else {
+            ""
+        };
+        self.option(
+            "-device",
+            format!("{device},drive={id}{serial}{sectors},bootindex={order}"),
+        );
     }
+}
+
+/// Of the disk at this place in [`VmSpec::disks`], unless it is on USB.
+pub fn disk_serial(number: usize) -> String {
+    format!("firstlight-{number}")
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use time::OffsetDateTime;
 
 use super::disks;
 use super::machine::Vm;
-use super::qemu::{Accel, Begin, DiskFormat, Firmware, Flash, Sockets, VmSpec, command_line};
+use super::qemu::{Accel, Begin, Disk, DiskFormat, Firmware, Flash, Sockets, VmSpec, command_line};
 use super::tools::find_program;
 
 /// Of all snapshots together; beyond it those go that were used longest ago.
@@ -94,7 +94,7 @@ fn devices(spec: &VmSpec, accel: Accel) -> Vec<String> {
         variables: PathBuf::new(),
     });
     let mut spec = spec.clone();
-    if let Some(disk) = &mut spec.disk {
+    for disk in &mut spec.disks {
         disk.file = PathBuf::new();
     }
     command_line(&spec, accel, flash.as_ref(), sockets, Begin::Wait)
@@ -132,7 +132,9 @@ impl Snapshots {
             vm.switch_off()?;
         }
         for spec in &mut specs {
-            keep_disk(spec, &part, key)?;
+            for disk in &mut spec.disks {
+                keep_disk(disk, &part, key).with_context(|| format!("a disk of {}", spec.name))?;
+            }
             if let Some(variables) = spec.variables_file() {
                 copy(&lab.join(&variables), &part.join(&variables))?;
             }
@@ -216,7 +218,7 @@ impl Snapshot {
     /// Gives a machine, in `lab`, its disk and its firmware's variables.
     pub fn furnish(&self, spec: &VmSpec, lab: &Path) -> Result<VmSpec> {
         let mut spec = spec.clone();
-        if let Some(disk) = &mut spec.disk {
+        for disk in &mut spec.disks {
             let base = self.dir.join(kept_name(&disk.file, &self.key)?);
             disk.file = lab.join(&disk.file);
             disks::overlay(&base, &disk.file)?;
@@ -240,12 +242,9 @@ fn kept_name(disk: &Path, key: &str) -> Result<String> {
 }
 
 /// Moves a disk that no machine uses any more to `dir`, with links to the files that it builds on.
-fn keep_disk(spec: &mut VmSpec, dir: &Path, key: &str) -> Result<()> {
-    let Some(disk) = &mut spec.disk else {
-        return Ok(());
-    };
+fn keep_disk(disk: &mut Disk, dir: &Path, key: &str) -> Result<()> {
     if disk.format != DiskFormat::Qcow2 {
-        bail!("{} has a disk that is not its own", spec.name);
+        bail!("{} is not its own", disk.file.display());
     }
     let kept = dir.join(kept_name(&disk.file, key)?);
     let below = disks::chain(&disk.file)?;

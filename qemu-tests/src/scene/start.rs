@@ -20,7 +20,7 @@ impl Scene<'_> {
     /// A box that is ready, and no server.
     pub fn ready_box(&mut self) -> Result<()> {
         self.begin_from("the box is ready", &[], |scene| {
-            scene.switch_box_on(BoxSpec::default())?;
+            scene.switch_box_on(&BoxSpec::default())?;
             scene.wait_status("the box is ready", Duration::from_mins(4), |status| {
                 status.ready.then_some(())
             })
@@ -35,7 +35,7 @@ impl Scene<'_> {
         make: impl Fn(&mut Self) -> Result<()>,
     ) -> Result<()> {
         let stick = load_stick(self.image(), &self.lab.dir().join("agent-layer"))?;
-        let mut machines: Vec<VmSpec> = vec![self.lab.plan_box(BoxSpec::default())];
+        let mut machines: Vec<VmSpec> = vec![self.lab.plan_box(&BoxSpec::default())];
         machines.extend(servers.iter().map(|server| self.lab.plan_server(server)));
         let key = self.lab.snapshot_key(state, &stick.digest, &machines)?;
         if self.go_on_from(&key, &stick)? {

@@ -170,7 +170,7 @@ fn come_back_through_a_power_cut(
     scene.switch_server_on(server)?;
     scene.wait_for_write(&format_mac(server.mac()), Duration::from_mins(5))?;
     scene.cut_box_power()?;
-    scene.switch_box_on(BoxSpec::default())?;
+    scene.switch_box_on(&BoxSpec::default())?;
     scene.wait_status("the box is ready again", Duration::from_mins(5), |status| {
         status.ready.then_some(())
     })?;

@@ -7,7 +7,7 @@ use firstlight_api::report::{Directive, LookupState};
 use firstlight_api::status::{HostState, TpmStatus};
 use imagebuilder::build::cache::digest_file;
 use lab::wire::format_mac;
-use lab::{BoxSpec, Firmware, ServerDisk, ServerSpec, data_disk};
+use lab::{BoxSpec, DiskBus, Firmware, ServerDisk, ServerSpec, data_disk};
 use qemu_tests::figures;
 use qemu_tests::forger::Forger;
 use qemu_tests::scene::{Scene, find_host, host_in, installs, step_done};
@@ -25,7 +25,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     };
     let mac = format_mac(server.mac());
 
-    let power_on = scene.switch_box_on(BoxSpec {
+    let power_on = scene.switch_box_on(&BoxSpec {
         firmware: Firmware::Bios,
         ..BoxSpec::default()
     })?;
@@ -140,7 +140,7 @@ fn leave_data_alone(scene: &mut Scene<'_>) -> Result<()> {
     data_disk(&disk, DATA_DISK)?;
     let before = digest_file(&disk)?;
     let server = |number| ServerSpec {
-        disk: ServerDisk::Data(disk.clone()),
+        disks: vec![ServerDisk::data(DiskBus::Virtio, disk.clone())],
         ..ServerSpec::blank(number, Firmware::Uefi)
     };
     let mut forger = Forger::new(scene)?;
@@ -198,7 +198,7 @@ fn left_alone(scene: &mut Scene<'_>, server: &ServerSpec, state: HostState) -> R
 
 fn second_boot(scene: &mut Scene<'_>, server: &ServerSpec, mac: &str) -> Result<()> {
     scene.shut_box_down()?;
-    scene.switch_box_on(BoxSpec {
+    scene.switch_box_on(&BoxSpec {
         firmware: Firmware::Bios,
         ..BoxSpec::default()
     })?;

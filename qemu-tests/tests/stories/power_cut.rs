@@ -25,7 +25,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     };
     let mac = format_mac(server.mac());
 
-    let power_on = scene.switch_box_on(spec)?;
+    let power_on = scene.switch_box_on(&spec)?;
     scene.wait_status("the page answers", Duration::from_mins(1), |_| Some(()))?;
     scene.switch_server_on(&server)?;
     let first = scene.wait("a DHCP answer", Duration::from_mins(1), |scene| {
@@ -35,7 +35,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     scene.wait_for_write(&mac, Duration::from_mins(5))?;
     scene.cut_box_power()?;
 
-    scene.switch_box_on(spec)?;
+    scene.switch_box_on(&spec)?;
     scene.wait_status("the box is ready again", Duration::from_mins(4), |status| {
         status.ready.then_some(())
     })?;

@@ -3,13 +3,14 @@
 //! A firmware whose variables are full or read-only still boots a disk that has the removable-media path, so that is
 //! a sentence and no failure.
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
 
 use firstlight_efi::boot_entry::write_entry;
 use firstlight_efi::vars::EfiVars;
 
 use super::device::BlockDevice;
 use super::finish::{self, FinishError, Range};
+use super::volume::Volume;
 
 /// What firmware tries by itself.
 const REMOVABLE: &str = r"\EFI\BOOT\BOOTX64.EFI";
@@ -76,12 +77,7 @@ pub fn install(device: &dyn BlockDevice, vars: &EfiVars) -> Result<Installed, Bo
 
 /// Loaders that are there, best first.
 fn loaders(device: &dyn BlockDevice, range: Range) -> io::Result<Vec<&'static str>> {
-    let volume = Volume {
-        device,
-        range,
-        position: 0,
-        left: MOST_READ,
-    };
+    let volume = Volume::to_read(device, range, MOST_READ);
     let options = fatfs::FsOptions::new().update_accessed_date(false);
     let fs = fatfs::FileSystem::new(volume, options)?;
     let root = fs.root_dir();
@@ -94,55 +90,6 @@ fn loaders(device: &dyn BlockDevice, range: Range) -> io::Result<Vec<&'static st
         }
     }
     Ok(found)
-}
-
-/// A partition as a file that can only be read.
-struct Volume<'a> {
-    device: &'a dyn BlockDevice,
-    range: Range,
-    position: u64,
-    /// Bytes that may still be read.
-    left: u64,
-}
-
-impl Read for Volume<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.range.length.saturating_sub(self.position);
-        let length = usize::try_from(left).map_or(buffer.len(), |l| l.min(buffer.len()));
-        if length == 0 {
-            return Ok(0);
-        }
-        self.left = self.left.checked_sub(length as u64).ok_or_else(|| {
-            let circle = "it is damaged: its folders lead in a circle";
-            io::Error::new(io::ErrorKind::InvalidData, circle)
-        })?;
-        self.device
-            .read_at(self.range.start + self.position, &mut buffer[..length])?;
-        self.position += length as u64;
-        Ok(length)
-    }
-}
-
-impl Write for Volume<'_> {
-    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Seek for Volume<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let target = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.range.length.checked_add_signed(by),
-            SeekFrom::Current(by) => self.position.checked_add_signed(by),
-        };
-        self.position = target.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(self.position)
-    }
 }
 
 #[cfg(test)]

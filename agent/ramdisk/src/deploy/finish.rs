@@ -12,6 +12,7 @@ use super::config_drive;
 use super::device::BlockDevice;
 use super::gpt::{ESP_TYPE, Gpt, GptError};
 use super::image::Held;
+use super::large_sectors::{self, LARGE, LargeSectorsError};
 use super::mark::{self, Maker};
 use super::mbr::{self, Mbr, MbrError};
 
@@ -22,9 +23,16 @@ pub enum FinishError {
     )]
     NoTable,
     #[error(
-        "the image was made for 512-byte sectors and {0} has 4096-byte sectors; use an image made for 4096-byte sectors"
+        "the image was made for 512-byte sectors, {disk} has 4096-byte sectors, and it cannot be fitted to them; choose another disk, or use an image made for 4096-byte sectors"
     )]
-    SectorSize(String),
+    SectorSize {
+        disk: String,
+        source: LargeSectorsError,
+    },
+    #[error(
+        "{0} has 4096-byte sectors, and the image's DOS partition table does not say for which size it was made; use an image with GPT"
+    )]
+    DosTable(String),
     #[error(transparent)]
     Gpt(#[from] GptError),
     #[error(transparent)]
@@ -68,7 +76,21 @@ pub fn finish(
 ) -> Result<(), FinishError> {
     let sector = device.sector();
     let mut tail = std::mem::take(&mut held.tail);
-    let place = if let Some(mut gpt) = Gpt::parse(&held.head, sector)? {
+    let mut gpt = Gpt::parse(&held.head, sector)?;
+    let mut fitted = None;
+    if sector == LARGE {
+        let not_fitted = |source| FinishError::SectorSize {
+            disk: device.name().to_owned(),
+            source,
+        };
+        if gpt.is_none() {
+            gpt = large_sectors::adapt(device, &mut held).map_err(not_fitted)?;
+        }
+        let drive = config_drive.map(large_sectors::config_drive);
+        fitted = drive.transpose().map_err(not_fitted)?;
+    }
+    let config_drive = fitted.as_deref().or(config_drive);
+    let place = if let Some(mut gpt) = gpt {
         if gpt.partitions().is_empty() {
             return Err(FinishError::NoTable);
         }
@@ -89,7 +111,10 @@ pub fn finish(
     } else {
         let mut mbr = Mbr::parse(&held.head).ok_or(FinishError::NoTable)?;
         if mbr.entries.iter().any(|e| e.kind == mbr::GPT_KIND) {
-            return Err(other_sector_size(device, &held.head));
+            return Err(FinishError::NoTable);
+        }
+        if sector == LARGE {
+            return Err(FinishError::DosTable(device.name().to_owned()));
         }
         match config_drive {
             Some(_) => Some(mbr_place(device, &mut held, &mut mbr)?),
@@ -259,14 +284,6 @@ fn write_config_drive(
             disk: device.name().to_owned(),
             source,
         })
-}
-
-fn other_sector_size(device: &dyn BlockDevice, head: &[u8]) -> FinishError {
-    let other = if device.sector() == 512 { 4096 } else { 512 };
-    match Gpt::parse(head, other) {
-        Ok(Some(_)) if other == 512 => FinishError::SectorSize(device.name().to_owned()),
-        _ => FinishError::NoTable,
-    }
 }
 
 fn write(

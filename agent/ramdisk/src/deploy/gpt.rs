@@ -28,6 +28,8 @@ pub enum GptError {
     NoRoom { wanted: u64, free: u64 },
     #[error("the disk is smaller than its partitions")]
     Small,
+    #[error("the first partition begins where a table in sectors of {0} bytes would be")]
+    Head(u64),
 }
 
 /// One partition; bytes are `sector` times the LBAs.
@@ -134,6 +136,42 @@ impl Gpt {
                 name: name_of(&entry[56..128]),
             })
             .collect()
+    }
+
+    /// The same partitions, counted in sectors of another size; what is not at whole ones of them is rounded down.
+    pub fn with_sectors_of(&self, sector: u64) -> Result<Self, GptError> {
+        let mut table = Self {
+            sector,
+            ..self.clone()
+        };
+        for (entry, partition) in table
+            .entries
+            .chunks_exact_mut(self.entry_size)
+            .filter(|entry| !guid_at(entry, 0).is_nil())
+            .zip(self.partitions())
+        {
+            let (start, end) = (partition.first_lba, partition.last_lba + 1);
+            put_u64(entry, 32, start * self.sector / sector);
+            let end = end * self.sector / sector;
+            put_u64(entry, 40, end.saturating_sub(1));
+        }
+        let first_usable = 2 + table.table_sectors();
+        let partitions = table.partitions();
+        if partitions.iter().any(|p| p.first_lba < first_usable) {
+            return Err(GptError::Head(sector));
+        }
+        for (place, lba) in [(24, 1), (40, first_usable), (72, 2)] {
+            put_u64(&mut table.header, place, lba);
+        }
+        Ok(table)
+    }
+
+    /// Takes the primary table out of the first bytes of the disk.
+    pub fn erase_head(&self, head: &mut [u8]) {
+        let start = usize_of(u64_at(&self.header, 72) * self.sector);
+        head[start..start + self.entries.len()].fill(0);
+        let at = usize_of(self.sector);
+        head[at..2 * at].fill(0);
     }
 
     /// Moves the end of the table to the end of a disk of `size` bytes.

@@ -11,9 +11,11 @@ pub mod erase;
 pub mod finish;
 pub mod gpt;
 pub mod image;
+pub mod large_sectors;
 pub mod mark;
 pub mod mbr;
 pub mod signatures;
 pub mod start;
 #[cfg(test)]
 mod testing;
+mod volume;

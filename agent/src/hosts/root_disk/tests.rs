@@ -119,7 +119,7 @@ fn without_a_word_from_anybody_the_choice_is_safe_and_says_why() {
         ),
         (
             vec![blank("a", 480, json!({"logical_sectors": 4096}))],
-            "a: the only disk; it has 4096-byte sectors, and the image has to be made for them",
+            "a: the only disk; the image is fitted to its 4096-byte sectors",
         ),
         (
             vec![
@@ -178,6 +178,23 @@ fn each_hint_names_its_disk_and_others_may_hold_data() {
     // Nothing in them is as if there were none.
     let none = choose(&report, DiskPolicy::Wipe, Some(&hints(json!({}))), None);
     assert_eq!(none.unwrap().scope, DiskScope::Server);
+}
+
+#[test]
+fn no_bios_starts_from_large_sectors_also_where_somebody_names_the_disk() {
+    let mut report = report(vec![
+        blank("a", 480, json!({"logical_sectors": 4096})),
+        blank("b", 960, json!({"logical_sectors": 512})),
+    ]);
+    report.inventory.boot_mode = "bios".to_owned();
+    let best = choose(&report, DiskPolicy::Blank, None, None).unwrap();
+    assert_eq!(best.disk.name, "b");
+    let named = hints(json!({"deviceName": "a"}));
+    let refused = choose(&report, DiskPolicy::Wipe, Some(&named), None);
+    assert!(matches!(refused, Err(NoChoice::Firmware(_))), "{refused:?}");
+    report.disks.truncate(1);
+    let refused = choose(&report, DiskPolicy::Blank, None, None);
+    assert!(matches!(refused, Err(NoChoice::Firmware(_))), "{refused:?}");
 }
 
 #[test]

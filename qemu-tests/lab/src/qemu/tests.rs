@@ -15,11 +15,13 @@ fn server(firmware: Firmware) -> VmSpec {
         memory_mib: 1024,
         mac: [0x52, 0x54, 0, 0, 0, 1],
         nic: NicModel::Virtio,
-        disk: Some(Disk {
+        second_nic: false,
+        disks: vec![Disk {
             file: "/tmp/a,b.qcow2".into(),
             format: DiskFormat::Qcow2,
             bus: DiskBus::Usb,
-        }),
+            large_sectors: false,
+        }],
         boot: BootFirst::Network,
         direct: None,
         tpm: false,
@@ -39,7 +41,10 @@ fn a_bios_server_boots_from_the_rom_of_its_card() {
         line.contains("virtio-net-pci,netdev=wire,mac=52:54:00:00:00:01,bootindex=1 "),
         "{line}"
     );
-    assert!(line.contains("removable=on,bootindex=2"), "{line}");
+    assert!(
+        line.contains("removable=on,drive=disk,bootindex=2"),
+        "{line}"
+    );
     assert!(!line.contains("pflash"), "{line}");
 }
 
@@ -69,7 +74,10 @@ fn what_boots_from_the_network_once_has_a_card_that_can_be_told_so() {
     };
     let line = line(&once, Accel::Tcg, None);
     assert!(line.contains("bootindex=1,id=nic "), "{line}");
-    assert!(line.contains("removable=on,bootindex=2"), "{line}");
+    assert!(
+        line.contains("removable=on,drive=disk,bootindex=2"),
+        "{line}"
+    );
 }
 
 #[test]

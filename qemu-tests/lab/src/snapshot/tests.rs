@@ -15,11 +15,13 @@ fn the_box(disk: &Path) -> VmSpec {
         memory_mib: 4096,
         mac: [0x52, 0x54, 0, 0xf1, 0, 0],
         nic: NicModel::Virtio,
-        disk: Some(Disk {
+        second_nic: false,
+        disks: vec![Disk {
             file: disk.to_owned(),
             format: DiskFormat::Qcow2,
             bus: DiskBus::Usb,
-        }),
+            large_sectors: false,
+        }],
         boot: BootFirst::Disk,
         direct: None,
         tpm: false,
@@ -174,8 +176,8 @@ fn a_disk_is_kept_with_what_is_below_it_and_goes_on_as_an_overlay() {
         let folder = snapshots.dir.join(key);
         fs::create_dir(&folder).unwrap();
         let mut spec = the_box(&stick);
-        keep_disk(&mut spec, &folder, key).unwrap();
-        assert_eq!(spec.disk.as_ref().unwrap().file, Path::new("stick.qcow2"));
+        keep_disk(&mut spec.disks[0], &folder, key).unwrap();
+        assert_eq!(spec.disks[0].file, Path::new("stick.qcow2"));
         assert!(!stick.exists(), "the disk belongs to the snapshot");
         put(&snapshots, &format!("{key}x"), 0);
         let snapshot = Snapshot {
@@ -184,7 +186,7 @@ fn a_disk_is_kept_with_what_is_below_it_and_goes_on_as_an_overlay() {
             ..snapshots.find(&format!("{key}x")).unwrap().unwrap()
         };
         let own = snapshot.furnish(&spec, &lab).unwrap();
-        assert_eq!(own.disk.unwrap().file, stick);
+        assert_eq!(own.disks[0].file, stick);
         folders.push(folder);
     }
     // Neither another build nor the end of the first snapshot matters to the second.
