@@ -295,7 +295,7 @@ fn starts(machine: TestMachine, order: &Value) -> (Phase, Departure, Vec<String>
     let site = Site::on(machine, None);
     site.ready();
     let image = image();
-    *site.the_box.image.lock().unwrap() = image.clone();
+    site.the_box.image.lock().unwrap().clone_from(&image);
     let mut extra = site.order(DEPLOYMENT, DiskPolicy::Blank);
     extra[start::EXTRA] = order.clone();
     let done = site.write_image(&site.step_ordered(&extra, &image, "node.raw", None));
@@ -355,7 +355,7 @@ fn an_image_that_takes_no_kernel_arguments_is_not_installed_without_them() {
     let site = Site::on(TestMachine::new(MAC), None);
     site.ready();
     let image = image();
-    *site.the_box.image.lock().unwrap() = image.clone();
+    site.the_box.image.lock().unwrap().clone_from(&image);
     let mut extra = site.order(DEPLOYMENT, DiskPolicy::Blank);
     extra[start::EXTRA] = json!({"kexec": true, "kernelArguments": "iommu=pt"});
     let why = site.refused(&site.step_ordered(&extra, &image, "node.raw", None));

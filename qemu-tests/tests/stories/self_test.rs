@@ -12,7 +12,7 @@ use qemu_tests::scene::{Scene, find_host, host_in};
 use qemu_tests::site::{RESTARTED, RESTARTED_ARGUMENT};
 
 const SELF_TEST: Duration = Duration::from_mins(1);
-/// `type_of_loader` of a kernel that was started by kexec_file_load(2).
+/// `type_of_loader` of a kernel that was started by `kexec_file_load(2)`.
 const BY_KEXEC: &str = "208";
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
