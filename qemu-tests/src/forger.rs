@@ -85,7 +85,7 @@ impl Forger {
         let (status, _) = self.post(PROGRESS_PATH, |fresh| Progress {
             boot_mac: format_mac(mac),
             boot_id: BOOT.to_owned(),
-            phase: Phase::Rebooting,
+            phase: Phase::REBOOTING,
             fresh,
         })?;
         Ok(status)

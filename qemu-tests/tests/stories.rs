@@ -18,6 +18,8 @@ mod everyday;
 mod installed;
 #[path = "stories/power_cut.rs"]
 mod power_cut;
+#[path = "stories/self_test.rs"]
+mod self_test;
 #[path = "stories/uploaded_disk.rs"]
 mod uploaded_disk;
 
@@ -52,7 +54,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 10] = [
+const STORIES: [Story; 11] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -103,6 +105,16 @@ const STORIES: [Story; 10] = [
             "qemu-tests",
         ],
         tell: edited_agent::tell,
+    },
+    Story {
+        id: "self_test",
+        name: "A server whose firmware takes a minute runs it once: its kernel is started by kexec under Secure Boot",
+        site: Purpose::Plain,
+        plain: false,
+        asked: false,
+        minutes: 16,
+        about: &["agent/ramdisk/src/deploy/start", "agent/src/hosts/host"],
+        tell: self_test::tell,
     },
     Story {
         id: "installed",

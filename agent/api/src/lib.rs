@@ -24,6 +24,7 @@ pub mod repository;
 pub mod signed;
 pub mod site;
 pub mod software;
+pub mod start;
 pub mod status;
 pub mod tpm;
 pub mod verb;

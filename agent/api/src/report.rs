@@ -8,6 +8,7 @@ use crate::bounded::{self, Excess};
 use crate::disk::Disk;
 use crate::order::Mark;
 use crate::signed::Succession;
+use crate::start::Start;
 use crate::tpm::{Challenge, Tpm};
 
 /// On a request for an image: the port at which the asking ramdisk passes it on. The box may answer with a redirect to
@@ -129,6 +130,9 @@ impl Progress {
                 },
                 Phase::Failed { reason } => Phase::Failed {
                     reason: bounded::text(&reason),
+                },
+                Phase::Rebooting { start } => Phase::Rebooting {
+                    start: start.bounded(),
                 },
                 other => other,
             },
@@ -336,13 +340,26 @@ pub enum Phase {
     BootEntry,
     /// All of it is on the disk and verified; Ironic ends the deployment.
     Written,
-    /// The server is about to restart or to be switched off; the next boot must be from disk.
-    Rebooting,
+    /// The ramdisk ends for the system on the disk, or the server is switched off; the next boot must be from disk.
+    Rebooting {
+        /// How the system is started.
+        #[serde(default)]
+        start: Start,
+    },
     /// The installation has ended without a system on the disk.
     Failed {
         /// Why, at most 256 characters.
         reason: String,
     },
+}
+
+impl Phase {
+    /// For the firmware, as it is where nobody asked for anything else.
+    pub const REBOOTING: Self = Self::Rebooting {
+        start: Start::Restart {
+            reason: String::new(),
+        },
+    };
 }
 
 #[cfg(test)]

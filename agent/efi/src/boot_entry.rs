@@ -94,6 +94,14 @@ pub fn boot_next(vars: &EfiVars) -> io::Result<bool> {
     }
 }
 
+/// The next boot goes by `BootOrder` again.
+pub fn forget_next(vars: &EfiVars) -> io::Result<()> {
+    match vars.read("BootNext") {
+        Some(_) => vars.remove("BootNext"),
+        None => Ok(()),
+    }
+}
+
 /// Makes the next boot come from the network: by the entry of this NIC, else of any; false when there is none.
 pub fn boot_network_next(vars: &EfiVars, mac: [u8; 6]) -> io::Result<bool> {
     match network_entry(vars, mac) {

@@ -22,6 +22,8 @@ pub struct Context {
 pub enum Outcome {
     /// Restart the machine now: the next boot decides what runs.
     Reboot,
+    /// Start the kernel that was loaded, without the firmware.
+    Kexec,
     /// Switch the machine off.
     PowerOff,
 }

@@ -13,8 +13,12 @@ pub fn reboot() -> ! {
 /// stays parked: there is nothing better left to do.
 pub fn end(outcome: Outcome) -> ! {
     nix::unistd::sync();
+    if outcome == Outcome::Kexec {
+        let Err(error) = restart(RebootMode::RB_KEXEC);
+        tracing::error!(%error, "the kernel that was loaded is not started; the machine restarts");
+    }
     let mode = match outcome {
-        Outcome::Reboot => RebootMode::RB_AUTOBOOT,
+        Outcome::Reboot | Outcome::Kexec => RebootMode::RB_AUTOBOOT,
         Outcome::PowerOff => RebootMode::RB_POWER_OFF,
     };
     let Err(error) = restart(mode);

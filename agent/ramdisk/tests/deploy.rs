@@ -13,6 +13,7 @@ use firstlight_api::names::NODE_DISK;
 use firstlight_api::order::{DeploymentId, DiskOrder, DiskPolicy, DiskScope, EXTRA, Mark};
 use firstlight_api::report::{Directive, LookupState, Phase};
 use firstlight_api::signed;
+use firstlight_api::start::{self, Start};
 use firstlight_client::http::Request;
 use firstlight_client::key::Key;
 use firstlight_ramdisk::deploy::gpt::Gpt;
@@ -286,7 +287,82 @@ fn a_host_is_discovered_inspected_and_deployed_through_broken_downloads() {
     assert_eq!(site.lock_down(), Departure::BootDisk);
     site.assert_installed(&image, &drive);
     let phases = site.the_box.phases.lock().unwrap();
-    assert_eq!(phases.last(), Some(&Phase::Rebooting), "{phases:?}");
+    assert_eq!(phases.last(), Some(&Phase::REBOOTING), "{phases:?}");
+}
+
+/// Writes the image with this order; the last word to the box, how the ramdisk ends, and the command lines of kernels that were loaded.
+fn starts(machine: TestMachine, order: &Value) -> (Phase, Departure, Vec<String>) {
+    let site = Site::on(machine, None);
+    site.ready();
+    let image = image();
+    site.the_box.image.lock().unwrap().clone_from(&image);
+    let mut extra = site.order(DEPLOYMENT, DiskPolicy::Blank);
+    extra[start::EXTRA] = order.clone();
+    let done = site.write_image(&site.step_ordered(&extra, &image, "node.raw", None));
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    let departure = site.lock_down();
+    let last = site.the_box.phases.lock().unwrap().last().cloned();
+    let loaded = site.machine.loaded.lock().unwrap().clone();
+    (last.unwrap(), departure, loaded)
+}
+
+#[test]
+fn the_installed_kernel_is_started_with_what_its_loader_gives_it_and_what_a_rule_adds() {
+    let mut machine = TestMachine::new(MAC);
+    machine.add_file("boot/grub/grub.cfg", "linux /vmlinuz root=LABEL=root\n");
+    machine.add_file("vmlinuz", "a kernel");
+    let order = json!({"kexec": true, "kernelArguments": "iommu=pt"});
+    let (last, departure, loaded) = starts(machine, &order);
+    let start = Start::Kexec;
+    assert_eq!(
+        (last, departure),
+        (Phase::Rebooting { start }, Departure::Kexec)
+    );
+    let line = "BOOT_IMAGE=/vmlinuz root=LABEL=root iommu=pt".to_owned();
+    assert_eq!(
+        loaded,
+        [String::new(), line],
+        "what was loaded before is forgotten"
+    );
+}
+
+#[test]
+fn a_kernel_that_cannot_be_started_directly_is_started_by_the_firmware_and_the_box_hears_why() {
+    let order = json!({"kexec": true});
+    let mut unsigned = TestMachine::new(MAC);
+    unsigned.add_file("boot/grub/grub.cfg", "linux /vmlinuz\n");
+    unsigned.add_file("vmlinuz", "");
+    for (machine, why) in [
+        (unsigned, "Secure Boot demands one"),
+        (TestMachine::new(MAC), "looking into the written disk"),
+    ] {
+        let (last, departure, loaded) = starts(machine, &order);
+        assert_eq!((departure, loaded.len()), (Departure::BootDisk, 1));
+        let Phase::Rebooting {
+            start: Start::Restart { reason },
+        } = last
+        else {
+            panic!("{last:?}");
+        };
+        assert!(reason.contains(why), "{reason}");
+    }
+    let (last, departure, _) = starts(TestMachine::new(MAC), &json!({}));
+    assert_eq!((last, departure), (Phase::REBOOTING, Departure::BootDisk));
+}
+
+#[test]
+fn an_image_that_takes_no_kernel_arguments_is_not_installed_without_them() {
+    let site = Site::on(TestMachine::new(MAC), None);
+    site.ready();
+    let image = image();
+    site.the_box.image.lock().unwrap().clone_from(&image);
+    let mut extra = site.order(DEPLOYMENT, DiskPolicy::Blank);
+    extra[start::EXTRA] = json!({"kexec": true, "kernelArguments": "iommu=pt"});
+    let why = site.refused(&site.step_ordered(&extra, &image, "node.raw", None));
+    assert!(
+        why.starts_with("the kernel arguments `iommu=pt` of site.yaml cannot be given"),
+        "{why}"
+    );
 }
 
 /// The image of nodes says by its disk's GUID that nothing in it goes by GUIDs.

@@ -7,14 +7,15 @@ use firstlight_api::{
     order::{self, DiskOrder},
     repository::METADATA_KEY,
     site::SshKey,
+    start,
     status::Problem,
 };
 use firstlight_ironic::{
-    Client, ClientError, ConfigDrive, NewNode, NodePatch, PowerTarget, ProvisionState,
-    ProvisionTarget,
+    Client, ClientError, ConfigDrive, InstanceInfo, NewNode, NodePatch, PowerTarget,
+    ProvisionState, ProvisionTarget,
 };
 use firstlight_netboot::MacAddr;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use tokio::{net::TcpStream, sync::mpsc};
@@ -27,7 +28,7 @@ use super::{
     drive::{DriveSpec, config_drive},
     event::Act,
     image::instance_info,
-    intent::{Data, Install},
+    intent::Data,
     made::NAMESPACE,
     plan::{Action, EXTRA_ATTEMPT, EXTRA_MAC},
     poll::IronicEnd,
@@ -92,7 +93,13 @@ pub async fn apply(end: &IronicEnd, hands: &Hands, act: &Act) -> Result<(), Acti
         let order = judgement.order(act.deployment.as_ref().and_then(|it| it.id));
         // Ironic restarts it if the ramdisk is gone by then.
         power::before_ramdisk(&end.client, act, &node).await?;
-        return Ok(deploy(&end.client, &node, *attempt, &order, install, drive).await?);
+        let marks = [
+            (EXTRA_ATTEMPT, json!(attempt)),
+            (order::EXTRA, json!(order)),
+            (start::EXTRA, json!(act.start)),
+        ];
+        let info = instance_info(&install.image, order.root.as_ref());
+        return Ok(deploy(&end.client, &node, info, marks, drive).await?);
     }
     if matches!(
         act.action,
@@ -256,19 +263,18 @@ fn boot_mode(act: &Act) -> &'static str {
 async fn deploy(
     client: &Client,
     node: &str,
-    attempt: u64,
-    order: &DiskOrder,
-    install: &Install,
+    info: InstanceInfo,
+    marks: [(&str, Value); 3],
     drive: ConfigDrive,
 ) -> Result<(), ClientError> {
-    // The marks come first: an attempt that was begun counts, and the ramdisk writes nothing without its order.
-    let patches = [
-        NodePatch::InstanceInfo(instance_info(&install.image, order.root.as_ref())),
-        NodePatch::Extra(EXTRA_ATTEMPT.to_owned(), json!(attempt)),
-        NodePatch::Extra(order::EXTRA.to_owned(), json!(order)),
+    let mut patches = vec![
+        NodePatch::InstanceInfo(info),
         // A deployment that is given up goes straight back; who wants it cleaned says so when it is torn down.
         NodePatch::AutomatedClean(false),
     ];
+    // Before it begins: an attempt that was begun counts, and the ramdisk writes nothing without its order.
+    let marks = marks.into_iter();
+    patches.extend(marks.map(|(key, value)| NodePatch::Extra(key.to_owned(), value)));
     client.patch_node(node, &patches).await?;
     let target = ProvisionTarget::Active(drive);
     client.provision(node, &target).await

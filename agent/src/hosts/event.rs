@@ -6,6 +6,7 @@ use firstlight_api::{
     bmh::BareMetalHost,
     report::{Directive, Progress, Report},
     signed::PublicKey,
+    start::StartOrder,
     status::{HostStatus, Problem},
 };
 use firstlight_ironic::Node;
@@ -182,6 +183,8 @@ pub struct Act {
     pub bmc: Option<String>,
     /// What the disk holds already, or is to get.
     pub deployment: Option<Deployment>,
+    /// What the ramdisk does once the image is on the disk.
+    pub start: StartOrder,
     pub token: Token,
     /// Of the ramdisk that writes the image.
     pub key: Option<PublicKey>,

@@ -237,6 +237,8 @@ impl Hosts {
                 policy: InstallPolicy::Never,
                 policy_of: PolicyOf::AllHosts,
                 clean: None,
+                start: None,
+                kernel_arguments: None,
                 named: site.host(mac).is_some(),
                 wrong_code: false,
             };

@@ -10,6 +10,7 @@ mod observe;
 mod ramdisk;
 mod remote;
 mod shown;
+mod start;
 mod system;
 mod verbs;
 mod work;
@@ -25,6 +26,7 @@ use firstlight_api::{
     report::{Phase, Progress, Report},
     signed::PublicKey,
     site::{Clean, InstallPolicy, JoinPolicy, Standing},
+    start::{KernelArguments, StartPolicy},
     status::{HostState, Problem},
 };
 use firstlight_ironic::Node;
@@ -97,12 +99,15 @@ impl PolicyOf {
 }
 
 /// What site.yaml and people say of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     pub policy: InstallPolicy,
     pub policy_of: PolicyOf,
     /// What is erased when it is given back, if something was said.
     pub clean: Option<Clean>,
+    /// How its system is started, if something was said.
+    pub start: Option<StartPolicy>,
+    pub kernel_arguments: Option<KernelArguments>,
     /// It is in `hosts` of site.yaml.
     pub named: bool,
     /// A person wrote a code that is not its code.
@@ -221,6 +226,7 @@ impl Host {
         self.who.firmware_asked(now);
         self.system.is_down();
         self.restarted();
+        self.kexec_ended();
     }
 
     /// A report that [`Who`] believes, of a ramdisk that `follows` those with these keys. `raised`: a cluster was there already.
@@ -249,7 +255,7 @@ impl Host {
     ) -> Result<(), Refused> {
         let sequence = progress.fresh.sequence;
         self.who.progress(key, &progress.boot_id, sequence, now)?;
-        if progress.phase == Phase::Rebooting {
+        if matches!(progress.phase, Phase::Rebooting { .. }) {
             self.who.leaves();
         }
         self.ramdisk.progressed(progress, now);

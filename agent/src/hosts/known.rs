@@ -125,6 +125,8 @@ mod tests {
             policy: InstallPolicy::Blank,
             policy_of: PolicyOf::AllHosts,
             clean: None,
+            start: None,
+            kernel_arguments: None,
             named: false,
             wrong_code: false,
         };

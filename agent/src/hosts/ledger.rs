@@ -79,6 +79,9 @@ pub struct Ledger {
     /// When it was let go the last time, and with what on its disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<Departure>,
+    /// A start by kexec did not come up on this server, which was of this model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_kexec: Option<Model>,
     /// Too many others had left: it waits for its name, however long ago that was.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
@@ -116,6 +119,39 @@ impl Move {
     }
 }
 
+/// As its firmware calls it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Model {
+    pub vendor: String,
+    pub product: String,
+}
+
+/// How the system of a deployment was started the first time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Started {
+    /// By its firmware, or not yet.
+    #[default]
+    Unknown,
+    /// By kexec; it has not answered yet.
+    Kexec,
+    /// By kexec, and it came up.
+    Held,
+    /// By kexec, and it did not come up.
+    Failed,
+}
+
+impl Started {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
+    fn is_unknown(&self) -> bool {
+        *self == Self::Unknown
+    }
+}
+
 /// One image on its way to a disk, or there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -139,6 +175,8 @@ pub struct Deployment {
     pub written: bool,
     /// The object's spec was seen to name an image since: only what was there can have been taken away.
     pub shown: bool,
+    #[serde(skip_serializing_if = "Started::is_unknown")]
+    pub started: Started,
 }
 
 impl Deployment {
@@ -216,6 +254,7 @@ impl Ledger {
             served: self.served,
             known: self.known.clone(),
             left: self.left,
+            no_kexec: self.no_kexec.clone(),
             ..Self::removed()
         }
     }
@@ -230,6 +269,7 @@ impl Ledger {
             known: self.known.clone(),
             tpm: self.tpm,
             left: self.left,
+            no_kexec: self.no_kexec.clone(),
             ..Self::default()
         };
         *self == bare

@@ -29,6 +29,8 @@ use firstlight_api::{
 use firstlight_ironic::{Node, PowerTarget, ProvisionState};
 use firstlight_netboot::BootTarget;
 
+pub use installed::BOOTS;
+
 use super::{
     image::{NodeImage, same_digest},
     intent::{Data, DesiredState, Install, Intent},
@@ -365,7 +367,9 @@ fn unknown(o: &Observed) -> Plan {
     let waiting = "waiting for Ironic to come up";
     match (o.phase, o.ledger.written()) {
         // The box was restarted in the middle; the ramdisk went on, and waits for Ironic to end the installation.
-        (Some(phase), written) if written.is_none() || *phase != Phase::Rebooting => {
+        (Some(phase), written)
+            if written.is_none() || !matches!(phase, Phase::Rebooting { .. }) =>
+        {
             install::writing(o, phase, Plan::new(HostState::Provisioning, waiting))
         }
         (_, Some(_)) => installed::installed(o),

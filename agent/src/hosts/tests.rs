@@ -16,6 +16,7 @@ mod rules;
 mod running;
 mod schedules;
 mod server;
+mod starts;
 mod tpm;
 mod verbs;
 mod who;
@@ -97,6 +98,8 @@ pub fn a_host(ledger: Ledger) -> Host {
         policy: InstallPolicy::Blank,
         policy_of: PolicyOf::AllHosts,
         clean: None,
+        start: None,
+        kernel_arguments: None,
         named: false,
         wrong_code: false,
     };

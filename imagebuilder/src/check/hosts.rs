@@ -130,6 +130,9 @@ fn gives(site: &SiteConfig, mac: MacAddr, hardware: &HardwareSummary, index: usi
         words.push(format!("a disk by its hints out of {disks}"));
     }
     words.extend(given.clean.map(|it| format!("clean {}", it.word())));
+    words.extend(given.start.map(|it| format!("start {}", it.word())));
+    let arguments = given.kernel_arguments.as_ref();
+    words.extend(arguments.map(|it| format!("kernel arguments {it}")));
     words.join(", ")
 }
 

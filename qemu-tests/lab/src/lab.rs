@@ -78,6 +78,8 @@ pub struct ServerSpec {
     pub disks: Vec<ServerDisk>,
     pub boot: BootFirst,
     pub tpm: bool,
+    /// How long its firmware waits at each start.
+    pub self_test: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -130,6 +132,7 @@ impl ServerSpec {
             disks: vec![ServerDisk::blank(bus, 8)],
             boot: BootFirst::Network,
             tpm: false,
+            self_test: Duration::ZERO,
         }
     }
 
@@ -240,6 +243,7 @@ impl Lab {
             boot: BootFirst::Disk,
             direct: None,
             tpm: false,
+            self_test: Duration::ZERO,
         }
     }
 
@@ -291,6 +295,7 @@ impl Lab {
             boot: spec.boot,
             direct: None,
             tpm: spec.tpm,
+            self_test: spec.self_test,
         }
     }
 

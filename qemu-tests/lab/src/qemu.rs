@@ -6,6 +6,7 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -133,6 +134,9 @@ pub struct VmSpec {
     pub direct: Option<DirectKernel>,
     /// A TPM 2.0, the same one at every start.
     pub tpm: bool,
+    /// How long its firmware waits before it boots anything, as real ones do.
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    pub self_test: Duration,
 }
 
 impl VmSpec {
@@ -240,6 +244,11 @@ pub fn command_line(
     }
     if let Some(tpm) = sockets.tpm {
         line.tpm(tpm);
+    }
+    if !spec.self_test.is_zero() {
+        // OVMF and SeaBIOS show their menu for so long, to nobody.
+        let milliseconds = spec.self_test.as_millis();
+        line.option("-boot", format!("menu=on,splash-time={milliseconds}"));
     }
     line.nic(spec, sockets.wire);
     if spec.second_nic {

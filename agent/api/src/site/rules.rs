@@ -7,7 +7,11 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use super::{Clean, HostName, HostRole, InstallPolicy, MacAddr, ValueError};
-use crate::{bmh::RootDeviceHints, status::HardwareSummary};
+use crate::{
+    bmh::RootDeviceHints,
+    start::{KernelArguments, StartPolicy},
+    status::HardwareSummary,
+};
 
 /// One entry of `rules`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +41,10 @@ pub struct Gives {
     pub clean: Option<Clean>,
     /// Name of an image on the box that it gets without being asked for it.
     pub image: Option<String>,
+    /// How its installed system is started the first time.
+    pub start: Option<StartPolicy>,
+    /// `kernelArguments` of its installed system.
+    pub kernel_arguments: Option<KernelArguments>,
 }
 
 /// One line of `match`.

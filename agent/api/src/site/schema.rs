@@ -31,6 +31,8 @@ pub(super) const RULE_KEYS: &[&str] = &[
     "rootDisk",
     "clean",
     "image",
+    "start",
+    "kernelArguments",
 ];
 pub(super) const MATCH_KEYS: &[&str] = &[
     "mac", "serial", "vendor", "product", "cpus", "memory", "nics", "nicSpeed", "disks", "diskSize",
@@ -218,6 +220,10 @@ struct RuleSpec {
     clean: Option<CleanSpec>,
     /// Image that it gets without being asked for it: the name of one on the box, such as debian:13.2.
     image: Option<String>,
+    start: Option<StartSpec>,
+    /// Words for the command line of the installed kernel, such as hugepages=64 iommu=pt.
+    #[schemars(pattern(r"^[ A-Za-z0-9_.,:=/+@%*-]+$"), length(max = 1024))]
+    kernel_arguments: Option<String>,
 }
 
 /// any, or conditions that all have to hold.
@@ -287,6 +293,17 @@ enum Number {
 enum CleanSpec {
     Root,
     All,
+}
+
+/// How the installed system is started the first time. auto: its kernel directly, without the firmware, unless that failed on a server of
+/// the same model. kexec: the same, also where it failed. restart: by the firmware. Default: restart.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+enum StartSpec {
+    Auto,
+    Kexec,
+    Restart,
 }
 
 /// A disk for which all of this is so.

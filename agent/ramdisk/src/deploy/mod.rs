@@ -15,6 +15,7 @@ pub mod large_sectors;
 pub mod mark;
 pub mod mbr;
 pub mod signatures;
+pub mod start;
 #[cfg(test)]
 mod testing;
 mod volume;

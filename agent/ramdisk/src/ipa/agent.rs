@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use firstlight_api::report::{Directive, LookupState};
+use firstlight_api::start::Start;
 use uuid::Uuid;
 
 use self::random::Random;
@@ -77,8 +78,8 @@ pub struct Agent {
     failures: u32,
     said: String,
     leaving: Option<(Duration, Departure)>,
-    /// An image was written and verified under this registration.
-    deployed: bool,
+    /// An image was written and verified under this registration, and its system is to be started so.
+    deployed: Option<Start>,
     /// Seen in the last step's parameters.
     has_remote_power: bool,
     random: Random,
@@ -98,7 +99,7 @@ impl Agent {
             failures: 0,
             said: String::new(),
             leaving: None,
-            deployed: false,
+            deployed: None,
             has_remote_power: false,
             random,
         };
@@ -280,7 +281,7 @@ impl Agent {
     fn register(&mut self, now: Duration, node: Node) -> Vec<Action> {
         self.lookup = LookupState::Registered;
         self.failures = 0;
-        self.deployed = false;
+        self.deployed = None;
         let actions = self.say(format!("Registered with Ironic as node {}.", node.uuid));
         self.stage = Stage::Registered(Session {
             node,

@@ -131,5 +131,7 @@ pub enum Departure {
     Reboot,
     /// Restart into the operating system that is on disk.
     BootDisk,
+    /// Start its kernel, which was loaded, without a restart.
+    Kexec,
     PowerOff,
 }

@@ -5,6 +5,7 @@
 
 use firstlight_api::disk::hints::Hints;
 use firstlight_api::order::DiskOrder;
+use firstlight_api::start::StartOrder;
 use serde_json::{Value, json};
 
 use crate::deploy::image::{Digest, ImageRequest};
@@ -31,6 +32,7 @@ pub struct WriteImage {
     pub config_drive: Option<String>,
     pub target: Target,
     pub order: Option<DiskOrder>,
+    pub start: StartOrder,
     /// Echoed in the result.
     pub step: Value,
 }
@@ -153,6 +155,7 @@ fn deploy_step(params: &Value, md5_allowed: bool) -> Result<Plan, Refusal> {
         config_drive,
         target: target(params)?,
         order: order(params)?,
+        start: StartOrder::of_node(&params["node"]).map_err(Refusal::Malformed)?,
         step: step.clone(),
     }))))
 }

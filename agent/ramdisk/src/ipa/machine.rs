@@ -6,9 +6,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use firstlight_efi::vars::EfiVars;
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use crate::deploy::device::{BlockDevice, KernelDisk};
+use crate::deploy::start::kexec::{self, Files, KexecError};
+use crate::deploy::start::{Mounted, Use};
 use crate::inventory::sys::SysTree;
 use crate::tpm::Channel;
 
@@ -25,6 +28,16 @@ pub trait Machine: Send + Sync {
     fn tpm(&self) -> io::Result<Box<dyn Channel>> {
         Err(io::ErrorKind::NotFound.into())
     }
+    /// The file systems of a written disk.
+    fn mount(&self, _: &dyn BlockDevice, _: Use) -> io::Result<Mounted> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// The kernel to be started at the end, instead of the firmware.
+    fn load(&self, _: &Files) -> Result<(), KexecError> {
+        Err(KexecError::Refused(Errno::ENOSYS))
+    }
+    /// No kernel, if there was one.
+    fn unload(&self) {}
     /// The kernel's log, which has this program's lines too.
     fn log(&self) -> Vec<u8>;
     /// Writes everything back.
@@ -61,6 +74,19 @@ impl Machine for ThisMachine {
     fn tpm(&self) -> io::Result<Box<dyn Channel>> {
         let mut way = OpenOptions::new();
         Ok(Box::new(way.read(true).write(true).open(TPM)?))
+    }
+
+    fn mount(&self, device: &dyn BlockDevice, use_: Use) -> io::Result<Mounted> {
+        let is_efi = Path::new("/sys/firmware/efi").exists();
+        Mounted::of(device, use_, is_efi)
+    }
+
+    fn load(&self, files: &Files) -> Result<(), KexecError> {
+        kexec::load(files)
+    }
+
+    fn unload(&self) {
+        kexec::unload();
     }
 
     fn log(&self) -> Vec<u8> {

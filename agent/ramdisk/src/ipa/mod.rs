@@ -55,10 +55,23 @@ pub fn run(context: &Context, machine: &Arc<dyn Machine>) -> Outcome {
             prefer_disk(machine.as_ref());
             Outcome::Reboot
         }
+        Ok(Departure::Kexec) => {
+            prefer_nothing(machine.as_ref());
+            Outcome::Kexec
+        }
         Err(error) => {
             tracing::error!("{error:#}; the machine starts again");
             Outcome::Reboot
         }
+    }
+}
+
+/// The firmware does not run now: what it was told for its next time would be in the way of whoever restarts the system later.
+fn prefer_nothing(machine: &dyn Machine) {
+    if let Some(vars) = machine.efi_vars()
+        && let Err(error) = boot_entry::forget_next(&vars)
+    {
+        tracing::warn!(%error, "the firmware does not forget BootNext; its next start is from the disk");
     }
 }
 

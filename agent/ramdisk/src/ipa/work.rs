@@ -100,6 +100,7 @@ impl Worker {
         };
         let maker = self.maker(job.order.as_ref());
         let device = self.open(&disk.name)?;
+        self.machine.unload();
         tracing::info!(
             disk = disk.name,
             url = job.image.urls[0],
@@ -134,14 +135,16 @@ impl Worker {
             &mut Uuid::new_v4,
         )?;
         reread(device.as_ref(), cancel);
+        self.add_arguments(job.start.kernel_arguments.as_ref(), device.as_ref())?;
         *self
             .installed
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(disk.name.clone());
         (self.tell)(Phase::BootEntry);
         self.boot_entry(device.as_ref())?;
+        let start = self.prepare(&job.start, device.as_ref());
         let said = format!("image written to {}", disk.name);
-        Ok(json!({"deploy_result": {"result": said}, "deploy_step": job.step}))
+        Ok(json!({"deploy_result": {"result": said, "start": start}, "deploy_step": job.step}))
     }
 
     fn progress(&self, progress: Progress) {
@@ -304,6 +307,8 @@ fn reread(device: &dyn BlockDevice, cancel: &Cancel) {
         "the kernel keeps the old partition table; the next boot reads the new one"
     );
 }
+
+mod start;
 
 /// What a person reads in Ironic's `last_error`.
 pub fn sentence(error: &anyhow::Error) -> String {

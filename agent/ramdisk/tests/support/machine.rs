@@ -5,9 +5,12 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use firstlight_efi::vars::EfiVars;
 use firstlight_ramdisk::deploy::device::{BlockDevice, FileDisk};
+use firstlight_ramdisk::deploy::start::kexec::{Files, KexecError};
+use firstlight_ramdisk::deploy::start::{Mounted, Tree, Use, Volume};
 use firstlight_ramdisk::inventory::sys::SysTree;
 use firstlight_ramdisk::ipa::machine::{Access, Machine};
 use sha2::{Digest, Sha256};
@@ -19,12 +22,18 @@ const SECOND_NIC: &str = "sys/devices/pci0000:00/0000:00:02.0/net/ens3";
 
 pub struct TestMachine {
     dir: tempfile::TempDir,
+    /// What is on a written disk, as a folder below `dir`, where the kernel can read it.
+    pub system: Option<&'static str>,
+    /// Command lines of kernels that were loaded, last to first; none is in memory after an empty one.
+    pub loaded: Mutex<Vec<String>>,
 }
 
 impl TestMachine {
     pub fn new(mac: &str) -> Self {
         let machine = Self {
             dir: tempfile::tempdir().unwrap(),
+            system: None,
+            loaded: Mutex::default(),
         };
         let sectors = (DISK / 512).to_string();
         for (path, text) in [
@@ -58,6 +67,14 @@ impl TestMachine {
             .set_len(DISK)
             .unwrap();
         machine
+    }
+
+    /// A file of the installed system, which is in the folder `system`.
+    pub fn add_file(&mut self, path: &str, text: &str) {
+        self.system = Some("system");
+        let path = self.dir.path().join("system").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
     }
 
     /// A second one beside `vda`.
@@ -138,6 +155,31 @@ impl Machine for TestMachine {
 
     fn efi_vars(&self) -> Option<EfiVars> {
         None
+    }
+
+    fn mount(&self, _: &dyn BlockDevice, _: Use) -> io::Result<Mounted> {
+        let system = self.system.ok_or(io::ErrorKind::Unsupported)?;
+        let mut mounted = Mounted::default();
+        mounted.system.volumes.push(Volume {
+            number: 1,
+            uuid: "1234".to_owned(),
+            label: String::new(),
+            part_uuid: String::new(),
+            tree: Tree::open(&self.dir.path().join(system))?,
+        });
+        Ok(mounted)
+    }
+
+    fn load(&self, files: &Files) -> Result<(), KexecError> {
+        if files.kernel.metadata().unwrap().len() == 0 {
+            return Err(KexecError::Signature);
+        }
+        self.loaded.lock().unwrap().push(files.options.clone());
+        Ok(())
+    }
+
+    fn unload(&self) {
+        self.loaded.lock().unwrap().push(String::new());
     }
 
     fn log(&self) -> Vec<u8> {

@@ -115,7 +115,7 @@ impl Hosts {
         let site = self.settings.site.clone();
         let versions = self.credentials.clone();
         let host = self.host(mac, now);
-        let before = (host.rules, host.ledger().clone());
+        let before = (host.rules.clone(), host.ledger().clone());
         let object = host.moved_in(object);
         let renamed = versions.is_some_and(|versions| is_named(host, &object, &versions));
         let annotations = &object.metadata.annotations;
@@ -133,7 +133,7 @@ impl Hosts {
             ledger.removed &= !taken_back;
             ledger.passing &= !is_of_use;
         });
-        let words = before != (host.rules, host.ledger().clone());
+        let words = before != (host.rules.clone(), host.ledger().clone());
         let ruled = news && self.take_rule(mac);
         ruled || news || words || renamed
     }

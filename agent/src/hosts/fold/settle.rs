@@ -17,7 +17,7 @@ use crate::{
         event::{Act, Effect, Now, Reply, Shown},
         host::Host,
         known,
-        ledger::{Ledger, Move},
+        ledger::{Ledger, Model, Move},
         memory::{Next, Step},
         object,
         plan::{Action, Plan},
@@ -70,7 +70,30 @@ impl Hosts {
             return false;
         };
         host.learn(&site);
-        host.replan(&site, now)
+        let held = host.judge_start(now);
+        let changed = host.replan(&site, now);
+        if let Some(model) = held {
+            self.forgive(&model);
+        }
+        changed
+    }
+
+    /// Of servers of this model everybody may be started by kexec again.
+    fn forgive(&mut self, model: &Model) {
+        for (mac, host) in &mut self.all {
+            if host.ledger().no_kexec.as_ref() == Some(model) {
+                host.forgive(model);
+                self.dirty.insert(*mac);
+            }
+        }
+    }
+
+    /// A server of its model did not come up by kexec.
+    fn kexec_fails(&self, host: &Host) -> bool {
+        let model = host.model();
+        let known = self.all.values().map(Host::ledger);
+        let mut ledgers = known.chain(self.remembered.values());
+        model.is_some() && ledgers.any(|ledger| ledger.no_kexec == model)
     }
 
     /// True if something else is decided than before.
@@ -191,6 +214,10 @@ impl Hosts {
 
     /// What the step waited for is on the disk.
     fn go(&mut self, mac: MacAddr, step: Step) {
+        let fails = self
+            .all
+            .get(&mac)
+            .is_some_and(|host| self.kexec_fails(host));
         let Some(host) = self.touch(mac) else {
             return;
         };
@@ -209,6 +236,7 @@ impl Hosts {
                     object: host.object.clone(),
                     bmc: host.remote.mark().map(str::to_owned),
                     deployment: host.ledger().deployment.clone(),
+                    start: host.start_order(fails),
                     token,
                     key: host.who.key(),
                 };

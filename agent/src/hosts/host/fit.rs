@@ -45,7 +45,7 @@ impl Ruled {
 
 impl Host {
     /// As its ramdisk says now, or has said before the box was restarted.
-    fn hardware(&self) -> Option<&HardwareDetails> {
+    pub(super) fn hardware(&self) -> Option<&HardwareDetails> {
         let reported = self.ramdisk.report();
         let reported = reported.map(|report| &report.inventory.hardware);
         reported.or_else(|| self.object.as_ref()?.status.as_ref()?.hardware.as_ref())
@@ -97,7 +97,10 @@ impl Host {
         let mut ruled = Ruled { fit, overdue: None };
         let rule = ruled.rule().and_then(|index| site.rules.get(index));
         ruled.overdue = self.made_anew(rule).map(Box::new);
-        let before = (self.rules, std::mem::replace(&mut self.ruled, ruled));
+        let before = (
+            self.rules.clone(),
+            std::mem::replace(&mut self.ruled, ruled),
+        );
         self.take_policy(site);
         (&before.0, &before.1) != (&self.rules, &self.ruled)
     }
@@ -117,6 +120,8 @@ impl Host {
         let entry = site.host(self.mac).and_then(|host| host.install);
         self.rules.policy = word.unwrap_or_else(|| site.install_policy(self.mac, rule));
         self.rules.clean = rule.and_then(|rule| rule.gives.clean);
+        self.rules.start = rule.and_then(|rule| rule.gives.start);
+        self.rules.kernel_arguments = rule.and_then(|rule| rule.gives.kernel_arguments.clone());
         self.rules.policy_of = PolicyOf::this_if(word.is_some() || entry.is_some());
     }
 

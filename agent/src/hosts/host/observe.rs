@@ -94,7 +94,7 @@ impl Host {
         // Only a deployment ends with a verified image on the disk.
         let deploys = matches!(state, None | Some(S::Deploying | S::DeployWait));
         let phase = self.ramdisk.phase();
-        let is_whole = deploys && matches!(phase, Some(Phase::Written | Phase::Rebooting));
+        let is_whole = deploys && matches!(phase, Some(Phase::Written | Phase::Rebooting { .. }));
         let key = self.who.key().map(|key| key.to_string());
         let installed = state == Some(&S::Active) && !self.ledger().leaving;
         let held = self.node.as_ref().filter(|_| installed);

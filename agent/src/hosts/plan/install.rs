@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use firstlight_api::start::Start;
+
 use super::{
     super::{
         intent::Power,
@@ -134,7 +136,7 @@ pub(super) fn available(o: &Observed, node: &Node) -> Plan {
 
 pub(super) fn deploying(o: &Observed, node: &Node) -> Plan {
     let plan = Plan::new(HostState::Provisioning, "waiting for its ramdisk").lookup(o);
-    if let Some(phase @ Phase::Rebooting) = o.phase {
+    if let Some(phase @ Phase::Rebooting { .. }) = o.phase {
         return writing(o, phase, plan);
     }
     if o.lost_token() && node.provision_state == ProvisionState::DeployWait {
@@ -189,9 +191,17 @@ pub(super) fn writing(o: &Observed, phase: &Phase, plan: Plan) -> Plan {
             None,
         ),
         // Ironic says `active` only after the ramdisk is gone.
-        Phase::Rebooting => {
+        Phase::Rebooting { start } => {
             return Plan {
-                step: "restarting from its disk".to_owned(),
+                step: match start {
+                    Start::Kexec => "its kernel is started without a restart (kexec)".to_owned(),
+                    Start::Restart { reason } if reason.is_empty() => {
+                        "restarting from its disk".to_owned()
+                    }
+                    Start::Restart { reason } => {
+                        format!("restarting from its disk, for kexec does not do here: {reason}")
+                    }
+                },
                 boot: BootTarget::Disk,
                 ..plan
             };

@@ -6,9 +6,10 @@ use super::{
     Action, Data, DesiredState, HostState, Node, Observed, PAUSE, Plan, Problem, Restart, Towards,
     annotations, failed,
 };
+use crate::hosts::ledger::Started;
 
 /// An installed system asks every few seconds; a server boots within this time.
-pub(super) const BOOTS: Duration = Duration::from_mins(10);
+pub const BOOTS: Duration = Duration::from_mins(10);
 /// It has asked so lately that it will ask again.
 const ASKS: Duration = Duration::from_mins(1);
 
@@ -39,7 +40,25 @@ fn waiting(o: &Observed) -> Plan {
     } else {
         "installed ahead of time; starting from its disk"
     };
-    Plan::new(HostState::Staged, step).boot_disk()
+    hung(o, Plan::new(HostState::Staged, step).boot_disk())
+}
+
+/// Its kernel was started without the firmware, and nothing was heard of it since.
+fn hung(o: &Observed, plan: Plan) -> Plan {
+    let started = o.ledger.written().map(|written| written.started);
+    let answers = o.system.ssh_answers || asks(o) || o.ramdisk().is_some();
+    if started != Some(Started::Failed) || answers {
+        return plan;
+    }
+    let problem = Problem {
+        what: format!(
+            "its kernel was started without a restart (kexec), and its system has not answered within {} minutes, or not before its \
+             firmware ran again",
+            BOOTS.as_secs() / 60
+        ),
+        next: "switch the server off and on: it starts from its disk; other servers of its model are restarted from now on".to_owned(),
+    };
+    plan.problem(problem).boot_disk()
 }
 
 fn delivering(o: &Observed, data: &Data) -> Plan {
@@ -76,7 +95,7 @@ pub(super) fn installed(o: &Observed) -> Plan {
     } else {
         Plan::new(HostState::Provisioned, "starting from its disk")
     };
-    restarting(o, plan.boot_disk())
+    restarting(o, hung(o, plan.boot_disk()))
 }
 
 /// `reboot.metal3.io`: over SSH first, and if that fails by a person.

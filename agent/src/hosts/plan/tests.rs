@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        ledger::{Departure, Deployment},
+        ledger::{Departure, Deployment, Started},
         root_disk::Choice,
     },
     *,
@@ -131,6 +131,7 @@ fn on_disk(token: Option<&str>, delivered: bool) -> Option<Deployment> {
         delivered,
         written: true,
         shown: true,
+        started: Started::default(),
     })
 }
 
@@ -338,7 +339,7 @@ fn a_ramdisk_that_went_on_while_the_box_restarted_is_shown_before_ironic_is_up()
         (HostState::Provisioning, Some(50))
     );
     assert_eq!(
-        (writing.boot, at(Phase::Rebooting).boot),
+        (writing.boot, at(Phase::REBOOTING).boot),
         (BootTarget::Ramdisk, BootTarget::Disk)
     );
 }
@@ -824,7 +825,7 @@ fn progress_is_shown_and_the_last_of_it_turns_the_boot_to_the_disk() {
     );
     assert_eq!(writing.boot, BootTarget::Ramdisk);
     assert_eq!(at(Phase::Writing { bytes: 5, total: 0 }).percent, None);
-    assert_eq!(at(Phase::Rebooting).boot, BootTarget::Disk);
+    assert_eq!(at(Phase::REBOOTING).boot, BootTarget::Disk);
     let silent = world()
         .node("wait call-back", judged())
         .with(|world| world.reported = Some(NOW - 200))

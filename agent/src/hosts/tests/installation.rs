@@ -44,7 +44,7 @@ async fn a_blank_server_is_installed_without_a_word_from_anybody() {
 
     // The API comes up in the middle, as late as that.
     site.is_kubernetes_up = true;
-    server.tell(&mut site, Phase::Rebooting).await;
+    server.tell(&mut site, Phase::REBOOTING).await;
     assert_eq!(site.host().unwrap().step, "restarting from its disk");
     assert_eq!(
         site.boot_target(),

@@ -57,7 +57,7 @@ impl Machine {
                 let installed = Some(Mark::Installed { deployment });
                 // Ironic's next word comes later, and anything may happen before it.
                 if self.server.mark == installed {
-                    self.server.tell(site, Phase::Rebooting).await;
+                    self.server.tell(site, Phase::REBOOTING).await;
                     site.ironic.finish_deploy(&node());
                     return self.switch_on(site);
                 }
@@ -335,7 +335,7 @@ async fn a_power_cut_of_the_box_after_the_last_byte_does_not_install_twice() {
     server
         .until_ironic(&mut site, ProvisionState::DeployWait)
         .await;
-    server.tell(&mut site, Phase::Rebooting).await;
+    server.tell(&mut site, Phase::REBOOTING).await;
     assert_eq!(site.host().unwrap().step, "restarting from its disk");
     site.ironic.fail_deploy(&node(), "the box lost its power");
     site.restart_controller();

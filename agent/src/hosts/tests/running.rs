@@ -193,7 +193,7 @@ async fn the_controller_installs_a_server_and_goes_on_from_its_disk_after_it_was
     site.restart_controller();
     let fleet = &mut site.controller.fleet;
     server.step(fleet).await;
-    assert!(server.tell(fleet, Phase::Rebooting).await);
+    assert!(server.tell(fleet, Phase::REBOOTING).await);
     assert_eq!(fleet.boot_target(mac()), BootTarget::Disk);
     site.ironic.finish_deploy(&node());
     site.wait_for("running", |host| host.state == HostState::Running)

@@ -174,7 +174,7 @@ impl Server {
 
     /// The image is on the disk and the ramdisk is gone.
     pub async fn finish<L: Luck>(&self, site: &mut Site<L>) {
-        self.tell(site, Phase::Rebooting).await;
+        self.tell(site, Phase::REBOOTING).await;
         site.ironic.finish_deploy(&node());
     }
 }

@@ -292,7 +292,7 @@ async fn who_cannot_show_the_tpm_of_a_host_is_not_believed_and_is_told() {
         let progress = Progress {
             boot_mac: MAC.into(),
             boot_id: "b".into(),
-            phase: Phase::Rebooting,
+            phase: Phase::REBOOTING,
             fresh: Fresh::default(),
         };
         let from = Speaker {

@@ -36,7 +36,7 @@ async fn forged_progress_makes_no_verified_image_out_of_a_half_written_disk() {
     let forged = Progress {
         boot_mac: MAC.into(),
         boot_id: server.boot_id.clone(),
-        phase: Phase::Rebooting,
+        phase: Phase::REBOOTING,
         fresh: server.fresh(),
     };
     let liar = liar(&site, &server).speaker();

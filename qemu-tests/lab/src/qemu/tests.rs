@@ -25,6 +25,7 @@ fn server(firmware: Firmware) -> VmSpec {
         boot: BootFirst::Network,
         direct: None,
         tpm: false,
+        self_test: Duration::ZERO,
     }
 }
 
@@ -77,6 +78,17 @@ fn what_boots_from_the_network_once_has_a_card_that_can_be_told_so() {
         line.contains("removable=on,drive=disk,bootindex=2"),
         "{line}"
     );
+}
+
+#[test]
+fn a_firmware_takes_its_time_where_it_is_told_to() {
+    let slow = VmSpec {
+        self_test: Duration::from_mins(1),
+        ..server(Firmware::Uefi)
+    };
+    let line = |spec| line(spec, Accel::Tcg, None);
+    assert!(line(&slow).contains("-boot menu=on,splash-time=60000 "));
+    assert!(!line(&server(Firmware::Uefi)).contains("-boot"));
 }
 
 #[test]

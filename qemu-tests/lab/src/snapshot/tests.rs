@@ -25,6 +25,7 @@ fn the_box(disk: &Path) -> VmSpec {
         boot: BootFirst::Disk,
         direct: None,
         tpm: false,
+        self_test: Duration::ZERO,
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
         schema,
         yaml::{Node, Value},
     },
+    start::KernelArguments,
 };
 
 /// Of one rule.
@@ -30,6 +31,8 @@ impl Walk {
             root_disk: self.root_disk(&fields),
             clean: self.value(&fields, "clean", str::parse),
             image: self.value(&fields, "image", image),
+            start: self.value(&fields, "start", str::parse),
+            kernel_arguments: self.value(&fields, "kernelArguments", KernelArguments::parse),
         };
         let Some(matched) = fields.get("match") else {
             if matches!(node.value, Value::Map(_)) {

@@ -1,6 +1,7 @@
 //! The key `rules`.
 
 use super::{super::*, problems};
+use crate::start::StartPolicy;
 
 const FULL: &str = "
 rules:
@@ -17,6 +18,8 @@ rules:
     rootDisk: {minSizeGigabytes: 100, rotational: false}
     clean: all
     image: debian:13.2
+    start: restart
+    kernelArguments: hugepages=64  iommu=pt
   - match: any
 ";
 
@@ -40,6 +43,9 @@ fn a_rule_is_read_whole_and_the_first_that_fits_counts() {
     );
     assert_eq!(gives.clean, Some(Clean::All));
     assert_eq!(gives.image.as_deref(), Some("debian:13.2"));
+    assert_eq!(gives.start, Some(StartPolicy::Restart));
+    let arguments = gives.kernel_arguments.as_ref().unwrap();
+    assert_eq!(arguments.as_str(), "hugepages=64 iommu=pt");
     assert_eq!(*last, Rule::default());
     let mac = MacAddr::new([2, 0, 0, 0, 0, 1]).unwrap();
     let mut hardware = HardwareSummary {

@@ -86,7 +86,7 @@ impl Agent {
             body: serve::fault("Client", "Invalid agent token."),
         }));
         self.lookup = LookupState::NotAsked;
-        self.deployed = false;
+        self.deployed = None;
         self.stage = Stage::Draining;
         if self.job.is_some() {
             actions.push(Action::Abort);

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use firstlight_api::report::Phase;
+use firstlight_api::start::Start;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -135,11 +137,21 @@ impl Agent {
 
     /// Ironic has no word for "restart into the disk": it is what the end of a deploy means.
     fn to_disk(&self) -> Departure {
-        if self.deployed {
-            Departure::BootDisk
-        } else {
-            Departure::Reboot
+        match self.starts_by() {
+            Some(Start::Kexec) => Departure::Kexec,
+            Some(Start::Restart { .. }) => Departure::BootDisk,
+            None => Departure::Reboot,
         }
+    }
+
+    /// How the system on the disk will be started, if there is one.
+    fn starts_by(&self) -> Option<Start> {
+        let start = self.deployed.clone()?;
+        // Ironic restarts such a machine, whatever runs on it then.
+        if self.has_remote_power && start == Start::Kexec {
+            return Some(Start::default());
+        }
+        Some(start)
     }
 
     pub(super) fn finished(
@@ -156,6 +168,7 @@ impl Agent {
             return self.rest(now, SECOND, String::new());
         }
         let failure = result.as_ref().err().cloned();
+        let start = written_start(&result);
         let Some((command, waiting)) = self.commands.finish(id, result) else {
             return Vec::new();
         };
@@ -166,9 +179,8 @@ impl Agent {
             && let Some(departure) = self.departure_of(&name)
         {
             self.leaving = Some((now + LEAVE_AFTER, departure));
-            let has_system = departure == Departure::BootDisk
-                || (departure == Departure::PowerOff && self.deployed);
-            let told = has_system.then_some(Action::Tell(Phase::Rebooting));
+            let start = self.starts_by();
+            let told = start.map(|start| Action::Tell(Phase::Rebooting { start }));
             // Ironic looks again as soon as it has the answer, and must find nobody then.
             return std::iter::once(Action::CloseServer)
                 .chain(answers)
@@ -179,7 +191,7 @@ impl Agent {
         match failure {
             // Whatever fails from here on, the disk is not written again.
             None if name == EXECUTE_DEPLOY_STEP => {
-                self.deployed = true;
+                self.deployed = Some(start);
                 actions.push(Action::Tell(Phase::Written));
             }
             Some(Failure { reason }) => {
@@ -206,6 +218,15 @@ impl Agent {
             _ => None,
         }
     }
+}
+
+/// As the job that wrote the image says.
+fn written_start(result: &Result<Value, Failure>) -> Start {
+    let said = result
+        .as_ref()
+        .map(|value| &value["deploy_result"]["start"]);
+    let start = said.ok().and_then(|start| Start::deserialize(start).ok());
+    start.unwrap_or_default()
 }
 
 fn answer(ask: u64, body: Value) -> Action {

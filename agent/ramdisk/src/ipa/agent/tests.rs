@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use firstlight_api::report::Phase;
+use firstlight_api::start::Start;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -595,7 +596,7 @@ fn a_deploy_from_steps_to_lockdown() {
         "nobody may answer once Ironic has this answer"
     );
     assert_eq!(answered(&actions).1["command_name"], "lockdown");
-    assert_eq!(actions.last(), Some(&Action::Tell(Phase::Rebooting)));
+    assert_eq!(actions.last(), Some(&Action::Tell(Phase::REBOOTING)));
     let before = line.now;
     assert_eq!(line.wake(), [Action::Leave(Departure::BootDisk)]);
     assert_eq!(line.now - before, LEAVE_AFTER);
@@ -670,21 +671,38 @@ fn a_reset_during_a_job_waits_for_its_end() {
 
 #[test]
 fn power_off_is_a_restart_where_nobody_could_switch_it_on_again() {
+    let kexec = json!({"deploy_result": {"start": Start::Kexec}});
     for (driver, power, deployed, wanted) in [
-        ("manual-management", "fake", false, Departure::Reboot),
-        ("manual-management", "fake", true, Departure::BootDisk),
-        ("redfish", "redfish", true, Departure::PowerOff),
-        ("redfish", "agent", false, Departure::Reboot),
+        ("manual-management", "fake", None, Departure::Reboot),
+        (
+            "manual-management",
+            "fake",
+            Some(Value::Null),
+            Departure::BootDisk,
+        ),
+        (
+            "manual-management",
+            "fake",
+            Some(kexec.clone()),
+            Departure::Kexec,
+        ),
+        ("redfish", "redfish", Some(kexec), Departure::PowerOff),
+        ("redfish", "agent", None, Departure::Reboot),
     ] {
+        let start = match wanted {
+            Departure::Kexec => Start::Kexec,
+            _ => Start::default(),
+        };
+        let is_deployed = deployed.is_some();
         let mut line = Line::registered();
         let mut params = write_image();
         params["node"]["driver"] = json!(driver);
         params["node"]["power_interface"] = json!(power);
-        if deployed {
+        if let Some(deployed) = deployed {
             let id = started(&line.post(TOKEN, false, "deploy.execute_deploy_step", params));
             line.send(Event::Finished {
                 id,
-                result: Ok(Value::Null),
+                result: Ok(deployed),
             });
         } else {
             line.post(TOKEN, true, "clean.get_clean_steps", params);
@@ -696,14 +714,14 @@ fn power_off_is_a_restart_where_nobody_could_switch_it_on_again() {
             result: Ok(Value::Null),
         });
         assert_eq!(
-            told.contains(&Action::Tell(Phase::Rebooting)),
-            deployed,
+            told.contains(&Action::Tell(Phase::Rebooting { start })),
+            is_deployed,
             "{driver} {power}"
         );
         assert_eq!(
             line.wake().pop(),
             Some(Action::Leave(wanted)),
-            "{driver} {power} {deployed}"
+            "{driver} {power} {is_deployed}"
         );
     }
 }

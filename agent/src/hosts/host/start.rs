@@ -1,0 +1,111 @@
+//! How the installed system of a host is started the first time: what its ramdisk is told, what came of it, and what is remembered of
+//! servers of its model.
+
+use std::time::Duration;
+
+use firstlight_api::{
+    report::Phase,
+    start::{Start, StartOrder, StartPolicy},
+};
+
+use firstlight_ironic::ProvisionState;
+
+use super::Host;
+use crate::hosts::{
+    ledger::{Model, Started},
+    plan::BOOTS,
+};
+
+/// Its system asks for its data every few seconds.
+const ASKS: Duration = Duration::from_mins(1);
+
+impl Host {
+    /// As its ramdisk says now, or has said before the box was restarted.
+    pub fn model(&self) -> Option<Model> {
+        let vendor = &self.hardware()?.system_vendor;
+        Some(Model {
+            vendor: vendor.manufacturer.clone(),
+            product: vendor.product_name.clone(),
+        })
+    }
+
+    /// What its ramdisk does once the image is on the disk. `fails`: a server of its model did not come up by kexec.
+    pub fn start_order(&self, fails: bool) -> StartOrder {
+        let wanted = match self.rules.start.unwrap_or_default() {
+            StartPolicy::Auto => !fails,
+            StartPolicy::Kexec => true,
+            StartPolicy::Restart => false,
+        };
+        StartOrder {
+            // Ironic restarts a server with a BMC at the end of its deployment, whatever runs there then.
+            kexec: wanted && self.remote.mark().is_none(),
+            kernel_arguments: self.rules.kernel_arguments.clone(),
+        }
+    }
+
+    /// Notes how its system was started, and whether it came up. Gives back its model if a start by kexec has just held.
+    pub fn judge_start(&mut self, now: Duration) -> Option<Model> {
+        let written = self.ledger().written()?;
+        let before = written.started;
+        let kexec = Phase::Rebooting {
+            start: Start::Kexec,
+        };
+        let is_up = self.system.answers(now)
+            || self
+                .system
+                .polled
+                .is_some_and(|at| now.saturating_sub(at) < ASKS);
+        let state = self.node.as_ref().map(|node| &node.provision_state);
+        let is_active = state == Some(&ProvisionState::Active);
+        let after = match before {
+            Started::Unknown if self.ramdisk.phase() == Some(&kexec) => Started::Kexec,
+            Started::Kexec if is_up => Started::Held,
+            // The time of the ramdisk does not count, nor that of a box that was away.
+            Started::Kexec if is_active && now.saturating_sub(self.work.node_since) >= BOOTS => {
+                Started::Failed
+            }
+            // That it was restarted since is remembered of its model.
+            Started::Failed if is_up => Started::Unknown,
+            other => other,
+        };
+        if before == after {
+            return None;
+        }
+        let model = self.model().unwrap_or_default();
+        if after == Started::Failed {
+            let (vendor, product) = (&model.vendor, &model.product);
+            tracing::warn!(host = self.name, mac = %self.mac, vendor, product, "a start by kexec did not come up; servers of this model are restarted");
+        }
+        self.note_start(after, &model);
+        (after == Started::Held).then_some(model)
+    }
+
+    /// Its firmware runs, so that no kernel that was started without it does.
+    pub(super) fn kexec_ended(&mut self) {
+        let started = self.ledger().written().map(|written| written.started);
+        if started == Some(Started::Kexec) {
+            let model = self.model().unwrap_or_default();
+            self.note_start(Started::Failed, &model);
+        }
+    }
+
+    fn note_start(&mut self, started: Started, model: &Model) {
+        self.memory.note(|ledger| {
+            if let Some(deployment) = &mut ledger.deployment {
+                deployment.started = started;
+            }
+            match started {
+                Started::Failed => ledger.no_kexec = Some(model.clone()),
+                Started::Held => drop(ledger.no_kexec.take_if(|known| known == model)),
+                Started::Unknown | Started::Kexec => {}
+            }
+        });
+    }
+
+    /// A server of this model came up by kexec.
+    pub fn forgive(&mut self, model: &Model) {
+        if self.ledger().no_kexec.as_ref() == Some(model) {
+            self.memory.note(|ledger| ledger.no_kexec = None);
+        }
+    }
+}
