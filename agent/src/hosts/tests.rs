@@ -9,6 +9,7 @@ mod installation;
 mod life;
 mod live;
 mod live_bmc;
+mod live_cd;
 mod manifests;
 mod moves;
 mod power;
@@ -18,6 +19,7 @@ mod schedules;
 mod server;
 mod tpm;
 mod verbs;
+mod virtual_media;
 mod who;
 
 use std::{

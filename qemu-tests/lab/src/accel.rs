@@ -71,6 +71,7 @@ fn runs_under_kvm(bytes: &[u8], dir: &Path) -> Result<bool> {
         mac: [0x52, 0x54, 0, 0xf1, 0, 0xff],
         nic: NicModel::Virtio,
         disk: None,
+        cd: None,
         boot: BootFirst::Disk,
         direct: Some(DirectKernel {
             kernel,

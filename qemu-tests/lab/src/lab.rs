@@ -73,6 +73,8 @@ pub struct ServerSpec {
     pub nic: NicModel,
     pub bus: DiskBus,
     pub disk: ServerDisk,
+    /// An ISO in its optical drive.
+    pub cd: Option<PathBuf>,
     pub boot: BootFirst,
     pub tpm: bool,
 }
@@ -100,6 +102,7 @@ impl ServerSpec {
             nic,
             bus,
             disk: ServerDisk::Blank { gib: 8 },
+            cd: None,
             boot: BootFirst::Network,
             tpm: false,
         }
@@ -200,6 +203,7 @@ impl Lab {
                 format: DiskFormat::Qcow2,
                 bus: DiskBus::Usb,
             }),
+            cd: None,
             boot: BootFirst::Disk,
             direct: None,
             tpm: false,
@@ -246,6 +250,7 @@ impl Lab {
                 format,
                 bus: spec.bus,
             }),
+            cd: spec.cd.clone(),
             boot: spec.boot,
             direct: None,
             tpm: spec.tpm,

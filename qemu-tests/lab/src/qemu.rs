@@ -102,6 +102,8 @@ pub enum BootFirst {
     Network,
     /// The same the first time; from the machine's first reset on its disk.
     NetworkOnce,
+    /// The CD the first time; from the machine's first reset on its disk.
+    CdOnce,
 }
 
 /// Kernel and initramfs that QEMU loads itself.
@@ -121,6 +123,8 @@ pub struct VmSpec {
     pub mac: Mac,
     pub nic: NicModel,
     pub disk: Option<Disk>,
+    /// An ISO in its optical drive.
+    pub cd: Option<PathBuf>,
     pub boot: BootFirst,
     pub direct: Option<DirectKernel>,
     /// A TPM 2.0, the same one at every start.
@@ -237,6 +241,9 @@ pub fn command_line(
     if let Some(disk) = &spec.disk {
         line.disk(disk, spec.boot);
     }
+    if let Some(cd) = &spec.cd {
+        line.cd(cd, spec.boot);
+    }
     if let Some(direct) = &spec.direct {
         line.option("-kernel", path(&direct.kernel));
         line.option("-append", &direct.command_line);
@@ -312,7 +319,7 @@ impl Line {
         let order = match spec.boot {
             BootFirst::Network => ",bootindex=1",
             BootFirst::NetworkOnce => ",bootindex=1,id=nic",
-            BootFirst::Disk => "",
+            BootFirst::Disk | BootFirst::CdOnce => "",
         };
         // Under UEFI no ROM, so that the firmware's own PXE runs; a machine that does not boot from it needs none.
         let rom = match (spec.firmware, spec.boot) {
@@ -332,6 +339,23 @@ impl Line {
         );
     }
 
+    /// At the last port: disks take the first that is free.
+    fn cd(&mut self, file: &Path, boot: BootFirst) {
+        let order = match boot {
+            BootFirst::CdOnce => ",bootindex=1",
+            BootFirst::Disk | BootFirst::Network | BootFirst::NetworkOnce => "",
+        };
+        let file = path(file);
+        self.option(
+            "-drive",
+            format!("if=none,id=iso,format=raw,media=cdrom,readonly=on,file={file}"),
+        );
+        self.option(
+            "-device",
+            format!("ide-cd,bus=ide.5,drive=iso,id=cd{order}"),
+        );
+    }
+
     fn disk(&mut self, disk: &Disk, boot: BootFirst) {
         let format = match disk.format {
             DiskFormat::Qcow2 => "qcow2",
@@ -339,7 +363,7 @@ impl Line {
         };
         let order = match boot {
             BootFirst::Disk => 1,
-            BootFirst::Network | BootFirst::NetworkOnce => 2,
+            BootFirst::Network | BootFirst::NetworkOnce | BootFirst::CdOnce => 2,
         };
         let file = path(&disk.file);
         self.option(

@@ -17,30 +17,39 @@ use serde_json::json;
 
 use super::{life::Machine, *};
 
-const HOST: &str = "worker-0";
+pub const HOST: &str = "worker-0";
 pub const SECRET: &str = "worker-0-bmc";
 const DEAD: &str = "Unable to connect to its BMC";
 
 /// Of all BMCs: somebody takes connections there, and says nothing.
 static DOOR: LazyLock<TcpListener> = LazyLock::new(|| TcpListener::bind("127.0.0.1:0").unwrap());
 
-fn bmc() -> SocketAddr {
+pub fn bmc() -> SocketAddr {
     DOOR.local_addr().unwrap()
 }
 
 /// A server that is off until its BMC switches it on.
-struct Racked {
-    machine: Machine,
+pub struct Racked {
+    pub machine: Machine,
     is_on: bool,
+    pub firmware: Firmware,
     /// All that its BMC did.
-    done: Vec<Switch>,
+    pub done: Vec<Switch>,
+}
+
+/// What it can start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Firmware {
+    Network,
+    Disk,
 }
 
 impl Racked {
-    fn new(site: &Site) -> Self {
+    pub fn new(site: &Site) -> Self {
         Self {
             machine: Machine::new(site),
             is_on: false,
+            firmware: Firmware::Network,
             done: Vec::new(),
         }
     }
@@ -51,9 +60,13 @@ impl Racked {
             self.is_on = switch != Switch::Off;
             if self.is_on {
                 self.machine.server.power_cycle();
-                // Its firmware asks the network first; only what the box answers is another matter.
-                self.machine.runs_disk =
-                    switch != Switch::Network && site.boot_target() == BootTarget::Disk;
+                self.machine.runs_disk = match (switch, self.firmware) {
+                    (Switch::Cd, _) => false,
+                    // It asks the network first; only what the box answers is another matter.
+                    (Switch::Network, Firmware::Network) => false,
+                    (_, Firmware::Network) => site.boot_target() == BootTarget::Disk,
+                    (_, Firmware::Disk) => true,
+                };
             }
         }
         if self.is_on {
@@ -62,7 +75,7 @@ impl Racked {
         site.pass(ROUND).await;
     }
 
-    async fn until(&mut self, what: &str, site: &mut Site, reached: impl Fn(&Site) -> bool) {
+    pub async fn until(&mut self, what: &str, site: &mut Site, reached: impl Fn(&Site) -> bool) {
         for _ in 0..ROUNDS {
             if reached(site) {
                 return;
@@ -72,7 +85,7 @@ impl Racked {
         panic!("waited for {what}; {:?}; {}", self.done, site.told());
     }
 
-    async fn rounds(&mut self, site: &mut Site, rounds: usize) {
+    pub async fn rounds(&mut self, site: &mut Site, rounds: usize) {
         for _ in 0..rounds {
             self.step(site).await;
         }
@@ -87,7 +100,7 @@ pub fn credentials(store: &MemoryStore, password: &str) {
 }
 
 /// A rack's owner writes the object before anybody has seen the server.
-fn manifest(site: &Site, change: impl FnOnce(&mut BareMetalHost)) {
+pub fn manifest(site: &Site, change: impl FnOnce(&mut BareMetalHost)) {
     site.store.change(HOST, |object| {
         object.spec.boot_mac_address = MAC.to_owned();
         object.spec.online = true;
@@ -100,7 +113,7 @@ fn manifest(site: &Site, change: impl FnOnce(&mut BareMetalHost)) {
     });
 }
 
-fn image(object: &mut BareMetalHost) {
+pub fn image(object: &mut BareMetalHost) {
     object.spec.image = Some(Image {
         url: "http://172.22.0.1/images/node.raw.zst".into(),
         checksum: "ab".repeat(32),
@@ -108,19 +121,19 @@ fn image(object: &mut BareMetalHost) {
     });
 }
 
-fn status(site: &Site) -> firstlight_api::bmh::BareMetalHostStatus {
+pub fn status(site: &Site) -> firstlight_api::bmh::BareMetalHostStatus {
     site.store.only().unwrap().status.unwrap_or_default()
 }
 
-fn is(state: ProvisioningState) -> impl Fn(&Site) -> bool {
+pub fn is(state: ProvisioningState) -> impl Fn(&Site) -> bool {
     move |site: &Site| status(site).provisioning.state == state
 }
 
-fn off(site: &Site) -> bool {
+pub fn off(site: &Site) -> bool {
     !status(site).powered_on
 }
 
-fn on(site: &Site) -> bool {
+pub fn on(site: &Site) -> bool {
     status(site).powered_on
 }
 

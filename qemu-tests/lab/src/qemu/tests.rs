@@ -20,6 +20,7 @@ fn server(firmware: Firmware) -> VmSpec {
             format: DiskFormat::Qcow2,
             bus: DiskBus::Usb,
         }),
+        cd: None,
         boot: BootFirst::Network,
         direct: None,
         tpm: false,
@@ -69,6 +70,22 @@ fn what_boots_from_the_network_once_has_a_card_that_can_be_told_so() {
     let line = line(&once, Accel::Tcg, None);
     assert!(line.contains("bootindex=1,id=nic "), "{line}");
     assert!(line.contains("removable=on,bootindex=2"), "{line}");
+}
+
+#[test]
+fn what_boots_from_a_cd_once_goes_on_with_its_disk() {
+    let once = VmSpec {
+        cd: Some("/tmp/a,b.iso".into()),
+        boot: BootFirst::CdOnce,
+        ..server(Firmware::Uefi)
+    };
+    let line = line(&once, Accel::Tcg, None);
+    assert!(
+        line.contains("file=/tmp/a,,b.iso") && line.contains("id=cd,bootindex=1"),
+        "{line}"
+    );
+    assert!(line.contains("removable=on,bootindex=2"), "{line}");
+    assert!(line.contains("mac=52:54:00:00:00:01,romfile= "), "{line}");
 }
 
 #[test]

@@ -20,6 +20,7 @@ fn the_box(disk: &Path) -> VmSpec {
             format: DiskFormat::Qcow2,
             bus: DiskBus::Usb,
         }),
+        cd: None,
         boot: BootFirst::Disk,
         direct: None,
         tpm: false,
