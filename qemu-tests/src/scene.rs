@@ -108,6 +108,7 @@ impl<'a> Scene<'a> {
                 format: DiskFormat::Raw,
                 bus: DiskBus::Virtio,
             }),
+            cd: None,
             boot: BootFirst::Disk,
             direct: Some(DirectKernel {
                 kernel: machine.kernel.clone(),
