@@ -36,7 +36,7 @@ pub enum Start {
 
 impl Start {
     /// As in "it starts from …".
-    pub fn from(self) -> &'static str {
+    pub fn named(self) -> &'static str {
         match self {
             Self::Network => "the network",
             Self::Cd => "a virtual CD",
@@ -47,11 +47,11 @@ impl Start {
 impl Protocol {
     fn of(scheme: &str) -> Option<Self> {
         let is_bare = !scheme.contains('+');
-        let (scheme, http) = match scheme.split_once('+') {
-            None => (scheme, "https"),
-            Some((scheme, "https")) => (scheme, "https"),
-            Some((scheme, "http")) => (scheme, "http"),
-            Some(_) => return None,
+        let (scheme, http) = scheme.split_once('+').unwrap_or((scheme, "https"));
+        let http = match http {
+            "https" => "https",
+            "http" => "http",
+            _ => return None,
         };
         match scheme {
             "ipmi" | "libvirt" if is_bare => Some(Self::Ipmi),

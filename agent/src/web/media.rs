@@ -75,13 +75,11 @@ async fn prepared(web: &Web, mac: MacAddr) -> Result<(Disc, String), Response<Bo
     ];
     let made_of = [0, 1, 2, 3].map(|at: usize| files[at].etag.clone());
     let [shim, grub, kernel, initrd] = files;
-    let known = web.media.known(&made_of);
-    let common = match known {
-        Some(common) => common,
-        None => {
-            let lengths = (kernel.length, initrd.length);
-            web.media.make(made_of, shim, grub, lengths).await?
-        }
+    let common = if let Some(common) = web.media.known(&made_of) {
+        common
+    } else {
+        let lengths = (kernel.length, initrd.length);
+        web.media.make(made_of, shim, grub, lengths).await?
     };
     let config = medium_config(&site, mac).map_err(impossible)?;
     let mut digest = Sha256::new();

@@ -37,7 +37,7 @@ impl<'a> Observed<'a> {
         self.bmc(node).filter(|_| !is_lost(node))
     }
 
-    /// What starts from there stands still when its CD is taken out, and Ironic knows nothing of CDs when it starts a server by itself.
+    /// Ironic knows nothing of CDs when it starts a server by itself.
     pub(super) fn starts_from_cd(&self, node: &Node) -> bool {
         self.power(node).is_some_and(|bmc| bmc.start == Start::Cd)
     }
@@ -130,12 +130,12 @@ pub(super) fn summon(o: &Observed, node: &Node, plan: Plan) -> Plan {
         return plan;
     }
     let Some(at) = bmc.summoned else {
-        plan.step = format!("its BMC is told to start it from {}", bmc.start.from());
+        plan.step = format!("its BMC is told to start it from {}", bmc.start.named());
         return plan.act(Action::Summon);
     };
     plan.step = format!(
         "its BMC has started it from {}; waiting for its ramdisk",
-        bmc.start.from()
+        bmc.start.named()
     );
     if o.now.saturating_sub(at) < BOOTS {
         return plan;
@@ -163,7 +163,7 @@ fn no_ramdisk(start: Start) -> Problem {
     Problem {
         what: format!(
             "its BMC has started it from {}, and no ramdisk has reported for {minutes} minutes",
-            start.from()
+            start.named()
         ),
         next: format!("look at the server's screen: {next}"),
     }

@@ -109,18 +109,16 @@ impl Redfish {
 
     /// What it says of the server, asked as any client would.
     pub fn says(&self, words: &str) -> bool {
-        self.says_at(&self.path(), words)
+        Self::says_at(&self.path(), words)
     }
 
     pub fn has_cd(&self) -> bool {
-        let drive = format!(
-            "127.0.0.1:{}/redfish/v1/Managers/{SYSTEM}/VirtualMedia/Cd",
-            self.port
-        );
-        self.says_at(&drive, r#""Inserted": true"#)
+        let drive = format!("{}/VirtualMedia/Cd", self.path());
+        // The BMC fetches it from the box, and Ironic keeps no copy of it.
+        Self::says_at(&drive, r#""Inserted": true"#) && Self::says_at(&drive, "/boot/cd/")
     }
 
-    fn says_at(&self, path: &str, words: &str) -> bool {
+    fn says_at(path: &str, words: &str) -> bool {
         let url = format!("http://{path}");
         let asked = Command::new("curl")
             .args([

@@ -61,9 +61,8 @@ impl Racked {
             if self.is_on {
                 self.machine.server.power_cycle();
                 self.machine.runs_disk = match (switch, self.firmware) {
-                    (Switch::Cd, _) => false,
                     // It asks the network first; only what the box answers is another matter.
-                    (Switch::Network, Firmware::Network) => false,
+                    (Switch::Cd, _) | (Switch::Network, Firmware::Network) => false,
                     (_, Firmware::Network) => site.boot_target() == BootTarget::Disk,
                     (_, Firmware::Disk) => true,
                 };
