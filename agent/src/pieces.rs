@@ -15,8 +15,12 @@ const AT_A_TIME: usize = 2;
 /// more than these behind.
 static THREADS: Semaphore = Semaphore::const_new(64);
 
-pub fn pieces(file: File, first: u64, count: u64) -> impl Stream<Item = io::Result<Frame<Bytes>>> {
-    let file = Arc::new(file);
+pub fn pieces(
+    file: impl Into<Arc<File>>,
+    first: u64,
+    count: u64,
+) -> impl Stream<Item = io::Result<Frame<Bytes>>> {
+    let file = file.into();
     let end = first + count;
     stream::iter((first..end).step_by(PIECE))
         .map(move |at| read(Arc::clone(&file), at, end))

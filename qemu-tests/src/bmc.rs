@@ -7,22 +7,25 @@ mod ipmi;
 mod redfish;
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::fs::File;
+use std::io::Write;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::num::NonZeroU16;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use lab::{BootFirst, Lab, ServerSpec, Vm};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use redfish::{Answer, Boot, Order, Reset, Seen, Target};
@@ -31,6 +34,15 @@ pub use ipmi::Ipmi;
 pub use redfish::{PASSWORD, USER};
 
 const LARGEST_BODY: usize = 64 << 10;
+
+/// How its server can be brought to start something else than its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// Its firmware boots from the network, and its BMC has no virtual drive.
+    Network,
+    /// Its firmware knows no network boot.
+    Cd,
+}
 
 pub struct Bmc {
     port: NonZeroU16,
@@ -44,7 +56,12 @@ pub struct Bmc {
 
 impl Bmc {
     /// For a server that is off. `port`: of the wire's host.
-    pub fn connect(lab: &Arc<Lab>, server: ServerSpec, port: NonZeroU16) -> Result<Self> {
+    pub fn connect(
+        lab: &Arc<Lab>,
+        server: ServerSpec,
+        port: NonZeroU16,
+        means: Means,
+    ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .build()
@@ -60,6 +77,8 @@ impl Bmc {
             lab: Arc::clone(lab),
             server,
             vm: None,
+            means,
+            drive: None,
             boot: Boot::default(),
             starts: 0,
         }));
@@ -89,7 +108,11 @@ impl Bmc {
     /// As `spec.bmc.address` names it.
     pub fn address(&self) -> String {
         let (host, port) = (self.lab.desk_address(), self.port);
-        format!("redfish+http://{host}:{port}{}", redfish::SYSTEM)
+        let scheme = match locked(&self.machine).means {
+            Means::Network => "redfish+http",
+            Means::Cd => "redfish-virtualmedia+http",
+        };
+        format!("{scheme}://{host}:{port}{}", redfish::SYSTEM)
     }
 
     /// It speaks IPMI from now on, too.
@@ -99,6 +122,11 @@ impl Bmc {
 
     pub fn is_on(&self) -> bool {
         locked(&self.machine).is_on()
+    }
+
+    /// Whether something is in its virtual drive.
+    pub fn has_cd(&self) -> bool {
+        locked(&self.machine).drive.is_some()
     }
 
     /// How often it has switched its server on.
@@ -151,11 +179,11 @@ async fn respond(
             .and_then(|value| value.to_str().ok()),
         body: &body,
     };
-    let mut machine = locked(machine);
-    Ok(match redfish::answer(&asked, &machine.seen()) {
+    let answer = redfish::answer(&asked, &locked(machine).seen());
+    Ok(match answer {
         Answer::Shown(value) => json(StatusCode::OK, &value),
         Answer::Refused(status, why) => refusal(status, &why),
-        Answer::Order(order) => match machine.obey(&order) {
+        Answer::Order(order) => match carry_out(order, machine).await {
             Ok(()) => Response::builder()
                 .status(StatusCode::NO_CONTENT)
                 .body(Full::default())
@@ -163,6 +191,46 @@ async fn respond(
             Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
         },
     })
+}
+
+async fn carry_out(order: Order, machine: &Mutex<Machine>) -> Result<()> {
+    let Order::Insert(url) = order else {
+        return locked(machine).obey(&order);
+    };
+    // The BMC goes where its server could go, and no further.
+    let (lab, file) = {
+        let machine = locked(machine);
+        let name = format!("{}.iso", machine.server.name());
+        (Arc::clone(&machine.lab), machine.lab.dir().join(name))
+    };
+    fetch(&lab, &url, &file).await?;
+    locked(machine).drive = Some((url, file));
+    Ok(())
+}
+
+async fn fetch(lab: &Lab, url: &str, to: &Path) -> Result<()> {
+    let url: Uri = url.parse().context("the URL of the image")?;
+    let host = url.host().context("the URL of the image names no host")?;
+    let target = SocketAddrV4::new(host.parse()?, url.port_u16().unwrap_or(80));
+    let stream = TcpStream::connect(lab.forward(0, target)?).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::task::spawn_local(connection);
+    let request = Request::get(url.path()).header(HOST, target.to_string());
+    let request = request.body(Empty::<Bytes>::new())?;
+    let mut answer = sender.send_request(request).await?;
+    ensure!(
+        answer.status() == StatusCode::OK,
+        "{url}: {}",
+        answer.status()
+    );
+    let mut file = File::create(to).with_context(|| format!("creating {}", to.display()))?;
+    while let Some(frame) = answer.frame().await {
+        if let Ok(piece) = frame?.into_data() {
+            file.write_all(&piece)?;
+        }
+    }
+    Ok(())
 }
 
 fn refusal(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
@@ -181,6 +249,9 @@ struct Machine {
     lab: Arc<Lab>,
     server: ServerSpec,
     vm: Option<Vm>,
+    means: Means,
+    /// What is in its virtual drive, and from where it was had. The server sees it from its next start on.
+    drive: Option<(String, PathBuf)>,
     boot: Boot,
     starts: u32,
 }
@@ -200,6 +271,8 @@ impl Machine {
             is_on: self.is_on(),
             boot: self.boot,
             firmware: self.server.firmware,
+            drive: (self.means == Means::Cd)
+                .then(|| self.drive.as_ref().map(|(url, _)| url.clone())),
         }
     }
 
@@ -208,6 +281,11 @@ impl Machine {
             Order::Boot(boot) => {
                 self.boot = *boot;
                 Ok(())
+            }
+            Order::Insert(_) => bail!("the image is not here"),
+            Order::Eject => {
+                self.drive = None;
+                self.vm.as_mut().map_or(Ok(()), Vm::eject_cd)
             }
             Order::Reset(Reset::On) => self.switch_on(),
             Order::Reset(Reset::ForceOff) => self.switch_off(),
@@ -226,8 +304,12 @@ impl Machine {
         if self.is_on() {
             return Ok(());
         }
-        let (boot, next) = self.boot.taken();
-        self.server.boot = boot;
+        let (boot, next) = self.boot.taken(self.means);
+        self.server.cd = self.drive.as_ref().map(|(_, file)| file.clone());
+        self.server.boot = match boot {
+            BootFirst::CdOnce if self.server.cd.is_none() => BootFirst::Disk,
+            boot => boot,
+        };
         self.vm = Some(self.lab.start_server(&self.server)?);
         (self.boot, self.starts) = (next, self.starts + 1);
         Ok(())
@@ -240,11 +322,14 @@ impl Machine {
 
 impl Boot {
     /// What a machine that starts now begins with, and what is left for the next time.
-    fn taken(self) -> (BootFirst, Self) {
+    fn taken(self, means: Means) -> (BootFirst, Self) {
         use redfish::Enabled::{Continuous, Disabled, Once};
         match (self.target, self.enabled) {
-            (Target::Pxe, Once) => (BootFirst::NetworkOnce, Self::default()),
-            (Target::Pxe, Continuous) => (BootFirst::Network, self),
+            (Target::Pxe, Once) if means == Means::Network => {
+                (BootFirst::NetworkOnce, Self::default())
+            }
+            (Target::Pxe, Continuous) if means == Means::Network => (BootFirst::Network, self),
+            (Target::Cd, Once) if means == Means::Cd => (BootFirst::CdOnce, Self::default()),
             (_, Once) => (BootFirst::Disk, Self::default()),
             (_, Continuous | Disabled) => (BootFirst::Disk, self),
         }

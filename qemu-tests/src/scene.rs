@@ -110,6 +110,7 @@ impl<'a> Scene<'a> {
                 bus: DiskBus::Virtio,
                 large_sectors: false,
             }],
+            cd: None,
             boot: BootFirst::Disk,
             direct: Some(DirectKernel {
                 kernel: machine.kernel.clone(),

@@ -22,6 +22,8 @@ mod power_cut;
 mod self_test;
 #[path = "stories/uploaded_disk.rs"]
 mod uploaded_disk;
+#[path = "stories/virtual_media.rs"]
+mod virtual_media;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -201,6 +203,21 @@ const STORIES: [Story; 11] = [
             "qemu-tests/src/bmc",
         ],
         tell: bmc::tell,
+    },
+    Story {
+        id: "virtual_media",
+        name: "A server that knows no network boot is installed from a CD of the box's, by its BMC and under Secure Boot",
+        site: Purpose::Plain,
+        plain: false,
+        asked: true,
+        minutes: 15,
+        about: &[
+            "agent/netboot/src/medium",
+            "agent/src/web/media.rs",
+            "agent/src/hosts/apply/power.rs",
+            "qemu-tests/src/bmc",
+        ],
+        tell: virtual_media::tell,
     },
 ];
 

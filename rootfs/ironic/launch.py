@@ -88,6 +88,14 @@ def sync_wholly(connection, _record=None):
     connection.execute('PRAGMA synchronous = EXTRA').close()
 
 
+def attach_virtual_media(self, context, node_id, device_type, image_url, image_download_source=None, topic=None):
+    """As `ConductorAPI` of Ironic 39.0.0 has it, which takes `image_download_source` and says nothing of it to the conductor: that would keep
+    a copy of each CD, and offer that to the BMC."""
+    call = self._prepare_call(topic=topic, version='1.59').call
+    return call(context, 'attach_virtual_media', node_id=node_id, device_type=device_type, image_url=image_url,
+                image_download_source=image_download_source or 'local')
+
+
 def main():
     # A start that hangs says where, in the pod's log, and is tried again.
     faulthandler.dump_traceback_later(LONGEST_START, exit=True)
@@ -103,11 +111,12 @@ def main():
     from ironic.common import service as ironic_service
     ironic_service.prepare_service('ironic', ['ironic', '--config-file', CONFIG])
     # Only now: the decorators of the conductor's periodic tasks read the configuration while they are imported.
-    from ironic.conductor import rpc_service
+    from ironic.conductor import rpc_service, rpcapi
     from oslo_config import cfg
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
     event.listen(Engine, 'connect', sync_wholly)
+    rpcapi.ConductorAPI.attach_virtual_media = attach_virtual_media
 
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

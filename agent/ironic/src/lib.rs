@@ -24,7 +24,7 @@ pub use error::{ClientError, SetupError};
 pub use inventory::Inventory;
 pub use node::{InstanceInfo, NewNode, Node, NodePatch};
 pub use port::Port;
-pub use power::{Driver, PowerOff, PowerTarget};
+pub use power::{BootDevice, Driver, PowerOff, PowerTarget};
 pub use provision::{ConfigDrive, ProvisionState, ProvisionTarget};
 
 /// The microversion of every request: `disable_power_off` needs 1.95; 1.109 is what the calls were verified with.

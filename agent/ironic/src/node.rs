@@ -79,6 +79,11 @@ impl Node {
         !matches!(self.driver.as_str(), "" | "manual-management")
     }
 
+    /// Whether it has a BMC that may have a virtual drive.
+    pub fn speaks_redfish(&self) -> bool {
+        self.driver == "redfish"
+    }
+
     /// Whether its BMC says that it is off.
     pub fn is_off(&self) -> bool {
         self.has_bmc() && self.power_state.as_deref() == Some("power off")

@@ -23,6 +23,17 @@ pub enum PowerTarget {
     Reboot,
 }
 
+/// From where a machine is to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum BootDevice {
+    /// What its firmware loads over the wire.
+    #[serde(rename = "pxe")]
+    Network,
+    /// The CD in the BMC's virtual drive.
+    #[serde(rename = "cdrom")]
+    Cd,
+}
+
 /// Whether a machine may be off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerOff {
@@ -46,6 +57,13 @@ pub enum Driver {
         /// `disable_power_off`
         power_off: PowerOff,
     },
+}
+
+impl Driver {
+    /// As [`Node::speaks_redfish`] of a node that was told so.
+    pub fn speaks_redfish(&self) -> bool {
+        matches!(self, Self::Bmc { name, .. } if *name == "redfish")
+    }
 }
 
 impl std::fmt::Debug for Driver {
@@ -101,11 +119,26 @@ impl Client {
         self.order(Method::GET, &path, None::<&()>).await
     }
 
-    /// The BMC makes the machine boot from the network the next time, and only then.
-    pub async fn boot_from_network_once(&self, node: &str) -> Result<(), ClientError> {
+    /// The BMC makes the machine boot from there the next time, and only then.
+    pub async fn boot_once(&self, node: &str, from: BootDevice) -> Result<(), ClientError> {
         let path = format!("/v1/nodes/{node}/management/boot_device");
-        let body = json!({"boot_device": "pxe", "persistent": false});
+        let body = json!({"boot_device": from, "persistent": false});
         self.order(Method::PUT, &path, Some(&body)).await
+    }
+
+    /// The BMC is told to put the CD at `url` into its virtual drive, from where it fetches it itself; it takes out what is there. Accepted
+    /// means begun: the node is locked until that has ended, and its `last_error` says then whether it ended well.
+    pub async fn attach_cd(&self, node: &str, url: &str) -> Result<(), ClientError> {
+        let body =
+            json!({"device_type": "cdrom", "image_url": url, "image_download_source": "http"});
+        let path = format!("/v1/nodes/{node}/vmedia");
+        self.order(Method::POST, &path, Some(&body)).await
+    }
+
+    /// The virtual drive is emptied, as [`Client::attach_cd`] fills it; one that is empty is no error.
+    pub async fn detach_cd(&self, node: &str) -> Result<(), ClientError> {
+        let path = format!("/v1/nodes/{node}/vmedia?device_types=cdrom");
+        self.order(Method::DELETE, &path, None::<&()>).await
     }
 }
 

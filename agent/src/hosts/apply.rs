@@ -92,7 +92,7 @@ pub async fn apply(end: &IronicEnd, hands: &Hands, act: &Act) -> Result<(), Acti
         let drive = drive(end, hands, act, &node, &install.data).await?;
         let order = judgement.order(act.deployment.as_ref().and_then(|it| it.id));
         // Ironic restarts it if the ramdisk is gone by then.
-        power::before_ramdisk(&end.client, act, &node).await?;
+        power::before_ramdisk(end, act, &node).await?;
         let marks = [
             (EXTRA_ATTEMPT, json!(attempt)),
             (order::EXTRA, json!(order)),
@@ -105,7 +105,7 @@ pub async fn apply(end: &IronicEnd, hands: &Hands, act: &Act) -> Result<(), Acti
         act.action,
         Action::Provide { clean: true } | Action::TearDown { clean: Some(_) } | Action::ForgetToken
     ) {
-        power::before_ramdisk(&end.client, act, &node).await?;
+        power::before_ramdisk(end, act, &node).await?;
     }
     match &act.action {
         Action::Register => {
@@ -118,9 +118,14 @@ pub async fn apply(end: &IronicEnd, hands: &Hands, act: &Act) -> Result<(), Acti
         }
         Action::Connect => power::connect(&end.client, hands, act, &node).await,
         Action::Disconnect => power::disconnect(&end.client, act, &node).await,
-        Action::NetworkBoot => {
-            power::before_ramdisk(&end.client, act, &node).await?;
+        Action::Summon => {
+            power::before_ramdisk(end, act, &node).await?;
             power::switch(&end.client, &node, PowerTarget::Reboot).await
+        }
+        Action::Eject => power::eject(&end.client, &node).await,
+        Action::Unregister => {
+            power::let_go(&end.client, &node).await?;
+            Ok(simple(&end.client, act, &node).await?)
         }
         Action::Switch(target) => power::switch(&end.client, &node, *target).await,
         _ => Ok(simple(&end.client, act, &node).await?),
@@ -160,7 +165,8 @@ async fn simple(client: &Client, act: &Act, node: &str) -> Result<(), ClientErro
         | Action::Register
         | Action::Connect
         | Action::Disconnect
-        | Action::NetworkBoot
+        | Action::Summon
+        | Action::Eject
         | Action::Switch(_) => Ok(()),
     }
 }

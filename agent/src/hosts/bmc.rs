@@ -4,7 +4,7 @@
 //! `ironic/ironic.conf`.
 
 use firstlight_api::{
-    bmh::{BareMetalHostSpec, BmcDetails},
+    bmh::{BareMetalHostSpec, BmcDetails, BootMode},
     status::Problem,
 };
 use firstlight_ironic::{Driver, PowerOff};
@@ -23,17 +23,41 @@ const IPMI_PORT: u16 = 623;
 enum Protocol {
     Ipmi,
     /// With the scheme of its HTTP.
-    Redfish(&'static str),
+    Redfish(&'static str, Start),
+}
+
+/// How a BMC brings its server into the ramdisk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    Network,
+    /// In its virtual drive.
+    Cd,
+}
+
+impl Start {
+    /// As in "it starts from …".
+    pub fn named(self) -> &'static str {
+        match self {
+            Self::Network => "the network",
+            Self::Cd => "a virtual CD",
+        }
+    }
 }
 
 impl Protocol {
     fn of(scheme: &str) -> Option<Self> {
+        let is_bare = !scheme.contains('+');
+        let (scheme, http) = scheme.split_once('+').unwrap_or((scheme, "https"));
+        let http = match http {
+            "https" => "https",
+            "http" => "http",
+            _ => return None,
+        };
         match scheme {
-            "ipmi" | "libvirt" => Some(Self::Ipmi),
-            "redfish" | "redfish+https" | "redfish-virtualmedia" | "redfish-virtualmedia+https" => {
-                Some(Self::Redfish("https"))
-            }
-            "redfish+http" | "redfish-virtualmedia+http" => Some(Self::Redfish("http")),
+            "ipmi" | "libvirt" if is_bare => Some(Self::Ipmi),
+            "redfish" => Some(Self::Redfish(http, Start::Network)),
+            // Metal3 speaks to an iLO 5 as to any other.
+            "redfish-virtualmedia" | "ilo5-virtualmedia" => Some(Self::Redfish(http, Start::Cd)),
             _ => None,
         }
     }
@@ -66,8 +90,12 @@ pub fn read(details: &BmcDetails) -> Result<Bmc, Problem> {
     }
     let (scheme, rest) = address.split_once("://").unwrap_or(("ipmi", address));
     let Some(protocol) = Protocol::of(scheme) else {
-        let why = "names a way of speaking to BMCs that the box does not have; most that speak it speak Redfish, too";
-        return Err(wrong(why));
+        return Err(wrong(if scheme.starts_with("idrac-virtualmedia") {
+            "asks a Dell BMC for virtual media, which is started there by orders of Dell's own that the box does not give; by Redfish it \
+             starts the server from the network"
+        } else {
+            "names a way of speaking to BMCs that the box does not have; most that speak it speak Redfish, too"
+        }));
     };
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let end = rest.find('/').unwrap_or(rest.len());
@@ -102,6 +130,22 @@ pub fn read(details: &BmcDetails) -> Result<Bmc, Problem> {
     })
 }
 
+/// The BMC that a host names, if it can be used for that host; `None`: it names none.
+pub fn of(spec: &BareMetalHostSpec) -> Option<Result<Bmc, Problem>> {
+    let details = spec.bmc.as_ref();
+    let bmc = read(details.filter(|details| !details.address.is_empty())?);
+    Some(bmc.and_then(|bmc| {
+        if bmc.start() == Start::Cd && spec.boot_mode == Some(BootMode::Legacy) {
+            return Err(Problem {
+                what: "`spec.bootMode` is `legacy`, and the box's virtual CD starts UEFI firmware only".to_owned(),
+                next: "set the firmware and `bootMode` to UEFI, or leave `-virtualmedia` out of `spec.bmc.address`: it is started from the network then"
+                    .to_owned(),
+            });
+        }
+        Ok(bmc)
+    }))
+}
+
 impl Bmc {
     /// Host and port, where a connection shows that somebody is there.
     pub fn listens(&self) -> Option<(&str, u16)> {
@@ -113,6 +157,13 @@ impl Bmc {
         Endpoint::new(self.host(), self.transport(), self.port())
     }
 
+    pub fn start(&self) -> Start {
+        match self.protocol {
+            Protocol::Ipmi => Start::Network,
+            Protocol::Redfish(_, start) => start,
+        }
+    }
+
     fn host(&self) -> &str {
         self.at.host().trim_matches(['[', ']'])
     }
@@ -120,15 +171,15 @@ impl Bmc {
     fn port(&self) -> u16 {
         self.at.port_u16().unwrap_or(match self.protocol {
             Protocol::Ipmi => IPMI_PORT,
-            Protocol::Redfish("http") => 80,
-            Protocol::Redfish(_) => 443,
+            Protocol::Redfish("http", _) => 80,
+            Protocol::Redfish(..) => 443,
         })
     }
 
     fn transport(&self) -> Transport {
         match self.protocol {
             Protocol::Ipmi => Transport::Udp,
-            Protocol::Redfish(_) => Transport::Tcp,
+            Protocol::Redfish(..) => Transport::Tcp,
         }
     }
 
@@ -160,7 +211,7 @@ impl Bmc {
                     power_off,
                 }
             }
-            Protocol::Redfish(http) => {
+            Protocol::Redfish(http, _) => {
                 let mut info = json!({
                     "redfish_address": format!("{http}://{}", self.at),
                     "redfish_username": user,
@@ -206,6 +257,9 @@ pub fn explained(error: &str) -> Problem {
         next: format!("{next}; the box tries again by itself"),
     };
     let says = |words: &[&str]| words.iter().any(|word| error.contains(word));
+    if let Some(problem) = of_cd(error).filter(|_| !says(&["code 401"])) {
+        return problem;
+    }
     if says(&["code 401", "code 403", "username or password"]) {
         return problem(
             "its BMC refuses the user and the password of the Secret that `spec.bmc.credentialsName` names",
@@ -224,14 +278,60 @@ pub fn explained(error: &str) -> Problem {
             "look whether IPMI over LAN is switched on there, and whether address, user and password are right",
         );
     }
-    let mut what = format!("Ironic cannot use its BMC: {error}");
-    if let Some((end, _)) = what.char_indices().nth(2 * LONGEST) {
-        what.truncate(end);
-    }
     problem(
-        &what,
+        &cut(format!("Ironic cannot use its BMC: {error}")),
         "look whether the BMC answers, and whether `spec.bmc` is right",
     )
+}
+
+/// What went wrong with the virtual CD, if that is what Ironic speaks of.
+fn of_cd(error: &str) -> Option<Problem> {
+    let is_put_in = error.contains("Could not attach device");
+    if !is_put_in && !error.contains("Could not detach device") {
+        return None;
+    }
+    // The sentence that Ironic's own library has for what is missing, and Ironic's.
+    let missing = [
+        "attribute VirtualMedia",
+        "attribute Links/ManagedBy",
+        "No suitable virtual media device",
+    ];
+    let is_missing = missing.iter().any(|words| error.contains(words));
+    let again = "the box tries again by itself";
+    Some(if is_missing {
+        Problem {
+            what: "its BMC has no virtual CD drive that takes an image by HTTP".to_owned(),
+            next: format!(
+                "look whether it needs a licence for virtual media, or leave `-virtualmedia` out of `spec.bmc.address`: the server is started from \
+                 the network then; {again}"
+            ),
+        }
+    } else if is_put_in {
+        Problem {
+            what: cut(format!(
+                "its BMC does not take the box's virtual CD: {error}"
+            )),
+            next: format!(
+                "look whether the BMC has a way to the box's address on the provisioning network, port 80, and a licence for virtual media; {again}"
+            ),
+        }
+    } else {
+        Problem {
+            what: cut(format!(
+                "its BMC does not give the virtual CD back: {error}"
+            )),
+            next: format!(
+                "take it out on the BMC's own page: the server may start from it again; {again}"
+            ),
+        }
+    })
+}
+
+fn cut(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(2 * LONGEST) {
+        text.truncate(end);
+    }
+    text
 }
 
 /// As the object says.

@@ -318,7 +318,7 @@ fn wipes_token(action: &Action) -> bool {
             | Action::ForgetToken
             | Action::Release
             | Action::Abort
-            | Action::NetworkBoot
+            | Action::Summon
             | Action::TearDown { .. }
     )
 }

@@ -55,17 +55,10 @@ fn has_bmc(spec: &BareMetalHostSpec) -> bool {
 }
 
 fn fields(spec: &BareMetalHostSpec) -> Vec<String> {
-    let bmc = spec.bmc.as_ref();
-    let virtual_media = bmc.is_some_and(|bmc| bmc.address.starts_with("redfish-virtualmedia"));
     let set_by_hand = "the box changes nothing of it by the BMC; set it up in the firmware";
     let foreign = !matches!(spec.architecture.as_str(), "" | "x86_64");
     let oci = |image: &firstlight_api::bmh::Image| image.oci_auth_secret_name.is_some();
     let said = [
-        (
-            virtual_media,
-            "bmc.address",
-            "Redfish switches the server; its ramdisk comes over the network, not by virtual media",
-        ),
         (
             !spec.online && !has_bmc(spec),
             "online",
@@ -147,10 +140,6 @@ mod tests {
     #[test]
     fn each_field_and_annotation_that_nobody_acts_on_is_named() {
         let cases = [
-            (
-                json!({"bmc": {"address": "redfish-virtualmedia://10.0.0.1/1", "credentialsName": "n1"}}),
-                "bmc.address",
-            ),
             (json!({"online": false}), "online"),
             (json!({"inspectionMode": "fast"}), "inspectionMode"),
             (

@@ -32,6 +32,7 @@ use firstlight_netboot::BootTarget;
 pub use installed::BOOTS;
 
 use super::{
+    bmc::Start,
     image::{NodeImage, same_digest},
     intent::{Data, DesiredState, Install, Intent},
     ledger::Ledger,
@@ -51,6 +52,8 @@ const LONG_SILENT: Duration = Duration::from_mins(10);
 /// Marks in the node's `extra`: they outlive a restart.
 pub const EXTRA_MAC: &str = "firstlight_mac";
 pub const EXTRA_ATTEMPT: &str = "firstlight_attempt";
+/// A CD of ours is, or may be, in the virtual drive of its BMC.
+pub const EXTRA_CD: &str = "firstlight_cd";
 /// Of the BMC that Ironic has been told of, and has found to be one.
 pub const EXTRA_BMC: &str = "firstlight_bmc";
 
@@ -113,7 +116,9 @@ pub struct Bmc<'a> {
     pub mark: &'a str,
     /// Why it did not do what it was told the last time.
     pub failed: Option<&'a Problem>,
-    /// When it started the server from the network; no ramdisk has reported since.
+    /// How it starts the server into the ramdisk.
+    pub start: Start,
+    /// When it has started it so; no ramdisk has reported since.
     pub summoned: Option<Duration>,
     /// It has asked the system to end.
     pub asked_to_end: bool,
@@ -146,8 +151,10 @@ pub enum Action {
     Connect,
     /// There is no BMC any more.
     Disconnect,
-    /// The BMC starts it from the network, whatever it does.
-    NetworkBoot,
+    /// The BMC starts it into the ramdisk, whatever it does.
+    Summon,
+    /// The BMC lets go of the CD from which the ramdisk was started.
+    Eject,
     /// On or off; only recorded where there is no BMC.
     Switch(PowerTarget),
     Inspect,

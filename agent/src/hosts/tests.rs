@@ -9,6 +9,7 @@ mod installation;
 mod life;
 mod live;
 mod live_bmc;
+mod live_cd;
 mod manifests;
 mod moves;
 mod power;
@@ -19,6 +20,7 @@ mod server;
 mod starts;
 mod tpm;
 mod verbs;
+mod virtual_media;
 mod who;
 
 use std::{

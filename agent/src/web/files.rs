@@ -14,24 +14,55 @@ use super::{
 };
 use crate::pieces::pieces;
 
+/// A file as it is now: two of one size, time and inode are the same.
+pub struct Opened {
+    pub file: File,
+    pub length: u64,
+    pub etag: String,
+}
+
 /// Answers with `path`, or with the part of it that the headers ask for.
 pub async fn serve(path: &Path, headers: &HeaderMap, only_head: bool) -> Response<Body> {
+    match opened(path).await {
+        Ok(Opened { file, length, etag }) => {
+            let part = |first, count| stream(file, first, count);
+            part_of(headers, only_head, length, etag, part)
+        }
+        Err(refused) => refused,
+    }
+}
+
+/// `path`, or why it cannot be had.
+pub async fn opened(path: &Path) -> Result<Opened, Response<Body>> {
     let owned = path.to_owned();
     let opened = tokio::task::spawn_blocking(move || open(&owned)).await;
-    let (file, length, etag) = match opened {
-        Ok(Ok(opened)) => opened,
+    match opened {
+        Ok(Ok(opened)) => Ok(opened),
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
-            return refusal(StatusCode::NOT_FOUND, "no such file on this box");
+            Err(refusal(StatusCode::NOT_FOUND, "no such file on this box"))
         }
         Ok(Err(error)) => {
             tracing::warn!(path = %path.display(), %error, "a file of the stick cannot be read");
-            return refusal(
+            Err(refusal(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 format_args!("cannot be read: {error}; write the stick again"),
-            );
+            ))
         }
-        Err(_) => return refusal(StatusCode::SERVICE_UNAVAILABLE, "the box is stopping"),
-    };
+        Err(_) => Err(refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the box is stopping",
+        )),
+    }
+}
+
+/// The part of something of `length` bytes that the headers ask for; `body` makes it of the first byte and their number.
+pub fn part_of(
+    headers: &HeaderMap,
+    only_head: bool,
+    length: u64,
+    etag: String,
+    body: impl FnOnce(u64, u64) -> Body,
+) -> Response<Body> {
     let (status, first, count) = match plan_range(headers, length, &etag) {
         RangeReply::Whole => (StatusCode::OK, 0, length),
         RangeReply::Part { first, last } => (StatusCode::PARTIAL_CONTENT, first, last - first + 1),
@@ -41,7 +72,7 @@ pub async fn serve(path: &Path, headers: &HeaderMap, only_head: bool) -> Respons
     let mut response = Response::new(if only_head || count == 0 {
         full(Bytes::new())
     } else {
-        stream(file, first, count)
+        body(first, count)
     });
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -69,7 +100,7 @@ pub async fn serve(path: &Path, headers: &HeaderMap, only_head: bool) -> Respons
     response
 }
 
-fn open(path: &Path) -> io::Result<(File, u64, String)> {
+fn open(path: &Path) -> io::Result<Opened> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -81,7 +112,11 @@ fn open(path: &Path) -> io::Result<(File, u64, String)> {
         metadata.mtime(),
         metadata.ino()
     );
-    Ok((file, metadata.len(), etag))
+    Ok(Opened {
+        file,
+        length: metadata.len(),
+        etag,
+    })
 }
 
 fn stream(file: File, first: u64, count: u64) -> Body {

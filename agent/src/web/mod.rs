@@ -1,6 +1,6 @@
 //! The HTTP server: page, API, network boot, images, the ramdisk's reports. The paths are listed in docs/reference.md.
 //!
-//! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick; `relays` sends servers
+//! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick; `media` virtual CDs made of that; `relays` sends servers
 //! to each other for images; `server` owns
 //! sockets and limits; `pushes` is the registry's door for who pushes; `bootstrap` and `conversion` have TLS, on ports of their own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`.
@@ -11,6 +11,7 @@ mod conversion;
 mod escapes;
 mod events;
 mod files;
+mod media;
 pub mod page;
 mod proof;
 mod pushes;
@@ -41,7 +42,7 @@ pub use conversion::serve as serve_conversion;
 pub use pushes::serve as serve_pushes;
 pub use server::{serve_address, serve_segment};
 
-use self::{events::Streams, proof::Examiner, relays::Relays};
+use self::{events::Streams, media::Media, proof::Examiner, relays::Relays};
 use crate::{boot_files::BootFiles, doors::Known, fleet::Fleet, paths::Paths, store::Store};
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -58,6 +59,7 @@ pub struct Web {
     pub known: Known,
     streams: Streams,
     relays: Arc<Mutex<Relays>>,
+    media: Media,
     examiner: Examiner,
 }
 
@@ -77,6 +79,7 @@ impl Web {
             streams: Streams::new(&known),
             known,
             relays: Arc::default(),
+            media: Media::default(),
             examiner: Examiner::new(),
         }
     }

@@ -5,12 +5,14 @@ use std::{net::IpAddr, sync::PoisonError, time::Instant};
 use firstlight_api::report::RELAY_HEADER;
 use firstlight_netboot::{
     MacAddr,
-    boot_files::{INITRD, KERNEL},
+    boot_files::{self, INITRD, KERNEL},
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::{Request, Response, body::Incoming};
 
-use super::{Body, Web, artifacts, escapes::unescape, events, files, page, ramdisk, refusal, text};
+use super::{
+    Body, Web, artifacts, escapes::unescape, events, files, media, page, ramdisk, refusal, text,
+};
 use crate::{boot_files::BootFile, status::metrics};
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -77,6 +79,9 @@ async fn get(
             ),
         },
         _ => {
+            if let Some(mac) = boot_files::of_medium(path) {
+                return media::answer(web, mac, headers, only_head).await;
+            }
             if let Some(name) = path.strip_prefix("/images/").filter(|name| is_plain(name)) {
                 if !only_head && let Some(relay) = relay(web, peer, name, headers) {
                     return relay;

@@ -29,6 +29,7 @@ use crate::{
 
 mod figures;
 mod flood;
+mod media;
 mod tpm;
 
 /// A server on loopback with a stick of a few files.

@@ -72,6 +72,7 @@ fn runs_under_kvm(bytes: &[u8], dir: &Path) -> Result<bool> {
         nic: NicModel::Virtio,
         second_nic: false,
         disks: Vec::new(),
+        cd: None,
         boot: BootFirst::Disk,
         direct: Some(DirectKernel {
             kernel,

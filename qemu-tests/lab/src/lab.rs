@@ -76,6 +76,8 @@ pub struct ServerSpec {
     pub nic: NicModel,
     /// Its firmware starts from the first.
     pub disks: Vec<ServerDisk>,
+    /// An ISO in its optical drive.
+    pub cd: Option<PathBuf>,
     pub boot: BootFirst,
     pub tpm: bool,
     /// How long its firmware waits at each start.
@@ -130,6 +132,7 @@ impl ServerSpec {
             memory_mib: 1024,
             nic,
             disks: vec![ServerDisk::blank(bus, 8)],
+            cd: None,
             boot: BootFirst::Network,
             tpm: false,
             self_test: Duration::ZERO,
@@ -240,6 +243,7 @@ impl Lab {
             nic: NicModel::Virtio,
             second_nic: spec.data_disk.is_some(),
             disks: std::iter::once(stick).chain(data).collect(),
+            cd: None,
             boot: BootFirst::Disk,
             direct: None,
             tpm: false,
@@ -292,6 +296,7 @@ impl Lab {
             nic: spec.nic,
             second_nic: false,
             disks: disks.collect(),
+            cd: spec.cd.clone(),
             boot: spec.boot,
             direct: None,
             tpm: spec.tpm,

@@ -107,8 +107,10 @@ impl Vm {
                     started,
                     _tpm: tpm,
                 };
-                if spec.boot == BootFirst::NetworkOnce {
-                    vm.boot_from_disk_next()?;
+                match spec.boot {
+                    BootFirst::NetworkOnce => vm.boot_once("nic")?,
+                    BootFirst::CdOnce => vm.boot_once("cd")?,
+                    BootFirst::Disk | BootFirst::Network => {}
                 }
                 Ok(vm)
             }
@@ -176,10 +178,19 @@ impl Vm {
     }
 
     /// The firmware reads the order of its devices at each reset.
-    fn boot_from_disk_next(&mut self) -> Result<()> {
-        let nowhere =
-            json!({"path": "/machine/peripheral/nic", "property": "bootindex", "value": -1});
+    fn boot_once(&mut self, device: &str) -> Result<()> {
+        let path = format!("/machine/peripheral/{device}");
+        let nowhere = json!({"path": path, "property": "bootindex", "value": -1});
         self.monitor.execute("qom-set", &nowhere).map(drop)
+    }
+
+    /// Its optical drive is empty then, whatever its system does with it.
+    pub fn eject_cd(&mut self) -> Result<()> {
+        if self.spec.cd.take().is_none() {
+            return Ok(());
+        }
+        let order = json!({"id": "cd", "force": true});
+        self.monitor.execute("eject", &order).map(drop)
     }
 
     /// The power button: its system is asked to end.

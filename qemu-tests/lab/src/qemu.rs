@@ -108,6 +108,8 @@ pub enum BootFirst {
     Network,
     /// The same the first time; from the machine's first reset on its disk.
     NetworkOnce,
+    /// The CD the first time; from the machine's first reset on its disk.
+    CdOnce,
 }
 
 /// Kernel and initramfs that QEMU loads itself.
@@ -130,6 +132,8 @@ pub struct VmSpec {
     pub second_nic: bool,
     /// The firmware starts from the first.
     pub disks: Vec<Disk>,
+    /// An ISO in its optical drive.
+    pub cd: Option<PathBuf>,
     pub boot: BootFirst,
     pub direct: Option<DirectKernel>,
     /// A TPM 2.0, the same one at every start.
@@ -256,6 +260,9 @@ pub fn command_line(
         line.option("-device", "e1000e,netdev=nowhere,romfile=");
     }
     line.disks(&spec.disks, spec.boot);
+    if let Some(cd) = &spec.cd {
+        line.cd(cd, spec.boot);
+    }
     if let Some(direct) = &spec.direct {
         line.option("-kernel", path(&direct.kernel));
         line.option("-append", &direct.command_line);
@@ -332,12 +339,12 @@ impl Line {
         let order = match spec.boot {
             BootFirst::Network => ",bootindex=1",
             BootFirst::NetworkOnce => ",bootindex=1,id=nic",
-            BootFirst::Disk => "",
+            BootFirst::Disk | BootFirst::CdOnce => "",
         };
         // OVMF has PXE of its own for virtio, and no driver for the others: those bring it in their ROM, as cards do. A machine
         // that does not boot from it needs none.
         let rom = match (spec.firmware, spec.nic, spec.boot) {
-            (_, _, BootFirst::Disk)
+            (_, _, BootFirst::Disk | BootFirst::CdOnce)
             | (Firmware::Uefi | Firmware::SecureBoot, NicModel::Virtio, _) => ",romfile=",
             _ => "",
         };
@@ -354,6 +361,23 @@ impl Line {
         );
     }
 
+    /// At the last port: disks take the first that is free.
+    fn cd(&mut self, file: &Path, boot: BootFirst) {
+        let order = match boot {
+            BootFirst::CdOnce => ",bootindex=1",
+            BootFirst::Disk | BootFirst::Network | BootFirst::NetworkOnce => "",
+        };
+        let file = path(file);
+        self.option(
+            "-drive",
+            format!("if=none,id=iso,format=raw,media=cdrom,readonly=on,file={file}"),
+        );
+        self.option(
+            "-device",
+            format!("ide-cd,bus=ide.5,drive=iso,id=cd{order}"),
+        );
+    }
+
     fn disks(&mut self, disks: &[Disk], boot: BootFirst) {
         if disks.iter().any(|disk| disk.bus == DiskBus::Usb) {
             self.option("-device", "qemu-xhci,id=usb");
@@ -363,7 +387,7 @@ impl Line {
         }
         let first = match boot {
             BootFirst::Disk => 1,
-            BootFirst::Network | BootFirst::NetworkOnce => 2,
+            BootFirst::Network | BootFirst::NetworkOnce | BootFirst::CdOnce => 2,
         };
         for (number, disk) in disks.iter().enumerate() {
             self.disk(number, disk, first + number);

@@ -1,5 +1,5 @@
 //! What the BMC says, by DMTF's schemas `ServiceRoot`, `ComputerSystemCollection` and `ComputerSystem`: as much of it as Ironic's
-//! library asks for. Pure: a request and what the machine is like in, an answer or an order out.
+//! library asks for; [`media`] has the virtual drive. Pure: a request and what the machine is like in, an answer or an order out.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,6 +7,10 @@ use hyper::{Method, StatusCode};
 use lab::Firmware;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+mod media;
+
+pub use media::Drive;
 
 pub const USER: &str = "admin";
 pub const PASSWORD: &str = "hunter2";
@@ -29,6 +33,8 @@ pub struct Seen {
     pub is_on: bool,
     pub boot: Boot,
     pub firmware: Firmware,
+    /// What is in its virtual drive, if it has one.
+    pub drive: Option<Drive>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -42,6 +48,8 @@ pub enum Answer {
 pub enum Order {
     Reset(Reset),
     Boot(Boot),
+    Insert(String),
+    Eject,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -57,6 +65,7 @@ pub enum Target {
     #[default]
     None,
     Pxe,
+    Cd,
     Hdd,
 }
 
@@ -113,6 +122,7 @@ pub fn answer(request: &Request<'_>, seen: &Seen) -> Answer {
         ("POST", RESET) => read(request.body, |reset: ResetRequest| {
             Answer::Order(Order::Reset(reset.reset_type))
         }),
+        _ if let Some(answer) = media::answer(request, path, seen) => answer,
         (_, ROOT | SYSTEMS | SYSTEM | RESET) => Answer::Refused(
             StatusCode::METHOD_NOT_ALLOWED,
             format!("{} is not possible here.", request.method),
@@ -164,6 +174,7 @@ fn root() -> Value {
         "Name": "BMC of the lab",
         "RedfishVersion": "1.5.0",
         "Systems": {"@odata.id": SYSTEMS},
+        "Managers": {"@odata.id": media::MANAGERS},
     })
 }
 
@@ -184,11 +195,12 @@ fn system(seen: &Seen) -> Value {
         "Id": "1",
         "Name": "A virtual machine",
         "SystemType": "Virtual",
+        "Links": {"ManagedBy": [{"@odata.id": media::MANAGER}]},
         "PowerState": if seen.is_on { "On" } else { "Off" },
         "Boot": {
             "BootSourceOverrideEnabled": seen.boot.enabled,
             "BootSourceOverrideTarget": seen.boot.target,
-            "BootSourceOverrideTarget@Redfish.AllowableValues": ["None", "Pxe", "Hdd"],
+            "BootSourceOverrideTarget@Redfish.AllowableValues": ["None", "Pxe", "Cd", "Hdd"],
             "BootSourceOverrideMode": mode(seen.firmware),
         },
         "Actions": {"#ComputerSystem.Reset": {
@@ -220,6 +232,7 @@ mod tests {
             is_on: false,
             boot: Boot::default(),
             firmware: Firmware::Uefi,
+            drive: Some(None),
         };
         answer(&request, &seen)
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use firstlight_api::status::HostState;
 use lab::wire::format_mac;
 use lab::{Firmware, ServerSpec};
-use qemu_tests::bmc::{Bmc, PASSWORD, USER};
+use qemu_tests::bmc::{Bmc, Means, PASSWORD, USER};
 use qemu_tests::scene::{Scene, find_host, host_in, installs};
 use qemu_tests::ssh::Ssh;
 use serde_json::json;
@@ -21,10 +21,10 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     let server = ServerSpec::blank(2, Firmware::Uefi);
     let mac = format_mac(server.mac());
     scene.ready_box()?;
-    let bmc = Bmc::connect(&scene.lab, server, REDFISH)?;
+    let bmc = Bmc::connect(&scene.lab, server, REDFISH, Means::Network)?;
     let ssh = scene.box_ssh();
 
-    give_password(&ssh, "wrong")?;
+    give_password(&ssh, HOST, "wrong")?;
     let host = json!({
         "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
         "metadata": {"name": HOST, "namespace": "default"},
@@ -44,7 +44,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     ensure!(kind == "registration error", "errorType: {kind}");
     ensure!(!bmc.is_on(), "it was started by one who is refused");
 
-    give_password(&ssh, PASSWORD)?;
+    give_password(&ssh, HOST, PASSWORD)?;
     scene.wait("its BMC starts it", Duration::from_mins(1), |_| {
         Ok(bmc.is_on().then_some(()))
     })?;
@@ -122,15 +122,16 @@ fn boot_id_of(system: &Ssh) -> Result<String> {
     system.run("cat /proc/sys/kernel/random/boot_id")
 }
 
-fn give_password(ssh: &Ssh, password: &str) -> Result<()> {
+/// Of the BMC of `host`.
+pub fn give_password(ssh: &Ssh, host: &str, password: &str) -> Result<()> {
     let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": HOST, "namespace": "default"},
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": host, "namespace": "default"},
         "stringData": {"username": USER, "password": password},
     });
     apply(ssh, &secret)
 }
 
-fn apply(ssh: &Ssh, object: &serde_json::Value) -> Result<()> {
+pub fn apply(ssh: &Ssh, object: &serde_json::Value) -> Result<()> {
     ssh.run(&format!("sudo kubectl apply -f - <<'EOF'\n{object}\nEOF"))
         .map(drop)
 }

@@ -1,11 +1,13 @@
 //! The fake's nodes and their state machine, without any I/O.
 
+mod bmc;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::Switch;
 use crate::ProvisionState as S;
+use bmc::Bmc;
 
 /// A refusal: HTTP status and Ironic's sentence.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,20 +43,6 @@ struct FakeNode {
     bmc: Bmc,
 }
 
-/// The BMC of a node that has one.
-#[derive(Clone, Debug, Default)]
-struct Bmc {
-    info: Value,
-    /// Why it does not answer.
-    error: Option<String>,
-    /// `disable_power_off`
-    stays_on: bool,
-    /// The next boot is from the network.
-    network: bool,
-    /// What happened to the machine, and nobody took note of.
-    done: Vec<Switch>,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     nodes: BTreeMap<String, FakeNode>,
@@ -68,6 +56,7 @@ impl FakeNode {
     /// A busy state lasts until it has been seen once.
     fn read(&mut self) -> Value {
         let shown = self.show();
+        self.bmc.read();
         if let Some(next) = self.next.take() {
             self.state = next;
         }
@@ -83,45 +72,14 @@ impl FakeNode {
             "uuid": self.uuid, "name": self.name, "provision_state": self.state.as_str(), "target_provision_state": null,
             "driver": self.driver, "power_state": self.power, "target_power_state": null, "last_error": self.last_error, "maintenance": self.maintenance,
             "fault": self.fault, "automated_clean": self.automated_clean,
-            "reservation": self.next.as_ref().map(|_| "box"), "instance_info": self.instance_info,
+            "reservation": self.is_busy().then_some("box"), "instance_info": self.instance_info,
             "properties": self.properties, "extra": self.extra, "driver_internal_info": internal,
             "inspection_finished_at": self.inspected.then_some("2026-11-21T00:00:00+00:00"),
         })
     }
 
-    fn has_bmc(&self) -> bool {
-        self.driver != "manual-management"
-    }
-
-    fn switch(&mut self, target: &str) {
-        let was_on = self.power == Some("power on");
-        let on = matches!(target, "power on" | "rebooting");
-        self.power = Some(if on { "power on" } else { "power off" });
-        if !self.has_bmc() {
-            return;
-        }
-        let at_once = was_on && on && self.bmc.stays_on;
-        if was_on && target != "power on" && !at_once {
-            self.bmc.done.push(Switch::Off);
-        }
-        if on && !(was_on && target == "power on") {
-            self.bmc
-                .done
-                .push(if std::mem::take(&mut self.bmc.network) {
-                    Switch::Network
-                } else if at_once {
-                    Switch::Restart
-                } else {
-                    Switch::Disk
-                });
-        }
-    }
-
-    fn ask_bmc(&self) -> Result<(), Refusal> {
-        match &self.bmc.error {
-            Some(error) if self.has_bmc() => refuse(500, error),
-            _ => Ok(()),
-        }
+    fn is_busy(&self) -> bool {
+        self.next.is_some() || self.bmc.is_busy()
     }
 
     fn forget_agent(&mut self) {
@@ -176,7 +134,7 @@ impl FakeNode {
                 }
             }
             (S::Manageable | S::InspectFailed, "inspect") => {
-                self.bmc.network = true;
+                self.bmc.boots_once("pxe");
                 self.switch("rebooting");
                 self.forget_agent();
                 busy(S::Inspecting, S::InspectWait)
@@ -230,7 +188,7 @@ impl Machine {
 
     fn free(&mut self, id: &str) -> Result<&mut FakeNode, Refusal> {
         let node = self.find(id)?;
-        if node.next.is_some() {
+        if node.is_busy() {
             return refuse(
                 409,
                 format!(
@@ -284,10 +242,7 @@ impl Machine {
             maintenance: false,
             fault: None,
             driver: text("driver").unwrap_or_default(),
-            bmc: Bmc {
-                stays_on: body["disable_power_off"] == json!(true),
-                ..Bmc::default()
-            },
+            bmc: Bmc::new(body["disable_power_off"] == json!(true)),
         };
         let shown = node.show();
         self.nodes.insert(uuid, node);
@@ -395,67 +350,6 @@ impl Machine {
         Ok(Value::Null)
     }
 
-    pub fn power(&mut self, id: &str, target: &str) -> Answer {
-        let node = self.free(id)?;
-        if matches!(node.state, S::CleanWait | S::DeployWait) {
-            return refuse(
-                400,
-                format!(
-                    "The requested action \"{target}\" can not be performed on node \"{}\" while it is in state \"{}\".",
-                    node.uuid, node.state
-                ),
-            );
-        }
-        node.ask_bmc()?;
-        if node.bmc.stays_on && target.ends_with("off") {
-            return refuse(400, "The node has disable_power_off set");
-        }
-        node.switch(target);
-        if target != "power on" {
-            node.forget_agent();
-        }
-        Ok(Value::Null)
-    }
-
-    pub fn ask_bmc(&mut self, id: &str) -> Answer {
-        let node = self.free(id)?;
-        node.ask_bmc()?;
-        Ok(json!({"boot_device": null, "persistent": null}))
-    }
-
-    pub fn boot_device(&mut self, id: &str, body: &Value) -> Answer {
-        let node = self.free(id)?;
-        node.ask_bmc()?;
-        node.bmc.network = body["boot_device"] == "pxe";
-        Ok(Value::Null)
-    }
-
-    pub fn set_bmc(&mut self, id: &str, error: Option<&str>) {
-        let node = self.find(id).expect("a test names a node that it created");
-        node.bmc.error = error.map(str::to_owned);
-        let fails = error.is_some() && node.state != S::Enroll;
-        (node.maintenance, node.fault) = (fails, fails.then_some("power failure"));
-    }
-
-    pub fn switched(&mut self, id: &str) -> Vec<Switch> {
-        let found = self.find(id);
-        found.map_or_else(|_| Vec::new(), |node| std::mem::take(&mut node.bmc.done))
-    }
-
-    pub fn driver(&mut self, id: &str) -> Option<(String, Value)> {
-        let node = self.find(id).ok()?;
-        Some((node.driver.clone(), node.bmc.info.clone()))
-    }
-
-    /// A person has pressed its button, and Ironic has seen it.
-    pub fn press_button(&mut self, id: &str) {
-        let node = self.find(id).expect("a test names a node that it created");
-        node.power = Some(match node.power {
-            Some("power on") => "power off",
-            _ => "power on",
-        });
-    }
-
     pub fn inventory(&mut self, id: &str) -> Answer {
         match &self.find(id)?.inventory {
             Some(inventory) => Ok(json!({"inventory": inventory, "plugin_data": {}})),
@@ -528,7 +422,7 @@ impl Machine {
         (node.state, node.next) = (S::Deploying, Some(S::Active));
         node.forget_agent();
         if node.has_bmc() {
-            node.bmc.network = false;
+            node.bmc.boots_once("disk");
             node.switch("rebooting");
         }
     }

@@ -38,6 +38,8 @@ pub enum Switch {
     Restart,
     /// On, from the network.
     Network,
+    /// On, from the CD in its BMC's virtual drive.
+    Cd,
     /// On, as its firmware is set up.
     Disk,
 }
@@ -106,6 +108,16 @@ impl FakeIronic {
     /// Its BMC does not answer any more, with this error of Ironic's, or does again.
     pub fn set_bmc(&self, node: &str, error: Option<&str>) {
         self.lock().set_bmc(node, error);
+    }
+
+    /// Its BMC's virtual drive takes nothing in and gives nothing back, for this reason of Ironic's, or does again.
+    pub fn set_cd_drive(&self, node: &str, error: Option<&str>) {
+        self.lock().set_cd_drive(node, error);
+    }
+
+    /// From where its BMC has the CD in its virtual drive.
+    pub fn cd(&self, node: &str) -> Option<String> {
+        self.lock().cd(node)
     }
 
     /// What its BMC did to the machine since the last time.

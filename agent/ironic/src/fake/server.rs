@@ -115,6 +115,10 @@ fn route(
         ("PUT", ["v1", "nodes", id, "management", "boot_device"]) => {
             machine.boot_device(id, body).map(with(204))
         }
+        ("POST", ["v1", "nodes", id, "vmedia"]) => machine.attach_cd(id, body).map(with(204)),
+        ("DELETE", ["v1", "nodes", id, "vmedia"]) => machine
+            .detach_cd(id, parameter("device_types"))
+            .map(with(204)),
         ("GET", ["v1", "lookup"]) => machine.lookup(parameter("addresses")).map(with(200)),
         ("POST", ["v1", "heartbeat", id]) => machine.heartbeat(id, body).map(with(202)),
         ("POST", ["v1", "continue_inspection"]) => machine.continue_inspection(body).map(with(202)),

@@ -1,12 +1,25 @@
 //! What is done by way of the BMC. Ironic's own sentence about it becomes a problem with a next step: it seldom ends by itself.
 
+use std::time::Duration;
+
 use firstlight_api::status::Problem;
-use firstlight_ironic::{Client, ClientError, Driver, NodePatch, PowerTarget};
+use firstlight_ironic::{BootDevice, Client, ClientError, Driver, Node, NodePatch, PowerTarget};
+use firstlight_netboot::boot_files;
 use serde_json::json;
 use tokio::net::TcpStream;
 
 use super::{ANSWER_TIME, ActionError, Hands};
-use crate::hosts::{bmc, delivery, event::Act, plan::EXTRA_BMC};
+use crate::hosts::{
+    bmc::{self, Start},
+    delivery,
+    event::Act,
+    plan::{Action, EXTRA_BMC, EXTRA_CD},
+    poll::IronicEnd,
+};
+
+/// For a BMC to fetch the CD, or to let go of it: some fetch all of it before they answer, and Ironic tries three times.
+const CD_TIME: Duration = Duration::from_mins(5);
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Ironic is told of the BMC, which has to answer before that counts.
 pub async fn connect(
@@ -16,12 +29,16 @@ pub async fn connect(
     node: &str,
 ) -> Result<(), ActionError> {
     let driver = driver(hands, act).await?;
+    if !driver.speaks_redfish() {
+        let_go(client, node).await?;
+    }
     client.set_driver(node, &driver).await?;
     client.ask_bmc(node).await.map_err(explained)?;
     mark(client, act, node).await
 }
 
 pub async fn disconnect(client: &Client, act: &Act, node: &str) -> Result<(), ActionError> {
+    let_go(client, node).await?;
     client.set_driver(node, &Driver::Manual).await?;
     mark(client, act, node).await
 }
@@ -46,11 +63,96 @@ pub async fn tell(
 }
 
 /// Ironic restarts a server that is to come into the ramdisk, and leaves it to the firmware what that starts.
-pub async fn before_ramdisk(client: &Client, act: &Act, node: &str) -> Result<(), ActionError> {
+pub async fn before_ramdisk(end: &IronicEnd, act: &Act, node: &str) -> Result<(), ActionError> {
     if act.bmc.is_none() {
         return Ok(());
     }
-    client.boot_from_network_once(node).await.map_err(explained)
+    let client = &end.client;
+    let device = match start(act) {
+        Start::Network => BootDevice::Network,
+        Start::Cd => {
+            // Who only may be restarted, if its ramdisk goes, has the CD still from which that was started.
+            let may_have_it = matches!(act.action, Action::Deploy { .. } | Action::Provide { .. });
+            if !may_have_it || !has_cd(&client.node(node).await?) {
+                insert(end, act, node).await?;
+            }
+            BootDevice::Cd
+        }
+    };
+    let told = client.boot_once(node, device).await;
+    told.map_err(explained)
+}
+
+fn start(act: &Act) -> Start {
+    let object = act.object.as_ref();
+    let bmc = object.and_then(|object| bmc::read(object.spec.bmc.as_ref()?).ok());
+    bmc.map_or(Start::Network, |bmc| bmc.start())
+}
+
+fn has_cd(node: &Node) -> bool {
+    node.extra[EXTRA_CD] == true
+}
+
+/// Its BMC fetches the CD from the box. The mark comes first, so that what is in is taken out again, whatever happens.
+async fn insert(end: &IronicEnd, act: &Act, node: &str) -> Result<(), ActionError> {
+    mark_cd(&end.client, node, true).await?;
+    let url = format!("{}{}", end.box_http, boot_files::medium(act.mac));
+    let told = end.client.attach_cd(node, &url).await;
+    told.map_err(explained)?;
+    moved(&end.client, node).await
+}
+
+pub async fn eject(client: &Client, node: &str) -> Result<(), ActionError> {
+    client.detach_cd(node).await.map_err(explained)?;
+    moved(client, node).await?;
+    Ok(mark_cd(client, node, false).await?)
+}
+
+/// As `eject`, for the last time: a BMC that does not do it any more keeps the CD.
+pub async fn let_go(client: &Client, node: &str) -> Result<(), ActionError> {
+    let known = match client.node(node).await {
+        Err(error) if error.is_not_found() => return Ok(()),
+        known => known?,
+    };
+    if !has_cd(&known) {
+        return Ok(());
+    }
+    if known.speaks_redfish()
+        && let Err(error) = eject(client, node).await
+    {
+        if matches!(&error, ActionError::Ironic(error) if error.is_conflict()) {
+            return Err(error);
+        }
+        tracing::warn!(node, error = %error, "a BMC keeps the virtual CD");
+    }
+    Ok(mark_cd(client, node, false).await?)
+}
+
+async fn mark_cd(client: &Client, node: &str, is_in: bool) -> Result<(), ClientError> {
+    let patch = NodePatch::Extra(EXTRA_CD.to_owned(), json!(is_in));
+    client.patch_node(node, &[patch]).await?;
+    Ok(())
+}
+
+/// The node is locked while its BMC is at work, and has Ironic's sentence then if that failed.
+async fn moved(client: &Client, node: &str) -> Result<(), ActionError> {
+    let done = async {
+        loop {
+            let seen = client.node(node).await?;
+            if seen.reservation.is_none() {
+                return Ok(seen.last_error);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let error = match tokio::time::timeout(CD_TIME, done).await {
+        Ok(Ok(error)) => error,
+        Ok(Err(error)) => return Err(ActionError::Ironic(error)),
+        Err(_) => Some(format!("nothing for {} minutes", CD_TIME.as_secs() / 60)),
+    };
+    error.map_or(Ok(()), |error| {
+        Err(ActionError::Other(bmc::explained(&error)))
+    })
 }
 
 async fn mark(client: &Client, act: &Act, node: &str) -> Result<(), ActionError> {

@@ -65,6 +65,14 @@ fn each_form_of_an_address_is_told_to_ironic_as_metal3_tells_it() {
             "redfish-virtualmedia+http://bmc/redfish/v1/Systems/1",
             redfish("http://bmc", system),
         ),
+        (
+            "redfish-virtualmedia+https://bmc:8443",
+            redfish("https://bmc:8443", None),
+        ),
+        (
+            "ilo5-virtualmedia://bmc/redfish/v1/Systems/1",
+            redfish("https://bmc", system),
+        ),
         ("ipmi://10.0.0.1", ipmi("10.0.0.1", 623)),
         ("ipmi://10.0.0.1:6230", ipmi("10.0.0.1", 6230)),
         ("10.0.0.1:6230", ipmi("10.0.0.1", 6230)),
@@ -79,6 +87,31 @@ fn each_form_of_an_address_is_told_to_ironic_as_metal3_tells_it() {
     let mut unchecked = details("redfish://10.0.0.1");
     unchecked.disable_certificate_verification = true;
     assert!(!read(&unchecked).unwrap().verify);
+}
+
+#[test]
+fn who_starts_from_a_virtual_cd_says_so_in_its_scheme_and_has_a_uefi_firmware() {
+    let start = |address: &str, boot_mode| {
+        let spec = BareMetalHostSpec {
+            bmc: Some(details(address)),
+            boot_mode,
+            ..BareMetalHostSpec::default()
+        };
+        of(&spec).map(|bmc| bmc.map(|bmc| bmc.start()).map_err(|problem| problem.what))
+    };
+    for (address, from) in [
+        ("redfish-virtualmedia://10.0.0.1", Start::Cd),
+        ("ilo5-virtualmedia+http://10.0.0.1", Start::Cd),
+        ("redfish+http://10.0.0.1", Start::Network),
+        ("10.0.0.1", Start::Network),
+    ] {
+        for mode in [None, Some(BootMode::Uefi), Some(BootMode::UefiSecureBoot)] {
+            assert_eq!(start(address, mode), Some(Ok(from)), "{address}");
+        }
+        let legacy = start(address, Some(BootMode::Legacy)).unwrap();
+        assert_eq!(legacy.is_err(), from == Start::Cd, "{legacy:?}");
+    }
+    assert_eq!(start("", None), None);
 }
 
 #[test]
@@ -109,7 +142,13 @@ fn ironic_goes_where_the_address_says_and_nowhere_by_a_name() {
 #[test]
 fn what_cannot_be_used_is_refused_with_a_sentence() {
     for (address, why) in [
-        ("idrac-virtualmedia://10.0.0.1/x", "speak Redfish, too"),
+        (
+            "idrac-virtualmedia+https://10.0.0.1/x",
+            "orders of Dell's own",
+        ),
+        ("idrac://10.0.0.1/x", "speak Redfish, too"),
+        ("redfish+ftp://10.0.0.1", "does not have"),
+        ("ipmi+https://10.0.0.1", "does not have"),
         ("ilo4://10.0.0.1", "does not have"),
         (
             "redfish://admin:hunter2@10.0.0.1/x",
@@ -165,6 +204,26 @@ fn what_ironic_says_is_explained_as_far_as_it_is_known() {
             "by IPMI",
         ),
         ("something else", "something else"),
+        (
+            "Could not attach device cdrom to node x: The attribute VirtualMedia/@odata.id is missing from the resource /redfish/v1/Managers/1",
+            "has no virtual CD drive",
+        ),
+        (
+            "Could not attach device cdrom to node x: No suitable virtual media device found for node x to mount image http://x",
+            "has no virtual CD drive",
+        ),
+        (
+            "Could not attach device cdrom to node x: HTTP POST https://x returned code 403. License required",
+            "does not take the box's virtual CD: Could",
+        ),
+        (
+            "Could not attach device cdrom to node x: HTTP GET https://x returned code 401.",
+            "refuses the user",
+        ),
+        (
+            "Could not detach device(s) ['cdrom'] from node x: busy",
+            "does not give the virtual CD back",
+        ),
     ] {
         assert!(explained(error).what.contains(what), "{error}");
     }

@@ -9,7 +9,7 @@ use firstlight_api::{
 use firstlight_ironic::PowerTarget;
 
 use crate::hosts::{
-    bmc,
+    bmc::{self, Start},
     event::End,
     plan::{self, Action},
 };
@@ -18,8 +18,8 @@ use crate::hosts::{
 pub struct Remote {
     /// Somebody has looked what its object says.
     is_known: bool,
-    /// Its mark, or why it cannot be used.
-    named: Option<Result<String, Problem>>,
+    /// Its mark and how it starts a server, or why it cannot be used.
+    named: Option<Result<(String, Start), Problem>>,
     /// Those of its Secret as it is now.
     credentials: Option<CredentialsStatus>,
     failed: Option<Problem>,
@@ -41,7 +41,9 @@ impl Remote {
             .as_ref()
             .map(|it| it.credentials_version.as_str());
         let mark = |details| bmc::mark(details, bmc::power_off(spec), version);
-        let named = details.map(|details| bmc::read(details).map(|_| mark(details)));
+        let named = bmc::of(spec)
+            .zip(details)
+            .map(|(bmc, details)| bmc.map(|bmc| (mark(details), bmc.start())));
         let news = !self.is_known || self.named != named;
         if news {
             *self = Self {
@@ -56,7 +58,8 @@ impl Remote {
 
     /// What Ironic knows it by once it has been told of it.
     pub fn mark(&self) -> Option<&str> {
-        self.named.as_ref()?.as_deref().ok()
+        let named = self.named.as_ref()?.as_ref();
+        named.ok().map(|(mark, _)| mark.as_str())
     }
 
     pub fn credentials(&self) -> Option<&CredentialsStatus> {
@@ -75,7 +78,7 @@ impl Remote {
             return;
         }
         match action {
-            Action::NetworkBoot => self.summoned = Some(now),
+            Action::Summon => self.summoned = Some(now),
             Action::Switch(PowerTarget::SoftOff) => self.asked_to_end = true,
             _ => {}
         }
@@ -102,8 +105,9 @@ impl Remote {
             None if !self.is_known => plan::Remote::Unknown,
             None => plan::Remote::None,
             Some(Err(problem)) => plan::Remote::Unusable(problem),
-            Some(Ok(mark)) => plan::Remote::Named(plan::Bmc {
+            Some(Ok((mark, start))) => plan::Remote::Named(plan::Bmc {
                 mark,
+                start: *start,
                 failed: self.failed.as_ref(),
                 summoned: self.summoned,
                 asked_to_end: self.asked_to_end,

@@ -73,8 +73,15 @@ pub(super) fn waiting(o: &Observed, node: &Node) -> Plan {
     if o.wanted.inspection == Inspection::Never {
         return plan.act(Action::Abort);
     }
-    if o.ramdisk().is_none() && o.has_power(node) && o.is_long_silent() {
+    if o.ramdisk().is_some() || !o.has_power(node) {
+        return plan;
+    }
+    if o.is_long_silent() {
         return plan.act(Action::Abort);
+    }
+    // Whom Ironic inspects it has started from the network.
+    if o.starts_from_cd(node) {
+        return power::summon(o, node, plan);
     }
     plan
 }
@@ -107,10 +114,9 @@ pub(super) fn inspect_failed(o: &Observed, node: &Node) -> Plan {
     }
     if o.ledger.inspections >= MOST_TRIES && !o.tries_anew() {
         let plan = failed(o, "inspection", node);
-        return if o.ramdisk().is_none() && o.has_power(node) {
-            plan.problem(power::no_ramdisk())
-        } else {
-            plan
+        return match power::missing_ramdisk(o, node) {
+            Some(problem) => plan.problem(problem),
+            None => plan,
         };
     }
     if o.rests(PAUSE) {

@@ -5,9 +5,12 @@ use firstlight_api::bmh::ErrorType;
 use firstlight_ironic::PowerTarget;
 
 use super::{
-    super::{bmc::explained, intent::Power},
-    Action, Bmc, EXTRA_BMC, HostState, Ironic, Node, Observed, PAUSE, Plan, Problem,
-    ProvisionState as S, Remote, annotations,
+    super::{
+        bmc::{Start, explained},
+        intent::Power,
+    },
+    Action, Bmc, DesiredState, EXTRA_BMC, EXTRA_CD, HostState, Ironic, Node, Observed, PAUSE, Plan,
+    Problem, ProvisionState as S, Remote, annotations,
     installed::BOOTS,
 };
 
@@ -32,6 +35,11 @@ impl<'a> Observed<'a> {
     /// The same while Ironic can speak to it.
     fn power(&self, node: &Node) -> Option<Bmc<'a>> {
         self.bmc(node).filter(|_| !is_lost(node))
+    }
+
+    /// Ironic knows nothing of CDs when it starts a server by itself.
+    pub(super) fn starts_from_cd(&self, node: &Node) -> bool {
+        self.power(node).is_some_and(|bmc| bmc.start == Start::Cd)
     }
 
     /// Somebody but the server itself and people can switch it on.
@@ -122,29 +130,59 @@ pub(super) fn summon(o: &Observed, node: &Node, plan: Plan) -> Plan {
         return plan;
     }
     let Some(at) = bmc.summoned else {
-        "its BMC is told to start it from the network".clone_into(&mut plan.step);
-        return plan.act(Action::NetworkBoot);
+        plan.step = format!("its BMC is told to start it from {}", bmc.start.named());
+        return plan.act(Action::Summon);
     };
-    "its BMC has started it from the network; waiting for its ramdisk".clone_into(&mut plan.step);
+    plan.step = format!(
+        "its BMC has started it from {}; waiting for its ramdisk",
+        bmc.start.named()
+    );
     if o.now.saturating_sub(at) < BOOTS {
         return plan;
     }
-    plan.fails(ErrorType::PowerManagement, no_ramdisk())
-        .act(Action::NetworkBoot)
+    plan.fails(ErrorType::PowerManagement, no_ramdisk(bmc.start))
+        .act(Action::Summon)
 }
 
-pub(super) fn no_ramdisk() -> Problem {
+/// As far as its BMC is known.
+pub(super) fn missing_ramdisk(o: &Observed, node: &Node) -> Option<Problem> {
+    let bmc = o.power(node).filter(|_| o.ramdisk().is_none())?;
+    Some(no_ramdisk(bmc.start))
+}
+
+fn no_ramdisk(start: Start) -> Problem {
     let minutes = BOOTS.as_secs() / 60;
+    let next = match start {
+        Start::Network => {
+            "is network boot switched on in its firmware, for the NIC of `bootMACAddress`?"
+        }
+        Start::Cd => {
+            "is its firmware set to UEFI, and does it get an address from the box, on the NIC of `bootMACAddress`?"
+        }
+    };
     Problem {
         what: format!(
-            "its BMC has started it from the network, and no ramdisk has reported for {minutes} minutes"
+            "its BMC has started it from {}, and no ramdisk has reported for {minutes} minutes",
+            start.named()
         ),
-        next: "look at the server's screen: is network boot switched on in its firmware, for the NIC of `bootMACAddress`?".to_owned(),
+        next: format!("look at the server's screen: {next}"),
     }
 }
 
-/// For a host that stays as it is: on or off, as is wanted.
-pub(super) fn keep(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
+/// For a host that stays as it is: on or off, as is wanted, and without a CD from which it could start into the ramdisk again.
+pub(super) fn keep(o: &Observed, node: &Node, plan: Plan) -> Plan {
+    let plan = switched(o, node, plan);
+    let is_its_owners = o.wanted.desired == Ok(DesiredState::External);
+    let has_cd =
+        node.extra[EXTRA_CD] == true && (is_its_owners || node.provision_state == S::Active);
+    let is_free = plan.action.is_none() && node.target_power_state.is_none();
+    if has_cd && is_free && o.has_power(node) && node.speaks_redfish() {
+        return plan.act(Action::Eject);
+    }
+    plan
+}
+
+fn switched(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
     let Some(bmc) = o.power(node) else {
         return plan;
     };
@@ -232,7 +270,7 @@ impl Action {
     pub fn is_of_bmc(&self) -> bool {
         matches!(
             self,
-            Self::Register | Self::Connect | Self::NetworkBoot | Self::Switch(_)
+            Self::Register | Self::Connect | Self::Summon | Self::Eject | Self::Switch(_)
         )
     }
 }

@@ -37,7 +37,7 @@ pub async fn ends(client: &Client) -> IronicEnd {
     }
 }
 
-/// Answers HEAD as for a file of 1000 bytes: Ironic asks so before it begins a deployment.
+/// Has a file of 1000 bytes under every name: Ironic asks for its head before it begins a deployment, and a BMC fetches its CD.
 async fn image_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -47,6 +47,9 @@ async fn image_server() -> String {
             let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut request).await;
             let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nConnection: close\r\n\r\n";
             let _ = stream.write_all(answer).await;
+            if request.starts_with(b"GET") {
+                let _ = stream.write_all(&[0; 1000]).await;
+            }
         }
     });
     url

@@ -20,10 +20,10 @@ use super::{
 
 const HOST: &str = "worker-0";
 const SYSTEM: &str = "27946b59-9e44-4fa7-8e91-f3527a1ef094";
-const LONGEST: Duration = Duration::from_mins(3);
+pub const LONGEST: Duration = Duration::from_mins(3);
 
 /// A program that ends with the test.
-struct Program(Child);
+pub struct Program(Child);
 
 impl Program {
     fn start(program: &str, arguments: &[&str]) -> Self {
@@ -34,6 +34,7 @@ impl Program {
             .stderr(Stdio::null());
         // Whoever has a proxy or a bundle of CAs does not mean these.
         command.env_remove("REQUESTS_CA_BUNDLE");
+        command.env("no_proxy", "*");
         Self(
             command
                 .spawn()
@@ -49,47 +50,76 @@ impl Drop for Program {
     }
 }
 
-fn write(path: &Path, text: &str) {
+pub fn write(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
 /// One that speaks Redfish over plain HTTP, on `port`.
-struct Redfish {
+pub struct Redfish {
     dir: PathBuf,
     port: u16,
+    drives: Drives,
+}
+
+/// What it is made of.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Drives {
+    Usual,
+    None,
 }
 
 impl Redfish {
-    fn new(dir: &Path, port: u16) -> Self {
+    pub fn new(dir: &Path, port: u16) -> Self {
         let text = |name: &str| dir.join(name).to_str().unwrap().to_owned();
         let password = bcrypt::hash("hunter2", 5).unwrap();
         write(&dir.join("passwords"), &format!("admin:{password}\n"));
-        write(
-            &dir.join("sushy.conf"),
-            &format!(
-                "SUSHY_EMULATOR_LISTEN_IP = '127.0.0.1'\nSUSHY_EMULATOR_LISTEN_PORT = {port}\n\
+        let config = format!(
+            "SUSHY_EMULATOR_LISTEN_IP = '127.0.0.1'\nSUSHY_EMULATOR_LISTEN_PORT = {port}\n\
                  SUSHY_EMULATOR_AUTH_FILE = '{}'\nSUSHY_EMULATOR_STATE_DIR = '{}'\n",
-                text("passwords"),
-                text("")
-            ),
+            text("passwords"),
+            text("")
         );
-        let dir = dir.to_owned();
-        Self { dir, port }
+        write(&dir.join("sushy.conf"), &config);
+        let bare = format!("{config}SUSHY_EMULATOR_VMEDIA_DEVICES = {{}}\n");
+        write(&dir.join("bare.conf"), &bare);
+        Self {
+            dir: dir.to_owned(),
+            port,
+            drives: Drives::Usual,
+        }
     }
 
-    fn start(&self) -> Program {
-        let config = self.dir.join("sushy.conf");
+    pub fn start(&self) -> Program {
+        let name = match self.drives {
+            Drives::Usual => "sushy.conf",
+            Drives::None => "bare.conf",
+        };
+        let config = self.dir.join(name);
         let program = std::env::var("FIRSTLIGHT_SUSHY").unwrap();
         Program::start(&program, &["--fake", "--config", config.to_str().unwrap()])
     }
 
-    fn path(&self) -> String {
+    pub fn path(&self) -> String {
         format!("127.0.0.1:{}/redfish/v1/Systems/{SYSTEM}", self.port)
     }
 
+    pub fn with(self, drives: Drives) -> Self {
+        Self { drives, ..self }
+    }
+
     /// What it says of the server, asked as any client would.
-    fn says(&self, words: &str) -> bool {
-        let url = format!("http://{}", self.path());
+    pub fn says(&self, words: &str) -> bool {
+        Self::says_at(&self.path(), words)
+    }
+
+    pub fn has_cd(&self) -> bool {
+        let drive = format!("{}/VirtualMedia/Cd", self.path());
+        // The BMC fetches it from the box, and Ironic keeps no copy of it.
+        Self::says_at(&drive, r#""Inserted": true"#) && Self::says_at(&drive, "/boot/cd/")
+    }
+
+    fn says_at(path: &str, words: &str) -> bool {
+        let url = format!("http://{path}");
         let asked = Command::new("curl")
             .args([
                 "--silent",
@@ -104,7 +134,7 @@ impl Redfish {
         String::from_utf8_lossy(&asked.stdout).contains(words)
     }
 
-    fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.says(r#""PowerState": "On""#)
     }
 }
@@ -166,10 +196,10 @@ impl Ipmi {
 }
 
 /// The box, with what people do to it, and the server.
-struct Rack {
+pub struct Rack {
     client: firstlight_ironic::Client,
-    store: MemoryStore,
-    running: Controller,
+    pub store: MemoryStore,
+    pub running: Controller,
     server: Server,
     _ends: (
         watch::Sender<Option<IronicEnd>>,
@@ -178,7 +208,7 @@ struct Rack {
 }
 
 impl Rack {
-    async fn start(client: firstlight_ironic::Client, state: &Path, address: &str) -> Self {
+    pub async fn start(client: firstlight_ironic::Client, state: &Path, address: &str) -> Self {
         let store = MemoryStore::default();
         credentials(&store, "wrong");
         store.change(HOST, |object| {
@@ -204,13 +234,13 @@ impl Rack {
         }
     }
 
-    fn status(&self) -> firstlight_api::bmh::BareMetalHostStatus {
+    pub fn status(&self) -> firstlight_api::bmh::BareMetalHostStatus {
         let object = self.store.only();
         object.and_then(|object| object.status).unwrap_or_default()
     }
 
     /// Rounds of the ramdisk, if the server is on, until it is so.
-    async fn until(
+    pub async fn until(
         &mut self,
         what: &str,
         is_on: impl Fn() -> bool,
@@ -231,16 +261,16 @@ impl Rack {
         eprintln!("{:6.1} s until {what}", began.elapsed().as_secs_f64());
     }
 
-    fn change(&self, change: impl FnOnce(&mut BareMetalHost)) {
+    pub fn change(&self, change: impl FnOnce(&mut BareMetalHost)) {
         self.store.change(HOST, change);
     }
 
-    fn is_wrong(&self, kind: ErrorType, words: &str) -> bool {
+    pub fn is_wrong(&self, kind: ErrorType, words: &str) -> bool {
         let status = self.status();
         status.error_type == Some(kind) && status.error_message.contains(words)
     }
 
-    fn is_free(&self) -> bool {
+    pub fn is_free(&self) -> bool {
         let hosts = self.running.hosts.borrow();
         let state = hosts.first().map(|host| host.state);
         state == Some(HostState::Available) && self.status().error_type.is_none()

@@ -29,7 +29,7 @@ static DOOR: LazyLock<SocketAddr> = LazyLock::new(|| {
     address
 });
 
-fn bmc() -> SocketAddr {
+pub fn bmc() -> SocketAddr {
     *DOOR
 }
 
@@ -37,8 +37,16 @@ fn bmc() -> SocketAddr {
 pub struct Racked {
     pub machine: Machine,
     is_on: bool,
+    pub firmware: Firmware,
     /// All that its BMC did.
-    done: Vec<Switch>,
+    pub done: Vec<Switch>,
+}
+
+/// What it can start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Firmware {
+    Network,
+    Disk,
 }
 
 impl Racked {
@@ -46,6 +54,7 @@ impl Racked {
         Self {
             machine: Machine::new(site),
             is_on: false,
+            firmware: Firmware::Network,
             done: Vec::new(),
         }
     }
@@ -56,9 +65,12 @@ impl Racked {
             self.is_on = switch != Switch::Off;
             if self.is_on {
                 self.machine.server.power_cycle();
-                // Its firmware asks the network first; only what the box answers is another matter.
-                self.machine.runs_disk =
-                    switch != Switch::Network && site.boot_target() == BootTarget::Disk;
+                self.machine.runs_disk = match (switch, self.firmware) {
+                    // It asks the network first; only what the box answers is another matter.
+                    (Switch::Cd, _) | (Switch::Network, Firmware::Network) => false,
+                    (_, Firmware::Network) => site.boot_target() == BootTarget::Disk,
+                    (_, Firmware::Disk) => true,
+                };
             }
         }
         if self.is_on {
@@ -67,7 +79,7 @@ impl Racked {
         site.pass(ROUND).await;
     }
 
-    async fn until(&mut self, what: &str, site: &mut Site, reached: impl Fn(&Site) -> bool) {
+    pub async fn until(&mut self, what: &str, site: &mut Site, reached: impl Fn(&Site) -> bool) {
         for _ in 0..ROUNDS {
             if reached(site) {
                 return;
@@ -77,7 +89,7 @@ impl Racked {
         panic!("waited for {what}; {:?}; {}", self.done, site.told());
     }
 
-    async fn rounds(&mut self, site: &mut Site, rounds: usize) {
+    pub async fn rounds(&mut self, site: &mut Site, rounds: usize) {
         for _ in 0..rounds {
             self.step(site).await;
         }
@@ -117,15 +129,15 @@ pub fn status<L: Luck>(site: &Site<L>) -> firstlight_api::bmh::BareMetalHostStat
     site.store.only().unwrap().status.unwrap_or_default()
 }
 
-fn is(state: ProvisioningState) -> impl Fn(&Site) -> bool {
+pub fn is(state: ProvisioningState) -> impl Fn(&Site) -> bool {
     move |site: &Site| status(site).provisioning.state == state
 }
 
-fn off(site: &Site) -> bool {
+pub fn off(site: &Site) -> bool {
     !status(site).powered_on
 }
 
-fn on(site: &Site) -> bool {
+pub fn on(site: &Site) -> bool {
     status(site).powered_on
 }
 

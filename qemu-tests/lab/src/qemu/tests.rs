@@ -22,6 +22,7 @@ fn server(firmware: Firmware) -> VmSpec {
             bus: DiskBus::Usb,
             large_sectors: false,
         }],
+        cd: None,
         boot: BootFirst::Network,
         direct: None,
         tpm: false,
@@ -89,6 +90,25 @@ fn a_firmware_takes_its_time_where_it_is_told_to() {
     let line = |spec| line(spec, Accel::Tcg, None);
     assert!(line(&slow).contains("-boot menu=on,splash-time=60000 "));
     assert!(!line(&server(Firmware::Uefi)).contains("-boot"));
+}
+
+#[test]
+fn what_boots_from_a_cd_once_goes_on_with_its_disk() {
+    let once = VmSpec {
+        cd: Some("/tmp/a,b.iso".into()),
+        boot: BootFirst::CdOnce,
+        ..server(Firmware::Uefi)
+    };
+    let line = line(&once, Accel::Tcg, None);
+    assert!(
+        line.contains("file=/tmp/a,,b.iso") && line.contains("id=cd,bootindex=1"),
+        "{line}"
+    );
+    assert!(
+        line.contains("removable=on,drive=disk,bootindex=2"),
+        "{line}"
+    );
+    assert!(line.contains("mac=52:54:00:00:00:01,romfile= "), "{line}");
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn the_box(disk: &Path) -> VmSpec {
             bus: DiskBus::Usb,
             large_sectors: false,
         }],
+        cd: None,
         boot: BootFirst::Disk,
         direct: None,
         tpm: false,
