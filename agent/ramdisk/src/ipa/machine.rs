@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use firstlight_efi::vars::EfiVars;
+use firstlight_ipmi::device::{self, Device};
 use nix::fcntl::OFlag;
 
 use crate::deploy::device::{BlockDevice, KernelDisk};
@@ -23,6 +24,10 @@ pub trait Machine: Send + Sync {
     fn efi_vars(&self) -> Option<EfiVars>;
     /// The way to its TPM 2.0; `NotFound` where there is none.
     fn tpm(&self) -> io::Result<Box<dyn Channel>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    /// The way to its BMC; `NotFound` where there is none.
+    fn bmc(&self) -> io::Result<Box<dyn firstlight_ipmi::Channel>> {
         Err(io::ErrorKind::NotFound.into())
     }
     /// The kernel's log, which has this program's lines too.
@@ -61,6 +66,10 @@ impl Machine for ThisMachine {
     fn tpm(&self) -> io::Result<Box<dyn Channel>> {
         let mut way = OpenOptions::new();
         Ok(Box::new(way.read(true).write(true).open(TPM)?))
+    }
+
+    fn bmc(&self) -> io::Result<Box<dyn firstlight_ipmi::Channel>> {
+        Ok(Box::new(Device::open(Path::new(device::PATH))?))
     }
 
     fn log(&self) -> Vec<u8> {
