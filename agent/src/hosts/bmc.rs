@@ -3,6 +3,8 @@
 //! To add a way of speaking to BMCs: its schemes in [`Protocol::of`], its `driver_info` in [`Bmc::driver`], and its hardware type in
 //! `ironic/ironic.conf`.
 
+use std::net::Ipv4Addr;
+
 use firstlight_api::{
     bmh::{BareMetalHostSpec, BmcDetails},
     status::Problem,
@@ -111,6 +113,11 @@ impl Bmc {
     /// Where Ironic goes to speak to it, if that is named by an address of which there is no doubt.
     pub fn endpoint(&self) -> Option<Endpoint> {
         Endpoint::new(self.host(), self.transport(), self.port())
+    }
+
+    /// If it is named by one.
+    pub fn address(&self) -> Option<Ipv4Addr> {
+        self.host().parse().ok()
     }
 
     fn host(&self) -> &str {

@@ -130,6 +130,7 @@ fn gives(site: &SiteConfig, mac: MacAddr, hardware: &HardwareSummary, index: usi
         words.push(format!("a disk by its hints out of {disks}"));
     }
     words.extend(given.clean.map(|it| format!("clean {}", it.word())));
+    words.extend(given.account.map(|it| format!("BMC account {}", it.word())));
     words.join(", ")
 }
 

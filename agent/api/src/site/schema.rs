@@ -31,7 +31,9 @@ pub(super) const RULE_KEYS: &[&str] = &[
     "rootDisk",
     "clean",
     "image",
+    "bmc",
 ];
+pub(super) const RULE_BMC_KEYS: &[&str] = &["account"];
 pub(super) const MATCH_KEYS: &[&str] = &[
     "mac", "serial", "vendor", "product", "cpus", "memory", "nics", "nicSpeed", "disks", "diskSize",
 ];
@@ -218,6 +220,23 @@ struct RuleSpec {
     clean: Option<CleanSpec>,
     /// Image that it gets without being asked for it: the name of one on the box, such as debian:13.2.
     image: Option<String>,
+    bmc: Option<RuleBmcSpec>,
+}
+
+/// Its remote power, where nobody has named its BMC.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct RuleBmcSpec {
+    account: Option<AccountSpec>,
+}
+
+/// create: the server makes the box an account in its BMC.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+enum AccountSpec {
+    Create,
 }
 
 /// any, or conditions that all have to hold.

@@ -45,7 +45,7 @@ impl Ruled {
 
 impl Host {
     /// As its ramdisk says now, or has said before the box was restarted.
-    fn hardware(&self) -> Option<&HardwareDetails> {
+    pub(super) fn hardware(&self) -> Option<&HardwareDetails> {
         let reported = self.ramdisk.report();
         let reported = reported.map(|report| &report.inventory.hardware);
         reported.or_else(|| self.object.as_ref()?.status.as_ref()?.hardware.as_ref())
@@ -118,6 +118,7 @@ impl Host {
         self.rules.policy = word.unwrap_or_else(|| site.install_policy(self.mac, rule));
         self.rules.clean = rule.and_then(|rule| rule.gives.clean);
         self.rules.policy_of = PolicyOf::this_if(word.is_some() || entry.is_some());
+        self.take_account(site);
     }
 
     /// What a person wrote into its object; another word means nothing.

@@ -12,7 +12,7 @@ use super::{
 const SCHEDULES: u64 = 250;
 
 /// splitmix64: a seed tells the whole run.
-struct Dice {
+pub struct Dice {
     state: u64,
     /// So many more things go wrong.
     left: u32,
@@ -20,7 +20,7 @@ struct Dice {
 }
 
 impl Dice {
-    fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let mut dice = Self {
             state: seed,
             left: 12,

@@ -6,7 +6,7 @@ use super::{Fields, Walk};
 use crate::{
     bmh::RootDeviceHints,
     site::{
-        Gives, Rule, ValueError,
+        BmcAccount, Gives, Rule, ValueError,
         rules::{Condition, NamePattern, NumberFact, Pattern, TextFact},
         schema,
         yaml::{Node, Value},
@@ -30,6 +30,7 @@ impl Walk {
             root_disk: self.root_disk(&fields),
             clean: self.value(&fields, "clean", str::parse),
             image: self.value(&fields, "image", image),
+            account: self.account(&fields),
         };
         let Some(matched) = fields.get("match") else {
             if matches!(node.value, Value::Map(_)) {
@@ -141,6 +142,20 @@ impl Walk {
             self.report(node.place, message);
         }
         Some(hints)
+    }
+
+    fn account(&mut self, fields: &Fields<'_>) -> Option<BmcAccount> {
+        let node = fields.get("bmc")?;
+        let keys = self.fields(node, schema::RULE_BMC_KEYS, "`bmc`");
+        let is_empty = match &node.value {
+            Value::Map(entries) => entries.is_empty(),
+            other => matches!(other, Value::Null),
+        };
+        if is_empty {
+            let message = "`bmc` says nothing; write `account: create`, or take the key out";
+            self.report(node.place, message);
+        }
+        self.value(&keys, "account", str::parse)
     }
 }
 
