@@ -115,6 +115,7 @@ impl<'a> Scene<'a> {
                 command_line: "root=/dev/vda rw console=ttyS0,115200 quiet panic=30".to_owned(),
             }),
             tpm: false,
+            kcs: None,
         })?);
         self.seen = SiteStatus::default();
         Ok(())

@@ -78,6 +78,7 @@ fn runs_under_kvm(bytes: &[u8], dir: &Path) -> Result<bool> {
             command_line: "console=ttyS0".to_owned(),
         }),
         tpm: false,
+        kcs: None,
     };
     let (wire, _nobody) = UnixStream::pair().context("a socket for the probe")?;
     // QEMU that does not start with KVM is the answer "no"; that QEMU is there at all shows with the real machine.

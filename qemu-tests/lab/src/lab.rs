@@ -75,6 +75,8 @@ pub struct ServerSpec {
     pub disk: ServerDisk,
     pub boot: BootFirst,
     pub tpm: bool,
+    /// As in [`VmSpec::kcs`].
+    pub kcs: Option<u16>,
 }
 
 #[derive(Clone, Debug)]
@@ -102,6 +104,7 @@ impl ServerSpec {
             disk: ServerDisk::Blank { gib: 8 },
             boot: BootFirst::Network,
             tpm: false,
+            kcs: None,
         }
     }
 
@@ -203,6 +206,7 @@ impl Lab {
             boot: BootFirst::Disk,
             direct: None,
             tpm: false,
+            kcs: None,
         }
     }
 
@@ -249,6 +253,7 @@ impl Lab {
             boot: spec.boot,
             direct: None,
             tpm: spec.tpm,
+            kcs: spec.kcs,
         }
     }
 

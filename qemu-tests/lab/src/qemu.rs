@@ -125,6 +125,9 @@ pub struct VmSpec {
     pub direct: Option<DirectKernel>,
     /// A TPM 2.0, the same one at every start.
     pub tpm: bool,
+    /// Its own way to its BMC (IPMI by KCS): a port of loopback, where the BMC listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kcs: Option<u16>,
 }
 
 impl VmSpec {
@@ -233,6 +236,9 @@ pub fn command_line(
     if let Some(tpm) = sockets.tpm {
         line.tpm(tpm);
     }
+    if let Some(port) = spec.kcs {
+        line.kcs(port);
+    }
     line.nic(spec, sockets.wire);
     if let Some(disk) = &spec.disk {
         line.disk(disk, spec.boot);
@@ -302,6 +308,13 @@ impl Line {
         self.option("-chardev", format!("socket,id=tpm,fd={socket}"));
         self.option("-tpmdev", "emulator,id=tpm,chardev=tpm");
         self.option("-device", "tpm-crb,tpmdev=tpm");
+    }
+
+    fn kcs(&mut self, port: u16) {
+        let way = format!("socket,id=bmc-wire,host=127.0.0.1,port={port},reconnect=1");
+        self.option("-chardev", way);
+        self.option("-device", "ipmi-bmc-extern,id=bmc,chardev=bmc-wire");
+        self.option("-device", "isa-ipmi-kcs,bmc=bmc");
     }
 
     fn nic(&mut self, spec: &VmSpec, wire: RawFd) {

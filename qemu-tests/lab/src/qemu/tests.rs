@@ -23,6 +23,7 @@ fn server(firmware: Firmware) -> VmSpec {
         boot: BootFirst::Network,
         direct: None,
         tpm: false,
+        kcs: None,
     }
 }
 
