@@ -11,6 +11,7 @@ use std::{
 };
 
 use firstlight_api::{
+    account,
     report::{Directive, Progress, Report},
     signed::PublicKey,
     tpm::Fingerprint,
@@ -42,6 +43,12 @@ pub enum Input {
         from: Speaker,
         progress: Progress,
         answer: oneshot::Sender<bool>,
+    },
+    /// What a ramdisk says of its BMC; `None`: it is not believed.
+    Bmc {
+        from: Speaker,
+        post: Box<account::Post>,
+        answer: oneshot::Sender<Option<account::Order>>,
     },
     /// An installed system at the bootstrap endpoint.
     Bootstrap(Question),
@@ -235,6 +242,21 @@ impl Fleet {
         match tokio::time::timeout(ANSWER_TIME, answered).await {
             Ok(Ok(directive)) => directive,
             Ok(Err(_)) | Err(_) => busy(),
+        }
+    }
+
+    /// `None` if it is not believed.
+    pub async fn bmc(&self, from: Speaker, post: account::Post) -> Option<account::Order> {
+        let (answer, answered) = oneshot::channel();
+        self.tell(Input::Bmc {
+            from,
+            post: Box::new(post),
+            answer,
+        });
+        let answered = tokio::time::timeout(ANSWER_TIME, answered).await;
+        match answered {
+            Ok(Ok(order)) => order,
+            Ok(Err(_)) | Err(_) => Some(account::Order::Repeat { seconds: 5 }),
         }
     }
 

@@ -115,9 +115,16 @@ impl Bmc {
         format!("{scheme}://{host}:{port}{}", redfish::SYSTEM)
     }
 
-    /// It speaks IPMI from now on, too.
+    /// It speaks IPMI from now on, too; with its server from when that is switched on the next time.
     pub fn speak_ipmi(&self, port: NonZeroU16) -> Result<Ipmi> {
-        Ipmi::start(&self.lab, self.local, port)
+        let ipmi = Ipmi::start(&self.lab, self.local, port)?;
+        locked(&self.machine).server.kcs = Some(ipmi.kcs());
+        Ok(ipmi)
+    }
+
+    /// Somebody presses its server's button.
+    pub fn press_button(&self) -> Result<()> {
+        locked(&self.machine).switch_on()
     }
 
     pub fn is_on(&self) -> bool {

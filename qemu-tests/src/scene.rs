@@ -119,6 +119,7 @@ impl<'a> Scene<'a> {
             }),
             tpm: false,
             self_test: Duration::ZERO,
+            kcs: None,
         })?);
         self.seen = SiteStatus::default();
         Ok(())

@@ -6,6 +6,8 @@ mod addons;
 mod another_worker;
 #[path = "stories/bmc.rs"]
 mod bmc;
+#[path = "stories/bmc_account.rs"]
+mod bmc_account;
 #[path = "stories/cluster.rs"]
 mod cluster;
 #[path = "stories/control_planes.rs"]
@@ -56,7 +58,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 11] = [
+const STORIES: [Story; 13] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -218,6 +220,24 @@ const STORIES: [Story; 11] = [
             "qemu-tests/src/bmc",
         ],
         tell: virtual_media::tell,
+    },
+    Story {
+        id: "bmc_account",
+        name: "A server makes the box an account in its BMC that nobody typed, and is switched by it",
+        site: Purpose::Plain,
+        plain: false,
+        asked: true,
+        minutes: 15,
+        about: &[
+            "agent/ipmi",
+            "agent/api/src/account.rs",
+            "agent/ramdisk/src/ipa/account.rs",
+            "agent/src/hosts/account.rs",
+            "agent/src/hosts/account_writer.rs",
+            "agent/src/hosts/host/account.rs",
+            "qemu-tests/src/bmc",
+        ],
+        tell: bmc_account::tell,
     },
 ];
 

@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+pub mod account;
 pub mod addon;
 pub mod artifact;
 pub mod bmh;

@@ -178,7 +178,7 @@ impl DiskSignatures {
 }
 
 impl Fresh {
-    fn bounded(self) -> Result<Self, ReportError> {
+    pub(crate) fn bounded(self) -> Result<Self, ReportError> {
         session(&self.session)?;
         Ok(self)
     }
@@ -203,21 +203,21 @@ fn parse_json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ReportError> 
         .map_err(|error| ReportError::Json(bounded::sentence(&error.to_string())))
 }
 
-fn session(text: &str) -> Result<(), ReportError> {
+pub(crate) fn session(text: &str) -> Result<(), ReportError> {
     if text.len() > 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(ReportError::Field("session"));
     }
     Ok(())
 }
 
-fn mac(text: &str) -> Result<String, ReportError> {
+pub(crate) fn mac(text: &str) -> Result<String, ReportError> {
     let parsed: Result<crate::site::MacAddr, _> = text.parse();
     parsed
         .map(|mac| mac.to_string())
         .map_err(|_| ReportError::Field("bootMac"))
 }
 
-fn boot_id(id: String) -> Result<String, ReportError> {
+pub(crate) fn boot_id(id: String) -> Result<String, ReportError> {
     let plain = id
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');

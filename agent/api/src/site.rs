@@ -22,7 +22,7 @@ use crate::status::HardwareSummary;
 
 pub use cluster::{ClusterChoice, ClusterConfig, ControlPlanes, HostRole, Ipv4Network, Workers};
 pub use parse::parse_site;
-pub use rules::{Gives, Rule};
+pub use rules::{BmcAccount, Gives, Rule};
 pub use values::SshKey;
 
 pub use crate::net::{AddressRange, HostName, MacAddr, Subnet, ValueError};

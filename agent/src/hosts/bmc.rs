@@ -3,6 +3,8 @@
 //! To add a way of speaking to BMCs: its schemes in [`Protocol::of`], its `driver_info` in [`Bmc::driver`], and its hardware type in
 //! `ironic/ironic.conf`.
 
+use std::net::Ipv4Addr;
+
 use firstlight_api::{
     bmh::{BareMetalHostSpec, BmcDetails, BootMode},
     status::Problem,
@@ -162,6 +164,11 @@ impl Bmc {
             Protocol::Ipmi => Start::Network,
             Protocol::Redfish(_, start) => start,
         }
+    }
+
+    /// If it is named by one.
+    pub fn address(&self) -> Option<Ipv4Addr> {
+        self.host().parse().ok()
     }
 
     fn host(&self) -> &str {

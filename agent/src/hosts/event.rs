@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
 
 use firstlight_api::{
+    account,
     bmh::BareMetalHost,
     report::{Directive, Progress, Report},
     signed::PublicKey,
@@ -13,6 +14,7 @@ use firstlight_ironic::Node;
 use firstlight_netboot::{BootTarget, ClientArch, MacAddr};
 
 use super::{
+    account::{AccountError, Change},
     ledger::{Deployment, Ledger},
     memory::Ticket,
     objects::ObjectTarget,
@@ -53,6 +55,18 @@ pub enum Event {
         ticket: Ticket,
         from: Speaker,
         progress: Progress,
+    },
+    /// What a ramdisk says of its BMC.
+    Bmc {
+        ticket: Ticket,
+        from: Speaker,
+        post: Box<account::Post>,
+    },
+    /// What was to be written about the account of a host.
+    AccountWritten {
+        mac: MacAddr,
+        ticket: Ticket,
+        result: Result<(), AccountError>,
     },
     /// At the bootstrap endpoint.
     Asked(Question),
@@ -142,6 +156,13 @@ pub enum Effect {
     },
     /// Secrets and keys of a delivery; [`Event::Collected`].
     Collect(Box<Collect>),
+    /// The account in a BMC; [`Event::AccountWritten`].
+    Account {
+        mac: MacAddr,
+        ticket: Ticket,
+        object: Box<BareMetalHost>,
+        change: Change,
+    },
     /// Objects that count for nothing.
     Strays(Strays),
     Answer {
@@ -203,6 +224,8 @@ pub enum Reply {
     Directive(Directive),
     /// The progress was believed.
     Believed(bool),
+    /// `None`: who speaks is not believed.
+    Account(Option<account::Order>),
     Bootstrap(Answer),
 }
 

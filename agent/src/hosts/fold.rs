@@ -3,6 +3,7 @@
 //! [`Hosts::fold`] takes one event and answers with effects, in their order. Only hosts that the event is about are decided anew, except
 //! when time has passed or something that all plans depend on has changed.
 
+mod account;
 mod hear;
 mod look;
 mod settle;
@@ -170,6 +171,12 @@ impl Hosts {
                 let believed = self.progress(&from, progress, now);
                 self.answer(ticket, Reply::Believed(believed));
             }
+            Event::Bmc { ticket, from, post } => self.bmc(ticket, &from, &post, now),
+            Event::AccountWritten {
+                mac,
+                ticket,
+                result,
+            } => self.account_written(mac, ticket, result, now),
             Event::Asked(question) => self.asked(question, now),
             Event::Collected {
                 mac,

@@ -2,6 +2,7 @@
 //!
 //! All of it may be lost at any time except [`Memory`], which is on the disk before anything is done that it is about.
 
+mod account;
 mod chosen;
 mod fit;
 mod history;
@@ -43,6 +44,7 @@ use super::{
     who::{Refused, Who},
 };
 use crate::{ssh::Towards, store::ServedImage};
+pub use account::Next as AccountNext;
 pub use fit::Ruled;
 use history::History;
 pub use ramdisk::Part;
@@ -218,7 +220,11 @@ impl Host {
     /// Nobody has used it or said a word about it, and nothing is on its disks that the box knows of.
     pub fn is_of_no_use(&self) -> bool {
         let reported = self.ramdisk.report().is_some() || self.object.is_some();
-        reported && !self.rules.named && self.is_nobodys() && self.ledger().is_of_no_use()
+        reported
+            && !self.rules.named
+            && self.is_nobodys()
+            && self.ledger().is_of_no_use()
+            && !self.has_account()
     }
 
     /// Firmware or a boot loader asks for an address: it was restarted, by whomever.
@@ -276,6 +282,7 @@ impl Host {
     /// Decides anew; true if something else comes out.
     pub fn replan(&mut self, site: &Site, now: Duration) -> bool {
         let before = self.decision.clone();
+        self.learn_account(now);
         let pretender = &mut self.pretender;
         let gone = pretender.take_if(|other| !other.is_told(now)).is_some();
         self.decide(site, now);

@@ -2,14 +2,19 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use firstlight_api::{
     bmh::{self, BareMetalHost, BareMetalHostSpec, HardwareData, annotations},
     object::Meta,
 };
-use k8s_openapi::api::core::v1::{ObjectReference, Secret as KubeSecret};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ObjectReference, Secret as KubeSecret},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
 use kube::{
     Api, Client,
+    api::{DeleteParams, PostParams, Preconditions},
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use serde::Deserialize;
@@ -17,8 +22,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
 use super::{
+    account::{LABEL, MADE},
     intent::UNREADABLE,
-    store::{Amendment, HostEvent, HostStore, Secret, Versions},
+    store::{Amendment, HostEvent, HostStore, Secret, SpecBmc, Versions},
 };
 use crate::{
     capi::{HOSTS, SECRETS},
@@ -146,7 +152,37 @@ fn merge_patch(object: &BareMetalHost, amendment: &Amendment) -> Value {
     for name in &amendment.forget {
         patch["metadata"]["annotations"][name] = Value::Null;
     }
+    if let Some(bmc) = &amendment.bmc {
+        name_bmc(&mut patch, bmc);
+    }
     patch
+}
+
+fn name_bmc(patch: &mut Value, bmc: &SpecBmc) {
+    match bmc {
+        SpecBmc::Named {
+            details,
+            may_be_off,
+        } => {
+            patch["metadata"]["annotations"][MADE] = json!(details.address);
+            // What somebody else has left there goes.
+            patch["spec"]["bmc"] = json!({
+                "address": details.address,
+                "credentialsName": details.credentials_name,
+                "disableCertificateVerification": null,
+            });
+            if *may_be_off {
+                patch["spec"]["disablePowerOff"] = json!(false);
+            }
+        }
+        SpecBmc::Gone { stays_on } => {
+            patch["spec"]["bmc"] = Value::Null;
+            if *stays_on {
+                patch["spec"]["disablePowerOff"] = json!(true);
+            }
+        }
+        SpecBmc::Forgotten => patch["metadata"]["annotations"][MADE] = Value::Null,
+    }
 }
 
 /// What people tell by an object.
@@ -292,11 +328,95 @@ impl HostStore for KubeStore {
         Ok(found.map(data))
     }
 
+    async fn keep_secret(&self, host: &BareMetalHost, name: &str, data: &Secret) -> Result<()> {
+        let api = self.account_secrets(host);
+        let what = || format!("writing the Secret {}/{name}", host.metadata.namespace);
+        let mut secret = account_secret(host, name, data);
+        let done = match api.get_opt(name).await.with_context(what)? {
+            None => api.create(&PostParams::default(), &secret).await,
+            Some(old) => {
+                ensure!(
+                    is_account_of(&old, host),
+                    "there is a Secret {name} of somebody else; rename or delete it"
+                );
+                secret.metadata.resource_version = old.metadata.resource_version;
+                api.replace(name, &PostParams::default(), &secret).await
+            }
+        };
+        done.map(drop).with_context(what)
+    }
+
+    async fn forget_secret(&self, host: &BareMetalHost, name: &str) -> Result<()> {
+        let api = self.account_secrets(host);
+        let what = || format!("deleting the Secret {}/{name}", host.metadata.namespace);
+        let Some(old) = api.get_opt(name).await.with_context(what)? else {
+            return Ok(());
+        };
+        if !is_account_of(&old, host) {
+            return Ok(());
+        }
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: old.metadata.uid,
+                resource_version: old.metadata.resource_version,
+            }),
+            ..DeleteParams::default()
+        };
+        let deleted = api.delete(name, &parameters).await;
+        deleted.map(drop).with_context(what)
+    }
+
     async fn apply_status(&self, host: &BareMetalHost) -> Result<()> {
         let patch = part(host, "status", &serde_json::to_value(&host.status)?);
         let writer = self.hosts.writer();
         writer.apply(&key(host), Part::Status, &patch).await
     }
+}
+
+impl KubeStore {
+    fn account_secrets(&self, host: &BareMetalHost) -> Api<KubeSecret> {
+        Api::namespaced(self.writers.client().clone(), &host.metadata.namespace)
+    }
+}
+
+/// It goes with the host.
+fn account_secret(host: &BareMetalHost, name: &str, data: &Secret) -> KubeSecret {
+    let data = data.iter();
+    KubeSecret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(host.metadata.namespace.clone()),
+            labels: Some(BTreeMap::from([(
+                LABEL.to_owned(),
+                label_of(&host.spec.boot_mac_address),
+            )])),
+            owner_references: Some(vec![OwnerReference {
+                api_version: bmh::API_VERSION.to_owned(),
+                kind: bmh::KIND.to_owned(),
+                name: host.metadata.name.clone(),
+                uid: host.metadata.uid.clone(),
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        },
+        data: Some(
+            data.map(|(key, value)| (key.clone(), ByteString(value.clone())))
+                .collect(),
+        ),
+        type_: Some("Opaque".to_owned()),
+        ..KubeSecret::default()
+    }
+}
+
+fn is_account_of(secret: &KubeSecret, host: &BareMetalHost) -> bool {
+    let labels = secret.metadata.labels.as_ref();
+    let of = labels.and_then(|labels| labels.get(LABEL));
+    of.is_some_and(|of| *of == label_of(&host.spec.boot_mac_address))
+}
+
+/// A label has no colons.
+fn label_of(mac: &str) -> String {
+    mac.to_lowercase().replace(':', "")
 }
 
 #[cfg(test)]
@@ -307,7 +427,10 @@ mod tests {
     use kube::api::DynamicObject;
 
     use super::*;
-    use crate::objects::{Seen, testing::merge};
+    use crate::{
+        hosts::{account, made},
+        objects::{Seen, testing::merge},
+    };
 
     const CRD: &str =
         include_str!("../../../overlays/box/usr/share/firstlight/manifests/crd-baremetalhost.yaml");
@@ -444,6 +567,52 @@ mod tests {
             version.remove("resourceVersion");
             assert_eq!(merged, told(new));
         }
+    }
+
+    #[test]
+    fn the_box_names_its_own_bmc_and_takes_that_back_without_a_trace() {
+        let spec = made::spec("52:54:00:00:00:01".to_owned(), None);
+        let before = BareMetalHost::new("n1", "metal3", spec);
+        let amended = |host: &BareMetalHost, bmc| {
+            let amendment = Amendment {
+                bmc: Some(bmc),
+                ..Amendment::default()
+            };
+            let mut object = serde_json::to_value(host).unwrap();
+            merge(&mut object, &merge_patch(host, &amendment));
+            serde_json::from_value::<BareMetalHost>(object).unwrap()
+        };
+        let details = account::details(&before, "ipmi://10.0.0.9");
+        let named = SpecBmc::Named {
+            details,
+            may_be_off: true,
+        };
+        let named = amended(&before, named);
+        assert_eq!(account::named(&named), account::Named::Ours);
+        assert!(made::is_as_made(&named) && !named.spec.disable_power_off);
+        let gone = amended(&named, SpecBmc::Gone { stays_on: true });
+        assert_eq!(account::named(&gone), account::Named::Nothing);
+        assert!(made::is_as_made(&gone) && gone.metadata.annotations.contains_key(MADE));
+        assert_eq!(amended(&gone, SpecBmc::Forgotten), before);
+    }
+
+    #[test]
+    fn the_secret_of_an_account_goes_with_its_host_and_others_are_not_touched() {
+        let mut host = examples::host();
+        host.metadata.uid = "u-1".into();
+        let data = Secret::from([("password".to_owned(), b"s3cret".to_vec())]);
+        let mut secret = account_secret(&host, "n1-bmc-account", &data);
+        let owners = secret.metadata.owner_references.clone().unwrap();
+        assert_eq!(
+            (owners[0].uid.as_str(), owners[0].kind.as_str()),
+            ("u-1", bmh::KIND)
+        );
+        assert!(is_account_of(&secret, &host));
+        let mut other = host.clone();
+        other.spec.boot_mac_address = "52:54:00:00:00:77".into();
+        assert!(!is_account_of(&secret, &other));
+        secret.metadata.labels = None;
+        assert!(!is_account_of(&secret, &host), "a person's");
     }
 
     fn check(path: &str, value: &Value, schema: &Value) {

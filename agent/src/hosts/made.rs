@@ -9,6 +9,8 @@ use firstlight_artifacts::hex;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use super::account::{self, Named};
+
 /// Where `kubectl get bmh` looks without being told.
 pub const NAMESPACE: &str = "default";
 
@@ -42,14 +44,36 @@ pub fn anew(object: &BareMetalHost, gives: Option<&Gives>) -> Option<BareMetalHo
     if !is_as_made(object) {
         return None;
     }
-    let mut new = object.clone();
+    let bare = without_account(object);
+    let mut new = bare.clone();
     new.spec = spec(object.spec.boot_mac_address.clone(), object.spec.boot_mode);
     new.metadata.labels.clear();
     new.metadata.annotations.clear();
     if let Some(gives) = gives {
         by_rule(&mut new, gives);
     }
-    (new != *object).then_some(new)
+    if new == bare {
+        return None;
+    }
+    if let Some(at) = object.metadata.annotations.get(account::MADE) {
+        new.metadata
+            .annotations
+            .insert(account::MADE.to_owned(), at.clone());
+        new.spec.bmc.clone_from(&object.spec.bmc);
+        new.spec.disable_power_off = object.spec.disable_power_off;
+    }
+    Some(new)
+}
+
+/// As it was before the box named its BMC.
+fn without_account(object: &BareMetalHost) -> BareMetalHost {
+    let mut bare = object.clone();
+    let is_ours = account::named(object) != Named::Theirs;
+    if bare.metadata.annotations.remove(account::MADE).is_some() && is_ours {
+        bare.spec.bmc = None;
+        bare.spec.disable_power_off = true;
+    }
+    bare
 }
 
 /// What its rule gives it.
@@ -78,6 +102,7 @@ fn mark(object: &BareMetalHost) -> String {
 
 /// The box made it, and nobody has written anything into it since.
 pub fn is_as_made(object: &BareMetalHost) -> bool {
+    let object = &without_account(object);
     let (meta, spec) = (&object.metadata, &object.spec);
     if meta.finalizers.iter().any(|name| name != FINALIZER) {
         return false;

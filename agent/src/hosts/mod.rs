@@ -13,6 +13,8 @@
 //! To add a case: a row in `plan` with its test in `plan/tests.rs`; `tests.rs` plays whole installations against the fake
 //! Ironic, with a restart of the controller after every step.
 
+mod account;
+mod account_writer;
 mod admission;
 mod apply;
 mod bmc;

@@ -47,6 +47,7 @@ pub fn desired(host: &Host, rule: Option<&Rule>, now: &str) -> ObjectTarget {
             .map(|plan| plan.forget.clone())
             .unwrap_or_default(),
         refused: host.refused().clone(),
+        bmc_goes: host.account_goes(),
         leave: leave(host),
         paused: host.wanted().paused.is_some(),
         stray: false,
@@ -286,7 +287,8 @@ fn root_disk(shown: &HostStatus, before: &[Condition], now: &str) -> Condition {
 /// Does the box do all that the object says?
 fn honoured(host: &Host, before: &[Condition], now: &str) -> Condition {
     let object = host.object.as_ref();
-    let ignored = object.map_or_else(Vec::new, |object| ignored(object, boot_mode(host)));
+    let mut ignored = object.map_or_else(Vec::new, |object| ignored(object, boot_mode(host)));
+    ignored.extend(host.account_notes());
     let (status, reason) = if ignored.is_empty() {
         (ConditionStatus::True, "Honoured")
     } else {

@@ -17,8 +17,9 @@ use tokio::{
 };
 
 use super::{
+    account::{self, Named},
     made::{self, is_as_made},
-    store::{Amendment, HostStore},
+    store::{Amendment, HostStore, SpecBmc},
 };
 use crate::{
     objects::{Key, Listed},
@@ -51,6 +52,8 @@ pub struct ObjectTarget {
     pub forget: Vec<String>,
     /// Annotations that go, too, each with the reason why it was not acted on.
     pub refused: BTreeMap<&'static str, String>,
+    /// The box's own `spec.bmc` goes.
+    pub bmc_goes: bool,
     pub leave: Leave,
     /// Somebody asked for hands off.
     pub paused: bool,
@@ -67,6 +70,7 @@ impl ObjectTarget {
             overdue: None,
             forget: Vec::new(),
             refused: BTreeMap::new(),
+            bmc_goes: false,
             leave: Leave::No,
             paused: false,
             stray: true,
@@ -351,6 +355,9 @@ fn amendment(object: &BareMetalHost, desired: &ObjectTarget) -> Amendment {
             .clone()
             .filter(|_| object.spec.image.is_none() && !object.is_deleted()),
         anew: desired.overdue.clone().filter(|_| is_as_made(object)),
+        bmc: (desired.bmc_goes && account::named(object) == Named::Ours).then(|| SpecBmc::Gone {
+            stays_on: is_as_made(object),
+        }),
         finalizers: (finalizers != object.metadata.finalizers).then_some(finalizers),
         forget: forget
             .filter(|name| said.contains_key(*name))
@@ -401,6 +408,12 @@ mod tests {
         async fn forget_hardware(&self, _: &BareMetalHost) -> anyhow::Result<()> {
             Ok(())
         }
+        async fn keep_secret(&self, _: &BareMetalHost, _: &str, _: &Secret) -> anyhow::Result<()> {
+            Ok(())
+        }
+        async fn forget_secret(&self, _: &BareMetalHost, _: &str) -> anyhow::Result<()> {
+            Ok(())
+        }
         async fn secret(&self, _: &str, _: &str) -> anyhow::Result<Option<Secret>> {
             Ok(None)
         }
@@ -445,6 +458,12 @@ mod tests {
             Ok(())
         }
         async fn forget_hardware(&self, _: &BareMetalHost) -> anyhow::Result<()> {
+            Ok(())
+        }
+        async fn keep_secret(&self, _: &BareMetalHost, _: &str, _: &Secret) -> anyhow::Result<()> {
+            Ok(())
+        }
+        async fn forget_secret(&self, _: &BareMetalHost, _: &str) -> anyhow::Result<()> {
             Ok(())
         }
         async fn secret(&self, _: &str, _: &str) -> anyhow::Result<Option<Secret>> {

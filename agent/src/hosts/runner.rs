@@ -10,6 +10,8 @@ use std::{
 };
 
 use firstlight_api::{
+    account::Order,
+    bmh::BareMetalHost,
     report::Directive,
     status::{HostStatus, Problem},
     verb::{DEPARTURE_WINDOW_S, MOST_DEPARTURES},
@@ -21,6 +23,8 @@ use tokio::{
 };
 
 use super::{
+    account::Change,
+    account_writer::{self, Writing},
     apply::{self, ActionError, Hands},
     bootstrap,
     delivery::Collector,
@@ -84,6 +88,8 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
     let (secrets, readings) = mpsc::channel(16);
     let mut background = JoinSet::new();
     background.spawn(bootstrap::read_secrets(inputs.store.clone(), readings));
+    let (accounts, writings) = mpsc::channel(16);
+    background.spawn(account_writer::run(inputs.store.clone(), writings));
     let (versions, mut versions_seen) = mpsc::channel(1);
     background.spawn(follow_secrets(inputs.store.clone(), versions));
     background.spawn(objects::run(
@@ -114,6 +120,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         bmcs: inputs.bmcs,
         status: inputs.status,
         uploads: Vec::new(),
+        accounts,
         tasks: JoinSet::new(),
         to_disk,
         look,
@@ -209,6 +216,7 @@ fn event_of(look: Look) -> Event {
 enum Waiting {
     Report(oneshot::Sender<Directive>),
     Progress(oneshot::Sender<bool>),
+    Bmc(oneshot::Sender<Option<Order>>),
     Bootstrap(oneshot::Sender<Answer>),
 }
 
@@ -220,6 +228,7 @@ struct Runner {
     bmcs: watch::Sender<BTreeSet<Endpoint>>,
     status: StatusSender,
     uploads: Vec<ServedImage>,
+    accounts: mpsc::Sender<Writing>,
     tasks: JoinSet<Event>,
     to_disk: mpsc::UnboundedSender<Save>,
     /// Asks for the nodes at once; the value is the pause after that.
@@ -278,6 +287,11 @@ impl Runner {
                 from,
                 progress,
             },
+            Input::Bmc { from, post, answer } => Event::Bmc {
+                ticket: self.ask(Waiting::Bmc(answer)),
+                from,
+                post,
+            },
             Input::Bootstrap(question) => Event::Asked(Question {
                 ticket: self.ask(Waiting::Bootstrap(question.answer)),
                 host: question.host,
@@ -301,9 +315,28 @@ impl Runner {
             (Some(Waiting::Progress(to)), Reply::Believed(believed)) => {
                 let _ = to.send(believed);
             }
+            (Some(Waiting::Bmc(to)), Reply::Account(order)) => drop(to.send(order)),
             (Some(Waiting::Bootstrap(to)), Reply::Bootstrap(answer)) => drop(to.send(answer)),
             (_, answer) => tracing::error!(?answer, "an answer to nobody's question"),
         }
+    }
+
+    fn write_account(
+        &mut self,
+        mac: MacAddr,
+        ticket: Ticket,
+        object: Box<BareMetalHost>,
+        change: Change,
+    ) {
+        let accounts = self.accounts.clone();
+        self.tasks.spawn(async move {
+            let result = account_writer::ask(&accounts, object, change).await;
+            Event::AccountWritten {
+                mac,
+                ticket,
+                result,
+            }
+        });
     }
 
     fn carry_out(&mut self, effect: Effect) {
@@ -363,6 +396,12 @@ impl Runner {
                     }
                 });
             }
+            Effect::Account {
+                mac,
+                ticket,
+                object,
+                change,
+            } => self.write_account(mac, ticket, object, change),
             Effect::Answer { ticket, answer } => self.answer(ticket, answer),
             Effect::Show { mac, shown } => self.window.show(mac, shown),
             Effect::Look(pause) => drop(self.look.send_replace(pause)),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, future::Future, sync::Arc};
 
-use firstlight_api::bmh::{BareMetalHost, HardwareData, Image};
+use firstlight_api::bmh::{BareMetalHost, BmcDetails, HardwareData, Image};
 use tokio::sync::mpsc;
 
 use crate::objects::{Key, Listed};
@@ -17,6 +17,21 @@ pub struct Amendment {
     pub finalizers: Option<Vec<String>>,
     /// Annotations that go away.
     pub forget: Vec<String>,
+    pub bmc: Option<SpecBmc>,
+}
+
+/// What becomes of the box's own `spec.bmc`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SpecBmc {
+    /// It is written, with the annotation that says so. `may_be_off`: `disablePowerOff` goes.
+    Named {
+        details: BmcDetails,
+        may_be_off: bool,
+    },
+    /// It goes; the annotation stays, for the account is still there. `stays_on`: `disablePowerOff` comes back.
+    Gone { stays_on: bool },
+    /// The annotation goes, too.
+    Forgotten,
 }
 
 /// Something that happened to a host.
@@ -78,6 +93,19 @@ pub trait HostStore: Clone + Send + Sync + 'static {
         let _ = (host, events);
         std::future::ready(())
     }
+    /// Makes the Secret of an account in the BMC of `host`, or writes it anew; one that somebody else has made is refused.
+    fn keep_secret(
+        &self,
+        host: &BareMetalHost,
+        name: &str,
+        data: &Secret,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send;
+    /// The Secret of an account goes, if there is one; one that somebody else has made stays.
+    fn forget_secret(
+        &self,
+        host: &BareMetalHost,
+        name: &str,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send;
     /// `None` if there is none of that name.
     fn secret(
         &self,

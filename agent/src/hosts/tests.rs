@@ -2,6 +2,7 @@
 //! ramdisk does. Nothing sleeps; [`Site::pass`] is time.
 #![allow(clippy::unwrap_used)]
 
+mod account;
 mod departures;
 mod disks;
 mod figures;
@@ -44,6 +45,8 @@ use firstlight_netboot::{BootTarget, MacAddr};
 use tokio::sync::mpsc;
 
 use super::{
+    account::{self as accounts, AccountError},
+    account_writer,
     apply::{self, Hands, node_uuid},
     bootstrap::{self, Reading},
     delivery::Collector,
@@ -57,7 +60,7 @@ use super::{
     objects,
     poll::IronicEnd,
     runner,
-    store::{Amendment, HostStore, Secret, Versions},
+    store::{Amendment, HostStore, Secret, SpecBmc, Versions},
     stray::Strays,
     token::Token,
 };
@@ -245,6 +248,25 @@ impl HostStore for MemoryStore {
             for name in &amendment.forget {
                 object.metadata.annotations.remove(name);
             }
+            let annotations = &mut object.metadata.annotations;
+            match amendment.bmc.clone() {
+                None => {}
+                Some(SpecBmc::Named {
+                    details,
+                    may_be_off,
+                }) => {
+                    annotations.insert(accounts::MADE.to_owned(), details.address.clone());
+                    object.spec.bmc = Some(details);
+                    object.spec.disable_power_off &= !may_be_off;
+                }
+                Some(SpecBmc::Gone { stays_on }) => {
+                    object.spec.bmc = None;
+                    object.spec.disable_power_off |= stays_on;
+                }
+                Some(SpecBmc::Forgotten) => {
+                    annotations.remove(accounts::MADE);
+                }
+            }
         });
         self.end();
         Ok(())
@@ -274,6 +296,26 @@ impl HostStore for MemoryStore {
         }
         let data = format!("#cloud-config of {name}\n").into_bytes();
         Ok(Some(Secret::from([("value".to_owned(), data)])))
+    }
+
+    async fn keep_secret(
+        &self,
+        _: &BareMetalHost,
+        name: &str,
+        data: &Secret,
+    ) -> anyhow::Result<()> {
+        self.answers()?;
+        self.secrets
+            .lock()
+            .unwrap()
+            .insert(name.to_owned(), data.clone());
+        Ok(())
+    }
+
+    async fn forget_secret(&self, _: &BareMetalHost, name: &str) -> anyhow::Result<()> {
+        self.answers()?;
+        self.secrets.lock().unwrap().remove(name);
+        Ok(())
     }
 
     async fn tell(&self, _: &BareMetalHost, events: Vec<super::store::HostEvent>) {
@@ -338,6 +380,8 @@ struct Site<L = Good> {
     boots: usize,
     strays: Strays,
     held: Vec<String>,
+    /// No BMC answers the box.
+    is_bmc_silent: bool,
 }
 
 fn hosts(settings: &fold::Settings, disk: &BTreeMap<MacAddr, Ledger>) -> Hosts {
@@ -403,6 +447,7 @@ impl<L: Luck> Site<L> {
             boots: 0,
             strays: Strays::default(),
             held: Vec::new(),
+            is_bmc_silent: false,
         }
     }
 
@@ -436,7 +481,10 @@ impl<L: Luck> Site<L> {
             };
             for effect in self.hosts.fold(event, now) {
                 let fate = match effect {
-                    Effect::Save { .. } | Effect::Act(_) | Effect::Collect(_) => self.luck.next(),
+                    Effect::Save { .. }
+                    | Effect::Act(_)
+                    | Effect::Collect(_)
+                    | Effect::Account { .. } => self.luck.next(),
                     _ => Fate::Good,
                 };
                 let cut = matches!(fate, Fate::CutBefore | Fate::CutAfter);
@@ -488,6 +536,25 @@ impl<L: Luck> Site<L> {
                     mac,
                     question,
                     data,
+                });
+            }
+            Effect::Account {
+                mac,
+                ticket,
+                object,
+                change,
+            } => {
+                let keeps = matches!(change, accounts::Change::Keep { .. });
+                let result = if keeps && self.is_bmc_silent {
+                    Err(AccountError::Silent)
+                } else {
+                    self.store.is_down = fate == Fate::Fails;
+                    account_writer::write(&self.store, &object, &change).await
+                };
+                return Some(Event::AccountWritten {
+                    mac,
+                    ticket,
+                    result,
                 });
             }
             Effect::Answer { ticket, answer } => {

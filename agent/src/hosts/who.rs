@@ -3,7 +3,11 @@
 //! A MAC can be said by anybody. The first that says it is bound, and while it is heard nobody else is believed. A key
 //! that was followed by another is never believed again.
 
-use std::{collections::VecDeque, net::Ipv4Addr, time::Duration};
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
 
 use firstlight_api::{signed::PublicKey, tpm::Fingerprint};
 
@@ -151,6 +155,13 @@ impl Who {
         bound.progress = sequence;
         self.heard(now);
         Ok(())
+    }
+
+    /// Is it the ramdisk that speaks for this host, at the address that it has?
+    pub fn is(&self, key: PublicKey, boot_id: &str, peer: IpAddr) -> bool {
+        self.bound.as_ref().is_some_and(|bound| {
+            bound.key == key && bound.boot_id == boot_id && peer == bound.address
+        })
     }
 
     fn heard(&mut self, now: Duration) {

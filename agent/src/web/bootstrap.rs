@@ -1,4 +1,5 @@
-//! `https://BOX:8443/bootstrap/v1/HOST`: bootstrap data for installed systems, behind one-time tokens (docs/reference.md).
+//! `https://BOX:8443/bootstrap/v1/HOST`: bootstrap data for installed systems, behind one-time tokens (docs/reference.md). What ramdisks
+//! say of their BMCs comes to the same door (`account`).
 //!
 //! TLS by the site's CA. Must not: know what is in the data, or keep any of it. Who guesses tokens is made to wait.
 
@@ -13,7 +14,7 @@ use std::{
 use anyhow::Result;
 use bytes::Bytes;
 use firstlight_admission::Shares;
-use firstlight_api::{names::BOOTSTRAP_PORT, status::Problem};
+use firstlight_api::{account, names::BOOTSTRAP_PORT, status::Problem};
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
@@ -225,6 +226,9 @@ impl One {
             let seconds = WINDOW.as_secs().into();
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
             return response;
+        }
+        if request.uri().path() == account::PATH {
+            return super::account::answer(&self.fleet, &self.known, self.peer, request).await;
         }
         let Some(host) = host_of(request.uri().path()).map(str::to_owned) else {
             return refusal(StatusCode::NOT_FOUND, "nothing is here");

@@ -5,6 +5,7 @@
 //! sockets and limits; `pushes` is the registry's door for who pushes; `bootstrap` and `conversion` have TLS, on ports of their own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`.
 
+mod account;
 mod artifacts;
 mod bootstrap;
 mod conversion;

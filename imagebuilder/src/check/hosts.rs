@@ -133,6 +133,7 @@ fn gives(site: &SiteConfig, mac: MacAddr, hardware: &HardwareSummary, index: usi
     words.extend(given.start.map(|it| format!("start {}", it.word())));
     let arguments = given.kernel_arguments.as_ref();
     words.extend(arguments.map(|it| format!("kernel arguments {it}")));
+    words.extend(given.account.map(|it| format!("BMC account {}", it.word())));
     words.join(", ")
 }
 

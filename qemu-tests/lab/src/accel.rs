@@ -81,6 +81,7 @@ fn runs_under_kvm(bytes: &[u8], dir: &Path) -> Result<bool> {
         }),
         tpm: false,
         self_test: Duration::ZERO,
+        kcs: None,
     };
     let (wire, _nobody) = UnixStream::pair().context("a socket for the probe")?;
     // QEMU that does not start with KVM is the answer "no"; that QEMU is there at all shows with the real machine.

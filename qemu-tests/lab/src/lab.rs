@@ -82,6 +82,8 @@ pub struct ServerSpec {
     pub tpm: bool,
     /// How long its firmware waits at each start.
     pub self_test: Duration,
+    /// As in [`VmSpec::kcs`].
+    pub kcs: Option<u16>,
 }
 
 #[derive(Clone, Debug)]
@@ -136,6 +138,7 @@ impl ServerSpec {
             boot: BootFirst::Network,
             tpm: false,
             self_test: Duration::ZERO,
+            kcs: None,
         }
     }
 
@@ -248,6 +251,7 @@ impl Lab {
             direct: None,
             tpm: false,
             self_test: Duration::ZERO,
+            kcs: None,
         }
     }
 
@@ -301,6 +305,7 @@ impl Lab {
             direct: None,
             tpm: spec.tpm,
             self_test: spec.self_test,
+            kcs: spec.kcs,
         }
     }
 

@@ -141,6 +141,9 @@ pub struct VmSpec {
     /// How long its firmware waits before it boots anything, as real ones do.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub self_test: Duration,
+    /// Its own way to its BMC (IPMI by KCS): a port of loopback, where the BMC listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kcs: Option<u16>,
 }
 
 impl VmSpec {
@@ -254,6 +257,9 @@ pub fn command_line(
         let milliseconds = spec.self_test.as_millis();
         line.option("-boot", format!("menu=on,splash-time={milliseconds}"));
     }
+    if let Some(port) = spec.kcs {
+        line.kcs(port);
+    }
     line.nic(spec, sockets.wire);
     if spec.second_nic {
         line.option("-netdev", "hubport,id=nowhere,hubid=0");
@@ -328,6 +334,13 @@ impl Line {
         self.option("-chardev", format!("socket,id=tpm,fd={socket}"));
         self.option("-tpmdev", "emulator,id=tpm,chardev=tpm");
         self.option("-device", "tpm-crb,tpmdev=tpm");
+    }
+
+    fn kcs(&mut self, port: u16) {
+        let way = format!("socket,id=bmc-wire,host=127.0.0.1,port={port},reconnect=1");
+        self.option("-chardev", way);
+        self.option("-device", "ipmi-bmc-extern,id=bmc,chardev=bmc-wire");
+        self.option("-device", "isa-ipmi-kcs,bmc=bmc");
     }
 
     fn nic(&mut self, spec: &VmSpec, wire: RawFd) {

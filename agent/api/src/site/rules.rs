@@ -45,6 +45,37 @@ pub struct Gives {
     pub start: Option<StartPolicy>,
     /// `kernelArguments` of its installed system.
     pub kernel_arguments: Option<KernelArguments>,
+    /// `bmc.account`: an account of the box's own in its BMC.
+    pub account: Option<BmcAccount>,
+}
+
+/// How the box comes to an account in a BMC that nobody has named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BmcAccount {
+    /// The server makes it, by its own way to its BMC.
+    Create,
+}
+
+impl BmcAccount {
+    /// As in site.yaml.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+        }
+    }
+}
+
+impl FromStr for BmcAccount {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        if text == Self::Create.word() {
+            return Ok(Self::Create);
+        }
+        Err(ValueError(format!(
+            "`{text}` is nothing that is done about accounts of BMCs; write `create`, or take `bmc` out"
+        )))
+    }
 }
 
 /// One line of `match`.

@@ -33,7 +33,9 @@ pub(super) const RULE_KEYS: &[&str] = &[
     "image",
     "start",
     "kernelArguments",
+    "bmc",
 ];
+pub(super) const RULE_BMC_KEYS: &[&str] = &["account"];
 pub(super) const MATCH_KEYS: &[&str] = &[
     "mac", "serial", "vendor", "product", "cpus", "memory", "nics", "nicSpeed", "disks", "diskSize",
 ];
@@ -224,6 +226,23 @@ struct RuleSpec {
     /// Words for the command line of the installed kernel, such as hugepages=64 iommu=pt.
     #[schemars(pattern(r"^[ A-Za-z0-9_.,:=/+@%*-]+$"), length(max = 1024))]
     kernel_arguments: Option<String>,
+    bmc: Option<RuleBmcSpec>,
+}
+
+/// Its remote power, where nobody has named its BMC.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct RuleBmcSpec {
+    account: Option<AccountSpec>,
+}
+
+/// create: the server makes the box an account in its BMC.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+enum AccountSpec {
+    Create,
 }
 
 /// any, or conditions that all have to hold.

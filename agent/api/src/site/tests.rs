@@ -359,6 +359,7 @@ fn the_schema_has_the_keys_of_the_parser() {
         ("RuleSpec", schema::RULE_KEYS),
         ("MatchSpec", schema::MATCH_KEYS),
         ("RootDiskSpec", schema::ROOT_DISK_KEYS),
+        ("RuleBmcSpec", schema::RULE_BMC_KEYS),
     ] {
         assert_eq!(keys(&schema["$defs"][of]), sorted(known), "{of}");
     }

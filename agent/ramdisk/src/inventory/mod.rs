@@ -30,7 +30,7 @@ pub struct Inventory {
     pub system_vendor: SystemVendor,
     pub boot: Boot,
     pub hostname: String,
-    /// A BMC is left for Ironic's operator to name.
+    /// IPv4, as the BMC tells its own server.
     pub bmc_address: Option<String>,
     pub bmc_v6address: Option<String>,
 }

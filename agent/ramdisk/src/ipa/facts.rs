@@ -1,6 +1,7 @@
 //! What is known of this machine, brought up to date before each use: disks may appear late, and jobs change them.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ pub struct Facts {
     /// Of disks that are there, for reports alone: what is done to a disk is decided by [`Facts::judged`].
     known: Mutex<BTreeMap<Position, (Instant, Content)>>,
     kept: Duration,
+    /// Where its BMC is, once that has said so.
+    bmc: Mutex<Option<Ipv4Addr>>,
 }
 
 /// With the kernel's name, for disks that cannot be told apart otherwise.
@@ -50,13 +53,21 @@ impl Facts {
             link,
             known: Mutex::default(),
             kept: KEPT,
+            bmc: Mutex::default(),
         }
+    }
+
+    /// Its BMC has this address.
+    pub fn has_bmc(&self, address: Option<Ipv4Addr>) {
+        *self.bmc.lock().unwrap_or_else(PoisonError::into_inner) = address;
     }
 
     pub fn inventory(&self) -> Inventory {
         let sys = self.machine.sys();
         let mut inventory = inventory::collect(&sys, &self.link);
         boot_order::note(&sys, &mut inventory.disks, &self.boot_order);
+        let bmc = *self.bmc.lock().unwrap_or_else(PoisonError::into_inner);
+        inventory.bmc_address = bmc.map(|address| address.to_string());
         inventory
     }
 
@@ -177,7 +188,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
     use std::io;
-    use std::net::Ipv4Addr;
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicUsize, Ordering};
 

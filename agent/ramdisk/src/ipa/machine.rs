@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use firstlight_efi::vars::EfiVars;
+use firstlight_ipmi::device::{self, Device};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
@@ -38,6 +39,10 @@ pub trait Machine: Send + Sync {
     }
     /// No kernel, if there was one.
     fn unload(&self) {}
+    /// The way to its BMC; `NotFound` where there is none.
+    fn bmc(&self) -> io::Result<Box<dyn firstlight_ipmi::Channel>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
     /// The kernel's log, which has this program's lines too.
     fn log(&self) -> Vec<u8>;
     /// Writes everything back.
@@ -87,6 +92,10 @@ impl Machine for ThisMachine {
 
     fn unload(&self) {
         kexec::unload();
+    }
+
+    fn bmc(&self) -> io::Result<Box<dyn firstlight_ipmi::Channel>> {
+        Ok(Box::new(Device::open(Path::new(device::PATH))?))
     }
 
     fn log(&self) -> Vec<u8> {

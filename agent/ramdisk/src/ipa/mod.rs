@@ -3,6 +3,7 @@
 //! [`agent`] decides, purely; [`runner`] carries out. Must not: get an address, load modules or restart the machine
 //! (`init` does). To add a command: [`job`].
 
+pub mod account;
 pub mod agent;
 pub mod boxlink;
 pub mod commands;

@@ -166,6 +166,11 @@ impl Edge {
     }
 
     fn run(mut self, inbox: &Receiver<Event>) -> Result<Departure> {
+        let shared = Arc::clone(&self.shared);
+        thread::Builder::new()
+            .name("bmc".to_owned())
+            .spawn(move || shared.keep_account())
+            .context("starting a thread for the BMC")?;
         let (high, low) = Uuid::new_v4().as_u64_pair();
         let (mut agent, mut actions) = Agent::start(Config {
             has_box: self.shared.link.is_some(),
@@ -288,6 +293,8 @@ fn offer(box_url: &str) -> Result<(Offer, Relay)> {
     };
     Ok((offer, relay))
 }
+
+mod bmc;
 
 impl Shared {
     fn report(&self, lookup: LookupState) -> Result<firstlight_api::report::Directive, String> {

@@ -55,6 +55,10 @@ pub async fn tell(
     node: &str,
 ) -> Result<(), ActionError> {
     if act.bmc.is_none() {
+        // It may know one that is named no more.
+        if client.node(node).await?.has_bmc() {
+            disconnect(client, act, node).await?;
+        }
         return Ok(());
     }
     let driver = driver(hands, act).await?;

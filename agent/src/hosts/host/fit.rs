@@ -123,6 +123,7 @@ impl Host {
         self.rules.start = rule.and_then(|rule| rule.gives.start);
         self.rules.kernel_arguments = rule.and_then(|rule| rule.gives.kernel_arguments.clone());
         self.rules.policy_of = PolicyOf::this_if(word.is_some() || entry.is_some());
+        self.take_account(site);
     }
 
     /// What a person wrote into its object; another word means nothing.

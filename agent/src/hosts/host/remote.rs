@@ -8,6 +8,7 @@ use firstlight_api::{
 };
 use firstlight_ironic::PowerTarget;
 
+use super::account::Account;
 use crate::hosts::{
     bmc::{self, Start},
     event::End,
@@ -25,6 +26,8 @@ pub struct Remote {
     failed: Option<Problem>,
     summoned: Option<Duration>,
     asked_to_end: bool,
+    /// The box's own in it.
+    pub account: Account,
 }
 
 impl Remote {
@@ -50,6 +53,7 @@ impl Remote {
                 is_known: true,
                 named,
                 credentials,
+                account: std::mem::take(&mut self.account),
                 ..Self::default()
             };
         }

@@ -10,7 +10,7 @@ use super::*;
 use crate::hosts::{made, who::Patience};
 
 /// With a site.yaml that says this.
-async fn site(rules: &str) -> Site {
+pub async fn site(rules: &str) -> Site {
     let mut site = Site::start(SitePolicy::Plain).await;
     let file = parse_site(format!("cluster: none\nrules:\n{rules}")).unwrap();
     site.settings.site = Arc::new(file);

@@ -15,7 +15,7 @@ const SCHEDULES: u64 = 250;
 const RACKED: u64 = 100;
 
 /// splitmix64: a seed tells the whole run.
-struct Dice {
+pub struct Dice {
     state: u64,
     /// So many more things go wrong.
     left: u32,
@@ -23,7 +23,7 @@ struct Dice {
 }
 
 impl Dice {
-    fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let mut dice = Self {
             state: seed,
             left: 12,

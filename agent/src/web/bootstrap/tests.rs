@@ -2,9 +2,15 @@
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
+use firstlight_client::{
+    http::Client,
+    key::Key,
+    tls::{BoxClock, trust_only},
+};
+use firstlight_ramdisk::ipa::account::BoxClient;
 use http_body_util::Full;
 use hyper::{body::Bytes, client::conn::http1};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use tokio::net::TcpSocket;
 use tokio_rustls::TlsConnector;
 
@@ -22,6 +28,8 @@ struct Fixture {
     controller: Controller,
     door: Door,
     leased: watch::Sender<Arc<BTreeSet<Ipv4Addr>>>,
+    /// PEM
+    ca: String,
     _dir: tempfile::TempDir,
 }
 
@@ -79,6 +87,7 @@ async fn serve() -> Fixture {
         controller,
         door,
         leased,
+        ca: pki.site.certificate.clone(),
         _dir: dir,
     }
 }
@@ -224,4 +233,66 @@ fn addresses_that_guess_are_counted_up_to_a_bound() {
         guesses.wrong(Ipv4Addr::from(number).into());
     }
     assert_eq!(guesses.0.lock().unwrap().len(), MOST_GUESSERS);
+}
+
+/// The ramdisk's own end of it.
+fn ramdisk(end: &Fixture) -> BoxClient {
+    let ca = CertificateDer::from_pem_slice(end.ca.as_bytes()).unwrap();
+    let clock = Arc::new(BoxClock::default());
+    clock.set(1_795_219_200);
+    BoxClient {
+        client: Client::new(Some(trust_only(ca, clock).unwrap()), TIME),
+        base: format!("https://{}", end.address),
+        key: Key::new().unwrap(),
+        boot_mac: "52:54:00:00:00:01".into(),
+        boot_id: "b-1".into(),
+        session: String::new(),
+        sequence: 0,
+    }
+}
+
+#[tokio::test]
+async fn what_a_ramdisk_says_of_its_bmc_comes_whole_and_signed_or_not_at_all() {
+    let mut end = serve().await;
+    for order in [Some(account::Order::Rest { seconds: 9 }), None] {
+        let mut door = ramdisk(&end);
+        let key = door.key.public();
+        let asked = tokio::task::spawn_blocking(move || {
+            let password = account::Password::try_from("s3cret".to_owned()).unwrap();
+            let bmc = account::Bmc {
+                address: Some(Ipv4Addr::new(10, 0, 0, 9)),
+                account: true,
+            };
+            door.ask(bmc, &account::Outcome::Made { password })
+        });
+        let Some(Input::Bmc { from, post, answer }) = end.controller.inputs.recv().await else {
+            panic!("a post")
+        };
+        assert_eq!((from.key, from.peer), (key, Ipv4Addr::LOCALHOST.into()));
+        let account::Outcome::Made { password } = &post.outcome else {
+            panic!("{post:?}")
+        };
+        assert_eq!(password.reveal(), "s3cret");
+        answer.send(order).unwrap();
+        match (order, asked.await.unwrap()) {
+            (Some(order), told) => assert_eq!(told, Ok(order)),
+            (None, told) => assert!(told.unwrap_err().contains("409")),
+        }
+    }
+    for (method, status) in [
+        (Method::POST, StatusCode::UNAUTHORIZED),
+        (Method::GET, StatusCode::METHOD_NOT_ALLOWED),
+    ] {
+        let told = end
+            .ask(method, account::PATH, None, "{}", Answer::Reboot)
+            .await;
+        assert_eq!(told.0, status);
+    }
+    // Whoever answers in the box's place has not its certificate.
+    let other = serve().await;
+    let mut misled = ramdisk(&other);
+    misled.base = format!("https://{}", end.address);
+    let asked = move || misled.ask(account::Bmc::default(), &account::Outcome::Ready);
+    let refused = tokio::task::spawn_blocking(asked).await.unwrap();
+    assert!(refused.unwrap_err().contains("certificate"));
 }

@@ -27,6 +27,7 @@ fn server(firmware: Firmware) -> VmSpec {
         direct: None,
         tpm: false,
         self_test: Duration::ZERO,
+        kcs: None,
     }
 }
 

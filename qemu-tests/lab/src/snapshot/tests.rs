@@ -27,6 +27,7 @@ fn the_box(disk: &Path) -> VmSpec {
         direct: None,
         tpm: false,
         self_test: Duration::ZERO,
+        kcs: None,
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Fields, Walk};
 use crate::{
     bmh::RootDeviceHints,
     site::{
-        Gives, Rule, ValueError,
+        BmcAccount, Gives, Rule, ValueError,
         rules::{Condition, NamePattern, NumberFact, Pattern, TextFact},
         schema,
         yaml::{Node, Value},
@@ -33,6 +33,7 @@ impl Walk {
             image: self.value(&fields, "image", image),
             start: self.value(&fields, "start", str::parse),
             kernel_arguments: self.value(&fields, "kernelArguments", KernelArguments::parse),
+            account: self.account(&fields),
         };
         let Some(matched) = fields.get("match") else {
             if matches!(node.value, Value::Map(_)) {
@@ -144,6 +145,20 @@ impl Walk {
             self.report(node.place, message);
         }
         Some(hints)
+    }
+
+    fn account(&mut self, fields: &Fields<'_>) -> Option<BmcAccount> {
+        let node = fields.get("bmc")?;
+        let keys = self.fields(node, schema::RULE_BMC_KEYS, "`bmc`");
+        let is_empty = match &node.value {
+            Value::Map(entries) => entries.is_empty(),
+            other => matches!(other, Value::Null),
+        };
+        if is_empty {
+            let message = "`bmc` says nothing; write `account: create`, or take the key out";
+            self.report(node.place, message);
+        }
+        self.value(&keys, "account", str::parse)
     }
 }
 

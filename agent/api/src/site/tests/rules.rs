@@ -20,6 +20,7 @@ rules:
     image: debian:13.2
     start: restart
     kernelArguments: hugepages=64  iommu=pt
+    bmc: {account: create}
   - match: any
 ";
 
@@ -46,6 +47,7 @@ fn a_rule_is_read_whole_and_the_first_that_fits_counts() {
     assert_eq!(gives.start, Some(StartPolicy::Restart));
     let arguments = gives.kernel_arguments.as_ref().unwrap();
     assert_eq!(arguments.as_str(), "hugepages=64 iommu=pt");
+    assert_eq!(gives.account, Some(BmcAccount::Create));
     assert_eq!(*last, Rule::default());
     let mac = MacAddr::new([2, 0, 0, 0, 0, 1]).unwrap();
     let mut hardware = HardwareSummary {
@@ -171,17 +173,44 @@ fn each_mistake_has_its_place_and_a_way_out() {
         ),
         ("rules: any\n", "line 1, column 8", "`rules` is a list"),
     ] {
-        let found = problems(text).join("\n");
-        assert!(
-            found.starts_with(place) && found.contains(part),
-            "{text}{found}"
-        );
+        is_explained(text, place, part);
+    }
+}
+
+fn is_explained(text: &str, place: &str, part: &str) {
+    let found = problems(text).join("\n");
+    assert!(
+        found.starts_with(place) && found.contains(part),
+        "{text}{found}"
+    );
+}
+
+#[test]
+fn so_has_each_mistake_about_bmcs() {
+    for (text, place, part) in [
+        (
+            "rules:\n- {match: any, bmc: {}}\n",
+            "line 2, column 21",
+            "`bmc` says nothing",
+        ),
+        (
+            "rules:\n- {match: any, bmc: {acount: create}}\n",
+            "line 2, column 22",
+            "did you mean `account`",
+        ),
+        (
+            "rules:\n- {match: any, bmc: {account: delete}}\n",
+            "line 2, column 31",
+            "write `create`",
+        ),
+    ] {
+        is_explained(text, place, part);
     }
 }
 
 proptest::proptest! {
     #[test]
-    fn a_damaged_rule_is_explained_or_read(at in 0_usize..420, byte in 0_u8.., cut in 0_usize..420) {
+    fn a_damaged_rule_is_explained_or_read(at in 0_usize..450, byte in 0_u8.., cut in 0_usize..450) {
         let mut bytes = FULL.as_bytes().to_vec();
         if let Some(slot) = bytes.get_mut(at) {
             *slot = byte;

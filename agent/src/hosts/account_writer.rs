@@ -1,0 +1,139 @@
+//! Writes what has become of the account in a host's BMC: the Secret first, then the spec that names it, and the other way round.
+//! Broken off anywhere, it is done again.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use firstlight_api::{bmh::BareMetalHost, status::Problem};
+use tokio::{
+    net::UdpSocket,
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+    time::timeout,
+};
+
+use super::{
+    account::{self, AccountError, Change},
+    made,
+    store::{Amendment, HostStore, SpecBmc},
+};
+
+const IPMI_PORT: u16 = 623;
+/// For one answer of a BMC, and how often it is asked.
+const PATIENCE: Duration = Duration::from_secs(2);
+const TRIES: usize = 3;
+/// RMCP, then Get Channel Authentication Capabilities of this channel, for administrators: what every console begins with, and every
+/// BMC answers to whoever asks (IPMI 2.0, 13.6 and 22.13).
+const QUESTION: [u8; 23] = [
+    0x06, 0, 0xff, 0x07, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0x20, 0x18, 0xc8, 0x81, 0, 0x38, 0x8e, 4,
+    0xb5,
+];
+
+/// One change, with its way back.
+pub struct Writing {
+    pub object: Box<BareMetalHost>,
+    pub change: Change,
+    pub written: oneshot::Sender<Result<(), AccountError>>,
+}
+
+/// What came of it.
+pub async fn ask(
+    writings: &mpsc::Sender<Writing>,
+    object: Box<BareMetalHost>,
+    change: Change,
+) -> Result<(), AccountError> {
+    let (written, answer) = oneshot::channel();
+    let writing = Writing {
+        object,
+        change,
+        written,
+    };
+    let stopping = || unwritten("the controller is stopping");
+    writings.send(writing).await.map_err(|_| stopping())?;
+    answer.await.map_err(|_| stopping())?
+}
+
+/// Until nobody wants anything written any more.
+pub async fn run<S: HostStore>(
+    store: watch::Receiver<Option<S>>,
+    mut writings: mpsc::Receiver<Writing>,
+) -> anyhow::Result<()> {
+    let mut tasks = JoinSet::new();
+    while let Some(writing) = writings.recv().await {
+        while tasks.try_join_next().is_some() {}
+        let store = store.borrow().clone();
+        tasks.spawn(async move {
+            let result = one(store, &writing).await;
+            // The controller may have ended.
+            drop(writing.written.send(result));
+        });
+    }
+    Ok(())
+}
+
+async fn one<S: HostStore>(store: Option<S>, writing: &Writing) -> Result<(), AccountError> {
+    if let Change::Keep { address, .. } = &writing.change
+        && !answers(*address).await
+    {
+        return Err(AccountError::Silent);
+    }
+    let store = store.ok_or_else(|| unwritten("Kubernetes has not come up yet"))?;
+    write(&store, &writing.object, &writing.change).await
+}
+
+/// Does a BMC speak IPMI there?
+async fn answers(address: Ipv4Addr) -> bool {
+    let ask = async {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+        socket.connect((address, IPMI_PORT)).await?;
+        let mut answer = [0; 64];
+        for _ in 0..TRIES {
+            socket.send(&QUESTION).await?;
+            if let Ok(length) = timeout(PATIENCE, socket.recv(&mut answer)).await {
+                return length.map(|length| answer[..length].starts_with(&QUESTION[..4]));
+            }
+        }
+        Ok(false)
+    };
+    let asked: std::io::Result<bool> = ask.await;
+    asked.unwrap_or_default()
+}
+
+fn unwritten(what: &str) -> AccountError {
+    AccountError::Unwritten(Problem {
+        what: format!("the account in its BMC was not written down: {what}"),
+        next: "nothing: the box tries again".to_owned(),
+    })
+}
+
+/// `object` as it was seen; one that has changed since is left for the next time.
+pub async fn write<S: HostStore>(
+    store: &S,
+    object: &BareMetalHost,
+    change: &Change,
+) -> Result<(), AccountError> {
+    let secret = account::secret_key(object);
+    let bmc = match change {
+        Change::Keep { address, password } => {
+            let data = account::secret(password);
+            let kept = store.keep_secret(object, &secret.name, &data).await;
+            kept.map_err(|error| unwritten(&format!("{error:#}")))?;
+            let address = account::address(*address);
+            SpecBmc::Named {
+                details: account::details(object, &address),
+                // Whom nobody could switch on again stays on; that is over, unless somebody has said so himself.
+                may_be_off: made::is_as_made(object),
+            }
+        }
+        Change::Forget => {
+            let gone = store.forget_secret(object, &secret.name).await;
+            gone.map_err(|error| unwritten(&format!("{error:#}")))?;
+            SpecBmc::Forgotten
+        }
+    };
+    let amendment = Amendment {
+        bmc: Some(bmc),
+        ..Amendment::default()
+    };
+    let amended = store.amend(object, &amendment).await;
+    amended.map_err(|error| unwritten(&format!("{error:#}")))
+}
