@@ -16,7 +16,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{ClientError, MICROVERSION, SetupError, error::message_of};
 
-/// Bytes of an answer; the longest is a page of 500 nodes.
+/// Bytes of an answer; the longest is a page of 100 nodes.
 const LARGEST_ANSWER: usize = 64 << 20;
 
 /// Where Ironic is and how to be let in.

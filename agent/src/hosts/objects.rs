@@ -3,13 +3,14 @@
 mod events;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use anyhow::{Result, bail};
 use firstlight_api::bmh::{BareMetalHost, FINALIZER, HardwareData, Image, annotations};
+use futures_util::{StreamExt, stream::FuturesOrdered};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -27,8 +28,10 @@ use crate::{
     status::Failing,
 };
 
-/// Changes within this time become one write.
-const COALESCE: Duration = Duration::from_millis(500);
+/// Between the beginnings of two rounds: what changes meanwhile becomes one write. What changes after that is looked at at once.
+const COALESCE: Duration = Duration::from_millis(250);
+/// Hosts whose objects are written side by side.
+const AT_ONCE: usize = 8;
 
 /// May the object go?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +107,7 @@ pub async fn run<S: HostStore>(
         edits,
         watching: JoinSet::new(),
         budgets: Budgets::default(),
+        looked: Instant::now(),
     };
     reconcile::run(keeper, teller).await
 }
@@ -119,6 +123,8 @@ struct Keeper<S> {
     edits: mpsc::Receiver<()>,
     watching: JoinSet<()>,
     budgets: Budgets,
+    /// When the last round began.
+    looked: Instant,
 }
 
 impl<S: HostStore> Reconciler for Keeper<S> {
@@ -133,6 +139,7 @@ impl<S: HostStore> Reconciler for Keeper<S> {
             self.watching
                 .spawn(async move { api.follow(changed).await });
         }
+        self.looked = Instant::now();
         // Whatever was said until now is in the list that follows.
         while self.edits.try_recv().is_ok() {}
         let hosts = self.wanted.borrow_and_update().clone();
@@ -158,7 +165,7 @@ impl<S: HostStore> Reconciler for Keeper<S> {
                 bail!("a watch of the box's API server ended");
             }
         };
-        tokio::time::sleep(COALESCE.min(self.look)).await;
+        tokio::time::sleep_until(self.looked + COALESCE.min(self.look)).await;
         Ok(reason)
     }
 
@@ -178,10 +185,24 @@ pub async fn write_all<S: HostStore>(
     let mut trouble = std::mem::take(&mut listed.unreadable);
     let mut changed = false;
     budgets.keep(wanted);
-    for desired in wanted.iter().filter(|desired| !desired.paused) {
-        match write(api, &listed.objects, desired, budgets).await {
-            Ok(wrote) => changed |= wrote,
-            Err(error) => {
+    let budgets = Mutex::new(budgets);
+    let index = Index::of(&listed.objects);
+    let mut writes = FuturesOrdered::new();
+    let mut wanted = wanted.iter();
+    loop {
+        while writes.len() < AT_ONCE
+            && let Some(desired) = wanted.next()
+        {
+            if !desired.paused {
+                let (index, budgets) = (&index, &budgets);
+                writes
+                    .push_back(async move { (desired, write(api, index, desired, budgets).await) });
+            }
+        }
+        match writes.next().await {
+            None => break,
+            Some((_, Ok(wrote))) => changed |= wrote,
+            Some((desired, Err(error))) => {
                 let meta = &desired.host.metadata;
                 let called = made::called(&meta.namespace, &meta.name);
                 trouble.push(format!("{called}: {error:#}"));
@@ -192,25 +213,52 @@ pub async fn write_all<S: HostStore>(
             }
         }
     }
+    drop(writes);
     if changed {
         listed.objects = api.list().await?.objects;
     }
     Ok((listed.objects, trouble))
 }
 
+/// The objects by what they are looked for: a round costs the same for each host, however many there are.
+struct Index<'a> {
+    by_name: HashMap<(&'a str, &'a str), &'a BareMetalHost>,
+    /// The first of each.
+    by_mac: HashMap<String, &'a BareMetalHost>,
+}
+
+impl<'a> Index<'a> {
+    fn of(objects: &'a [BareMetalHost]) -> Self {
+        let by_name = objects.iter().map(|object| (name_of(object), object));
+        // Of two the one that comes first stays.
+        let by_mac = objects.iter().rev().map(|object| (mac_of(object), object));
+        Self {
+            by_name: by_name.collect(),
+            by_mac: by_mac.collect(),
+        }
+    }
+
+    fn find(&self, desired: &ObjectTarget) -> Option<&'a BareMetalHost> {
+        let host = &desired.host;
+        let named = self.by_name.get(&name_of(host));
+        let found = named.or_else(|| self.by_mac.get(&mac_of(host)).filter(|_| !desired.stray));
+        found.copied()
+    }
+}
+
 /// Brings one object to what is wanted; true if it had to be changed.
 async fn write<S: HostStore>(
     api: &S,
-    objects: &[BareMetalHost],
+    index: &Index<'_>,
     desired: &ObjectTarget,
-    budgets: &mut Budgets,
+    budgets: &Mutex<&mut Budgets>,
 ) -> anyhow::Result<bool> {
     let host = &desired.host;
-    let mut found = objects.iter().find(|object| is_called(object, host));
-    if !desired.stray {
-        found = found.or_else(|| objects.iter().find(|object| same_host(object, host)));
-    }
-    let Some(object) = found else {
+    let allow = || {
+        let mut budgets = budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        budgets.allow(host)
+    };
+    let Some(object) = index.find(desired) else {
         if desired.leave != Leave::No || desired.stray {
             return Ok(false);
         }
@@ -237,7 +285,7 @@ async fn write<S: HostStore>(
         return Ok(unchanged);
     }
     let mut amendment = amendment(object, desired);
-    amendment.anew = amendment.anew.filter(|_| budgets.allow(host));
+    amendment.anew = amendment.anew.filter(|_| allow());
     let amends = amendment != Amendment::default();
     if amends {
         if desired.leave == Leave::Deleted {
@@ -249,7 +297,7 @@ async fn write<S: HostStore>(
             api.tell(object, refused).await;
         }
     }
-    if desired.leave == Leave::Deleted || object.status == host.status || !budgets.allow(host) {
+    if desired.leave == Leave::Deleted || object.status == host.status || !allow() {
         return Ok(amends);
     }
     write_status(api, Some(object), host).await?;
@@ -321,12 +369,19 @@ async fn write_status<S: HostStore>(
 }
 
 fn is_called(object: &BareMetalHost, host: &BareMetalHost) -> bool {
-    Key::of(&object.metadata) == Key::of(&host.metadata)
+    name_of(object) == name_of(host)
 }
 
 fn same_host(object: &BareMetalHost, host: &BareMetalHost) -> bool {
-    let mac = |host: &BareMetalHost| host.spec.boot_mac_address.to_lowercase();
-    mac(object) == mac(host)
+    mac_of(object) == mac_of(host)
+}
+
+fn name_of(host: &BareMetalHost) -> (&str, &str) {
+    (&host.metadata.namespace, &host.metadata.name)
+}
+
+fn mac_of(host: &BareMetalHost) -> String {
+    host.spec.boot_mac_address.to_lowercase()
 }
 
 fn amendment(object: &BareMetalHost, desired: &ObjectTarget) -> Amendment {
@@ -369,8 +424,6 @@ fn amendment(object: &BareMetalHost, desired: &ObjectTarget) -> Amendment {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Mutex;
-
     use firstlight_api::bmh::{BareMetalHostSpec, BareMetalHostStatus};
 
     use super::{super::store::Secret, *};

@@ -9,10 +9,12 @@ mod client;
 mod cluster_api;
 pub mod conversion;
 mod etcd_space;
+mod health;
 mod probe;
 pub mod refused;
 
 pub use etcd_space::{Etcdctl, Relief, Space};
+use health::Health;
 
 #[cfg(test)]
 pub use apply::parse_manifest;
@@ -21,9 +23,8 @@ mod tests;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
-use kube::{Api, Client};
+use anyhow::{Context, Result};
+use kube::Client;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +37,7 @@ use crate::{
     damage,
     ironic_files::IronicAccess,
     paths::Paths,
-    pki::{NODE_NAME, Pki},
+    pki::Pki,
     status::{StatusSender, StepName},
 };
 
@@ -87,6 +88,7 @@ pub async fn run(
         let api = client::load_client(&paths).await?;
         let api_well = || probe::healthy(&api, "/readyz");
         apiserver.comes_up(api_well).await;
+        let health = Health::watch(api.clone());
 
         let [node, coredns, pod, registry, clusters] = [
             StepName::Node,
@@ -103,15 +105,15 @@ pub async fn run(
             },
             etcd.stays(etcd_well),
             apiserver.stays(api_well),
-            node.comes_up_and_stays(|| is_node_ready(&api)),
+            node.comes_up_and_stays(|| health.is_node_ready()),
             async {
                 coredns
                     .answers(|| apply::apply_all(&api, &paths, &pki))
                     .await;
-                let well = || is_available(&api, "kube-system", "coredns");
+                let well = || health.is_available("kube-system", "coredns");
                 tokio::join!(
                     coredns.comes_up_and_stays(well),
-                    registry.follow_registry(&api, &known.ironic, &paths),
+                    registry.follow_registry(&health, &known.ironic, &paths),
                 );
             },
             async {
@@ -128,6 +130,7 @@ pub async fn run(
                     },
                     clusters.follow_cluster_api(
                         &api,
+                        &health,
                         &paths,
                         &pki,
                         &known.site,
@@ -245,7 +248,7 @@ impl Part {
     /// Applied with the other manifests, if the stick brings it.
     async fn follow_registry(
         &self,
-        api: &Client,
+        health: &Health,
         access: &watch::Receiver<Option<IronicAccess>>,
         paths: &Paths,
     ) {
@@ -254,7 +257,7 @@ impl Part {
             return;
         }
         let well = || async {
-            is_available(api, REGISTRY_NAMESPACE, "registry").await?;
+            health.is_available(REGISTRY_NAMESPACE, "registry").await?;
             let access = access.borrow().clone();
             let access = access.context("waiting for the provisioning address")?;
             probe::healthy(&probe::registry_client(&access)?, "/v2/").await
@@ -265,6 +268,7 @@ impl Part {
     async fn follow_cluster_api(
         &self,
         api: &Client,
+        health: &Health,
         paths: &Paths,
         pki: &Pki,
         site: &watch::Receiver<Option<Arc<SiteConfig>>>,
@@ -286,7 +290,8 @@ impl Part {
         let managers = managers.into_inner().unwrap_or_default();
         let well = || async {
             for manager in &managers {
-                is_available(api, &manager.namespace, &manager.deployment).await?;
+                let (namespace, deployment) = (&manager.namespace, &manager.deployment);
+                health.is_available(namespace, deployment).await?;
             }
             Ok(())
         };
@@ -306,42 +311,6 @@ impl Part {
             next,
         );
     }
-}
-
-async fn is_node_ready(client: &Client) -> Result<()> {
-    let node = Api::<Node>::all(client.clone())
-        .get(NODE_NAME)
-        .await
-        .context("asking for the node")?;
-    let conditions = node
-        .status
-        .and_then(|status| status.conditions)
-        .unwrap_or_default();
-    let ready = conditions
-        .into_iter()
-        .find(|condition| condition.type_ == "Ready")
-        .context("kubelet has not reported yet")?;
-    ensure!(
-        ready.status == "True",
-        "the node is not ready: {}",
-        ready.message.unwrap_or_default()
-    );
-    Ok(())
-}
-
-async fn is_available(client: &Client, namespace: &str, deployment: &str) -> Result<()> {
-    let api = Api::<Deployment>::namespaced(client.clone(), namespace);
-    let status = api
-        .get(deployment)
-        .await
-        .with_context(|| format!("asking for {deployment}"))?
-        .status
-        .unwrap_or_default();
-    ensure!(
-        status.available_replicas.unwrap_or(0) > 0,
-        "no pod of {deployment} is ready"
-    );
-    Ok(())
 }
 
 async fn is_ironic_well(access: &watch::Receiver<Option<IronicAccess>>) -> Result<()> {

@@ -4,9 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Result, anyhow, bail};
 use futures_util::{FutureExt, StreamExt};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
     api::{ApiResource, GroupVersionKind},
+    core::PartialObjectMeta,
     runtime::{
         reflector::Store,
         watcher::{self, Config, DefaultBackoff},
@@ -289,12 +291,12 @@ async fn follow<K: Readable>(
                 None => break None,
             }
         };
+        let is_unknown = matches!(
+            &error,
+            Some(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404
+        );
         match error {
-            Some(watcher::Error::InitialListFailed(kube::Error::Api(status)))
-                if selection.may_lack && status.code == 404 =>
-            {
-                copy.be_empty();
-            }
+            Some(_) if is_unknown && selection.may_lack => copy.be_empty(),
             // The API server has forgotten what came before: a list tells it anew, and nothing is wrong.
             Some(error) if is_expired(&error) => {}
             Some(error) => {
@@ -305,8 +307,27 @@ async fn follow<K: Readable>(
             }
             None => {}
         }
+        if is_unknown {
+            defined(api.clone().into_client(), selection.kind).await;
+        }
         let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
         tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
+    }
+}
+
+/// Returns when there is a definition of the kind, which may not be served yet, or when that cannot be followed.
+async fn defined(client: Client, kind: Resource) {
+    let definitions: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(client);
+    let name = format!("metadata.name={}.{}", kind.3, kind.0);
+    let config = Config::default().fields(&name);
+    let mut events = std::pin::pin!(watcher::watcher(definitions, config));
+    while let Some(Ok(event)) = events.next().await {
+        if matches!(
+            event,
+            watcher::Event::InitApply(_) | watcher::Event::Apply(_)
+        ) {
+            return;
+        }
     }
 }
 

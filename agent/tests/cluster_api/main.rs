@@ -11,6 +11,7 @@ mod addons;
 mod common;
 mod conversion;
 mod hosts;
+mod many;
 mod moves;
 mod objects;
 mod pools;
@@ -192,6 +193,15 @@ fn ten_servers_at_once_cost_little_more_than_one() {
     play(
         "ten_servers_at_once_cost_little_more_than_one",
         async || rack::ten_cost_little_more_than_one(stick.as_ref()).await,
+    );
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API and FIRSTLIGHT_IRONIC: scripts/test-cluster-api"]
+fn simulated_servers_become_provisioned() {
+    play(
+        "simulated_servers_become_provisioned",
+        many::simulated_servers_become_provisioned,
     );
 }
 

@@ -58,6 +58,18 @@ impl Daemon {
         }
     }
 
+    /// Megabytes that it has had at once.
+    pub fn most_memory(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kilobytes = most.unwrap().trim().trim_end_matches(" kB");
+        kilobytes.parse::<f64>().unwrap() * 1024.0 / 1e6
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     pub fn tail(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();

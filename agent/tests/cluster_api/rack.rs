@@ -5,7 +5,7 @@
 //! `scripts/bench cluster` runs it; a line `figure ID VALUE` is for its table.
 
 mod hardware;
-mod server;
+pub mod server;
 
 use std::{
     fs,
@@ -194,7 +194,7 @@ fn lay_cable() {
     }
 }
 
-fn mount(arguments: &[&str], to: &Path) {
+pub fn mount(arguments: &[&str], to: &Path) {
     fs::create_dir_all(to).unwrap();
     run(Command::new("mount").args(arguments).arg(to));
 }

@@ -161,6 +161,15 @@ pub async fn kubernetes_alone(dir: &Path) -> (Paths, Vec<Daemon>, Objects) {
 
 /// What a box runs of it, as far as no pod is concerned.
 pub async fn kubernetes(paths: &Paths, logs: &Path) -> (Vec<Daemon>, Objects) {
+    kubernetes_with(paths, logs, &[]).await
+}
+
+/// `arguments` are the API server's, beside the usual.
+pub async fn kubernetes_with(
+    paths: &Paths,
+    logs: &Path,
+    arguments: &[String],
+) -> (Vec<Daemon>, Objects) {
     let file =
         |flag: &str, name: &str| format!("--{flag}={}", paths.kube_pki().join(name).display());
     let mut etcd = Daemon::start(
@@ -180,7 +189,8 @@ pub async fn kubernetes(paths: &Paths, logs: &Path) -> (Vec<Daemon>, Objects) {
         ]),
     );
     etcd.wait(async || listens("127.0.0.1:2379").await).await;
-    let mut apiserver = api_server(paths, logs, API, 6443, "/registry");
+    let mut command = api_server_command(paths, API, 6443, "/registry");
+    let mut apiserver = Daemon::start("kube-apiserver-6443", logs, command.args(arguments));
     let kubeconfig = kubeconfig(paths);
     let objects = Objects::of(&fs::read_to_string(&kubeconfig).unwrap()).await;
     apiserver
@@ -202,32 +212,35 @@ pub async fn kubernetes(paths: &Paths, logs: &Path) -> (Vec<Daemon>, Objects) {
 
 /// On the etcd that is there, below `prefix`.
 pub fn api_server(paths: &Paths, logs: &Path, address: &str, port: u16, prefix: &str) -> Daemon {
+    let mut command = api_server_command(paths, address, port, prefix);
+    Daemon::start(&format!("kube-apiserver-{port}"), logs, &mut command)
+}
+
+fn api_server_command(paths: &Paths, address: &str, port: u16, prefix: &str) -> Command {
     let file =
         |flag: &str, name: &str| format!("--{flag}={}", paths.kube_pki().join(name).display());
-    Daemon::start(
-        &format!("kube-apiserver-{port}"),
-        logs,
-        Command::new(program("kube")).args([
-            "kube-apiserver",
-            &format!("--etcd-servers={ETCD}"),
-            &format!("--etcd-prefix={prefix}"),
-            &file("etcd-cafile", "etcd-ca.crt"),
-            &file("etcd-certfile", "apiserver-etcd-client.crt"),
-            &file("etcd-keyfile", "apiserver-etcd-client.key"),
-            &format!("--bind-address={address}"),
-            &format!("--secure-port={port}"),
-            &format!("--advertise-address={address}"),
-            "--endpoint-reconciler-type=none",
-            "--authorization-mode=RBAC",
-            "--service-cluster-ip-range=100.64.1.0/24",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            &file("service-account-key-file", "sa.pub"),
-            &file("service-account-signing-key-file", "sa.key"),
-            &file("client-ca-file", "ca.crt"),
-            &file("tls-cert-file", "apiserver.crt"),
-            &file("tls-private-key-file", "apiserver.key"),
-        ]),
-    )
+    let mut command = Command::new(program("kube"));
+    command.args([
+        "kube-apiserver",
+        &format!("--etcd-servers={ETCD}"),
+        &format!("--etcd-prefix={prefix}"),
+        &file("etcd-cafile", "etcd-ca.crt"),
+        &file("etcd-certfile", "apiserver-etcd-client.crt"),
+        &file("etcd-keyfile", "apiserver-etcd-client.key"),
+        &format!("--bind-address={address}"),
+        &format!("--secure-port={port}"),
+        &format!("--advertise-address={address}"),
+        "--endpoint-reconciler-type=none",
+        "--authorization-mode=RBAC",
+        "--service-cluster-ip-range=100.64.1.0/24",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        &file("service-account-key-file", "sa.pub"),
+        &file("service-account-signing-key-file", "sa.key"),
+        &file("client-ca-file", "ca.crt"),
+        &file("tls-cert-file", "apiserver.crt"),
+        &file("tls-private-key-file", "apiserver.key"),
+    ]);
+    command
 }
 
 /// Those of the box's layer, and Cluster API's with its webhooks on loopback instead of in pods.

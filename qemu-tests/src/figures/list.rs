@@ -78,6 +78,17 @@ figures! {
     PAYLOAD_SOFTWARE_50_OWN: "payload-software-50-own", "Software on 50 of them", Seconds, none, none;
     PAYLOAD_SOFTWARE_RATIO_OWN: "payload-software-ratio-own", "  50 in the time of 3", Times, none, most 3.0;
     PAYLOAD_ADDONS: "payload-addons", "stick: grows by its addons", Megabytes, none, most 150.0;
+    /// `scripts/bench hosts`: no machine, no disk, no image; all of a box's programs.
+    HOSTS_COUNT: "hosts-count", "simulated servers beside one box", Count, none, none;
+    HOSTS_SECONDS: "hosts-seconds", "  first packet to the last one provisioned", Seconds, none, none;
+    HOSTS_ALONE: "hosts-alone", "  Ironic alone, as many of its fake nodes", Seconds, none, none;
+    HOSTS_RATIO: "hosts-ratio", "  as fast as that", Times, none, least 0.8;
+    HOSTS_MEMORY: "hosts-memory", "  agent: most memory meanwhile", Megabytes, none, most 64.0;
+    HOSTS_CALLS: "hosts-calls", "  agent: calls for each, first packet to provisioned", Count, none, most 60.0;
+    HOSTS_KUBERNETES_CALLS: "hosts-kubernetes-calls", "    of them of the API server", Count, none, none;
+    HOSTS_IRONIC_CALLS: "hosts-ironic-calls", "    of them of Ironic", Count, none, none;
+    HOSTS_QUIET: "hosts-quiet", "  calls of the API server while nothing changes", Count, none, most 0.0;
+    HOSTS_EDIT: "hosts-edit", "  edit of a host to its answer, longest of 100", Seconds, none, most 1.0;
     BASE_STORIES: "base-stories", "stories that scripts/test had time for", Count, 2.0, least 8.0;
     BASE_STORIES_TIME: "base-stories-time", "  in", Seconds, 1680.0, most 3600.0;
     /// Where the image was built in the same run.

@@ -1,6 +1,6 @@
 //! The ramdisk's three calls to Ironic, without a machine behind them. Works with the fake and with a live Ironic.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::Method;
 use serde::Deserialize;
@@ -62,14 +62,19 @@ impl Ramdisk {
         }
     }
 
-    /// An inventory of one NIC and one disk of 8 GiB.
+    /// As in [`Ramdisk::inventory_of`].
     pub fn inventory(&self) -> Value {
+        Self::inventory_of(&self.mac, self.address.ip())
+    }
+
+    /// An inventory of one NIC and one disk of 8 GiB.
+    pub fn inventory_of(mac: &str, address: IpAddr) -> Value {
         json!({
-            "interfaces": [{"name": "eth0", "mac_address": self.mac, "ipv4_address": self.address.ip(), "has_carrier": true}],
+            "interfaces": [{"name": "eth0", "mac_address": mac, "ipv4_address": address, "has_carrier": true}],
             "cpu": {"architecture": "x86_64", "count": 2, "model_name": "QEMU Virtual CPU"},
             "memory": {"total": 1_073_741_824_u64, "physical_mb": 1024},
             "disks": [{"name": "/dev/vda", "model": "", "size": 8_589_934_592_u64, "rotational": true}],
-            "boot": {"current_boot_mode": "uefi", "pxe_interface": self.mac},
+            "boot": {"current_boot_mode": "uefi", "pxe_interface": mac},
             "system_vendor": {"manufacturer": "QEMU", "product_name": "Standard PC", "serial_number": ""},
             "bmc_address": null, "bmc_v6address": null, "hostname": "ramdisk",
         })

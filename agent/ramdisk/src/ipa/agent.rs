@@ -21,9 +21,10 @@ const LEAVE_AFTER: Duration = SECOND;
 const EXECUTE_DEPLOY_STEP: &str = "deploy.execute_deploy_step";
 /// Between reports of a registered ramdisk.
 const REPORT_EVERY: Duration = Duration::from_secs(30);
-/// A lookup that came just before Ironic began to wait for an inventory succeeds, and nobody would send it then.
+/// A lookup that came just before Ironic began to wait for an inventory succeeds, and nobody would send it then. Later it is offered
+/// less and less often: an offer that is not wanted costs Ironic as much as one that is.
 const OFFER_AFTER: Duration = Duration::from_secs(10);
-const OFFER_EVERY: Duration = Duration::from_secs(30);
+const OFFER_LONGEST: Duration = Duration::from_mins(4);
 const REST_SHORT: Duration = Duration::from_secs(2);
 const REST_LONGEST: Duration = Duration::from_secs(12);
 
@@ -64,6 +65,8 @@ struct Session {
     report_due: Option<Duration>,
     /// The inventory is offered again while there are no commands; `None`: an offer is under way.
     offer_due: Option<Duration>,
+    /// Before the offer that is due.
+    offer_pause: Duration,
 }
 
 #[derive(Debug)]
@@ -228,7 +231,8 @@ impl Agent {
     fn registration(&mut self, now: Duration, answer: Registration) -> Vec<Action> {
         let answer = self.only_own(answer);
         if let Stage::Registered(session) = &mut self.stage {
-            session.offer_due = Some(now + OFFER_EVERY);
+            session.offer_pause = (session.offer_pause * 3).min(OFFER_LONGEST);
+            session.offer_due = Some(now + session.offer_pause);
             if let Registration::Accepted(node) = answer {
                 session.node = node;
             }
@@ -239,7 +243,8 @@ impl Agent {
             return Vec::new();
         }
         match answer {
-            Registration::Accepted(node) => self.register(now, node),
+            Registration::Accepted(node) if inspecting => self.register(now, node, OFFER_LONGEST),
+            Registration::Accepted(node) => self.register(now, node, OFFER_AFTER),
             // Inspection not wanted is the usual case: the node's own lookup may still be.
             Registration::NotWanted | Registration::TokenHidden if inspecting => self.look_up(),
             Registration::NotWanted => {
@@ -278,7 +283,7 @@ impl Agent {
         self.rest(now, pause, format!("{reason}; trying again"))
     }
 
-    fn register(&mut self, now: Duration, node: Node) -> Vec<Action> {
+    fn register(&mut self, now: Duration, node: Node, offer_pause: Duration) -> Vec<Action> {
         self.lookup = LookupState::Registered;
         self.failures = 0;
         self.deployed = None;
@@ -289,7 +294,8 @@ impl Agent {
             last_beat: now,
             eager_until: now + EAGER_FOR,
             report_due: Some(now),
-            offer_due: Some(now + OFFER_AFTER),
+            offer_due: Some(now + offer_pause),
+            offer_pause,
         });
         actions
             .into_iter()

@@ -116,7 +116,8 @@ impl Ironic {
     }
 }
 
-fn read_inspection(status: u16, body: &[u8]) -> Registration {
+/// The answer to an inventory.
+pub fn read_inspection(status: u16, body: &[u8]) -> Registration {
     match status {
         200..=299 => match parse(body) {
             Some(answer) if answer["config"].is_object() => read_node(&answer),
@@ -135,7 +136,8 @@ fn read_inspection(status: u16, body: &[u8]) -> Registration {
     }
 }
 
-fn read_lookup(status: u16, body: &[u8]) -> Registration {
+/// The answer to a lookup.
+pub fn read_lookup(status: u16, body: &[u8]) -> Registration {
     match status {
         200 => parse(body).map_or_else(
             || Registration::Failed("Ironic's answer to a lookup is not JSON".to_owned()),
@@ -179,7 +181,8 @@ fn word(value: &Value) -> Option<&str> {
     (word.len() <= LONGEST_WORD && word.bytes().all(is_plain)).then_some(word)
 }
 
-fn read_heartbeat(status: u16, body: &[u8]) -> HeartbeatReply {
+/// The answer to a heartbeat.
+pub fn read_heartbeat(status: u16, body: &[u8]) -> HeartbeatReply {
     let reason = fault(body);
     match status {
         200..=299 => HeartbeatReply::Accepted,

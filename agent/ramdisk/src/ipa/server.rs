@@ -302,7 +302,7 @@ async fn read_body(body: Incoming) -> Result<Vec<u8>, String> {
 }
 
 /// Whose head and path say what is asked; a body is read later, if at all.
-fn read_request(method: &Method, path: &str, query: &str) -> Request {
+pub fn read_request(method: &Method, path: &str, query: &str) -> Request {
     let find = |wanted: &str| {
         query
             .split('&')

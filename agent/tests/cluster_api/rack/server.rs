@@ -64,7 +64,7 @@ impl Joined {
 }
 
 /// What the boot script of the box says.
-enum Boot {
+pub enum Boot {
     Ramdisk {
         kernel: String,
         initrd: String,
@@ -258,7 +258,7 @@ impl Server {
     }
 }
 
-fn parse_script(script: &str) -> Boot {
+pub fn parse_script(script: &str) -> Boot {
     let line = |word: &str| script.lines().find_map(|line| line.strip_prefix(word));
     let url = |line: &str| {
         line.split(' ')

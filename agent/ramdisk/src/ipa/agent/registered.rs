@@ -13,6 +13,10 @@ pub(super) const BEAT_EAGER: Duration = Duration::from_secs(4);
 /// While a job runs, whose end has a beat of its own; a node that was taken away meanwhile is told by the next one.
 pub(super) const BEAT_WORKING: Duration = Duration::from_secs(15);
 pub(super) const BEAT_RETRY: Duration = Duration::from_secs(5);
+/// Of the time that Ironic takes for a heartbeat, until the next: it has others to hear, and more to do than to listen.
+pub(super) const BEAT_SHARE: u32 = 20;
+/// Twice within the two minutes after which Ironic takes a ramdisk for gone (`fast_track_timeout`).
+pub(super) const BEAT_LONGEST: Duration = Duration::from_secs(50);
 
 impl Agent {
     pub(super) fn registered_timers(&mut self, now: Duration) -> Vec<Action> {
@@ -58,6 +62,8 @@ impl Agent {
             HeartbeatReply::Locked | HeartbeatReply::Failed(_) => BEAT_RETRY.min(steady),
             HeartbeatReply::Forgotten(_) => return self.reset(now, answer),
         };
+        let took = now.saturating_sub(session.last_beat);
+        let pause = pause.max((took * BEAT_SHARE).min(BEAT_LONGEST));
         // A beat that a finished job forced meanwhile comes first.
         let due = now + pause.max(BEAT_SPACING);
         session.beat_due = Some(session.beat_due.map_or(due, |forced| forced.min(due)));

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::super::event::{Failure, HeartbeatReply, Request};
 use super::{
-    registered::{BEAT_EAGER, BEAT_RETRY, BEAT_WORKING},
+    registered::{BEAT_EAGER, BEAT_LONGEST, BEAT_RETRY, BEAT_WORKING},
     *,
 };
 
@@ -401,6 +401,19 @@ fn heartbeats_are_eager_at_first_and_then_within_the_timeout() {
 }
 
 #[test]
+fn heartbeats_are_fewer_the_longer_ironic_takes_for_one_and_never_too_few() {
+    for (took, gap) in [(0, BEAT_EAGER), (1, seconds(20)), (90, BEAT_LONGEST)] {
+        let mut line = Line::registered();
+        line.wake_until(|a| matches!(a, Action::Beat { .. }));
+        line.now += seconds(took);
+        let before = line.now;
+        line.send(Event::HeartbeatReply(HeartbeatReply::Accepted));
+        line.wake_until(|a| matches!(a, Action::Beat { .. }));
+        assert_eq!(line.now - before, gap, "{took}");
+    }
+}
+
+#[test]
 fn heartbeats_are_fewer_while_a_job_runs() {
     let mut line = Line::registered();
     line.post(TOKEN, false, "deploy.execute_deploy_step", write_image());
@@ -747,6 +760,28 @@ fn an_inventory_is_offered_again_while_nothing_was_commanded() {
             }
         }
     }
+}
+
+#[test]
+fn an_inventory_that_is_not_wanted_is_offered_less_and_less_often() {
+    let mut line = Line::registered();
+    let mut gaps = Vec::new();
+    for _ in 0..5 {
+        let before = line.now;
+        line.wake_until(|a| *a == inspect());
+        gaps.push(line.now - before);
+        line.send(Event::Registration(Registration::NotWanted));
+    }
+    assert_eq!(gaps, [10, 30, 90, 240, 240].map(seconds));
+}
+
+#[test]
+fn an_inventory_that_was_taken_is_not_offered_again_soon() {
+    let (mut line, _) = Line::start(true);
+    line.send(Event::Reported(Ok(lookup())));
+    line.send(Event::Registration(Registration::Accepted(node(TOKEN))));
+    line.wake_until(|a| *a == inspect());
+    assert_eq!(line.now, OFFER_LONGEST);
 }
 
 #[test]
