@@ -154,9 +154,8 @@ fn catalog(fat: usize) -> [u8; 64] {
     bytes[4..14].copy_from_slice(b"FIRSTLIGHT");
     bytes[30..32].copy_from_slice(&[0x55, 0xaa]);
     let words = bytes[..32].chunks_exact(2);
-    let sum = words.fold(0_u16, |sum, word| {
-        sum.wrapping_add(u16::from_le_bytes([word[0], word[1]]))
-    });
+    let words = words.map(|word| u16::from(word[0]) | u16::from(word[1]) << 8);
+    let sum = words.fold(0, u16::wrapping_add);
     bytes[28..30].copy_from_slice(&sum.wrapping_neg().to_le_bytes());
     bytes[32] = 0x88;
     // In sectors of 512 bytes, of which the FAT has 65 535 at most.

@@ -3,9 +3,11 @@
 use super::{
     live::{live, remove},
     live_bmc::{Drives, Rack, Redfish},
+    node,
     power::credentials,
 };
 use firstlight_api::bmh::ErrorType;
+use firstlight_ironic::fake::settled;
 
 #[tokio::test]
 #[ignore = "needs FIRSTLIGHT_IRONIC_URL and FIRSTLIGHT_SUSHY: scripts/test-ironic"]
@@ -32,6 +34,8 @@ async fn a_live_ironic_starts_a_server_from_a_virtual_cd_and_takes_it_out_again(
     let summoned = |_: &Rack| redfish.is_on() && redfish.says(from_cd) && redfish.has_cd();
     let what = "its BMC starts it from the CD";
     rack.until(what, || false, summoned).await;
+    // Until its restart has ended, Ironic hears no ramdisk of it.
+    settled(&client, &node()).await.unwrap();
     let free = |rack: &Rack| rack.is_free() && rack.status().powered_on;
     rack.until("it is free", on, free).await;
     assert!(redfish.has_cd(), "its ramdisk may be started from it again");
