@@ -25,6 +25,8 @@ pub const RULE_LABEL: &str = "built: emulated";
 
 /// The number of a server whose system a rule has started by its firmware, with an argument for its kernel.
 pub const RESTARTED: u8 = 8;
+/// The number of one whose system is started by kexec.
+pub const STARTED: u8 = 9;
 pub const RESTARTED_ARGUMENT: &str = "firstlight-test.told=1";
 
 /// Of the site, and of its cluster.
@@ -132,7 +134,7 @@ fn site_text(public: &str, purpose: Purpose) -> String {
     };
     format!(
         "name: {NAME}\ncluster: {cluster}\nsshKeys:\n  - {public}\nhosts:\n  - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n\
-         rules:\n  - match: {{mac: '52:54:00:f1:00:{RESTARTED:02x}'}}\n    start: restart\n    kernelArguments: {RESTARTED_ARGUMENT}\n  \
-         - match: {{vendor: QEMU, product: '*Q35*'}}\n    labels: {{{RULE_LABEL}}}\n    start: auto\n  - match: any\n"
+         rules:\n  - match: {{mac: '52:54:00:f1:00:{RESTARTED:02x}'}}\n    start: restart\n    kernelArguments: {RESTARTED_ARGUMENT}\n  - match: {{mac: '52:54:00:f1:00:{STARTED:02x}'}}\n    start: kexec\n  \
+         - match: {{vendor: QEMU, product: '*Q35*'}}\n    labels: {{{RULE_LABEL}}}\n  - match: any\n"
     )
 }

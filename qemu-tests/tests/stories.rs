@@ -115,7 +115,7 @@ const STORIES: [Story; 13] = [
         name: "A server whose firmware takes a minute runs it once: its kernel is started by kexec under Secure Boot",
         site: Purpose::Plain,
         plain: false,
-        asked: false,
+        asked: true,
         minutes: 16,
         about: &["agent/ramdisk/src/deploy/start", "agent/src/hosts/host"],
         tell: self_test::tell,

@@ -9,7 +9,7 @@ use lab::wire::format_mac;
 use lab::{Firmware, ServerSpec};
 use qemu_tests::figures;
 use qemu_tests::scene::{Scene, find_host, host_in};
-use qemu_tests::site::{RESTARTED, RESTARTED_ARGUMENT};
+use qemu_tests::site::{RESTARTED, RESTARTED_ARGUMENT, STARTED};
 
 const SELF_TEST: Duration = Duration::from_mins(1);
 /// `type_of_loader` of a kernel that was started by `kexec_file_load(2)`.
@@ -17,7 +17,7 @@ const BY_KEXEC: &str = "208";
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     scene.ready_box()?;
-    let kexec = install(scene, RESTARTED + 1, true)?;
+    let kexec = install(scene, STARTED, true)?;
     figures::HOSTS_START_KEXEC.record_time(kexec)?;
     scene.switch_servers_off()?;
     let restart = install(scene, RESTARTED, false)?;

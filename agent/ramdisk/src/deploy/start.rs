@@ -17,7 +17,7 @@ mod tree;
 
 pub use arguments::write as write_arguments;
 pub use mounts::{Mounted, Use};
-pub use system::{Entry, EntryError, Place, System, Volume};
+pub use system::{Entry, EntryError, Location, System, Volume};
 pub use tree::Tree;
 
 use kexec::Files;
@@ -34,7 +34,7 @@ pub fn find(system: &System) -> Result<Entry, EntryError> {
             {
                 seen.push(identity);
                 let path = path.to_owned();
-                configs.push(Place { volume, path });
+                configs.push(Location { volume, path });
             }
         }
     }
@@ -82,7 +82,7 @@ fn by_entries(system: &System) -> Result<Entry, EntryError> {
 
 /// Its files, opened.
 pub fn open(system: &System, entry: &Entry) -> Result<Files, EntryError> {
-    let file = |place: &Place| {
+    let file = |place: &Location| {
         let tree = system
             .tree(place.volume)
             .ok_or_else(|| EntryError::unclear("a volume is not there"))?;

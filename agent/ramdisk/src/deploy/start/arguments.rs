@@ -5,7 +5,7 @@ use std::io;
 
 use super::bls;
 use super::grub::{CONFIGS, LONGEST_CONFIG, STARTS};
-use super::system::{EntryError, Place, System};
+use super::system::{EntryError, Location, System};
 
 /// Read by `update-grub` after everything else in the folder.
 const GRUB_FOLDER: &str = "/etc/default/grub.d";
@@ -25,7 +25,7 @@ pub fn write(system: &System, arguments: &str) -> Result<(), EntryError> {
     for volume in 0..system.volumes.len() {
         for path in CONFIGS {
             let path = path.to_owned();
-            let place = Place { volume, path };
+            let place = Location { volume, path };
             if system.has(&place) {
                 changed |= change(system, &place, LONGEST_CONFIG, |text| {
                     in_script(text, arguments)
@@ -48,7 +48,7 @@ pub fn write(system: &System, arguments: &str) -> Result<(), EntryError> {
 
 /// What the system's own tools read.
 fn for_later(system: &System, volume: usize, arguments: &str) -> Result<(), EntryError> {
-    let place = |path: &str| Place {
+    let place = |path: &str| Location {
         volume,
         path: path.to_owned(),
     };
@@ -81,7 +81,7 @@ fn for_later(system: &System, volume: usize, arguments: &str) -> Result<(), Entr
 /// True if there is a place for them, and they stand there now.
 fn change(
     system: &System,
-    place: &Place,
+    place: &Location,
     most: u64,
     new: impl FnOnce(&str) -> Option<String>,
 ) -> Result<bool, EntryError> {

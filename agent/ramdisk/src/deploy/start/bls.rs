@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::system::{self, EntryError, Place, System};
+use super::system::{self, EntryError, Location, System};
 
 /// Of one entry, and of the loader's own file.
 const LONGEST: u64 = 64 << 10;
@@ -47,7 +47,7 @@ pub fn parse(text: &str) -> Entry {
 }
 
 /// Files with entries on a volume, each as a place.
-pub fn files(system: &System, volume: usize) -> Result<Vec<Place>, EntryError> {
+pub fn files(system: &System, volume: usize) -> Result<Vec<Location>, EntryError> {
     let Some(tree) = system.tree(volume) else {
         return Ok(Vec::new());
     };
@@ -58,7 +58,7 @@ pub fn files(system: &System, volume: usize) -> Result<Vec<Place>, EntryError> {
             source,
         })?;
         if !names.is_empty() {
-            let place = |name: String| Place {
+            let place = |name: String| Location {
                 volume,
                 path: format!("{folder}/{name}"),
             };
@@ -83,7 +83,7 @@ pub fn load(system: &System, volume: usize) -> Result<Vec<(String, Entry)>, Entr
 
 /// What `systemd-boot` starts, whose entries are on `volume`: `default` of `loader.conf`, else the newest.
 pub fn choose(system: &System, volume: usize) -> Result<system::Entry, EntryError> {
-    let config = Place {
+    let config = Location {
         volume,
         path: "/loader/loader.conf".to_owned(),
     };
@@ -106,7 +106,7 @@ pub fn choose(system: &System, volume: usize) -> Result<system::Entry, EntryErro
         let why = format!("the boot entry {id} is not a Linux kernel with a command line");
         return Err(EntryError::Unclear(why));
     }
-    let place = |path: &str| Place {
+    let place = |path: &str| Location {
         volume,
         path: path.to_owned(),
     };

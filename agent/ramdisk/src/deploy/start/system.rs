@@ -29,7 +29,7 @@ pub struct System {
 
 /// A file of one of the volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// In [`System::volumes`].
     pub volume: usize,
     pub path: String,
@@ -38,9 +38,9 @@ pub struct Place {
 /// What a boot loader would start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    pub kernel: Option<Place>,
+    pub kernel: Option<Location>,
     /// One after the other they are the initramfs.
-    pub initrds: Vec<Place>,
+    pub initrds: Vec<Location>,
     /// The whole command line.
     pub options: String,
 }
@@ -67,7 +67,7 @@ impl System {
 
     /// # Errors
     /// It is not there, too long, or cannot be read.
-    pub fn text(&self, place: &Place, most: u64) -> Result<String, EntryError> {
+    pub fn text(&self, place: &Location, most: u64) -> Result<String, EntryError> {
         let tree = self.tree(place.volume).ok_or(io::ErrorKind::NotFound);
         let text = tree
             .map_err(io::Error::from)
@@ -78,7 +78,7 @@ impl System {
         })
     }
 
-    pub fn has(&self, place: &Place) -> bool {
+    pub fn has(&self, place: &Location) -> bool {
         self.tree(place.volume)
             .is_some_and(|tree| tree.has(&place.path))
     }

@@ -58,8 +58,8 @@ pub(super) fn fixture(name: &str) -> String {
     fs::read_to_string(Path::new("fixtures/loaders").join(name)).unwrap()
 }
 
-fn place(volume: usize, path: &str) -> Place {
-    Place {
+fn place(volume: usize, path: &str) -> Location {
+    Location {
         volume,
         path: path.to_owned(),
     }

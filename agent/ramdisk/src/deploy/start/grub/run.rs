@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::super::bls;
-use super::super::system::{Entry, EntryError, Place, System};
+use super::super::system::{Entry, EntryError, Location, System};
 use super::script::{self, Node, Piece, Word, plain};
 
 mod commands;
@@ -51,7 +51,7 @@ pub struct Shell<'a> {
 }
 
 /// What the configuration at `place` starts if nobody touches a key.
-pub fn choose(system: &System, place: &Place) -> Result<Entry, EntryError> {
+pub fn choose(system: &System, place: &Location) -> Result<Entry, EntryError> {
     let mut shell = Shell::new(system, place);
     shell.include(place, 0)?;
     for depth in 0..MOST_DEPTH {
@@ -82,7 +82,7 @@ pub fn choose(system: &System, place: &Place) -> Result<Entry, EntryError> {
 }
 
 impl<'a> Shell<'a> {
-    fn new(system: &'a System, place: &Place) -> Self {
+    fn new(system: &'a System, place: &Location) -> Self {
         let mut shell = Self {
             system,
             variables: BTreeMap::new(),
@@ -155,12 +155,12 @@ impl<'a> Shell<'a> {
     }
 
     /// `(DEVICE)/PATH`, or a path on `$root`.
-    pub(super) fn place(&self, path: &str) -> Result<Place, EntryError> {
+    pub(super) fn place(&self, path: &str) -> Result<Location, EntryError> {
         let (device, path) = match path.strip_prefix('(').and_then(|it| it.split_once(')')) {
             Some((device, path)) => (device, path),
             None => (self.get("root"), path),
         };
-        Ok(Place {
+        Ok(Location {
             volume: self.volume(device)?,
             path: path.to_owned(),
         })
@@ -170,7 +170,7 @@ impl<'a> Shell<'a> {
         self.place(path).is_ok_and(|place| self.system.has(&place))
     }
 
-    fn include(&mut self, place: &Place, depth: usize) -> Result<(), EntryError> {
+    fn include(&mut self, place: &Location, depth: usize) -> Result<(), EntryError> {
         let text = self.system.text(place, LONGEST_CONFIG)?;
         let nodes = script::parse(&text).map_err(|error| EntryError::Unclear(error.to_string()))?;
         self.run(&nodes, depth + 1)
@@ -276,7 +276,7 @@ impl<'a> Shell<'a> {
         for line in &entry.initrds {
             initrds.extend(filled(line)?);
         }
-        let place = |path: String| Place { volume, path };
+        let place = |path: String| Location { volume, path };
         let options: Vec<String> = filled(&entry.options)?
             .iter()
             .map(|word| quoted(word))
