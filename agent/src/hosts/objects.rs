@@ -28,8 +28,8 @@ use crate::{
     status::Failing,
 };
 
-/// Between the beginnings of two rounds: what changes meanwhile becomes one write. What changes after that is looked at at once.
-const COALESCE: Duration = Duration::from_millis(250);
+/// Changes within this time become one write. An edit is answered by two rounds.
+const COALESCE: Duration = Duration::from_millis(400);
 /// Hosts whose objects are written side by side.
 const AT_ONCE: usize = 8;
 
@@ -107,7 +107,6 @@ pub async fn run<S: HostStore>(
         edits,
         watching: JoinSet::new(),
         budgets: Budgets::default(),
-        looked: Instant::now(),
     };
     reconcile::run(keeper, teller).await
 }
@@ -123,8 +122,6 @@ struct Keeper<S> {
     edits: mpsc::Receiver<()>,
     watching: JoinSet<()>,
     budgets: Budgets,
-    /// When the last round began.
-    looked: Instant,
 }
 
 impl<S: HostStore> Reconciler for Keeper<S> {
@@ -139,7 +136,6 @@ impl<S: HostStore> Reconciler for Keeper<S> {
             self.watching
                 .spawn(async move { api.follow(changed).await });
         }
-        self.looked = Instant::now();
         // Whatever was said until now is in the list that follows.
         while self.edits.try_recv().is_ok() {}
         let hosts = self.wanted.borrow_and_update().clone();
@@ -165,7 +161,9 @@ impl<S: HostStore> Reconciler for Keeper<S> {
                 bail!("a watch of the box's API server ended");
             }
         };
-        tokio::time::sleep_until(self.looked + COALESCE.min(self.look)).await;
+        // What is wanted follows from what was seen. A round before that would write what was wanted before, and so on for ever.
+        drop(self.seen.reserve().await?);
+        tokio::time::sleep(COALESCE.min(self.look)).await;
         Ok(reason)
     }
 

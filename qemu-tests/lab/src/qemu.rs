@@ -89,7 +89,7 @@ pub struct Disk {
     pub file: PathBuf,
     pub format: DiskFormat,
     pub bus: DiskBus,
-    /// Its sectors have 4096 bytes, also for its firmware (4Kn), which the buses virtio, SCSI and NVMe allow.
+    /// Its sectors have 4096 bytes, also for its firmware (4Kn), which the buses virtio, SCSI and `NVMe` allow.
     pub large_sectors: bool,
 }
 

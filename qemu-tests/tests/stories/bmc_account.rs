@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use firstlight_api::status::HostState;
 use lab::wire::format_mac;
 use lab::{Firmware, ServerSpec};
-use qemu_tests::bmc::Bmc;
+use qemu_tests::bmc::{Bmc, Means};
 use qemu_tests::scene::{Scene, host_in};
 use qemu_tests::ssh::Ssh;
 use serde_json::json;
@@ -21,7 +21,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     let server = ServerSpec::blank(2, Firmware::Uefi);
     let mac = format_mac(server.mac());
     scene.ready_box()?;
-    let bmc = Bmc::connect(&scene.lab, server, REDFISH)?;
+    let bmc = Bmc::connect(&scene.lab, server, REDFISH, Means::Network)?;
     let ipmi = bmc.speak_ipmi(IPMI)?;
     let ssh = scene.box_ssh();
     bmc.press_button()?;

@@ -91,7 +91,7 @@ pub async fn live(number: u16, wire: Arc<Wire>, marks: Marks) {
                 let cmdline = parse_cmdline(&cmdline);
                 let text = text_of(mac);
                 match ramdisk::run(seed, &text, address, &cmdline, &marks).await {
-                    Departure::Reboot | Departure::BootDisk => {}
+                    Departure::Reboot | Departure::BootDisk | Departure::Kexec => {}
                     Departure::PowerOff => panic!("{text} has no remote power"),
                 }
             }

@@ -99,9 +99,9 @@ fn an_image_for_small_sectors_is_fitted_with_its_loaders_and_config_drive() {
     let (_image, disk, held) = written(&[(ESP_TYPE, ESP), (root, ROOT)], &content);
     finish(&disk, held, Some(&CONFIG_DRIVE), None, &mut Uuid::new_v4).unwrap();
 
-    let head = read(&disk, 0, MIB);
-    assert_eq!(Gpt::parse(&head, SMALL), Ok(None));
-    let table = Gpt::parse(&head, LARGE).unwrap().unwrap();
+    let start = read(&disk, 0, MIB);
+    assert_eq!(Gpt::parse(&start, SMALL), Ok(None));
+    let table = Gpt::parse(&start, LARGE).unwrap().unwrap();
     let partitions = table.partitions();
     let places: Vec<Range> = partitions.iter().map(|p| range_of(p, LARGE)).collect();
     assert_eq!((places[0].start, places[0].length), (MIB, 16 * MIB));
@@ -186,7 +186,7 @@ proptest! {
     #[test]
     fn a_damaged_drive_is_read_or_refused(
         damage in proptest::collection::vec((0x8000..0x18000_usize, any::<u8>()), 0..40),
-        cut in 0..=MIB as usize,
+        cut in 0..=1_usize << 20,
     ) {
         let mut drive = CONFIG_DRIVE.clone();
         for (at, byte) in damage {
