@@ -29,3 +29,4 @@ pub mod start;
 pub mod status;
 pub mod tpm;
 pub mod verb;
+pub mod wildcard;

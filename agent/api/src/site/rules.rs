@@ -11,6 +11,7 @@ use crate::{
     bmh::RootDeviceHints,
     start::{KernelArguments, StartPolicy},
     status::HardwareSummary,
+    wildcard,
 };
 
 /// One entry of `rules`.
@@ -192,23 +193,7 @@ impl Pattern {
     }
 
     fn fits(&self, text: &str) -> bool {
-        let text = text.trim().to_lowercase();
-        let mut parts = self.0.split('*');
-        let first = parts.next().unwrap_or_default();
-        let Some(mut rest) = text.strip_prefix(first) else {
-            return false;
-        };
-        let mut parts: Vec<&str> = parts.collect();
-        let Some(last) = parts.pop() else {
-            return rest.is_empty();
-        };
-        for part in parts {
-            match rest.split_once(part) {
-                Some((_, after)) => rest = after,
-                None => return false,
-            }
-        }
-        rest.ends_with(last)
+        wildcard::fits(&self.0, &text.trim().to_lowercase())
     }
 }
 

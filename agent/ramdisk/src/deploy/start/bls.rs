@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use firstlight_api::wildcard;
+
 use super::system::{self, EntryError, Location, System};
 
 /// Of one entry, and of the loader's own file.
@@ -97,7 +99,11 @@ pub fn choose(system: &System, volume: usize) -> Result<system::Entry, EntryErro
         (key == "default").then(|| value.trim().trim_end_matches(".conf").to_owned())
     });
     let entries = load(system, volume)?;
-    let wanted = |id: &str| default.as_ref().is_some_and(|pattern| fits(pattern, id));
+    let wanted = |id: &str| {
+        default
+            .as_ref()
+            .is_some_and(|pattern| wildcard::fits(pattern, id))
+    };
     let chosen = entries.iter().find(|(id, _)| wanted(id));
     let Some((id, entry)) = chosen.or_else(|| entries.first()) else {
         return Err(EntryError::unclear("there are no boot entries"));
@@ -116,25 +122,6 @@ pub fn choose(system: &System, volume: usize) -> Result<system::Entry, EntryErro
         initrds,
         options: entry.options.clone(),
     })
-}
-
-/// `*` stands for anything.
-fn fits(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
-        return false;
-    };
-    let mut parts: Vec<&str> = parts.collect();
-    let Some(last) = parts.pop() else {
-        return rest.is_empty();
-    };
-    for part in parts {
-        match rest.split_once(part) {
-            Some((_, after)) => rest = after,
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
 }
 
 /// Runs of digits count as numbers.

@@ -16,17 +16,3 @@ fn versions_are_compared_number_by_number() {
     }
     assert_eq!(by_version("6.1-a", "6.1_a"), Ordering::Equal);
 }
-
-#[test]
-fn a_pattern_of_the_loader_fits_as_shells_have_it() {
-    for (pattern, text, holds) in [
-        ("os-*", "os-6.9", true),
-        ("*", "", true),
-        ("a*b*c", "aXbYc", true),
-        ("a*b", "aXbY", false),
-        ("a", "ab", false),
-        ("a*a", "a", false),
-    ] {
-        assert_eq!(fits(pattern, text), holds, "{pattern} {text}");
-    }
-}
