@@ -126,7 +126,11 @@ impl Server {
     }
 
     async fn register(&mut self) {
-        let inspected = self.ramdisk.continue_inspection().await.unwrap();
+        let inspected = match self.ramdisk.continue_inspection().await {
+            // Ironic is at something else with the node: the real ramdisk asks again, too.
+            Err(error) if error.is_conflict() => return,
+            answer => answer.unwrap(),
+        };
         let found = match inspected {
             Some(answer) => Some(answer),
             None => self.ramdisk.lookup().await.unwrap(),
