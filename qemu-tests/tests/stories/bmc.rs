@@ -40,7 +40,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
             problem.what.contains("refuses the user").then_some(())
         },
     )?;
-    let kind = field(&ssh, "status.errorType")?;
+    let kind = field(&ssh, HOST, "status.errorType")?;
     ensure!(kind == "registration error", "errorType: {kind}");
     ensure!(!bmc.is_on(), "it was started by one who is refused");
 
@@ -58,10 +58,10 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     let system = scene.host_ssh(&mac)?;
     let first = boot_id(scene, &system)?;
 
-    patch(&ssh, &json!({"online": false}))?;
+    patch(&ssh, HOST, &json!({"online": false}))?;
     is_off(scene, &bmc, &ssh)?;
     let starts = bmc.starts();
-    patch(&ssh, &json!({"online": true}))?;
+    patch(&ssh, HOST, &json!({"online": true}))?;
     let second = runs_again(scene, &mac, &system, &first)?;
     ensure!(bmc.starts() == starts + 1, "started {} times", bmc.starts());
 
@@ -71,13 +71,13 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     let third = runs_again(scene, &mac, &system, &second)?;
     ensure!(bmc.starts() == starts + 2, "started {} times", bmc.starts());
     scene.wait("the annotation is gone", Duration::from_secs(30), |_| {
-        let said = field(&ssh, "metadata.annotations")?;
+        let said = field(&ssh, HOST, "metadata.annotations")?;
         Ok((!said.contains("reboot.metal3.io")).then_some(()))
     })?;
 
     // Its owner would rather have it switched by IPMI; hard, so that it is the BMC who does it.
     let ipmi = bmc.speak_ipmi(IPMI)?;
-    patch(&ssh, &json!({"bmc": {"address": ipmi.address()}}))?;
+    patch(&ssh, HOST, &json!({"bmc": {"address": ipmi.address()}}))?;
     ssh.run(&format!(
         "sudo kubectl annotate bmh {HOST} '{FENCE}={{\"mode\": \"hard\"}}'"
     ))?;
@@ -95,7 +95,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
 
 fn is_off(scene: &mut Scene<'_>, bmc: &Bmc, ssh: &Ssh) -> Result<()> {
     scene.wait("it is off", Duration::from_mins(4), |_| {
-        let said = field(ssh, "status.poweredOn")?;
+        let said = field(ssh, HOST, "status.poweredOn")?;
         Ok((!bmc.is_on() && said == "false").then_some(()))
     })
 }
@@ -136,16 +136,16 @@ pub fn apply(ssh: &Ssh, object: &serde_json::Value) -> Result<()> {
         .map(drop)
 }
 
-fn patch(ssh: &Ssh, spec: &serde_json::Value) -> Result<()> {
+pub fn patch(ssh: &Ssh, host: &str, spec: &serde_json::Value) -> Result<()> {
     let patch = json!({"spec": spec});
     ssh.run(&format!(
-        "sudo kubectl patch bmh {HOST} --type merge -p '{patch}'"
+        "sudo kubectl patch bmh {host} --type merge -p '{patch}'"
     ))
     .map(drop)
 }
 
-fn field(ssh: &Ssh, path: &str) -> Result<String> {
+pub fn field(ssh: &Ssh, host: &str, path: &str) -> Result<String> {
     ssh.run(&format!(
-        "sudo kubectl get bmh {HOST} -o 'jsonpath={{.{path}}}'"
+        "sudo kubectl get bmh {host} -o 'jsonpath={{.{path}}}'"
     ))
 }

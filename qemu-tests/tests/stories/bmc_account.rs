@@ -9,8 +9,9 @@ use lab::wire::format_mac;
 use lab::{Firmware, ServerSpec};
 use qemu_tests::bmc::{Bmc, Means};
 use qemu_tests::scene::{Scene, host_in};
-use qemu_tests::ssh::Ssh;
 use serde_json::json;
+
+use crate::bmc::{field, patch};
 
 const REDFISH: NonZeroU16 = NonZeroU16::new(8000).expect("not zero");
 /// Where every BMC speaks IPMI.
@@ -80,18 +81,4 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     })?;
     ensure!(bmc.starts() == starts + 1, "started {} times", bmc.starts());
     scene.nothing_leaked()
-}
-
-fn field(ssh: &Ssh, name: &str, path: &str) -> Result<String> {
-    ssh.run(&format!(
-        "sudo kubectl get bmh {name} -o 'jsonpath={{.{path}}}'"
-    ))
-}
-
-fn patch(ssh: &Ssh, name: &str, spec: &serde_json::Value) -> Result<()> {
-    let patch = json!({"spec": spec});
-    ssh.run(&format!(
-        "sudo kubectl patch bmh {name} --type merge -p '{patch}'"
-    ))
-    .map(drop)
 }
