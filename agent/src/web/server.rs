@@ -240,6 +240,8 @@ async fn talk(
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
+        // GRUB knows the length of a file by `Content-Length` in these letters only, and verifies none whose length it does not know.
+        .title_case_headers(true)
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), service)

@@ -17,7 +17,11 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::{net::TcpSocket, sync::watch};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
+    sync::watch,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -323,6 +327,18 @@ async fn the_third_server_is_sent_to_the_second_and_who_cannot_relay_never_is() 
     let (response, ()) = tokio::join!(send_from(3, box_.address, done), believing);
     assert_eq!(response.status(), 200);
     assert_eq!(ask(4, "4004").await.unwrap(), second);
+}
+
+#[tokio::test]
+async fn grub_under_secure_boot_finds_the_length_of_a_file() {
+    let box_ = serve().await;
+    let mut stream = TcpStream::connect(box_.address).await.unwrap();
+    let request = b"GET /boot/kernel HTTP/1.1\r\nhost: box\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = vec![];
+    stream.read_to_end(&mut answer).await.unwrap();
+    let head = String::from_utf8_lossy(&answer);
+    assert!(head.contains("\r\nContent-Length: "), "{head}");
 }
 
 #[tokio::test]
