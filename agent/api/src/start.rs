@@ -16,12 +16,12 @@ const LONGEST: usize = 1024;
 /// As site.yaml says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StartPolicy {
-    /// By kexec, unless that failed on a server of the same model.
+    /// By kexec, unless that failed on a server of the same model, or another one is the first to try it.
+    #[default]
     Auto,
     /// By kexec, whatever happened to servers of the same model.
     Kexec,
     /// By its firmware.
-    #[default]
     Restart,
 }
 

@@ -25,7 +25,7 @@ pub use inventory::Inventory;
 pub use node::{InstanceInfo, NewNode, Node, NodePatch};
 pub use port::Port;
 pub use power::{BootDevice, Driver, PowerOff, PowerTarget};
-pub use provision::{ConfigDrive, ProvisionState, ProvisionTarget};
+pub use provision::{ConfigDrive, ProvisionState, ProvisionTarget, StartedBy};
 
 /// The microversion of every request: `disable_power_off` needs 1.95; 1.109 is what the calls were verified with.
 pub const MICROVERSION: &str = "1.109";

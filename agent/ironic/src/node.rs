@@ -10,7 +10,7 @@ use crate::{Client, ClientError, ProvisionState, error::short};
 
 /// The fields of a node that we ask for; Ironic has many more.
 const FIELDS: &str = "uuid,name,driver,provision_state,target_provision_state,power_state,target_power_state,last_error,maintenance,\
-                      fault,automated_clean,reservation,instance_info,extra,driver_internal_info,inspection_finished_at";
+                      fault,automated_clean,disable_power_off,reservation,instance_info,extra,driver_internal_info,inspection_finished_at";
 
 const PAGE: usize = 100;
 
@@ -45,6 +45,9 @@ pub struct Node {
     /// Whether `deleted` and `provide` clean; `None` is the configuration's default.
     #[serde(default)]
     pub automated_clean: Option<bool>,
+    /// Whether it is never switched off, only restarted.
+    #[serde(default)]
+    pub disable_power_off: Option<bool>,
     /// The conductor that holds the node's lock.
     pub reservation: Option<String>,
     /// Set once an inspection has ended well.
@@ -145,6 +148,8 @@ pub enum NodePatch {
     Extra(String, Value),
     /// Whether `deleted` and `provide` clean.
     AutomatedClean(bool),
+    /// Never off from now on, only restarted.
+    DisablePowerOff,
 }
 
 impl NodePatch {
@@ -159,6 +164,9 @@ impl NodePatch {
             }
             Self::AutomatedClean(clean) => {
                 json!({"op": "add", "path": "/automated_clean", "value": clean})
+            }
+            Self::DisablePowerOff => {
+                json!({"op": "add", "path": "/disable_power_off", "value": true})
             }
         }
     }

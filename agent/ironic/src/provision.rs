@@ -96,7 +96,7 @@ pub enum ProvisionTarget {
     /// From `manageable` to `available`.
     Provide,
     /// Write the image that `instance_info` names.
-    Active(ConfigDrive),
+    Active(ConfigDrive, StartedBy),
     /// Take over what is on the disk already: `active` without a write. From `manageable`.
     Adopt,
     /// Back to `available`; ends a deployment that waits, too. By way of cleaning if the node's `automated_clean` says so.
@@ -112,12 +112,21 @@ impl ProvisionTarget {
             Self::Manage => "manage",
             Self::Inspect => "inspect",
             Self::Provide => "provide",
-            Self::Active(_) => "active",
+            Self::Active(..) => "active",
             Self::Adopt => "adopt",
             Self::Deleted => "deleted",
             Self::Abort => "abort",
         }
     }
+}
+
+/// Of a deployment: who brings the machine into its system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartedBy {
+    /// Ironic, by the power that it has.
+    Power,
+    /// The ramdisk, once Ironic has let go of it; on a node whose `disable_power_off` is set, or Ironic would switch it off before.
+    Ramdisk,
 }
 
 /// What Ironic packs into the config drive; it adds `uuid` to the meta data.
@@ -135,8 +144,12 @@ impl Client {
     /// Accepted means begun: watch the node for the end.
     pub async fn provision(&self, node: &str, target: &ProvisionTarget) -> Result<(), ClientError> {
         let mut body = json!({"target": target.as_str()});
-        if let ProvisionTarget::Active(drive) = target {
+        if let ProvisionTarget::Active(drive, started_by) = target {
             body["configdrive"] = json!(drive);
+            if *started_by == StartedBy::Ramdisk {
+                let step = json!({"interface": "deploy", "step": "boot_instance", "args": {}, "priority": 0});
+                body["deploy_steps"] = json!([step]);
+            }
         }
         self.order(
             Method::PUT,

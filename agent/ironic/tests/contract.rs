@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use firstlight_ironic::{
     Client, ClientConfig, ConfigDrive, Credentials, InstanceInfo, NewNode, NodePatch, PowerTarget,
-    ProvisionState, ProvisionTarget,
+    ProvisionState, ProvisionTarget, StartedBy,
     fake::{FakeIronic, Ramdisk, settled},
 };
 use serde_json::json;
@@ -225,7 +225,10 @@ async fn deploy(client: &Client) {
         network_data: json!({}),
     };
     let refused = client
-        .provision(UUID, &ProvisionTarget::Active(drive.clone()))
+        .provision(
+            UUID,
+            &ProvisionTarget::Active(drive.clone(), StartedBy::Power),
+        )
         .await
         .unwrap_err();
     assert!(
@@ -240,14 +243,16 @@ async fn deploy(client: &Client) {
             &[
                 NodePatch::InstanceInfo(info),
                 NodePatch::Extra("mark".into(), json!("1")),
+                NodePatch::DisablePowerOff,
             ],
         )
         .await
         .unwrap();
     assert!(node.has_image());
+    assert_eq!(node.disable_power_off, Some(true));
     assert_eq!(node.extra, json!({"firstlight_mac": MAC, "mark": "1"}));
     client
-        .provision(UUID, &ProvisionTarget::Active(drive))
+        .provision(UUID, &ProvisionTarget::Active(drive, StartedBy::Ramdisk))
         .await
         .unwrap();
     expect_state(client, ProvisionState::DeployWait).await;

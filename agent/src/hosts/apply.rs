@@ -12,7 +12,7 @@ use firstlight_api::{
 };
 use firstlight_ironic::{
     Client, ClientError, ConfigDrive, InstanceInfo, NewNode, NodePatch, PowerTarget,
-    ProvisionState, ProvisionTarget,
+    ProvisionState, ProvisionTarget, StartedBy,
 };
 use firstlight_netboot::MacAddr;
 use serde_json::{Value, json};
@@ -99,7 +99,11 @@ pub async fn apply(end: &IronicEnd, hands: &Hands, act: &Act) -> Result<(), Acti
             (start::EXTRA, json!(act.start)),
         ];
         let info = instance_info(&install.image, order.root.as_ref());
-        return Ok(deploy(&end.client, &node, info, marks, drive).await?);
+        let started_by = match &act.bmc {
+            Some(_) if act.start.kexec => StartedBy::Ramdisk,
+            _ => StartedBy::Power,
+        };
+        return Ok(deploy(&end.client, &node, info, marks, drive, started_by).await?);
     }
     if matches!(
         act.action,
@@ -272,6 +276,7 @@ async fn deploy(
     info: InstanceInfo,
     marks: [(&str, Value); 3],
     drive: ConfigDrive,
+    started_by: StartedBy,
 ) -> Result<(), ClientError> {
     let mut patches = vec![
         NodePatch::InstanceInfo(info),
@@ -281,8 +286,12 @@ async fn deploy(
     // Before it begins: an attempt that was begun counts, and the ramdisk writes nothing without its order.
     let marks = marks.into_iter();
     patches.extend(marks.map(|(key, value)| NodePatch::Extra(key.to_owned(), value)));
+    if started_by == StartedBy::Ramdisk {
+        // Until the deployment has ended: `plan::power` takes it back.
+        patches.push(NodePatch::DisablePowerOff);
+    }
     client.patch_node(node, &patches).await?;
-    let target = ProvisionTarget::Active(drive);
+    let target = ProvisionTarget::Active(drive, started_by);
     client.provision(node, &target).await
 }
 

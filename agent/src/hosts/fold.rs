@@ -288,6 +288,7 @@ impl Hosts {
                 // Any other restart is seen: the server is off for a moment.
                 if *action == Action::Switch(PowerTarget::Reboot) {
                     host.restarted();
+                    host.start_anew();
                 }
                 if wipes_token(action) {
                     host.ramdisk.token_wiped(now);

@@ -50,6 +50,7 @@ use history::History;
 pub use ramdisk::Part;
 use ramdisk::Ramdisk;
 use remote::Remote;
+pub use start::Known as KexecKnown;
 use system::System;
 use work::Work;
 

@@ -134,12 +134,16 @@ pub enum Started {
     /// By its firmware, or not yet.
     #[default]
     Unknown,
+    /// Its ramdisk is to do it by kexec.
+    Ordered,
     /// By kexec; it has not answered yet.
     Kexec,
     /// By kexec, and it came up.
     Held,
     /// By kexec, and it did not come up.
     Failed,
+    /// By kexec, and then by its firmware.
+    Restarted,
 }
 
 impl Started {

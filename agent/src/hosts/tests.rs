@@ -70,7 +70,7 @@ use crate::{
     sources::Sources,
     ssh::Keys,
 };
-use server::{Hears, Server, ordered};
+use server::{Hears, Server, ordered, start_order};
 
 const MAC: &str = "52:54:00:00:00:01";
 const NAME: &str = "host-525400000001";

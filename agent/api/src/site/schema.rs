@@ -315,7 +315,7 @@ enum CleanSpec {
 }
 
 /// How the installed system is started the first time. auto: its kernel directly, without the firmware, unless that failed on a server of
-/// the same model. kexec: the same, also where it failed. restart: by the firmware. Default: restart.
+/// the same model; the first server of a model tries it alone. kexec: the same, also where it failed. restart: by the firmware. Default: auto.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 #[allow(dead_code, reason = "read by schemars only")]

@@ -71,7 +71,7 @@ impl FakeNode {
         json!({
             "uuid": self.uuid, "name": self.name, "provision_state": self.state.as_str(), "target_provision_state": null,
             "driver": self.driver, "power_state": self.power, "target_power_state": null, "last_error": self.last_error, "maintenance": self.maintenance,
-            "fault": self.fault, "automated_clean": self.automated_clean,
+            "fault": self.fault, "automated_clean": self.automated_clean, "disable_power_off": self.bmc.stays_on,
             "reservation": self.is_busy().then_some("box"), "instance_info": self.instance_info,
             "properties": self.properties, "extra": self.extra, "driver_internal_info": internal,
             "inspection_finished_at": self.inspected.then_some("2026-11-21T00:00:00+00:00"),
@@ -151,6 +151,7 @@ impl FakeNode {
                 }
                 self.deploys += 1;
                 self.config_drive = body.get("configdrive").cloned();
+                self.bmc.deploys_by(&body["deploy_steps"]);
                 busy(S::Deploying, S::DeployWait)
             }
             (S::Active | S::DeployFailed | S::DeployWait | S::Error, "deleted") => {
@@ -421,10 +422,7 @@ impl Machine {
         );
         (node.state, node.next) = (S::Deploying, Some(S::Active));
         node.forget_agent();
-        if node.has_bmc() {
-            node.bmc.boots_once("disk");
-            node.switch("rebooting");
-        }
+        node.leave_ramdisk();
     }
 
     pub fn fail_deploy(&mut self, id: &str, reason: &str) {

@@ -15,7 +15,7 @@ use crate::{
     fleet::Answer,
     hosts::{
         event::{Act, Effect, Now, Reply, Shown},
-        host::Host,
+        host::{Host, KexecKnown as Known},
         known,
         ledger::{Ledger, Model, Move},
         memory::{Next, Step},
@@ -88,12 +88,20 @@ impl Hosts {
         }
     }
 
-    /// A server of its model did not come up by kexec.
-    fn kexec_fails(&self, host: &Host) -> bool {
+    /// Of the others of its model.
+    fn kexec_known(&self, host: &Host) -> Known {
         let model = host.model();
         let known = self.all.values().map(Host::ledger);
         let mut ledgers = known.chain(self.remembered.values());
-        model.is_some() && ledgers.any(|ledger| ledger.no_kexec == model)
+        if model.is_some() && ledgers.any(|ledger| ledger.no_kexec == model) {
+            return Known::Fails;
+        }
+        let same = |other: &&Host| other.mac != host.mac && other.model() == model;
+        let others = self.all.values().filter(same).map(Host::tells_of_kexec);
+        let others: Vec<Known> = others.collect();
+        let best = [Known::Holds, Known::Tried];
+        let best = best.into_iter().find(|one| others.contains(one));
+        best.unwrap_or(Known::Nothing)
     }
 
     /// True if something else is decided than before.
@@ -214,17 +222,18 @@ impl Hosts {
 
     /// What the step waited for is on the disk.
     fn go(&mut self, mac: MacAddr, step: Step) {
-        let fails = self
-            .all
-            .get(&mac)
-            .is_some_and(|host| self.kexec_fails(host));
-        let Some(host) = self.touch(mac) else {
+        let known = self.all.get(&mac).map(|host| self.kexec_known(host));
+        let Some((host, known)) = self.touch(mac).zip(known) else {
             return;
         };
         match step {
             Step::Act { action, token, .. } => {
                 if matches!(action, Action::Deploy { .. } | Action::Manage) {
                     host.work.gave_up = None;
+                }
+                let start = host.start_order(known);
+                if matches!(action, Action::Deploy { .. }) {
+                    host.start_ordered(&start);
                 }
                 tracing::info!(host = host.name, %mac, action = ?action, "action");
                 let act = Act {
@@ -236,7 +245,7 @@ impl Hosts {
                     object: host.object.clone(),
                     bmc: host.remote.mark().map(str::to_owned),
                     deployment: host.ledger().deployment.clone(),
-                    start: host.start_order(fails),
+                    start,
                     token,
                     key: host.who.key(),
                 };

@@ -16,6 +16,18 @@ use crate::hosts::{
     plan::BOOTS,
 };
 
+/// What is known of kexec on other servers of the same model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    Nothing,
+    /// The first one tries it. If it does not stand it, one server needs a hand and not a rack of them.
+    Tried,
+    /// One came up.
+    Holds,
+    /// One did not, and none since.
+    Fails,
+}
+
 /// Its system asks for its data every few seconds.
 const ASKS: Duration = Duration::from_mins(1);
 
@@ -29,17 +41,33 @@ impl Host {
         })
     }
 
-    /// What its ramdisk does once the image is on the disk. `fails`: a server of its model did not come up by kexec.
-    pub fn start_order(&self, fails: bool) -> StartOrder {
+    /// What its ramdisk does once the image is on the disk.
+    pub fn start_order(&self, known: Known) -> StartOrder {
         let wanted = match self.rules.start.unwrap_or_default() {
-            StartPolicy::Auto => !fails,
+            StartPolicy::Auto => matches!(known, Known::Nothing | Known::Holds),
             StartPolicy::Kexec => true,
             StartPolicy::Restart => false,
         };
         StartOrder {
-            // Ironic restarts a server with a BMC at the end of its deployment, whatever runs there then.
-            kexec: wanted && self.remote.mark().is_none(),
+            kexec: wanted,
             kernel_arguments: self.rules.kernel_arguments.clone(),
+        }
+    }
+
+    /// Its ramdisk gets this order.
+    pub fn start_ordered(&mut self, order: &StartOrder) {
+        if order.kexec {
+            let model = self.model().unwrap_or_default();
+            self.note_start(Started::Ordered, &model);
+        }
+    }
+
+    /// How far its own start by kexec has come, for servers of the same model.
+    pub fn tells_of_kexec(&self) -> Known {
+        match self.ledger().deployment.as_ref().map(|it| it.started) {
+            Some(Started::Ordered | Started::Kexec) => Known::Tried,
+            Some(Started::Held) => Known::Holds,
+            _ => Known::Nothing,
         }
     }
 
@@ -57,15 +85,20 @@ impl Host {
                 .is_some_and(|at| now.saturating_sub(at) < ASKS);
         let state = self.node.as_ref().map(|node| &node.provision_state);
         let is_active = state == Some(&ProvisionState::Active);
+        let phase = self.ramdisk.phase();
         let after = match before {
-            Started::Unknown if self.ramdisk.phase() == Some(&kexec) => Started::Kexec,
+            Started::Unknown | Started::Ordered if phase == Some(&kexec) => Started::Kexec,
+            // It could not, or nobody has heard how it was started.
+            Started::Ordered if is_up || matches!(phase, Some(Phase::Rebooting { .. })) => {
+                Started::Unknown
+            }
             Started::Kexec if is_up => Started::Held,
             // The time of the ramdisk does not count, nor that of a box that was away.
             Started::Kexec if is_active && now.saturating_sub(self.work.node_since) >= BOOTS => {
                 Started::Failed
             }
             // That it was restarted since is remembered of its model.
-            Started::Failed if is_up => Started::Unknown,
+            Started::Failed if is_up => Started::Restarted,
             other => other,
         };
         if before == after {
@@ -89,6 +122,15 @@ impl Host {
         }
     }
 
+    /// Its BMC has restarted what had not come up.
+    pub fn start_anew(&mut self) {
+        let started = self.ledger().written().map(|written| written.started);
+        if started == Some(Started::Failed) {
+            let model = self.model().unwrap_or_default();
+            self.note_start(Started::Restarted, &model);
+        }
+    }
+
     fn note_start(&mut self, started: Started, model: &Model) {
         self.memory.note(|ledger| {
             if let Some(deployment) = &mut ledger.deployment {
@@ -97,7 +139,7 @@ impl Host {
             match started {
                 Started::Failed => ledger.no_kexec = Some(model.clone()),
                 Started::Held => drop(ledger.no_kexec.take_if(|known| known == model)),
-                Started::Unknown | Started::Kexec => {}
+                Started::Unknown | Started::Ordered | Started::Kexec | Started::Restarted => {}
             }
         });
     }

@@ -44,10 +44,14 @@ fn waiting(o: &Observed) -> Plan {
 }
 
 /// Its kernel was started without the firmware, and nothing was heard of it since.
-fn hung(o: &Observed, plan: Plan) -> Plan {
+pub(super) fn hangs(o: &Observed) -> bool {
     let started = o.ledger.written().map(|written| written.started);
     let answers = o.system.ssh_answers || asks(o) || o.ramdisk().is_some();
-    if started != Some(Started::Failed) || answers {
+    started == Some(Started::Failed) && !answers
+}
+
+fn hung(o: &Observed, plan: Plan) -> Plan {
+    if !hangs(o) {
         return plan;
     }
     let problem = Problem {

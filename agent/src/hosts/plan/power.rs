@@ -11,7 +11,7 @@ use super::{
     },
     Action, Bmc, DesiredState, EXTRA_BMC, EXTRA_CD, HostState, Ironic, Node, Observed, PAUSE, Plan,
     Problem, ProvisionState as S, Remote, annotations,
-    installed::BOOTS,
+    installed::{self, BOOTS},
 };
 
 /// Why Ironic itself puts a node into maintenance whose BMC is silent.
@@ -62,6 +62,10 @@ pub(super) fn with_bmc(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
     let action = match o.remote {
         Remote::None if node.has_bmc() => Some(Action::Disconnect),
         Remote::Named(_) if o.bmc(node).is_none() => Some(Action::Connect),
+        // A deployment has changed it whose ramdisk starts the system.
+        Remote::Named(_) if !lost && node.disable_power_off == Some(!o.wanted.stays_on) => {
+            Some(Action::Connect)
+        }
         _ => None,
     };
     if let Some(action) = action.filter(|_| takes_driver(node)) {
@@ -195,6 +199,12 @@ fn switched(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
         return plan;
     }
     let is_on = node.power_state.as_deref() == Some("power on");
+    if is_on && installed::hangs(o) {
+        plan.problem = None;
+        "its BMC restarts it: its kernel was started without a restart (kexec), and its system has not answered"
+            .clone_into(&mut plan.step);
+        return plan.act(Action::Switch(PowerTarget::Reboot));
+    }
     if let Some(asked) = o.wanted.restarts.first()
         && o.wanted.stays_on
         && is_on

@@ -3,6 +3,7 @@
 use firstlight_api::{
     bmh::{Image, ObjectReference, ProvisioningState, SecretReference},
     order::DiskPolicy,
+    start::Start,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -57,9 +58,17 @@ impl Machine {
                 let installed = Some(Mark::Installed { deployment });
                 // Ironic's next word comes later, and anything may happen before it.
                 if self.server.mark == installed {
-                    self.server.tell(site, Phase::REBOOTING).await;
+                    let kexec = start_order(site).await.kexec;
+                    let start = if kexec {
+                        Start::Kexec
+                    } else {
+                        Start::default()
+                    };
+                    self.server.tell(site, Phase::Rebooting { start }).await;
                     site.ironic.finish_deploy(&node());
-                    return self.switch_on(site);
+                    self.switch_on(site);
+                    self.runs_disk |= kexec;
+                    return;
                 }
                 self.writes += 1;
                 self.data = None;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use firstlight_api::{order::DiskId, report::DiskSignatures};
+use firstlight_api::{order::DiskId, report::DiskSignatures, start::StartOrder};
 use firstlight_ironic::fake::{LookupAnswer, Ramdisk};
 
 use super::*;
@@ -192,4 +192,10 @@ pub async fn ordered<L>(site: &Site<L>) -> Option<DiskOrder> {
 /// As the server of these tests shows it.
 pub fn its_disk() -> DiskId {
     DiskId::new(None, None, 8 << 30)
+}
+
+/// What it is sent about the start of the installed system.
+pub async fn start_order<L>(site: &Site<L>) -> StartOrder {
+    let known = site.ironic.client().node(&node()).await.unwrap();
+    StartOrder::of_node(&serde_json::json!({"extra": known.extra})).unwrap()
 }

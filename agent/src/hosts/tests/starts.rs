@@ -1,14 +1,16 @@
 //! How an installed system is started the first time, and what is remembered of that.
 
 use firstlight_api::{
+    bmh::{HardwareDetails, ProvisioningState},
     site::parse_site,
     start::{self, Start, StartOrder},
 };
+use firstlight_ironic::fake::Switch;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{power::Racked, *};
 use crate::hosts::{
-    ledger::{Model, Started},
+    ledger::{Deployment, Model, Started},
     plan::BOOTS,
 };
 
@@ -50,11 +52,6 @@ async fn site_with_memory(rules: &str) -> Site {
     site
 }
 
-async fn ordered(site: &Site) -> StartOrder {
-    let known = site.ironic.client().node(&node()).await.unwrap();
-    StartOrder::of_node(&json!({"extra": known.extra})).unwrap()
-}
-
 /// Up to the moment in which its ramdisk writes.
 async fn installs(site: &mut Site) -> Server {
     let mut server = Server::new(site.ironic.client());
@@ -94,7 +91,7 @@ async fn a_server_is_told_to_start_its_system_by_kexec_and_it_comes_up() {
         kexec: true,
         kernel_arguments: None,
     };
-    assert_eq!(ordered(&site).await, order);
+    assert_eq!(start_order(&site).await, order);
     answers(&mut site).await;
     assert_eq!(started(&site), Started::Held);
     assert_eq!(site.disk[&mac()].no_kexec, None);
@@ -130,7 +127,7 @@ async fn a_system_that_does_not_come_up_is_told_and_remembered_of_its_model_over
     answers(&mut site).await;
     assert_eq!(
         (started(&site), site.problem()),
-        (Started::Unknown, String::new())
+        (Started::Restarted, String::new())
     );
     site.pass(Duration::from_mins(5)).await;
     assert_eq!(site.problem(), "", "silent later is another matter");
@@ -157,7 +154,7 @@ async fn a_server_of_a_model_that_did_not_come_up_is_restarted() {
         (hardware.vendor, hardware.model),
         (model().vendor, model().product)
     );
-    assert_eq!(ordered(&site).await, StartOrder::default());
+    assert_eq!(start_order(&site).await, StartOrder::default());
     let reason = "its kernel has no signature".to_owned();
     let start = Start::Restart { reason };
     server.tell(&mut site, Phase::Rebooting { start }).await;
@@ -194,8 +191,106 @@ async fn a_rule_tries_it_all_the_same_and_a_start_that_holds_is_forgiven_to_the_
 }
 
 #[tokio::test]
-async fn without_a_word_of_a_rule_a_server_is_restarted() {
-    let mut site = site("- match: any").await;
+async fn without_a_word_of_a_rule_a_server_is_started_by_kexec_and_with_one_it_is_restarted() {
+    for (rules, kexec) in [
+        ("- match: any", true),
+        ("- {match: any, start: restart}", false),
+    ] {
+        let mut site = site(rules).await;
+        installs(&mut site).await;
+        assert_eq!(start_order(&site).await.kexec, kexec, "{rules}");
+    }
+}
+
+/// Its system runs, and nobody but its BMC could have switched it on.
+async fn provisioned_with_bmc() -> (Site, Racked) {
+    let mut site = site(AUTO).await;
+    let mut server = Racked::new(&site);
+    power::credentials(&site.store, "hunter2");
+    power::manifest(&site, power::image);
+    let provisioned = power::is(ProvisioningState::Provisioned);
+    server.until("provisioned", &mut site, provisioned).await;
+    (site, server)
+}
+
+#[tokio::test]
+async fn a_server_with_a_bmc_is_not_restarted_by_it() {
+    let (mut site, mut server) = provisioned_with_bmc().await;
+    assert_eq!(started(&site), Started::Kexec);
+    let never_off = async |site: &Site| {
+        let known = site.ironic.client().node(&node()).await.unwrap();
+        known.disable_power_off.unwrap()
+    };
+    server.rounds(&mut site, 10).await;
+    assert!(!never_off(&site).await, "it was for the deployment alone");
+    answers(&mut site).await;
+    assert_eq!(started(&site), Started::Held);
+    assert_eq!(server.done, [Switch::Network], "for the inspection");
+    assert_eq!(server.machine.writes, 1);
+    assert_eq!(power::status(&site).error_message, "");
+}
+
+#[tokio::test]
+async fn a_server_with_a_bmc_that_did_not_come_up_is_restarted_by_it_once() {
+    let (mut site, mut server) = provisioned_with_bmc().await;
+    site.pass(BOOTS).await;
+    server.rounds(&mut site, 10).await;
+    assert_eq!(
+        server.done,
+        [Switch::Network, Switch::Off, Switch::Disk],
+        "{}",
+        site.told()
+    );
+    assert_eq!(site.disk[&mac()].no_kexec, Some(model()));
+    answers(&mut site).await;
+    site.pass(BOOTS).await;
+    server.rounds(&mut site, 10).await;
+    assert_eq!(server.done.len(), 3);
+    assert_eq!(site.problem(), "");
+}
+
+/// Another server of the model is there, which has come so far.
+async fn ordered_beside(other: Started) -> StartOrder {
+    let mut site = site(AUTO).await;
+    site.store.change("other", |object| {
+        object.spec.boot_mac_address = "52:54:00:00:00:99".to_owned();
+        let mut hardware = HardwareDetails::default();
+        hardware.system_vendor.manufacturer = model().vendor;
+        hardware.system_vendor.product_name = model().product;
+        object.status.get_or_insert_default().hardware = Some(hardware);
+    });
+    let ledger = Ledger {
+        deployment: Some(Deployment {
+            started: other,
+            ..Deployment::default()
+        }),
+        ..Ledger::default()
+    };
+    site.disk
+        .insert("52:54:00:00:00:99".parse().unwrap(), ledger);
+    site.restart_controller();
     installs(&mut site).await;
-    assert_eq!(ordered(&site).await, StartOrder::default());
+    start_order(&site).await
+}
+
+#[tokio::test]
+async fn the_first_server_of_a_model_tries_it_alone() {
+    for (other, kexec) in [
+        (Started::Unknown, true),
+        (Started::Ordered, false),
+        (Started::Kexec, false),
+        (Started::Held, true),
+    ] {
+        assert_eq!(ordered_beside(other).await.kexec, kexec, "{other:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_ramdisk_that_cannot_lets_the_next_server_try() {
+    let mut site = site(AUTO).await;
+    let server = installs(&mut site).await;
+    assert_eq!(started(&site), Started::Ordered);
+    server.finish(&mut site).await;
+    site.pass(ROUND).await;
+    assert_eq!(started(&site), Started::Unknown);
 }

@@ -13,6 +13,8 @@ pub struct Bmc {
     pub error: Option<String>,
     /// `disable_power_off`
     pub stays_on: bool,
+    /// `boot_instance` is no step of the deployment.
+    ramdisk_starts: bool,
     /// The next boot is from there.
     next: Option<Device>,
     cd: Cd,
@@ -51,6 +53,14 @@ impl Bmc {
             "cdrom" => Some(Device::Cd),
             _ => None,
         };
+    }
+
+    /// Of the request for `active`.
+    pub fn deploys_by(&mut self, steps: &Value) {
+        let left_out =
+            json!({"interface": "deploy", "step": "boot_instance", "args": {}, "priority": 0});
+        let steps = steps.as_array().map_or(&[][..], Vec::as_slice);
+        self.ramdisk_starts = steps.contains(&left_out);
     }
 
     pub fn is_busy(&self) -> bool {
@@ -98,6 +108,20 @@ impl FakeNode {
         if on && !(was_on && target == "power on") {
             let start = self.bmc.start(at_once);
             self.bmc.done.push(start);
+        }
+    }
+
+    /// The ramdisk has done its part.
+    pub fn leave_ramdisk(&mut self) {
+        if !self.has_bmc() {
+            return;
+        }
+        self.bmc.boots_once("disk");
+        match (self.bmc.stays_on, self.bmc.ramdisk_starts) {
+            // It is off before its system can be started.
+            (false, true) => self.switch("power off"),
+            (true, true) => {}
+            (_, false) => self.switch("rebooting"),
         }
     }
 
