@@ -187,9 +187,9 @@ fn machines_and_hosts_find_each_other_in_hundreds_of_schedules() {
 }
 
 #[test]
-#[ignore = "needs FIRSTLIGHT_STICK: scripts/bench cluster"]
+#[ignore = "needs FIRSTLIGHT_STICK: scripts/bench hosts"]
 fn ten_servers_at_once_cost_little_more_than_one() {
-    let stick = std::env::var_os(rack::STICK).expect("scripts/bench cluster unpacks a stick");
+    let stick = std::env::var_os(rack::STICK).expect("scripts/bench hosts unpacks a stick");
     play(
         "ten_servers_at_once_cost_little_more_than_one",
         async || rack::ten_cost_little_more_than_one(stick.as_ref()).await,

@@ -2,7 +2,7 @@
 //! and Cluster API as processes; kubelet's part alone is played. A server ([`server`]) is a thread in a network namespace of
 //! its own that runs the ramdisk's and the bootstrap program's code. The box's cable carries 1 Gb/s.
 //!
-//! `scripts/bench cluster` runs it; a line `figure ID VALUE` is for its table.
+//! `scripts/bench hosts` runs it; a line `figure ID VALUE` is for its table.
 
 mod hardware;
 pub mod server;
@@ -52,7 +52,7 @@ pub async fn ten_cost_little_more_than_one(stick: &Path) {
 }
 
 fn figure(name: &str, value: f64) {
-    eprintln!("figure cluster-rack-{name} {value:.2}");
+    eprintln!("figure hosts-rack-{name} {value:.2}");
 }
 
 struct Rack {

@@ -57,12 +57,6 @@ figures! {
     CLUSTER_CONTROL_PLANE: "cluster-control-plane", "  of it until the control plane is Ready", Seconds, none, none;
     /// No longer than what the first worker took, together with its control plane.
     CLUSTER_SECOND_WORKER: "cluster-second-worker", "third blank server: power-on to node Ready", Seconds, none, most 1200.0;
-    CLUSTER_RACK_ONE: "cluster-rack-one", "one simulated server: first DHCP to bootstrap data", Seconds, none, none;
-    CLUSTER_RACK_TEN: "cluster-rack-ten", "ten of them at once: to the tenth's", Seconds, none, none;
-    /// On a cable of 1 Gb/s.
-    CLUSTER_RACK_RATIO: "cluster-rack-ratio", "  ten in the time of one", Times, none, most 1.5;
-    CLUSTER_RACK_BYTES: "cluster-rack-bytes", "  sent to each server", Megabytes, none, none;
-    CLUSTER_RACK_BOX_BYTES: "cluster-rack-box-bytes", "  of it by the box", Megabytes, none, none;
     CLUSTER_BOX_MEMORY: "cluster-box-memory", "box: memory in use with a cluster", Megabytes, none, most 3000.0;
     CLUSTER_AGENT_MEMORY: "cluster-agent-memory", "agent: memory in use with a cluster", Megabytes, none, most 64.0;
     PAYLOAD_UPLOAD: "payload-upload", "2 GiB to the store, verified and on the disk", Seconds, none, none;
@@ -89,6 +83,13 @@ figures! {
     HOSTS_IRONIC_CALLS: "hosts-ironic-calls", "    of them of Ironic", Count, none, none;
     HOSTS_QUIET: "hosts-quiet", "  calls of the API server while nothing changes", Count, none, most 0.0;
     HOSTS_EDIT: "hosts-edit", "  edit of a host to its answer, longest of 100", Seconds, none, most 1.0;
+    HOSTS_RACK_ONE: "hosts-rack-one", "one simulated server: first DHCP to bootstrap data", Seconds, none, none;
+    HOSTS_RACK_TEN: "hosts-rack-ten", "ten of them at once: to the tenth's", Seconds, none, none;
+    /// On a cable of 1 Gb/s.
+    HOSTS_RACK_RATIO: "hosts-rack-ratio", "  ten in the time of one, longest of five runs", Times, none, most 1.5;
+    HOSTS_RACK_BYTES: "hosts-rack-bytes", "  sent to each server", Megabytes, none, none;
+    HOSTS_RACK_BOX_BYTES: "hosts-rack-box-bytes", "  of it by the box", Megabytes, none, none;
+    HOSTS_WRONG_PASSWORD: "hosts-wrong-password", "wrong BMC password to its condition", Seconds, none, most 60.0;
     BASE_STORIES: "base-stories", "stories that scripts/test had time for", Count, 2.0, least 8.0;
     BASE_STORIES_TIME: "base-stories-time", "  in", Seconds, 1680.0, most 3600.0;
     /// Where the image was built in the same run.

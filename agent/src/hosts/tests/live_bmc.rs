@@ -245,7 +245,7 @@ impl Rack {
         what: &str,
         is_on: impl Fn() -> bool,
         reached: impl Fn(&Self) -> bool,
-    ) {
+    ) -> Duration {
         let began = Instant::now();
         while !reached(self) {
             assert!(
@@ -258,7 +258,9 @@ impl Rack {
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
-        eprintln!("{:6.1} s until {what}", began.elapsed().as_secs_f64());
+        let took = began.elapsed();
+        eprintln!("{:6.1} s until {what}", took.as_secs_f64());
+        took
     }
 
     pub fn change(&self, change: impl FnOnce(&mut BareMetalHost)) {
@@ -347,7 +349,9 @@ async fn a_live_ironic_switches_a_server_by_redfish_and_by_ipmi() {
 
     let refused = |rack: &Rack| rack.is_wrong(ErrorType::Registration, "refuses the user");
     let what = "a wrong password is told";
-    rack.until(what, || false, refused).await;
+    let took = rack.until(what, || false, refused).await;
+    // For the table of `scripts/bench hosts`.
+    eprintln!("figure hosts-wrong-password {:.1}", took.as_secs_f64());
     credentials(&rack.store, "hunter2");
     let from_network = r#""BootSourceOverrideTarget": "Pxe""#;
     let summoned = |_: &Rack| redfish.is_on() && redfish.says(from_network);
