@@ -158,11 +158,11 @@ const STORIES: [Story; 13] = [
     },
     Story {
         id: "control_planes",
-        name: "Three control planes, one of which loses its power",
+        name: "Three control planes, one of which dies and is replaced",
         site: Purpose::ThreeControlPlanes,
         plain: false,
         asked: true,
-        minutes: 40,
+        minutes: 60,
         about: &["agent/src/clusters"],
         tell: control_planes::tell,
     },

@@ -317,6 +317,12 @@ impl Lab {
         self.dir.path.join(name)
     }
 
+    /// A server that is off gets another first disk, which is blank.
+    pub fn replace_disk(&self, spec: &ServerSpec) -> Result<()> {
+        let old = self.blank_disk(spec, 0);
+        fs::remove_file(&old).with_context(|| format!("removing {}", old.display()))
+    }
+
     /// The whole first disk of a server that is off and began blank, as a sparse raw file.
     pub fn copy_disk(&self, spec: &ServerSpec, to: &Path) -> Result<()> {
         disks::to_raw(&self.blank_disk(spec, 0), to)
