@@ -12,6 +12,8 @@ mod bmc_account;
 mod cluster;
 #[path = "stories/control_planes.rs"]
 mod control_planes;
+#[path = "stories/cuts.rs"]
+mod cuts;
 #[path = "stories/edited_agent.rs"]
 mod edited_agent;
 #[path = "stories/everyday.rs"]
@@ -58,7 +60,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 13] = [
+const STORIES: [Story; 14] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -95,6 +97,16 @@ const STORIES: [Story; 13] = [
             "imagebuilder/src/initramfs",
         ],
         tell: power_cut::tell,
+    },
+    Story {
+        id: "cuts",
+        name: "Each part of an installation dies once, and the server is written until it is whole",
+        site: Purpose::Plain,
+        plain: false,
+        asked: true,
+        minutes: 16,
+        about: &["agent/src/hosts", "agent/ironic", "agent/ramdisk/src/ipa"],
+        tell: cuts::tell,
     },
     Story {
         id: "edited_agent",
