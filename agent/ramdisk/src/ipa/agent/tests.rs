@@ -684,23 +684,19 @@ fn a_reset_during_a_job_waits_for_its_end() {
 
 #[test]
 fn power_off_is_a_restart_where_nobody_could_switch_it_on_again() {
-    let kexec = json!({"deploy_result": {"start": Start::Kexec}});
-    for (driver, power, deployed, wanted) in [
-        ("manual-management", "fake", None, Departure::Reboot),
-        (
-            "manual-management",
-            "fake",
-            Some(Value::Null),
-            Departure::BootDisk,
-        ),
-        (
-            "manual-management",
-            "fake",
-            Some(kexec.clone()),
-            Departure::Kexec,
-        ),
-        ("redfish", "redfish", Some(kexec), Departure::PowerOff),
-        ("redfish", "agent", None, Departure::Reboot),
+    let kexec = || Some(json!({"deploy_result": {"start": Start::Kexec}}));
+    let written = || Some(Value::Null);
+    let (off, end) = ("standby.power_off", "system.lockdown");
+    let manual = ("manual-management", "fake");
+    let redfish = ("redfish", "redfish");
+    for ((driver, power), command, deployed, wanted) in [
+        (manual, off, None, Departure::Reboot),
+        (manual, off, written(), Departure::BootDisk),
+        (manual, off, kexec(), Departure::Kexec),
+        (redfish, off, kexec(), Departure::PowerOff),
+        (redfish, end, kexec(), Departure::Kexec),
+        (redfish, end, written(), Departure::BootDisk),
+        (("redfish", "agent"), off, None, Departure::Reboot),
     ] {
         let start = match wanted {
             Departure::Kexec => Start::Kexec,
@@ -720,8 +716,11 @@ fn power_off_is_a_restart_where_nobody_could_switch_it_on_again() {
         } else {
             line.post(TOKEN, true, "clean.get_clean_steps", params);
         }
-        let actions = line.post(TOKEN, false, "standby.power_off", json!({}));
-        assert_eq!(answered(&actions).1["command_status"], "RUNNING");
+        let waits = command == end;
+        let actions = line.post(TOKEN, waits, command, json!({}));
+        if !waits {
+            assert_eq!(answered(&actions).1["command_status"], "RUNNING");
+        }
         let told = line.send(Event::Finished {
             id: started(&actions),
             result: Ok(Value::Null),
@@ -729,12 +728,12 @@ fn power_off_is_a_restart_where_nobody_could_switch_it_on_again() {
         assert_eq!(
             told.contains(&Action::Tell(Phase::Rebooting { start })),
             is_deployed,
-            "{driver} {power}"
+            "{driver} {power} {command}"
         );
         assert_eq!(
             line.wake().pop(),
             Some(Action::Leave(wanted)),
-            "{driver} {power} {is_deployed}"
+            "{driver} {power} {command} {is_deployed}"
         );
     }
 }
