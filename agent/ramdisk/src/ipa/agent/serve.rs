@@ -137,7 +137,7 @@ impl Agent {
 
     /// Ironic has no word for "restart into the disk": it is what the end of a deploy means.
     fn to_disk(&self) -> Departure {
-        match self.starts_by() {
+        match self.deployed {
             Some(Start::Kexec) => Departure::Kexec,
             Some(Start::Restart { .. }) => Departure::BootDisk,
             None => Departure::Reboot,
@@ -145,10 +145,10 @@ impl Agent {
     }
 
     /// How the system on the disk will be started, if there is one.
-    fn starts_by(&self) -> Option<Start> {
+    fn starts_by(&self, departure: Departure) -> Option<Start> {
         let start = self.deployed.clone()?;
-        // Ironic restarts such a machine, whatever runs on it then.
-        if self.has_remote_power && start == Start::Kexec {
+        // Somebody else switches it on again.
+        if departure == Departure::PowerOff && start == Start::Kexec {
             return Some(Start::default());
         }
         Some(start)
@@ -179,7 +179,7 @@ impl Agent {
             && let Some(departure) = self.departure_of(&name)
         {
             self.leaving = Some((now + LEAVE_AFTER, departure));
-            let start = self.starts_by();
+            let start = self.starts_by(departure);
             let told = start.map(|start| Action::Tell(Phase::Rebooting { start }));
             // Ironic looks again as soon as it has the answer, and must find nobody then.
             return std::iter::once(Action::CloseServer)
