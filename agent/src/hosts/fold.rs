@@ -243,6 +243,7 @@ impl Hosts {
                 twin: false,
                 policy: InstallPolicy::Never,
                 policy_of: PolicyOf::AllHosts,
+                hints: false,
                 clean: None,
                 start: None,
                 kernel_arguments: None,

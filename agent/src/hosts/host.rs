@@ -102,9 +102,15 @@ impl PolicyOf {
 
 /// What site.yaml and people say of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that hold or do not, each by itself"
+)]
 pub struct Rules {
     pub policy: InstallPolicy,
     pub policy_of: PolicyOf,
+    /// Which disk is written is said there.
+    pub hints: bool,
     /// What is erased when it is given back, if something was said.
     pub clean: Option<Clean>,
     /// How its system is started, if something was said.
@@ -295,7 +301,7 @@ impl Host {
             object: self.object.as_ref(),
             ledger: self.memory.known(),
             unclaimed: site.unclaimed,
-            has_rule: self.ruled.rule().is_some(),
+            is_given: self.ruled.rule().is_some() || self.rules.hints,
             is_overdue: self.ruled.overdue().is_some(),
             image: site.image.ok(),
             uploads: site.uploads,

@@ -132,9 +132,9 @@ pub struct Source<'a> {
     pub object: Option<&'a BareMetalHost>,
     pub ledger: &'a Ledger,
     pub unclaimed: SitePolicy,
-    /// A rule of site.yaml writes into its object, which is to be made first.
-    pub has_rule: bool,
-    /// Its object is to be written again first, by another rule.
+    /// site.yaml writes into its object, which is to be made first.
+    pub is_given: bool,
+    /// Its object is to be written again first, as site.yaml has it now.
     pub is_overdue: bool,
     pub image: Option<&'a NodeImage>,
     /// What people have put on the box.
@@ -245,7 +245,7 @@ fn desired(source: &Source) -> Result<DesiredState, Problem> {
 fn nobody_said(source: &Source, object: Option<&BareMetalHost>) -> DesiredState {
     let Source { ledger, .. } = source;
     // Without its object nobody can tell, unless there never was one and none is needed.
-    let has_to_be = source.has_rule || source.unclaimed == SitePolicy::Cluster;
+    let has_to_be = source.is_given || source.unclaimed == SitePolicy::Cluster;
     if object.is_none() && (ledger.has_object || has_to_be) {
         return DesiredState::Unknown;
     }

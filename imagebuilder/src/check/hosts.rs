@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context, Result};
 use firstlight_api::{
-    site::{MacAddr, SiteConfig},
+    site::{MacAddr, Rule, SiteConfig},
     status::{HardwareSummary, HostStatus, SiteStatus},
 };
 
@@ -84,16 +84,18 @@ fn told(site: &SiteConfig, host: &HostStatus) -> Told {
     let passed = refusals.map_while(|why| why).collect();
     let entry = site.host(mac);
     let Some((index, rule)) = site.rule_of(mac, hardware) else {
-        let what = match entry {
-            _ if site.rules.is_empty() => "there are no rules",
-            Some(_) => "no rule, but a line in `hosts`",
-            None => "no rule fits: it is listed and left alone",
+        let line = match entry {
+            Some(_) => format!(
+                "no rule, but a line in `hosts`: {}",
+                gives(site, mac, hardware, None)
+            ),
+            None if site.rules.is_empty() => "there are no rules".to_owned(),
+            None => "no rule fits: it is listed and left alone".to_owned(),
         };
+        let name = entry.and_then(|entry| entry.name.as_ref());
         return Told {
-            name: entry
-                .and_then(|entry| entry.name.as_ref())
-                .map(ToString::to_string),
-            line: what.to_owned(),
+            name: name.map(ToString::to_string),
+            line,
             passed,
         };
     };
@@ -103,7 +105,7 @@ fn told(site: &SiteConfig, host: &HostStatus) -> Told {
         (None, Some(pattern)) => pattern.fill(mac, hardware).map(|name| name.to_string()),
         (None, None) => Ok(site.host_name(mac).to_string()),
     };
-    let gives = gives(site, mac, hardware, index);
+    let gives = gives(site, mac, hardware, Some(rule));
     Told {
         line: match &name {
             Ok(name) => format!("rule {}: {name}, {gives}", index + 1),
@@ -115,11 +117,15 @@ fn told(site: &SiteConfig, host: &HostStatus) -> Told {
 }
 
 /// What it gets besides a name.
-fn gives(site: &SiteConfig, mac: MacAddr, hardware: &HardwareSummary, index: usize) -> String {
-    let rule = &site.rules[index];
-    let policy = site.install_policy(mac, Some(rule));
+fn gives(
+    site: &SiteConfig,
+    mac: MacAddr,
+    hardware: &HardwareSummary,
+    rule: Option<&Rule>,
+) -> String {
+    let policy = site.install_policy(mac, rule);
     let mut words = vec![format!("install {}", policy.word())];
-    let given = &rule.gives;
+    let given = &site.gives(mac, rule);
     words.extend(given.role.map(|it| format!("role {}", it.word())));
     words.extend(given.failure_domain.as_ref().map(|it| format!("in {it}")));
     words.extend(given.image.as_ref().map(|it| format!("image {it}")));
@@ -174,6 +180,26 @@ rules:
         };
         fs::write(&path, serde_json::to_vec(&status).unwrap()).unwrap();
         table(&parse_site(RULES).unwrap(), &path)
+    }
+
+    #[test]
+    fn a_line_in_hosts_is_stronger_than_a_rule_and_enough_without_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("status.json");
+        let status = SiteStatus {
+            hosts: vec![host(2, "Dell Inc.", 8), host(3, "HPE", 8)],
+            ..SiteStatus::default()
+        };
+        fs::write(&path, serde_json::to_vec(&status).unwrap()).unwrap();
+        let lines = "hosts:\n- {mac: '52:54:00:00:00:02', clean: all}\n- {mac: '52:54:00:00:00:03', rootDisk: {wwn: a}}\n";
+        let site = parse_site(format!("{lines}{RULES}")).unwrap();
+        let text = table(&site, &path).unwrap();
+        for line in [
+            "rule 2: dell-s1, install blank, a disk by its hints out of /dev/sda 480 GB, clean all\n",
+            "no rule, but a line in `hosts`: install blank, a disk by its hints out of /dev/sda 480 GB\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
 use firstlight_api::{
     order::Mark,
     report::{Directive, DiskSignatures, Progress, Report},
-    site::HostName,
+    site::{HostName, Standing},
     status::Problem,
 };
 use firstlight_netboot::{ClientArch, MacAddr};
@@ -117,10 +117,12 @@ impl Hosts {
         Ok(mac)
     }
 
-    /// Rules say something of servers by what they are made of. True if that is news.
+    /// What site.yaml says of a server, by what it is made of. True if that is news. While nobody knows what the file says now, what it
+    /// said once stays.
     pub(super) fn take_rule(&mut self, mac: MacAddr) -> bool {
         let site = self.settings.site.clone();
-        let host = self.all.get(&mac).filter(|_| !site.rules.is_empty());
+        let is_known = site.standing != Standing::Unknown;
+        let host = self.all.get(&mac).filter(|_| is_known);
         let Some((fit, name)) = host.and_then(|host| host.look_for_rule(&site)) else {
             return false;
         };

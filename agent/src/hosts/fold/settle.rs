@@ -282,7 +282,8 @@ impl Hosts {
             desired: has_object(host).then(|| {
                 let rule = host.ruled.rule();
                 let rule = rule.and_then(|index| self.settings.site.rules.get(index));
-                object::desired(host, rule, &clock::rfc3339_of(now.wall))
+                let gives = self.settings.site.gives(mac, rule);
+                object::desired(host, &gives, &clock::rfc3339_of(now.wall))
             }),
         };
         let old = self.shown.get(&mac);

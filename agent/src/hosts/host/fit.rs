@@ -2,7 +2,7 @@
 
 use firstlight_api::{
     bmh::{BareMetalHost, HardwareDetails, INSTALL_ANNOTATION},
-    site::{HostName, InstallPolicy, Rule, SiteConfig},
+    site::{Gives, HostName, InstallPolicy, SiteConfig},
     status::{HardwareSummary, Problem},
 };
 
@@ -60,7 +60,7 @@ impl Host {
     pub fn look_for_rule(&self, site: &SiteConfig) -> Option<(Fit, Option<HostName>)> {
         let hardware = HardwareSummary::from(self.hardware()?);
         let Some((index, rule)) = site.rule_of(self.mac, &hardware) else {
-            let is_said = self.rules.named || !self.is_nobodys();
+            let is_said = site.rules.is_empty() || self.rules.named || !self.is_nobodys();
             let lack = || Fit::Refused("no rule of site.yaml fits this server".to_owned());
             return Some((if is_said { Fit::Open } else { lack() }, None));
         };
@@ -96,7 +96,7 @@ impl Host {
         }
         let mut ruled = Ruled { fit, overdue: None };
         let rule = ruled.rule().and_then(|index| site.rules.get(index));
-        ruled.overdue = self.made_anew(rule).map(Box::new);
+        ruled.overdue = self.made_anew(&site.gives(self.mac, rule)).map(Box::new);
         let before = (
             self.rules.clone(),
             std::mem::replace(&mut self.ruled, ruled),
@@ -106,11 +106,11 @@ impl Host {
     }
 
     /// Whoever spoke first in its name may have said that it is made of something else than the machine that is believed now.
-    fn made_anew(&self, rule: Option<&Rule>) -> Option<BareMetalHost> {
+    fn made_anew(&self, gives: &Gives) -> Option<BareMetalHost> {
         let is_free = self.ramdisk.report().is_some() && self.ledger().deployment.is_none();
         let object = self.object.as_ref();
         let object = object.filter(|object| is_free && !object.is_deleted())?;
-        made::anew(object, rule.map(|rule| &rule.gives))
+        made::anew(object, gives)
     }
 
     /// A person's word about this host, otherwise what site.yaml says of it, or of all like it.
@@ -118,10 +118,12 @@ impl Host {
         let word = self.install_word();
         let rule = self.ruled.rule().and_then(|index| site.rules.get(index));
         let entry = site.host(self.mac).and_then(|host| host.install);
+        let gives = site.gives(self.mac, rule);
         self.rules.policy = word.unwrap_or_else(|| site.install_policy(self.mac, rule));
-        self.rules.clean = rule.and_then(|rule| rule.gives.clean);
-        self.rules.start = rule.and_then(|rule| rule.gives.start);
-        self.rules.kernel_arguments = rule.and_then(|rule| rule.gives.kernel_arguments.clone());
+        self.rules.hints = gives.root_disk.is_some();
+        self.rules.clean = gives.clean;
+        self.rules.start = gives.start;
+        self.rules.kernel_arguments = gives.kernel_arguments;
         self.rules.policy_of = PolicyOf::this_if(word.is_some() || entry.is_some());
         self.take_account(site);
     }

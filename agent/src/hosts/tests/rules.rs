@@ -3,7 +3,7 @@
 use firstlight_api::{
     bmh::{INSTALL_ANNOTATION, RootDeviceHints},
     capm3::FAILURE_DOMAIN_LABEL,
-    site::parse_site,
+    site::{SiteConfig, parse_site},
 };
 
 use super::*;
@@ -229,6 +229,79 @@ async fn two_servers_that_a_rule_calls_the_same_are_both_named_and_the_second_wa
     }
     assert_eq!(site.host().unwrap().name, "gateway");
     assert!(object(&site, "host-525400000002").is_some());
+}
+
+const NAMED: &str = "
+- {match: any, labels: {rack: r1}, rootDisk: {minSizeGigabytes: 4000}, clean: all}
+hosts:
+- {mac: '52:54:00:00:00:01', rootDisk: {deviceName: /dev/vda}, clean: root}
+";
+
+#[tokio::test]
+async fn a_line_in_hosts_says_which_disk_whatever_a_rule_says() {
+    let mut site = site(NAMED).await;
+    let mut server = Server::new(site.ironic.client());
+    server
+        .until_ironic(&mut site, ProvisionState::DeployWait)
+        .await;
+    let made = site.store.only().unwrap();
+    let hints = RootDeviceHints {
+        device_name: "/dev/vda".into(),
+        ..RootDeviceHints::default()
+    };
+    assert_eq!(made.spec.root_device_hints, Some(hints));
+    assert_eq!(made.metadata.labels["rack"], "r1");
+    let order = ordered(&site).await.unwrap();
+    assert_eq!(order.scope, firstlight_api::order::DiskScope::Root);
+}
+
+#[tokio::test]
+async fn so_it_does_without_rules_and_nothing_is_written_before_its_object_says_it() {
+    let mut site = site("").await;
+    let line = "{mac: '52:54:00:00:00:01', rootDisk: {model: nothing like it}}";
+    let file = format!("cluster: none\nhosts: [{line}]\n");
+    site.settings.site = Arc::new(parse_site(file).unwrap());
+    site.restart_controller();
+    site.is_kubernetes_up = false;
+    let mut server = Server::new(site.ironic.client());
+    for _ in 0..20 {
+        server.step(&mut site).await;
+        site.pass(ROUND).await;
+    }
+    assert_eq!(site.ironic.deploys(&node()), 0);
+    site.come_up();
+    let is_told = |site: &Site| site.problem().contains("what its `rootDeviceHints` say");
+    server.until("told", &mut site, is_told).await;
+    assert_eq!(site.ironic.deploys(&node()), 0);
+    // It is written without a restart of the server once the line is gone.
+    site.settings.site = Arc::new(parse_site("cluster: none\n").unwrap());
+    site.restart_controller();
+    server
+        .until_ironic(&mut site, ProvisionState::DeployWait)
+        .await;
+    assert_eq!(site.store.only().unwrap().spec.root_device_hints, None);
+}
+
+#[tokio::test]
+async fn while_nobody_knows_the_file_what_it_said_once_stays() {
+    let mut site = site(GIVEN).await;
+    let mut server = Server::new(site.ironic.client());
+    server
+        .until("made", &mut site, |site| object(site, NODE).is_some())
+        .await;
+    let made = object(&site, NODE).unwrap();
+    site.settings.site = Arc::new(SiteConfig::for_a_refused_file());
+    site.restart_controller();
+    site.come_up();
+    for _ in 0..5 {
+        server.step(&mut site).await;
+        site.pass(ROUND).await;
+    }
+    let kept = object(&site, NODE).unwrap();
+    assert_eq!(
+        (kept.spec, kept.metadata.labels),
+        (made.spec, made.metadata.labels)
+    );
 }
 
 #[tokio::test]
