@@ -299,6 +299,10 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
             Text(&tpm(&hardware.tpm))
         )?;
     }
+    let rule = host.rule_line();
+    if !rule.is_empty() {
+        writeln!(out, "<p class=\"dim\">{}</p>", Text(&rule))?;
+    }
     if let Some(root) = &host.root_disk {
         writeln!(out, "<p class=\"dim\">{}</p>", Text(&root.says))?;
     }

@@ -132,6 +132,7 @@ pub fn one(site: &SiteStatus, host: &HostStatus) -> String {
         DiskUse::Erasing => "it is being cleaned",
     };
     say("disk", disk);
+    say("rule", &host.rule_line());
     if let Some(failed) = control.failed {
         say("failed", failed.as_str());
     }

@@ -37,6 +37,9 @@ pub struct HostStatus {
     /// The entry of `rules` in site.yaml that it takes, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<usize>,
+    /// Why it takes none of them, if there are any and it is known what it is made of; a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub no_rule: String,
     /// Which disk gets the image. Absent until its ramdisk has reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_disk: Option<RootDiskStatus>,
@@ -47,6 +50,16 @@ pub struct HostStatus {
     pub hardware: Option<HardwareSummary>,
     /// Finished states with their times, oldest first.
     pub history: Vec<HostEvent>,
+}
+
+impl HostStatus {
+    /// Which of the rules of site.yaml it takes, for people; empty where there is nothing to say.
+    pub fn rule_line(&self) -> String {
+        match self.rule {
+            Some(number) => format!("rule {number} of site.yaml"),
+            None => self.no_rule.clone(),
+        }
+    }
 }
 
 /// Who has a host, and what may be done to it.

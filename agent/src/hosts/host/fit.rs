@@ -17,9 +17,13 @@ pub enum Fit {
     Open,
     /// The place in the list.
     Rule(usize),
+    /// None fits, and it is taken all the same, because somebody has spoken of it.
+    Beside,
     /// None fits, or the one that fits cannot be followed; with the reason.
     Refused(String),
 }
+
+const NONE_FITS: &str = "no rule of site.yaml fits this server";
 
 /// The rule that a host takes, and what follows from it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,7 +38,16 @@ impl Ruled {
     pub fn rule(&self) -> Option<usize> {
         match self.fit {
             Fit::Rule(index) => Some(index),
-            Fit::Open | Fit::Refused(_) => None,
+            Fit::Open | Fit::Beside | Fit::Refused(_) => None,
+        }
+    }
+
+    /// Why it takes none, where there are some.
+    pub fn why_none(&self) -> Option<&str> {
+        match &self.fit {
+            Fit::Open | Fit::Rule(_) => None,
+            Fit::Beside => Some(NONE_FITS),
+            Fit::Refused(why) => Some(why),
         }
     }
 
@@ -60,9 +73,14 @@ impl Host {
     pub fn look_for_rule(&self, site: &SiteConfig) -> Option<(Fit, Option<HostName>)> {
         let hardware = HardwareSummary::from(self.hardware()?);
         let Some((index, rule)) = site.rule_of(self.mac, &hardware) else {
-            let is_said = site.rules.is_empty() || self.rules.named || !self.is_nobodys();
-            let lack = || Fit::Refused("no rule of site.yaml fits this server".to_owned());
-            return Some((if is_said { Fit::Open } else { lack() }, None));
+            let fit = if site.rules.is_empty() {
+                Fit::Open
+            } else if self.rules.named || !self.is_nobodys() {
+                Fit::Beside
+            } else {
+                Fit::Refused(NONE_FITS.to_owned())
+            };
+            return Some((fit, None));
         };
         let pattern = rule.gives.name.as_ref();
         let is_named = site.host(self.mac).is_some_and(|host| host.name.is_some());

@@ -189,6 +189,8 @@ async fn a_server_that_no_rule_fits_is_listed_until_a_person_says_more() {
         "{}",
         site.told()
     );
+    let none = "no rule of site.yaml fits this server";
+    assert_eq!(site.host().unwrap().no_rule, none);
     site.store.change(NAME, |object| {
         let said = &mut object.metadata.annotations;
         said.insert(INSTALL_ANNOTATION.into(), "blank".into());
@@ -196,6 +198,8 @@ async fn a_server_that_no_rule_fits_is_listed_until_a_person_says_more() {
     server
         .until_ironic(&mut site, ProvisionState::DeployWait)
         .await;
+    let host = site.host().unwrap();
+    assert_eq!((host.no_rule.as_str(), host.rule), (none, None));
 }
 
 #[tokio::test]
