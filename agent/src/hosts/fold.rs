@@ -30,7 +30,7 @@ use super::{
     image::NodeImage,
     intent::SitePolicy,
     known::Newcomers,
-    ledger::Ledger,
+    ledger::{Ledger, Model},
     memory::Ticket,
     plan::Action,
     store::Versions,
@@ -110,6 +110,8 @@ pub struct Hosts {
     wall: i64,
     /// That wait for somebody to let them go, as they are called.
     held: BTreeMap<MacAddr, String>,
+    /// Models of which a server did not come up by kexec, as of the last event.
+    failing: BTreeSet<Model>,
     /// Objects that count for nothing.
     strays: Strays,
     effects: Vec<Effect>,
@@ -135,12 +137,14 @@ impl Hosts {
             moving: BTreeSet::new(),
             wall: 0,
             held: BTreeMap::new(),
+            failing: BTreeSet::new(),
             effects: Vec::new(),
         }
     }
 
     pub fn fold(&mut self, event: Event, now: Now) -> Vec<Effect> {
         self.wall = now.wall;
+        self.failing = self.failing_models();
         let held = self.held.clone();
         self.take(event, now);
         self.settle(now);

@@ -82,6 +82,8 @@ pub struct Host {
     pub system: System,
     pub remote: Remote,
     pub work: Work,
+    /// A system on a server of its model did not come up by kexec.
+    no_kexec: bool,
     decision: Decision,
     history: History,
 }
@@ -164,6 +166,7 @@ impl Default for Decision {
                 power: intent::Power::On,
                 hints: None,
                 retry: false,
+                allow_kexec: false,
                 confirmed: false,
                 stays_on: false,
             },
@@ -193,6 +196,7 @@ impl Host {
             system: System::default(),
             remote: Remote::default(),
             work: Work::new(now),
+            no_kexec: false,
             decision: Decision::default(),
             history: History::new(now),
         }

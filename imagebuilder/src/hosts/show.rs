@@ -133,6 +133,7 @@ pub fn one(site: &SiteStatus, host: &HostStatus) -> String {
     };
     say("disk", disk);
     say("rule", &host.rule_line());
+    say("kexec", &host.kexec_line());
     if let Some(failed) = control.failed {
         say("failed", failed.as_str());
     }

@@ -1,7 +1,7 @@
 //! What follows from what was heard: for each host that it is about, decide anew, note what has been seen, begin what is due, show what
 //! has changed.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use firstlight_api::{
     status::HostState,
@@ -71,8 +71,13 @@ impl Hosts {
         };
         host.learn(&site);
         let held = host.judge_start(now);
-        let changed = host.replan(&site, now);
-        if let Some(model) = held {
+        let news = host.learns_kexec(&self.failing);
+        let mut changed = host.replan(&site, now) || news;
+        let allowed = host.allows_kexec(&site);
+        if allowed.is_some() {
+            changed |= host.replan(&site, now);
+        }
+        for model in [held, allowed].into_iter().flatten() {
             self.forgive(&model);
         }
         changed
@@ -80,6 +85,13 @@ impl Hosts {
 
     /// Of servers of this model everybody may be started by kexec again.
     fn forgive(&mut self, model: &Model) {
+        self.failing.remove(model);
+        for (mac, ledger) in &mut self.remembered {
+            if ledger.no_kexec.take_if(|known| known == model).is_some() {
+                let (mac, ledger) = (*mac, Box::new(ledger.clone()));
+                self.effects.push(Effect::Save { mac, ledger });
+            }
+        }
         for (mac, host) in &mut self.all {
             if host.ledger().no_kexec.as_ref() == Some(model) {
                 host.forgive(model);
@@ -88,12 +100,13 @@ impl Hosts {
         }
     }
 
-    /// A server of its model did not come up by kexec.
-    fn kexec_fails(&self, host: &Host) -> bool {
-        let model = host.model();
+    /// Of which a server did not come up by kexec.
+    pub(super) fn failing_models(&self) -> BTreeSet<Model> {
         let known = self.all.values().map(Host::ledger);
-        let mut ledgers = known.chain(self.remembered.values());
-        model.is_some() && ledgers.any(|ledger| ledger.no_kexec == model)
+        let ledgers = known.chain(self.remembered.values());
+        ledgers
+            .filter_map(|ledger| ledger.no_kexec.clone())
+            .collect()
     }
 
     /// True if something else is decided than before.
@@ -200,12 +213,12 @@ impl Hosts {
     }
 
     pub(super) fn saved(&mut self, mac: MacAddr, result: Result<(), String>, now: Duration) {
+        if let Err(error) = &result {
+            tracing::error!(%mac, error, "the memory of a host was not written");
+        }
         let Some(host) = self.touch(mac) else {
             return;
         };
-        if let Err(error) = &result {
-            tracing::error!(host = host.name, %mac, error, "the memory of a host was not written");
-        }
         match host.memory.wrote(result, now) {
             Ok(steps) => steps.into_iter().for_each(|step| self.go(mac, step)),
             Err(steps) => steps.into_iter().for_each(|step| self.stop(mac, step, now)),
@@ -214,10 +227,8 @@ impl Hosts {
 
     /// What the step waited for is on the disk.
     fn go(&mut self, mac: MacAddr, step: Step) {
-        let fails = self
-            .all
-            .get(&mac)
-            .is_some_and(|host| self.kexec_fails(host));
+        let host = self.all.get(&mac);
+        let fails = host.is_some_and(|host| host.is_of(&self.failing));
         let Some(host) = self.touch(mac) else {
             return;
         };

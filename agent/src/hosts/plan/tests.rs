@@ -71,6 +71,7 @@ fn world() -> World {
             power: super::super::intent::Power::On,
             hints: None,
             retry: false,
+            allow_kexec: false,
             confirmed: false,
             stays_on: false,
         },

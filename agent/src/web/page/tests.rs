@@ -298,6 +298,7 @@ fn busy_hosts() -> Vec<HostStatus> {
         HostStatus {
             control: HostControl {
                 spare: true,
+                no_kexec: true,
                 ..HostControl::default()
             },
             ..host("n5", HostState::Staged, "installed ahead of time; its system waits to be claimed")

@@ -25,6 +25,7 @@ fn one_server_is_told_with_what_went_wrong_and_what_may_be_asked_of_it() {
             failed: Some(FailedStep::Installation),
             image: true,
             spare: true,
+            no_kexec: true,
             ..HostControl::default()
         },
         rule: Some(2),
@@ -46,6 +47,7 @@ fn one_server_is_told_with_what_went_wrong_and_what_may_be_asked_of_it() {
         "history     inspecting at 10 s, for 21 s",
         "retry       yes",
         "unspare     yes",
+        "allow-kexec  yes",
         "give-back   yes",
     ] {
         assert!(told.lines().any(|told| told == line), "{line}: {told}");
@@ -59,6 +61,12 @@ fn one_server_is_told_with_what_went_wrong_and_what_may_be_asked_of_it() {
     };
     let line = "rule        no rule of site.yaml fits this server\n";
     assert!(one(&site, &none).contains(line));
+    let kexec = told.lines().find(|line| line.starts_with("kexec"));
+    assert!(
+        kexec
+            .unwrap()
+            .ends_with("`firstlight hosts allow-kexec n3`")
+    );
     let forget = told.lines().find(|line| line.starts_with("forget"));
     assert!(forget.unwrap().contains("only with `--force`"), "{told}");
 }
