@@ -112,6 +112,8 @@ pub struct Hosts {
     held: BTreeMap<MacAddr, String>,
     /// Models of which a server did not come up by kexec, as of the last event.
     failing: BTreeSet<Model>,
+    /// Somebody has looked at the objects since the start.
+    objects_known: bool,
     /// Objects that count for nothing.
     strays: Strays,
     effects: Vec<Effect>,
@@ -131,6 +133,7 @@ impl Hosts {
             ironic: IronicSeen::default(),
             uploads: Vec::new(),
             credentials: None,
+            objects_known: false,
             strays: Strays::default(),
             dirty: BTreeSet::new(),
             shown: BTreeMap::new(),
@@ -255,7 +258,13 @@ impl Hosts {
                 wrong_code: false,
             };
             let ledger = remembered.remove(&mac).unwrap_or_default();
-            let name = site.host_name(mac).to_string();
+            let named = site.host(mac).is_some_and(|host| host.name.is_some());
+            // The one that it was given, also where its object got lost.
+            let numbered = ledger.numbered.as_ref().filter(|_| !named);
+            let name = numbered.map_or_else(
+                || site.host_name(mac).to_string(),
+                |numbered| numbered.name.clone(),
+            );
             let mut host = Host::new(mac, name, rules, ledger, now);
             host.address = site.host(mac).and_then(|host| host.address);
             host.take_policy(site);

@@ -45,7 +45,7 @@ use super::{
 };
 use crate::{ssh::Towards, store::ServedImage};
 pub use account::Next as AccountNext;
-pub use fit::Ruled;
+pub use fit::{Called, Naming, Ruled};
 use history::History;
 pub use ramdisk::Part;
 use ramdisk::Ramdisk;

@@ -214,7 +214,7 @@ struct HostSpec {
 #[allow(dead_code, reason = "read by schemars only")]
 struct RuleSpec {
     r#match: MatchKey,
-    /// Host name, with {serial}, {product} or {mac} in it. Default: host- and the MAC without colons.
+    /// Host name, with {serial}, {product}, {mac} or {n} (the lowest number that is free) in it. Default: host- and the MAC without colons.
     name: Option<String>,
     role: Option<RoleSpec>,
     install: Option<InstallSpec>,

@@ -108,6 +108,29 @@ impl Hosts {
                 self.let_go(mac);
             }
         }
+        self.objects_known = true;
+        self.name_the_nameless();
+    }
+
+    /// Whose names waited for this look, and who lost one that it had no object of yet: somebody has written one of that name.
+    fn name_the_nameless(&mut self) {
+        let mut taken: BTreeSet<&str> = self.strays.names_in(made::NAMESPACE).collect();
+        let objects = self.all.values().filter_map(|host| host.object.as_ref());
+        let metas = objects.map(|object| &object.metadata);
+        let here = metas.filter(|meta| meta.namespace == made::NAMESPACE);
+        taken.extend(here.map(|meta| meta.name.as_str()));
+        let waits = |host: &Host| {
+            let numbered = host.ledger().numbered.as_ref();
+            let lost = numbered.is_some_and(|it| taken.contains(it.name.as_str()));
+            host.object.is_none() && (host.ruled.is_nameless() || lost)
+        };
+        let waiting = self.all.iter().filter(|(_, host)| waits(host));
+        let macs: Vec<MacAddr> = waiting.map(|(mac, _)| *mac).collect();
+        for mac in macs {
+            if self.take_rule(mac) {
+                self.dirty.insert(mac);
+            }
+        }
     }
 
     /// True if it says something new.

@@ -319,7 +319,7 @@ fn same(old: &Shown, new: &mut Shown) -> bool {
 fn has_object(host: &Host) -> bool {
     !host.is_silent()
         && host.ledger().moves != Move::Away
-        && (host.object.is_some() || host.memory.is_kept())
+        && (host.object.is_some() || host.memory.is_kept() && !host.ruled.is_nameless())
 }
 
 /// Only there does Ironic change a node by itself; everything else begins with an action, which makes it look at once.

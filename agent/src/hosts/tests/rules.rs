@@ -235,6 +235,111 @@ async fn two_servers_that_a_rule_calls_the_same_are_both_named_and_the_second_wa
     assert!(object(&site, "host-525400000002").is_some());
 }
 
+const NUMBERED: &str = "- {match: any, name: 'worker-{n}'}\n";
+
+fn name_of(site: &Site, number: u8) -> String {
+    let mac = format!("52:54:00:00:00:{number:02x}").parse().unwrap();
+    site.shown
+        .get(&mac)
+        .map(|shown| shown.status.name.clone())
+        .unwrap_or_default()
+}
+
+async fn rounds(site: &mut Site) {
+    for _ in 0..3 {
+        site.pass(ROUND).await;
+    }
+}
+
+#[tokio::test]
+async fn numbers_are_given_once_and_not_where_somebodys_object_has_the_name() {
+    let mut site = site(NUMBERED).await;
+    // One is no host at all, and the other one is another server's.
+    site.store.change("worker-2", |object| {
+        object.spec.boot_mac_address = String::new();
+    });
+    site.store.change("worker-4", |object| {
+        object.spec.boot_mac_address = "52:54:00:00:00:77".into();
+    });
+    rounds(&mut site).await;
+    let server = Server::new(site.ironic.client());
+    for number in [1, 2, 3] {
+        reports(&mut site, &server, number).await;
+    }
+    rounds(&mut site).await;
+    let names = |site: &Site| [1, 2, 3].map(|number| name_of(site, number));
+    let given = ["worker-1", "worker-3", "worker-5"].map(str::to_owned);
+    assert_eq!(names(&site), given);
+    assert!(given.iter().all(|name| object(&site, name).is_some()));
+    // Whoever speaks first after a restart.
+    site.restart_controller();
+    site.come_up();
+    for number in [3, 2, 1] {
+        reports(&mut site, &server, number).await;
+        rounds(&mut site).await;
+    }
+    assert_eq!(names(&site), given);
+}
+
+#[tokio::test]
+async fn a_number_waits_until_all_names_are_known_and_outlives_the_objects() {
+    let mut site = site(NUMBERED).await;
+    site.is_kubernetes_up = false;
+    site.restart_controller();
+    let server = Server::new(site.ironic.client());
+    for number in [1, 2] {
+        reports(&mut site, &server, number).await;
+    }
+    rounds(&mut site).await;
+    assert_eq!(name_of(&site, 1), NAME, "no number yet");
+    site.store.change("worker-1", |object| {
+        object.spec.boot_mac_address = "52:54:00:00:00:77".into();
+    });
+    site.come_up();
+    rounds(&mut site).await;
+    let names = |site: &Site| [1, 2].map(|number| name_of(site, number));
+    let given = ["worker-2", "worker-3"].map(str::to_owned);
+    assert_eq!(names(&site), given);
+    assert!(object(&site, NAME).is_none(), "never under another name");
+    // The box's Kubernetes is lost, and the one that speaks first keeps its name.
+    site.store.objects.lock().unwrap().clear();
+    site.restart_controller();
+    site.come_up();
+    rounds(&mut site).await;
+    for number in [2, 3, 1] {
+        reports(&mut site, &server, number).await;
+        rounds(&mut site).await;
+    }
+    assert_eq!(names(&site), given);
+    assert_eq!(name_of(&site, 3), "worker-1", "the lowest that is free now");
+}
+
+#[tokio::test]
+async fn the_number_of_a_server_that_was_forgotten_is_free() {
+    let mut site = site("- {match: any, name: 'worker-{n}', install: never}\n").await;
+    let server = Server::new(site.ironic.client());
+    for number in [1, 2] {
+        reports(&mut site, &server, number).await;
+    }
+    rounds(&mut site).await;
+    site.store.change("worker-1", |object| {
+        object.metadata.deletion_timestamp = Some("2026-11-21T00:00:00Z".to_owned());
+    });
+    for _ in 0..40 {
+        if object(&site, "worker-1").is_none() {
+            break;
+        }
+        site.pass(ROUND).await;
+    }
+    assert!(object(&site, "worker-1").is_none(), "{}", site.told());
+    reports(&mut site, &server, 3).await;
+    rounds(&mut site).await;
+    assert_eq!(
+        (name_of(&site, 3).as_str(), name_of(&site, 2).as_str()),
+        ("worker-1", "worker-2")
+    );
+}
+
 const NAMED: &str = "
 - {match: any, labels: {rack: r1}, rootDisk: {minSizeGigabytes: 4000}, clean: all}
 hosts:
