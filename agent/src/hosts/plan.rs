@@ -116,6 +116,8 @@ pub struct Bmc<'a> {
     pub mark: &'a str,
     /// Why it did not do what it was told the last time.
     pub failed: Option<&'a Problem>,
+    /// It answered the box when Ironic was told of it.
+    pub heard: bool,
     /// How it starts the server into the ramdisk.
     pub start: Start,
     /// When it has started it so; no ramdisk has reported since.
