@@ -119,15 +119,20 @@ impl Hosts {
         let metas = objects.map(|object| &object.metadata);
         let here = metas.filter(|meta| meta.namespace == made::NAMESPACE);
         taken.extend(here.map(|meta| meta.name.as_str()));
-        let waits = |host: &Host| {
+        let lost = |host: &Host| {
             let numbered = host.ledger().numbered.as_ref();
-            let lost = numbered.is_some_and(|it| taken.contains(it.name.as_str()));
-            host.object.is_none() && (host.ruled.is_nameless() || lost)
+            numbered.is_some_and(|it| taken.contains(it.name.as_str()))
         };
-        let waiting = self.all.iter().filter(|(_, host)| waits(host));
-        let macs: Vec<MacAddr> = waiting.map(|(mac, _)| *mac).collect();
-        for mac in macs {
-            if self.take_rule(mac) {
+        let all = self.all.iter().filter(|(_, host)| host.object.is_none());
+        let waiting = all.filter(|(_, host)| host.ruled.is_nameless() || lost(host));
+        let waiting: Vec<(MacAddr, bool)> = waiting.map(|(mac, host)| (*mac, lost(host))).collect();
+        for (mac, lost) in waiting {
+            // Nobody makes an object of that name, also where it is not known yet which number comes next.
+            if let Some(host) = self.all.get_mut(&mac).filter(|_| lost) {
+                let name = self.settings.site.host_name(mac);
+                host.rename(made::NAMESPACE, name.as_str());
+            }
+            if self.take_rule(mac) || lost {
                 self.dirty.insert(mac);
             }
         }

@@ -312,6 +312,22 @@ async fn a_number_waits_until_all_names_are_known_and_outlives_the_objects() {
     }
     assert_eq!(names(&site), given);
     assert_eq!(name_of(&site, 3), "worker-1", "the lowest that is free now");
+    // Somebody takes the name of one whose object is lost and that has not reported yet.
+    site.store.objects.lock().unwrap().clear();
+    site.restart_controller();
+    site.store.change("worker-2", |object| {
+        object.spec.boot_mac_address = "52:54:00:00:00:77".into();
+    });
+    site.come_up();
+    rounds(&mut site).await;
+    let theirs = object(&site, "worker-2").unwrap();
+    assert_eq!(theirs.spec.boot_mac_address, "52:54:00:00:00:77");
+    for number in [1, 2] {
+        reports(&mut site, &server, number).await;
+        rounds(&mut site).await;
+    }
+    assert_eq!(name_of(&site, 2), "worker-3");
+    assert_ne!(name_of(&site, 1), "worker-2");
 }
 
 #[tokio::test]
