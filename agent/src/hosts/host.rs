@@ -34,6 +34,7 @@ use firstlight_ironic::Node;
 use firstlight_netboot::{BootTarget, MacAddr};
 
 use super::{
+    account as bmc_account,
     image::NodeImage,
     intent::{self, Intent, SitePolicy, Source},
     ledger::Ledger,
@@ -372,6 +373,7 @@ impl Host {
             refused: self.work.refused.is_some(),
             barred: self.decision.barred.as_ref(),
             remote: self.remote.seen(),
+            owes_account: self.object.as_ref().is_some_and(bmc_account::is_owed),
         }
     }
 
@@ -400,6 +402,9 @@ impl Host {
     pub fn remove_if_due(&mut self, now: Duration) {
         let due = self.plan().is_some_and(|plan| plan.release);
         if due && !self.work.removed && !self.memory.rests(now) {
+            if self.object.as_ref().is_some_and(bmc_account::is_owed) {
+                tracing::warn!(host = self.name, mac = %self.mac, "a deleted host leaves the box's account in its BMC");
+            }
             self.memory.queue(Step::Remove);
         }
     }

@@ -146,6 +146,13 @@ impl Host {
         others: &[Ipv4Addr],
         now: Duration,
     ) -> Next {
+        if self.plan().is_some_and(|plan| plan.ends_account) {
+            return if bmc.account {
+                Next::Tell(Order::Remove)
+            } else {
+                Next::Write(Change::Forget)
+            };
+        }
         if let Some(next) = self.account_waits() {
             return match said {
                 // It is said again, and meanwhile nobody else has it.

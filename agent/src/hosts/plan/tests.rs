@@ -197,6 +197,7 @@ impl World {
             },
             node_since: Duration::from_secs(self.node_since),
             since: Duration::ZERO,
+            owes_account: false,
             wanted: &self.wanted,
             ledger: &self.ledger,
             system: System {
