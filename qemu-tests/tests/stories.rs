@@ -92,6 +92,7 @@ const STORIES: [Story; 13] = [
             "rootfs/ramdisk",
             "overlays/box",
             "imagebuilder/src/disk",
+            "agent/fat",
             "imagebuilder/src/initramfs",
         ],
         tell: power_cut::tell,
