@@ -47,6 +47,10 @@ ramdisk has reported already. The annotation stays; take it away to have it insp
 const SPARING: &str = "A spare is registered, inspected, keeps its power and gets its image ahead of time, and no machine claims it: it is ready for the next
 failure. `unspare` lets it be claimed at once. A server that a machine has already is taken out of its cluster first.";
 
+const ALLOWING: &str = "With `start: auto` (docs/hosts.md) a model of servers on which a system did not come up by kexec is remembered, and its servers are
+restarted by their firmware instead. After an update of firmware, kernel or image that may be over: this forgets it, for all servers of that
+model. It is remembered again as soon as one does not come up.";
+
 const GIVING_BACK: &str = "Its system is taken away, its disks are cleaned, and it is free. What a cluster has is given back by the cluster: delete its Machine,
 or have fewer replicas, so that it is drained.
 
@@ -115,6 +119,9 @@ enum HostsCommand {
     Spare(One),
     /// Let machines claim it again
     Unspare(One),
+    /// Let servers of its model be started by kexec again, although one did not come up
+    #[command(after_help = ALLOWING)]
+    AllowKexec(One),
     /// Take its system away, clean its disks, and have it free
     #[command(after_help = GIVING_BACK)]
     GiveBack(GiveBackArgs),
@@ -198,6 +205,7 @@ pub fn run(args: &HostsArgs) -> Result<String> {
         }
         HostsCommand::Spare(one) => orders::plain(&site, Verb::Spare, &one.server)?,
         HostsCommand::Unspare(one) => orders::plain(&site, Verb::Unspare, &one.server)?,
+        HostsCommand::AllowKexec(one) => orders::plain(&site, Verb::AllowKexec, &one.server)?,
         HostsCommand::Power(power) => orders::power(&site, power)?,
         HostsCommand::GiveBack(give) => orders::give_back(&site, give)?,
         HostsCommand::Forget(forget) => orders::forget(&site, forget)?,

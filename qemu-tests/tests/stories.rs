@@ -94,6 +94,7 @@ const STORIES: [Story; 14] = [
             "rootfs/ramdisk",
             "overlays/box",
             "imagebuilder/src/disk",
+            "agent/fat",
             "imagebuilder/src/initramfs",
         ],
         tell: power_cut::tell,

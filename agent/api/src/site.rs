@@ -18,7 +18,7 @@ mod yaml;
 
 use std::{net::Ipv4Addr, str::FromStr};
 
-use crate::status::HardwareSummary;
+use crate::{bmh::RootDeviceHints, status::HardwareSummary};
 
 pub use cluster::{ClusterChoice, ClusterConfig, ControlPlanes, HostRole, Ipv4Network, Workers};
 pub use parse::parse_site;
@@ -185,6 +185,10 @@ pub struct HostConfig {
     pub install: Option<InstallPolicy>,
     /// For the cluster; `Any` where nothing was said.
     pub role: HostRole,
+    /// `rootDisk`: which disk is written.
+    pub root_disk: Option<RootDeviceHints>,
+    /// What is erased when it is given back.
+    pub clean: Option<Clean>,
 }
 
 impl Default for SiteConfig {
@@ -250,6 +254,16 @@ impl SiteConfig {
             .and_then(|host| host.install)
             .or_else(|| rule?.gives.install)
             .unwrap_or(self.install)
+    }
+
+    /// What a host gets: as its `rule` says, but for what `hosts` says of it.
+    pub fn gives(&self, mac: MacAddr, rule: Option<&Rule>) -> Gives {
+        let mut gives = rule.map(|rule| rule.gives.clone()).unwrap_or_default();
+        if let Some(host) = self.host(mac) {
+            gives.root_disk = host.root_disk.clone().or(gives.root_disk);
+            gives.clean = host.clean.or(gives.clean);
+        }
+        gives
     }
 
     /// What `hosts` says that a host may become; `Any` where nothing was said.

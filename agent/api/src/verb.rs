@@ -14,6 +14,9 @@ pub const SPARE_ANNOTATION: &str = "firstlight.internal/spare";
 /// The name of the host that it is written to: it may be given back, however many others are.
 pub const CONFIRM_ANNOTATION: &str = "firstlight.internal/confirm-deprovision";
 
+/// Servers of this host's model may be started by kexec again. Any value; it goes once it was taken.
+pub const KEXEC_ANNOTATION: &str = "firstlight.internal/allow-kexec";
+
 /// So many hosts in use may begin to be given back within [`DEPARTURE_WINDOW_S`]; for more of them a person says their names.
 pub const MOST_DEPARTURES: usize = 3;
 /// Seconds.
@@ -37,6 +40,8 @@ pub enum Verb {
     Spare,
     /// It may be claimed.
     Unspare,
+    /// What is remembered of its model is forgotten.
+    AllowKexec,
     /// Its system is taken away, and its disks are cleaned.
     GiveBack,
     /// Its object goes.
@@ -45,7 +50,7 @@ pub enum Verb {
 
 impl Verb {
     /// As `firstlight hosts show` lists them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Retry,
         Self::PowerOn,
         Self::PowerOff,
@@ -53,6 +58,7 @@ impl Verb {
         Self::SkipInspection,
         Self::Spare,
         Self::Unspare,
+        Self::AllowKexec,
         Self::GiveBack,
         Self::Forget,
     ];
@@ -67,6 +73,7 @@ impl Verb {
             Self::SkipInspection => "skip-inspection",
             Self::Spare => "spare",
             Self::Unspare => "unspare",
+            Self::AllowKexec => "allow-kexec",
             Self::GiveBack => "give-back",
             Self::Forget => "forget",
         }
@@ -172,6 +179,7 @@ pub fn refusal(
         Verb::PowerOn | Verb::PowerOff | Verb::PowerCycle => power(verb, manner, host, owner),
         Verb::SkipInspection => skip_inspection(host),
         Verb::Spare | Verb::Unspare => spare(verb, host, owner),
+        Verb::AllowKexec => allow_kexec(host),
         Verb::GiveBack => give_back(host, owner),
         Verb::Forget => forget(host, owner),
     }
@@ -319,6 +327,15 @@ fn claimed(host: &HostStatus, owner: Option<&Owner>) -> String {
         Some(owner) => format!("it is {}", owner.described()),
         None => format!("it is in use by {}", host.control.consumer),
     }
+}
+
+fn allow_kexec(host: &HostStatus) -> Option<Refusal> {
+    if host.control.no_kexec {
+        return None;
+    }
+    refused(
+        "nothing is remembered against kexec on servers of its model; whether it is started so is said by `start` of its rule in site.yaml",
+    )
 }
 
 fn give_back(host: &HostStatus, owner: Option<&Owner>) -> Option<Refusal> {

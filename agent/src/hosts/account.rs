@@ -15,7 +15,7 @@ use firstlight_api::{
 use super::{bmc, store::Secret};
 use crate::objects::Key;
 
-/// A person's word on an object, stronger than a rule: `create` or `remove`.
+/// A person's word on an object, stronger than a rule: `create`, `remove`, or `leave` what there is.
 pub const WORD: &str = "firstlight.internal/bmc-account";
 /// On an object: the address in `spec.bmc` by which the box has an account.
 pub const MADE: &str = "firstlight.internal/bmc-account-made";
@@ -31,10 +31,11 @@ pub enum DesiredAccount {
     Nothing,
 }
 
-/// `rule`: what site.yaml says of such a server. Another word than the two means nothing.
+/// `rule`: what site.yaml says of such a server. Another word than the three means nothing.
 pub fn desired(object: &BareMetalHost, rule: Option<BmcAccount>) -> DesiredAccount {
     let annotations = &object.metadata.annotations;
     let wanted = match annotations.get(WORD).map(String::as_str) {
+        Some("leave") => return DesiredAccount::Nothing,
         Some("create") => true,
         Some("remove") => false,
         _ => rule == Some(BmcAccount::Create),
@@ -44,6 +45,13 @@ pub fn desired(object: &BareMetalHost, rule: Option<BmcAccount>) -> DesiredAccou
         (false, true) => DesiredAccount::Remove,
         (false, false) => DesiredAccount::Nothing,
     }
+}
+
+/// There may be one, and it is to be taken away before its object goes. A system of somebody else's is not disturbed for that.
+pub fn is_owed(object: &BareMetalHost) -> bool {
+    let annotations = &object.metadata.annotations;
+    let is_left = annotations.get(WORD).is_some_and(|word| word == "leave");
+    annotations.contains_key(MADE) && !is_left && !object.spec.externally_provisioned
 }
 
 /// What its object says of its BMC.
@@ -141,6 +149,8 @@ mod tests {
             ("remove", true, create, DesiredAccount::Remove),
             ("remove", false, create, DesiredAccount::Nothing),
             ("perhaps", false, create, DesiredAccount::Create),
+            ("leave", true, None, DesiredAccount::Nothing),
+            ("leave", true, create, DesiredAccount::Nothing),
         ] {
             let mut object = object();
             let annotations = &mut object.metadata.annotations;
@@ -151,6 +161,7 @@ mod tests {
                 annotations.insert(MADE.into(), "ipmi://10.0.0.9".into());
             }
             assert_eq!(desired(&object, rule), wanted, "{word:?} {made} {rule:?}");
+            assert_eq!(is_owed(&object), made && word != "leave", "{word:?}");
         }
     }
 

@@ -1,32 +1,17 @@
 //! Writes what has become of the account in a host's BMC: the Secret first, then the spec that names it, and the other way round.
 //! Broken off anywhere, it is done again.
 
-use std::{net::Ipv4Addr, time::Duration};
-
 use firstlight_api::{bmh::BareMetalHost, status::Problem};
 use tokio::{
-    net::UdpSocket,
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
-    time::timeout,
 };
 
 use super::{
     account::{self, AccountError, Change},
-    made,
+    made, rmcp,
     store::{Amendment, HostStore, SpecBmc},
 };
-
-const IPMI_PORT: u16 = 623;
-/// For one answer of a BMC, and how often it is asked.
-const PATIENCE: Duration = Duration::from_secs(2);
-const TRIES: usize = 3;
-/// RMCP, then Get Channel Authentication Capabilities of this channel, for administrators: what every console begins with, and every
-/// BMC answers to whoever asks (IPMI 2.0, 13.6 and 22.13).
-const QUESTION: [u8; 23] = [
-    0x06, 0, 0xff, 0x07, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0x20, 0x18, 0xc8, 0x81, 0, 0x38, 0x8e, 4,
-    0xb5,
-];
 
 /// One change, with its way back.
 pub struct Writing {
@@ -72,30 +57,14 @@ pub async fn run<S: HostStore>(
 
 async fn one<S: HostStore>(store: Option<S>, writing: &Writing) -> Result<(), AccountError> {
     if let Change::Keep { address, .. } = &writing.change
-        && !answers(*address).await
+        && rmcp::answers(&address.to_string(), rmcp::PORT)
+            .await
+            .is_err()
     {
         return Err(AccountError::Silent);
     }
     let store = store.ok_or_else(|| unwritten("Kubernetes has not come up yet"))?;
     write(&store, &writing.object, &writing.change).await
-}
-
-/// Does a BMC speak IPMI there?
-async fn answers(address: Ipv4Addr) -> bool {
-    let ask = async {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
-        socket.connect((address, IPMI_PORT)).await?;
-        let mut answer = [0; 64];
-        for _ in 0..TRIES {
-            socket.send(&QUESTION).await?;
-            if let Ok(length) = timeout(PATIENCE, socket.recv(&mut answer)).await {
-                return length.map(|length| answer[..length].starts_with(&QUESTION[..4]));
-            }
-        }
-        Ok(false)
-    };
-    let asked: std::io::Result<bool> = ask.await;
-    asked.unwrap_or_default()
 }
 
 fn unwritten(what: &str) -> AccountError {

@@ -32,6 +32,7 @@ use super::{
     made::NAMESPACE,
     plan::{Action, EXTRA_ATTEMPT, EXTRA_MAC},
     poll::IronicEnd,
+    rmcp::Hail,
 };
 use crate::{
     sources::Sources,
@@ -58,6 +59,8 @@ pub struct Hands {
     pub keys: Keys,
     pub packages: Sources,
     pub secrets: mpsc::Sender<Reading>,
+    /// Whether a BMC is there that speaks IPMI.
+    pub hail: Hail,
 }
 
 /// The UUID of a host's node, made from its MAC: a node that is created twice is the same node.

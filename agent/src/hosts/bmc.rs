@@ -14,12 +14,11 @@ use http::uri::Authority;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::store::Secret;
+use super::{rmcp, store::Secret};
 use crate::network::firewall::{Endpoint, Transport};
 
 /// Of an address, and of what a Secret holds.
 const LONGEST: usize = 256;
-const IPMI_PORT: u16 = 623;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
@@ -149,9 +148,9 @@ pub fn of(spec: &BareMetalHostSpec) -> Option<Result<Bmc, Problem>> {
 }
 
 impl Bmc {
-    /// Host and port, where a connection shows that somebody is there.
-    pub fn listens(&self) -> Option<(&str, u16)> {
-        (self.transport() == Transport::Tcp).then(|| (self.host(), self.port()))
+    /// Host and port, where it can be asked whether it is there.
+    pub fn door(&self) -> (Transport, &str, u16) {
+        (self.transport(), self.host(), self.port())
     }
 
     /// Where Ironic goes to speak to it, if that is named by an address of which there is no doubt.
@@ -177,7 +176,7 @@ impl Bmc {
 
     fn port(&self) -> u16 {
         self.at.port_u16().unwrap_or(match self.protocol {
-            Protocol::Ipmi => IPMI_PORT,
+            Protocol::Ipmi => rmcp::PORT,
             Protocol::Redfish("http", _) => 80,
             Protocol::Redfish(..) => 443,
         })
@@ -289,6 +288,19 @@ pub fn explained(error: &str) -> Problem {
         &cut(format!("Ironic cannot use its BMC: {error}")),
         "look whether the BMC answers, and whether `spec.bmc` is right",
     )
+}
+
+/// The same of a BMC that has just answered the box.
+pub fn explained_of_heard(error: &str) -> Problem {
+    if !error.contains("IPMI call failed") {
+        return explained(error);
+    }
+    Problem {
+        what: "its BMC answers by IPMI, but does not let the user of its Secret in".to_owned(),
+        next: "put the right user and password into the Secret that `spec.bmc.credentialsName` names, and look on the BMC's own page whether that user \
+               may use IPMI over LAN, as an administrator or with the `privilegelevel` of the address; the box tries again by itself"
+            .to_owned(),
+    }
 }
 
 /// What went wrong with the virtual CD, if that is what Ironic speaks of.

@@ -30,7 +30,7 @@ use super::{
     image::NodeImage,
     intent::SitePolicy,
     known::Newcomers,
-    ledger::Ledger,
+    ledger::{Ledger, Model},
     memory::Ticket,
     plan::Action,
     store::Versions,
@@ -110,6 +110,10 @@ pub struct Hosts {
     wall: i64,
     /// That wait for somebody to let them go, as they are called.
     held: BTreeMap<MacAddr, String>,
+    /// Models of which a server did not come up by kexec, as of the last event.
+    failing: BTreeSet<Model>,
+    /// Somebody has looked at the objects since the start.
+    objects_known: bool,
     /// Objects that count for nothing.
     strays: Strays,
     effects: Vec<Effect>,
@@ -129,18 +133,21 @@ impl Hosts {
             ironic: IronicSeen::default(),
             uploads: Vec::new(),
             credentials: None,
+            objects_known: false,
             strays: Strays::default(),
             dirty: BTreeSet::new(),
             shown: BTreeMap::new(),
             moving: BTreeSet::new(),
             wall: 0,
             held: BTreeMap::new(),
+            failing: BTreeSet::new(),
             effects: Vec::new(),
         }
     }
 
     pub fn fold(&mut self, event: Event, now: Now) -> Vec<Effect> {
         self.wall = now.wall;
+        self.failing = self.failing_models();
         let held = self.held.clone();
         self.take(event, now);
         self.settle(now);
@@ -243,6 +250,7 @@ impl Hosts {
                 twin: false,
                 policy: InstallPolicy::Never,
                 policy_of: PolicyOf::AllHosts,
+                hints: false,
                 clean: None,
                 start: None,
                 kernel_arguments: None,
@@ -250,7 +258,13 @@ impl Hosts {
                 wrong_code: false,
             };
             let ledger = remembered.remove(&mac).unwrap_or_default();
-            let name = site.host_name(mac).to_string();
+            let named = site.host(mac).is_some_and(|host| host.name.is_some());
+            // The one that it was given, also where its object got lost.
+            let numbered = ledger.numbered.as_ref().filter(|_| !named);
+            let name = numbered.map_or_else(
+                || site.host_name(mac).to_string(),
+                |numbered| numbered.name.clone(),
+            );
             let mut host = Host::new(mac, name, rules, ledger, now);
             host.address = site.host(mac).and_then(|host| host.address);
             host.take_policy(site);

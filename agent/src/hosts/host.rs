@@ -34,6 +34,7 @@ use firstlight_ironic::Node;
 use firstlight_netboot::{BootTarget, MacAddr};
 
 use super::{
+    account as bmc_account,
     image::NodeImage,
     intent::{self, Intent, SitePolicy, Source},
     ledger::Ledger,
@@ -45,7 +46,7 @@ use super::{
 };
 use crate::{ssh::Towards, store::ServedImage};
 pub use account::Next as AccountNext;
-pub use fit::Ruled;
+pub use fit::{Called, Naming, Ruled};
 use history::History;
 pub use ramdisk::Part;
 use ramdisk::Ramdisk;
@@ -83,6 +84,8 @@ pub struct Host {
     pub system: System,
     pub remote: Remote,
     pub work: Work,
+    /// A system on a server of its model did not come up by kexec.
+    no_kexec: bool,
     decision: Decision,
     history: History,
 }
@@ -103,9 +106,15 @@ impl PolicyOf {
 
 /// What site.yaml and people say of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that hold or do not, each by itself"
+)]
 pub struct Rules {
     pub policy: InstallPolicy,
     pub policy_of: PolicyOf,
+    /// Which disk is written is said there.
+    pub hints: bool,
     /// What is erased when it is given back, if something was said.
     pub clean: Option<Clean>,
     /// How its system is started, if something was said.
@@ -159,6 +168,7 @@ impl Default for Decision {
                 power: intent::Power::On,
                 hints: None,
                 retry: false,
+                allow_kexec: false,
                 confirmed: false,
                 stays_on: false,
             },
@@ -188,6 +198,7 @@ impl Host {
             system: System::default(),
             remote: Remote::default(),
             work: Work::new(now),
+            no_kexec: false,
             decision: Decision::default(),
             history: History::new(now),
         }
@@ -296,7 +307,7 @@ impl Host {
             object: self.object.as_ref(),
             ledger: self.memory.known(),
             unclaimed: site.unclaimed,
-            has_rule: self.ruled.rule().is_some(),
+            is_given: self.ruled.rule().is_some() || self.rules.hints,
             is_overdue: self.ruled.overdue().is_some(),
             image: site.image.ok(),
             uploads: site.uploads,
@@ -363,6 +374,7 @@ impl Host {
             refused: self.work.refused.is_some(),
             barred: self.decision.barred.as_ref(),
             remote: self.remote.seen(),
+            owes_account: self.object.as_ref().is_some_and(bmc_account::is_owed),
         }
     }
 
@@ -391,6 +403,9 @@ impl Host {
     pub fn remove_if_due(&mut self, now: Duration) {
         let due = self.plan().is_some_and(|plan| plan.release);
         if due && !self.work.removed && !self.memory.rests(now) {
+            if self.object.as_ref().is_some_and(bmc_account::is_owed) {
+                tracing::warn!(host = self.name, mac = %self.mac, "a deleted host leaves the box's account in its BMC");
+            }
             self.memory.queue(Step::Remove);
         }
     }

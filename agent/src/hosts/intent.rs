@@ -8,7 +8,7 @@ use firstlight_api::{
     },
     site::{ClusterChoice, SiteConfig, Standing},
     status::Problem,
-    verb::{CONFIRM_ANNOTATION, RETRY_ANNOTATION},
+    verb::{CONFIRM_ANNOTATION, KEXEC_ANNOTATION, RETRY_ANNOTATION},
 };
 
 mod named;
@@ -95,6 +95,10 @@ pub enum Data {
 
 /// Everything that the object says.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that hold or do not, each by itself"
+)]
 pub struct Intent {
     pub desired: Result<DesiredState, Problem>,
     pub paused: Option<String>,
@@ -108,6 +112,8 @@ pub struct Intent {
     pub hints: Option<RootDeviceHints>,
     /// The failed step shall begin again; nobody has noted that yet.
     pub retry: bool,
+    /// What is remembered of its model shall be forgotten.
+    pub allow_kexec: bool,
     /// Its own name was said: it may be given back.
     pub confirmed: bool,
     /// `disablePowerOff`: whatever its power shall be, it is restarted at most.
@@ -132,9 +138,9 @@ pub struct Source<'a> {
     pub object: Option<&'a BareMetalHost>,
     pub ledger: &'a Ledger,
     pub unclaimed: SitePolicy,
-    /// A rule of site.yaml writes into its object, which is to be made first.
-    pub has_rule: bool,
-    /// Its object is to be written again first, by another rule.
+    /// site.yaml writes into its object, which is to be made first.
+    pub is_given: bool,
+    /// Its object is to be written again first, as site.yaml has it now.
     pub is_overdue: bool,
     pub image: Option<&'a NodeImage>,
     /// What people have put on the box.
@@ -171,6 +177,8 @@ pub fn wanted(source: &Source) -> Intent {
         hints: spec.and_then(|spec| spec.root_device_hints.clone()),
         retry: said.contains_key(RETRY_ANNOTATION)
             && !source.ledger.done.contains(RETRY_ANNOTATION),
+        allow_kexec: said.contains_key(KEXEC_ANNOTATION)
+            && !source.ledger.done.contains(KEXEC_ANNOTATION),
         confirmed: source
             .object
             .is_some_and(|object| said.get(CONFIRM_ANNOTATION) == Some(&object.metadata.name)),
@@ -245,7 +253,7 @@ fn desired(source: &Source) -> Result<DesiredState, Problem> {
 fn nobody_said(source: &Source, object: Option<&BareMetalHost>) -> DesiredState {
     let Source { ledger, .. } = source;
     // Without its object nobody can tell, unless there never was one and none is needed.
-    let has_to_be = source.has_rule || source.unclaimed == SitePolicy::Cluster;
+    let has_to_be = source.is_given || source.unclaimed == SitePolicy::Cluster;
     if object.is_none() && (ledger.has_object || has_to_be) {
         return DesiredState::Unknown;
     }

@@ -124,6 +124,7 @@ mod tests {
             twin: false,
             policy: InstallPolicy::Blank,
             policy_of: PolicyOf::AllHosts,
+            hints: false,
             clean: None,
             start: None,
             kernel_arguments: None,

@@ -82,6 +82,9 @@ pub struct Ledger {
     /// A start by kexec did not come up on this server, which was of this model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_kexec: Option<Model>,
+    /// The name with a number that a rule gave it; nobody else gets it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numbered: Option<Numbered>,
     /// Too many others had left: it waits for its name, however long ago that was.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
@@ -119,8 +122,16 @@ impl Move {
     }
 }
 
-/// As its firmware calls it.
+/// A name out of a pattern with a number in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Numbered {
+    pub pattern: String,
+    pub name: String,
+}
+
+/// As its firmware calls it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Model {
     pub vendor: String,
@@ -274,6 +285,7 @@ impl Ledger {
             tpm: self.tpm,
             left: self.left,
             no_kexec: self.no_kexec.clone(),
+            numbered: self.numbered.clone(),
             ..Self::default()
         };
         *self == bare

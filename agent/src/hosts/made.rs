@@ -36,11 +36,11 @@ pub fn spec(boot_mac_address: String, boot_mode: Option<BootMode>) -> BareMetalH
     }
 }
 
-/// On an object that a rule of site.yaml has written into: SHA-256, in hex, of what the box made. Rules may change meanwhile.
+/// On an object that site.yaml has written into: SHA-256, in hex, of what the box made. Rules may change meanwhile.
 const MADE: &str = "firstlight.internal/made";
 
-/// An object in which nobody has written, as it would be made by what its rule gives today; `None`: it is so.
-pub fn anew(object: &BareMetalHost, gives: Option<&Gives>) -> Option<BareMetalHost> {
+/// An object in which nobody has written, as it would be made by what site.yaml gives it today; `None`: it is so.
+pub fn anew(object: &BareMetalHost, gives: &Gives) -> Option<BareMetalHost> {
     if !is_as_made(object) {
         return None;
     }
@@ -49,9 +49,7 @@ pub fn anew(object: &BareMetalHost, gives: Option<&Gives>) -> Option<BareMetalHo
     new.spec = spec(object.spec.boot_mac_address.clone(), object.spec.boot_mode);
     new.metadata.labels.clear();
     new.metadata.annotations.clear();
-    if let Some(gives) = gives {
-        by_rule(&mut new, gives);
-    }
+    by_site(&mut new, gives);
     if new == bare {
         return None;
     }
@@ -76,8 +74,8 @@ fn without_account(object: &BareMetalHost) -> BareMetalHost {
     bare
 }
 
-/// What its rule gives it.
-pub fn by_rule(object: &mut BareMetalHost, gives: &Gives) {
+/// What site.yaml gives it.
+pub fn by_site(object: &mut BareMetalHost, gives: &Gives) {
     object.metadata.labels.clone_from(&gives.labels);
     if let Some(domain) = &gives.failure_domain {
         let label = FAILURE_DOMAIN_LABEL.to_owned();

@@ -37,6 +37,7 @@ mod objects;
 mod plan;
 mod policy;
 mod poll;
+mod rmcp;
 mod root_disk;
 mod runner;
 pub mod store;

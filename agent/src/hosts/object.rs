@@ -8,7 +8,7 @@ use firstlight_api::{
         CredentialsStatus, ErrorType, FINALIZER, Image, OperationHistory, OperationMetric,
         OperationalStatus, ProvisionStatus, ProvisioningState, ROOT_DISK, SPEC_HONOURED, TRUSTED,
     },
-    site::Rule,
+    site::Gives,
     status::{HostState, HostStatus, RootDiskState},
 };
 use firstlight_ironic::Node;
@@ -23,15 +23,13 @@ use super::{
 };
 
 /// The object as it should be: its times stay, and what it knows that we forgot. `now` is RFC 3339.
-pub fn desired(host: &Host, rule: Option<&Rule>, now: &str) -> ObjectTarget {
+pub fn desired(host: &Host, gives: &Gives, now: &str) -> ObjectTarget {
     let old = host.object.as_ref();
     let boot_mode = boot_mode(host).or_else(|| old?.spec.boot_mode);
     let spec = made::spec(host.mac.to_string(), boot_mode);
     let mut object = BareMetalHost::new(&host.name, &host.namespace, spec);
     object.metadata.finalizers.push(FINALIZER.to_owned());
-    if let Some(rule) = rule {
-        made::by_rule(&mut object, &rule.gives);
-    }
+    made::by_site(&mut object, gives);
     object.status = Some(status(host, boot_mode, now));
     // In the spec before the status tells of it. An object that got lost is made again around what the disk holds.
     let image = own_image(host).or_else(|| held_image(host));

@@ -94,6 +94,8 @@ pub struct Observed<'a> {
     /// Why it is not taken: what it has keeps, and nothing new is given to it.
     pub barred: Option<&'a Problem>,
     pub remote: Remote<'a>,
+    /// An account of the box's is in its BMC, and is to be taken out of it before its object goes.
+    pub owes_account: bool,
 }
 
 /// Who switches it on and off besides people.
@@ -116,6 +118,8 @@ pub struct Bmc<'a> {
     pub mark: &'a str,
     /// Why it did not do what it was told the last time.
     pub failed: Option<&'a Problem>,
+    /// It answered the box when Ironic was told of it.
+    pub heard: bool,
     /// How it starts the server into the ramdisk.
     pub start: Start,
     /// When it has started it so; no ramdisk has reported since.
@@ -199,6 +203,10 @@ pub enum Restart {
 }
 
 #[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that hold or do not, each by itself"
+)]
 pub struct Plan {
     pub state: HostState,
     /// What is happening, as a sentence without a full stop.
@@ -215,6 +223,8 @@ pub struct Plan {
     pub deliver: bool,
     /// Its deleted object may go.
     pub release: bool,
+    /// Nothing else needs its account any more.
+    pub ends_account: bool,
     /// Annotations that were done.
     pub forget: Vec<String>,
     /// The step that failed, and would begin again.
@@ -243,6 +253,7 @@ impl Plan {
             restart: None,
             deliver: false,
             release: false,
+            ends_account: false,
             forget: Vec::new(),
             failed: None,
             disk: DiskUse::Free,

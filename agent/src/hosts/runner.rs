@@ -34,6 +34,7 @@ use super::{
     memory::Ticket,
     objects,
     poll::{self, IronicEnd, Look},
+    rmcp,
     store::{HostStore, Versions},
     token::Token,
 };
@@ -114,6 +115,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
             keys: settings.keys,
             packages: settings.packages,
             secrets,
+            hail: rmcp::hail,
         },
         ironic: None,
         artifacts: inputs.artifacts,

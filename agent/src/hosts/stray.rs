@@ -29,6 +29,13 @@ impl Strays {
         self.targets.push(told(object, why, now));
     }
 
+    /// Of objects of this namespace.
+    pub fn names_in(&self, namespace: &str) -> impl Iterator<Item = &str> {
+        let metas = self.targets.iter().map(|target| &target.host.metadata);
+        let here = metas.filter(move |meta| meta.namespace == namespace);
+        here.map(|meta| meta.name.as_str())
+    }
+
     pub fn replace(&mut self, made: &BareMetalHost) {
         self.targets.push(replaced(made));
     }

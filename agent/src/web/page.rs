@@ -299,6 +299,11 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
             Text(&tpm(&hardware.tpm))
         )?;
     }
+    for line in [host.rule_line(), host.kexec_line()] {
+        if !line.is_empty() {
+            writeln!(out, "<p class=\"dim\">{}</p>", Text(&line))?;
+        }
+    }
     if let Some(root) = &host.root_disk {
         writeln!(out, "<p class=\"dim\">{}</p>", Text(&root.says))?;
     }

@@ -73,7 +73,7 @@ async fn what_the_box_has_made_is_known_as_untouched(store: &KubeStore) {
     let plain = only(store).await;
     assert!(made::is_as_made(&plain), "{plain:?}");
     store.delete(&plain).await.unwrap();
-    made::by_rule(&mut host, &site.unwrap().rules[0].gives);
+    made::by_site(&mut host, &site.unwrap().rules[0].gives);
     store.create(&host).await.unwrap();
     let found = only(store).await;
     assert_eq!(found.spec, host.spec);

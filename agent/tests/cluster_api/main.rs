@@ -170,6 +170,15 @@ fn pools_give_addresses_at_a_real_api_server() {
 
 #[test]
 #[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
+fn claims_of_the_contract_live_and_go_beside_cluster_apis_managers() {
+    play(
+        "claims_of_the_contract_live_and_go_beside_cluster_apis_managers",
+        pools::managers::claims_of_the_contract_live_and_go_beside_cluster_apis_managers,
+    );
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
 fn a_worker_that_hangs_is_switched_off_and_on_and_keeps_its_machine() {
     play(
         "a_worker_that_hangs_is_switched_off_and_on_and_keeps_its_machine",

@@ -2,6 +2,7 @@
 //! dies between writes.
 
 mod machine;
+pub mod managers;
 
 use std::{sync::Arc, time::Duration};
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context, Result};
 use firstlight_api::{
-    site::{MacAddr, SiteConfig},
+    site::{MacAddr, Rule, SiteConfig, rules::NamePattern},
     status::{HardwareSummary, HostStatus, SiteStatus},
 };
 
@@ -84,42 +84,57 @@ fn told(site: &SiteConfig, host: &HostStatus) -> Told {
     let passed = refusals.map_while(|why| why).collect();
     let entry = site.host(mac);
     let Some((index, rule)) = site.rule_of(mac, hardware) else {
-        let what = match entry {
-            _ if site.rules.is_empty() => "there are no rules",
-            Some(_) => "no rule, but a line in `hosts`",
-            None => "no rule fits: it is listed and left alone",
+        let line = match entry {
+            Some(_) => format!(
+                "no rule, but a line in `hosts`: {}",
+                gives(site, mac, hardware, None)
+            ),
+            None if site.rules.is_empty() => "there are no rules".to_owned(),
+            None => "no rule fits: it is listed and left alone".to_owned(),
         };
+        let name = entry.and_then(|entry| entry.name.as_ref());
         return Told {
-            name: entry
-                .and_then(|entry| entry.name.as_ref())
-                .map(ToString::to_string),
-            line: what.to_owned(),
+            name: name.map(ToString::to_string),
+            line,
             passed,
         };
     };
     let named = entry.and_then(|entry| entry.name.clone());
-    let name = match (&named, &rule.gives.name) {
+    let pattern = rule.gives.name.as_ref();
+    let is_numbered = named.is_none() && pattern.is_some_and(NamePattern::is_numbered);
+    let name = match (&named, pattern) {
         (Some(name), _) => Ok(name.to_string()),
-        (None, Some(pattern)) => pattern.fill(mac, hardware).map(|name| name.to_string()),
+        (None, Some(pattern)) if is_numbered => {
+            let sample = pattern.fill(mac, hardware, 1);
+            sample.map(|_| format!("{pattern} with the lowest number that is free"))
+        }
+        (None, Some(pattern)) => {
+            let name = pattern.fill(mac, hardware, 1);
+            name.map(|name| name.to_string())
+        }
         (None, None) => Ok(site.host_name(mac).to_string()),
     };
-    let gives = gives(site, mac, hardware, index);
+    let gives = gives(site, mac, hardware, Some(rule));
     Told {
         line: match &name {
             Ok(name) => format!("rule {}: {name}, {gives}", index + 1),
             Err(why) => format!("rule {}: left alone, for {why}", index + 1),
         },
-        name: name.ok(),
+        name: name.ok().filter(|_| !is_numbered),
         passed,
     }
 }
 
 /// What it gets besides a name.
-fn gives(site: &SiteConfig, mac: MacAddr, hardware: &HardwareSummary, index: usize) -> String {
-    let rule = &site.rules[index];
-    let policy = site.install_policy(mac, Some(rule));
+fn gives(
+    site: &SiteConfig,
+    mac: MacAddr,
+    hardware: &HardwareSummary,
+    rule: Option<&Rule>,
+) -> String {
+    let policy = site.install_policy(mac, rule);
     let mut words = vec![format!("install {}", policy.word())];
-    let given = &rule.gives;
+    let given = &site.gives(mac, rule);
     words.extend(given.role.map(|it| format!("role {}", it.word())));
     words.extend(given.failure_domain.as_ref().map(|it| format!("in {it}")));
     words.extend(given.image.as_ref().map(|it| format!("image {it}")));
@@ -147,6 +162,7 @@ mod tests {
     const RULES: &str = "
 rules:
 - {match: {cpus: 16+}, name: 'big-{serial}', install: wipe, role: worker, labels: {size: big}}
+- {match: {vendor: 'Lenovo'}, name: 'node-{n}'}
 - {match: {vendor: 'Dell*'}, name: 'dell-{serial}', rootDisk: {minSizeGigabytes: 100}}
 ";
 
@@ -177,6 +193,26 @@ rules:
     }
 
     #[test]
+    fn a_line_in_hosts_is_stronger_than_a_rule_and_enough_without_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("status.json");
+        let status = SiteStatus {
+            hosts: vec![host(2, "Dell Inc.", 8), host(3, "HPE", 8)],
+            ..SiteStatus::default()
+        };
+        fs::write(&path, serde_json::to_vec(&status).unwrap()).unwrap();
+        let lines = "hosts:\n- {mac: '52:54:00:00:00:02', clean: all}\n- {mac: '52:54:00:00:00:03', rootDisk: {wwn: a}}\n";
+        let site = parse_site(format!("{lines}{RULES}")).unwrap();
+        let text = table(&site, &path).unwrap();
+        for line in [
+            "rule 3: dell-s1, install blank, a disk by its hints out of /dev/sda 480 GB, clean all\n",
+            "no rule, but a line in `hosts`: install blank, a disk by its hints out of /dev/sda 480 GB\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+
+    #[test]
     fn each_server_has_its_rule_and_the_reason_against_those_before() {
         let silent = HostStatus {
             hardware: None,
@@ -187,15 +223,23 @@ rules:
             host(2, "Dell Inc.", 8),
             host(3, "HPE", 8),
             silent,
+            host(5, "Lenovo", 8),
+            host(6, "Lenovo", 8),
         ];
         let text = told_of(hosts).unwrap();
         let expected = "  host-1 (52:54:00:00:00:01): rule 1: big-s1, install wipe, role worker, size=big
-  host-2 (52:54:00:00:00:02): rule 2: dell-s1, install blank, a disk by its hints out of /dev/sda 480 GB
+  host-2 (52:54:00:00:00:02): rule 3: dell-s1, install blank, a disk by its hints out of /dev/sda 480 GB
       not rule 1: cpus is 8, not 16+
+      not rule 2: vendor is `Dell Inc.`, not lenovo
   host-3 (52:54:00:00:00:03): no rule fits: it is listed and left alone
       not rule 1: cpus is 8, not 16+
-      not rule 2: vendor is `HPE`, not dell*
+      not rule 2: vendor is `HPE`, not lenovo
+      not rule 3: vendor is `HPE`, not dell*
   host-4 (52:54:00:00:00:04): its ramdisk has not reported, so nobody knows what it is made of
+  host-5 (52:54:00:00:00:05): rule 2: node-{n} with the lowest number that is free, install blank
+      not rule 1: cpus is 8, not 16+
+  host-6 (52:54:00:00:00:06): rule 2: node-{n} with the lowest number that is free, install blank
+      not rule 1: cpus is 8, not 16+
 ";
         assert_eq!(text, expected);
     }

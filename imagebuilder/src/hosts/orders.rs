@@ -13,8 +13,8 @@ use firstlight_api::bmh::{
 use firstlight_api::capm3::FORGET_HOST_ANNOTATION;
 use firstlight_api::status::{HostStatus, SiteStatus};
 use firstlight_api::verb::{
-    self, CONFIRM_ANNOTATION, Insistence, MOST_DEPARTURES, Manner, Owner, RETRY_ANNOTATION,
-    SPARE_ANNOTATION, Verb,
+    self, CONFIRM_ANNOTATION, Insistence, KEXEC_ANNOTATION, MOST_DEPARTURES, Manner, Owner,
+    RETRY_ANNOTATION, SPARE_ANNOTATION, Verb,
 };
 use serde_json::{Value, json};
 
@@ -211,6 +211,11 @@ pub fn plain<'a>(site: &'a SiteStatus, verb: Verb, server: &str) -> Result<Order
             SPARE_ANNOTATION,
             Value::Null,
             format!("{name} is no spare any more"),
+        ),
+        Verb::AllowKexec => (
+            KEXEC_ANNOTATION,
+            json!(""),
+            format!("servers of the model of {name} may be started by kexec again"),
         ),
         _ => {
             let failed = host.control.failed.map_or("its step", |step| step.as_str());

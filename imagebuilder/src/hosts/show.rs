@@ -132,6 +132,8 @@ pub fn one(site: &SiteStatus, host: &HostStatus) -> String {
         DiskUse::Erasing => "it is being cleaned",
     };
     say("disk", disk);
+    say("rule", &host.rule_line());
+    say("kexec", &host.kexec_line());
     if let Some(failed) = control.failed {
         say("failed", failed.as_str());
     }

@@ -180,6 +180,8 @@ impl Walk {
         let name = self.value(&fields, "name", HostName::parse);
         let install = self.value(&fields, "install", str::parse);
         let role = self.value(&fields, "role", str::parse::<HostRole>);
+        let root_disk = self.root_disk(&fields);
+        let clean = self.value(&fields, "clean", str::parse);
         let address = self.value(&fields, "address", |text| {
             let address: Ipv4Addr = text.parse().map_err(|_| {
                 ValueError(format!(
@@ -233,6 +235,8 @@ impl Walk {
             address,
             install,
             role: role.unwrap_or_default(),
+            root_disk,
+            clean,
         })
     }
 

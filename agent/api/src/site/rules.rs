@@ -240,28 +240,39 @@ impl fmt::Display for Span {
     }
 }
 
-/// A host name with `{serial}`, `{product}` or `{mac}` in it.
+/// A host name with `{serial}`, `{product}`, `{mac}` or `{n}` in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamePattern(String);
+
+/// Stands for a number that makes the name one of a kind.
+const NUMBER: &str = "{n}";
+/// Of the servers of a site.
+const LARGEST_NUMBER: usize = 99_999;
 
 impl NamePattern {
     /// # Errors
     /// What is no host name with good values filled in.
     pub fn parse(text: &str) -> Result<Self, ValueError> {
         let pattern = Self(text.to_owned());
-        let sample = pattern.filled(|_| "x".to_owned());
+        let sample = pattern.filled(LARGEST_NUMBER, |_| "x".to_owned());
         if sample.contains(['{', '}']) {
             return Err(ValueError(format!(
-                "`{text}` has a brace that stands for nothing; use {{serial}}, {{product}} or {{mac}}"
+                "`{text}` has a brace that stands for nothing; use {{serial}}, {{product}}, {{mac}} or {{n}}"
             )));
         }
         HostName::parse(&sample)?;
         Ok(pattern)
     }
 
-    fn filled(&self, value: impl Fn(TextFact) -> String) -> String {
+    /// The box gives its servers numbers.
+    pub fn is_numbered(&self) -> bool {
+        self.0.contains(NUMBER)
+    }
+
+    fn filled(&self, number: usize, value: impl Fn(TextFact) -> String) -> String {
         let facts = [TextFact::Serial, TextFact::Product, TextFact::Mac];
-        facts.into_iter().fold(self.0.clone(), |text, fact| {
+        let numbered = self.0.replace(NUMBER, &number.to_string());
+        facts.into_iter().fold(numbered, |text, fact| {
             let place = format!("{{{}}}", fact.word());
             if text.contains(&place) {
                 text.replace(&place, &value(fact))
@@ -271,11 +282,16 @@ impl NamePattern {
         })
     }
 
-    /// The name of one server.
+    /// The name of one server. `number`: what `{n}` stands for, where there is one.
     ///
     /// # Errors
     /// A sentence: what it says of itself makes no name.
-    pub fn fill(&self, mac: MacAddr, hardware: &HardwareSummary) -> Result<HostName, String> {
+    pub fn fill(
+        &self,
+        mac: MacAddr,
+        hardware: &HardwareSummary,
+        number: usize,
+    ) -> Result<HostName, String> {
         let lacks = TextFact::ALL.into_iter().find(|fact| {
             let place = format!("{{{}}}", fact.word());
             self.0.contains(&place) && label_of(&fact.of(mac, hardware)).is_empty()
@@ -287,7 +303,7 @@ impl NamePattern {
                 self.0
             ));
         }
-        let name = self.filled(|fact| label_of(&fact.of(mac, hardware)));
+        let name = self.filled(number, |fact| label_of(&fact.of(mac, hardware)));
         HostName::parse(&name).map_err(|error| format!("its rule calls it `{}`: {error}", self.0))
     }
 }

@@ -20,7 +20,9 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "packages",
 ];
 pub(super) const PROVISIONING_KEYS: &[&str] = &["interface", "address", "range"];
-pub(super) const HOST_KEYS: &[&str] = &["mac", "name", "address", "install", "role"];
+pub(super) const HOST_KEYS: &[&str] = &[
+    "mac", "name", "address", "install", "role", "rootDisk", "clean",
+];
 pub(super) const RULE_KEYS: &[&str] = &[
     "match",
     "name",
@@ -201,6 +203,9 @@ struct HostSpec {
     address: Option<String>,
     install: Option<InstallSpec>,
     role: Option<RoleSpec>,
+    /// Which disk is written, as `rootDeviceHints` of a `BareMetalHost`; instead of that of a rule.
+    root_disk: Option<RootDiskSpec>,
+    clean: Option<CleanSpec>,
 }
 
 /// What new servers of a kind are given.
@@ -209,7 +214,7 @@ struct HostSpec {
 #[allow(dead_code, reason = "read by schemars only")]
 struct RuleSpec {
     r#match: MatchKey,
-    /// Host name, with {serial}, {product} or {mac} in it. Default: host- and the MAC without colons.
+    /// Host name, with {serial}, {product}, {mac} or {n} (the lowest number that is free) in it. Default: host- and the MAC without colons.
     name: Option<String>,
     role: Option<RoleSpec>,
     install: Option<InstallSpec>,

@@ -49,7 +49,7 @@ fn a_full_file_is_read_whole() {
     let text = format!(
         "name: lab\r\nprovisioning:\r\n  interface: 52-54-00-AA-BB-CC\r\n  address: 10.0.0.1/16\r\n  \
          range: 10.0.1.0 - 10.0.2.255\r\ninstall: never\r\njoin: approve\r\nsshKeys: ['{KEY}']\r\nhosts:\r\n- mac: 52:54:00:12:34:56\r\n  \
-         name: n1\r\n  address: 10.0.0.21\r\n  install: wipe\r\n  role: control-plane\r\n- {{mac: 52:54:00:12:34:57}}\r\n\
+         name: n1\r\n  address: 10.0.0.21\r\n  install: wipe\r\n  role: control-plane\r\n  rootDisk: {{serialNumber: S1}}\r\n  clean: root\r\n- {{mac: 52:54:00:12:34:57}}\r\n\
          cluster: manual\r\n"
     );
     let site = parse_site(text).unwrap();
@@ -79,6 +79,11 @@ fn a_full_file_is_read_whole() {
                 address: Some(Ipv4Addr::new(10, 0, 0, 21)),
                 install: Some(InstallPolicy::Wipe),
                 role: HostRole::ControlPlane,
+                root_disk: Some(RootDeviceHints {
+                    serial_number: "S1".to_owned(),
+                    ..RootDeviceHints::default()
+                }),
+                clean: Some(Clean::Root),
             },
             HostConfig {
                 mac: other,
@@ -86,6 +91,8 @@ fn a_full_file_is_read_whole() {
                 address: None,
                 install: None,
                 role: HostRole::Any,
+                root_disk: None,
+                clean: None,
             },
         ],
         cluster: ClusterChoice::Manual,
@@ -226,8 +233,20 @@ fn ranges_and_addresses_must_fit_the_network() {
             "`hosts` is a list: start each entry with `- `",
         ),
         (
+            "hosts: [{mac: '52:54:00:12:34:56', rootDisk: {}}]",
+            "`rootDisk` says nothing",
+        ),
+        (
+            "hosts: [{mac: '52:54:00:12:34:56', rootDisk: {wnn: a}}]",
+            "unknown key `wnn`; did you mean `wwn`?",
+        ),
+        (
+            "hosts: [{mac: '52:54:00:12:34:56', clean: most}]",
+            "`most` cleans nothing",
+        ),
+        (
             "hosts: [n1]",
-            "a host consists of keys (mac, name, address, install, role), found a single value",
+            "a host consists of keys (mac, name, address, install, role, rootDisk, clean), found a single value",
         ),
         (
             "name: [lab]",

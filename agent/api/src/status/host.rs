@@ -37,6 +37,9 @@ pub struct HostStatus {
     /// The entry of `rules` in site.yaml that it takes, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<usize>,
+    /// Why it takes none of them, if there are any and it is known what it is made of; a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub no_rule: String,
     /// Which disk gets the image. Absent until its ramdisk has reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_disk: Option<RootDiskStatus>,
@@ -49,9 +52,34 @@ pub struct HostStatus {
     pub history: Vec<HostEvent>,
 }
 
+impl HostStatus {
+    /// Which of the rules of site.yaml it takes, for people; empty where there is nothing to say.
+    pub fn rule_line(&self) -> String {
+        match self.rule {
+            Some(number) => format!("rule {number} of site.yaml"),
+            None => self.no_rule.clone(),
+        }
+    }
+
+    /// What is remembered of its model, for people; empty where there is nothing to say.
+    pub fn kexec_line(&self) -> String {
+        if !self.control.no_kexec {
+            return String::new();
+        }
+        format!(
+            "a server of its model did not come up by kexec: with `start: auto` such servers are restarted, until `firstlight hosts allow-kexec {}`",
+            self.name
+        )
+    }
+}
+
 /// Who has a host, and what may be done to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that hold or do not, each by itself"
+)]
 pub struct HostControl {
     /// `KIND NAME` of the object that has claimed it; empty if none has.
     pub consumer: String,
@@ -67,6 +95,8 @@ pub struct HostControl {
     pub power: HostPower,
     /// What the box has on its disk, or is doing to it.
     pub disk: DiskUse,
+    /// A system on a server of its model did not come up by kexec: with `start: auto` such servers are restarted by their firmware.
+    pub no_kexec: bool,
     /// The step that failed and waits for its next try, or for a person.
     pub failed: Option<FailedStep>,
 }

@@ -62,6 +62,25 @@ fn not_taken(verb: Verb, host: &HostStatus, unless: Option<Insistence>, words: &
 }
 
 #[test]
+fn kexec_is_allowed_again_where_something_is_remembered_against_it() {
+    taken(
+        Verb::AllowKexec,
+        &control(|control| control.no_kexec = true),
+    );
+    not_taken(
+        Verb::AllowKexec,
+        &control(|_| {}),
+        None,
+        &["nothing is remembered"],
+    );
+    let paused = control(|control| {
+        control.no_kexec = true;
+        control.paused = "metal3.io/capm3".into();
+    });
+    not_taken(Verb::AllowKexec, &paused, None, &["paused"]);
+}
+
+#[test]
 fn only_a_failed_step_begins_again() {
     for step in [FailedStep::Registration, FailedStep::Cleaning] {
         taken(Verb::Retry, &control(|control| control.failed = Some(step)));

@@ -74,7 +74,7 @@ pub fn config_drive(drive: &[u8]) -> Result<Vec<u8>, LargeSectorsError> {
         };
         let bytes = (tree.bytes(LARGE) + SPARE).min(config_drive::LENGTH);
         let mut made = Cursor::new(vec![0; usize::try_from(bytes).map_err(io::Error::other)?]);
-        tree.write(&mut made, &label)?;
+        tree.write(&mut made, bytes, &label)?;
         Ok(made.into_inner())
     };
     make().map_err(LargeSectorsError::ConfigDrive)
@@ -101,7 +101,7 @@ fn fit(device: &dyn BlockDevice, partition: u32, range: Range) -> Result<(), Lar
         return Ok(());
     }
     let (tree, label) = tree::read(Volume::to_read(device, range, MOST_READ)).map_err(fat)?;
-    tree.write(&mut Volume::to_write(device, range), &label)
+    tree.write(&mut Volume::to_write(device, range), range.length, &label)
         .map_err(fat)
 }
 

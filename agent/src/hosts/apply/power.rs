@@ -9,12 +9,15 @@ use serde_json::json;
 use tokio::net::TcpStream;
 
 use super::{ANSWER_TIME, ActionError, Hands};
-use crate::hosts::{
-    bmc::{self, Start},
-    delivery,
-    event::Act,
-    plan::{Action, EXTRA_BMC, EXTRA_CD},
-    poll::IronicEnd,
+use crate::{
+    hosts::{
+        bmc::{self, Start},
+        delivery,
+        event::Act,
+        plan::{Action, EXTRA_BMC, EXTRA_CD},
+        poll::IronicEnd,
+    },
+    network::firewall::Transport,
 };
 
 /// For a BMC to fetch the CD, or to let go of it: some fetch all of it before they answer, and Ironic tries three times.
@@ -33,7 +36,8 @@ pub async fn connect(
         let_go(client, node).await?;
     }
     client.set_driver(node, &driver).await?;
-    client.ask_bmc(node).await.map_err(explained)?;
+    let asked = client.ask_bmc(node).await;
+    asked.map_err(explained_of_heard)?;
     mark(client, act, node).await
 }
 
@@ -174,8 +178,9 @@ async fn driver(hands: &Hands, act: &Act) -> Result<Driver, ActionError> {
         return Ok(Driver::Manual);
     };
     let bmc = bmc::read(details).map_err(ActionError::Other)?;
-    if let Some(door) = bmc.listens() {
-        answers(door).await?;
+    match bmc.door() {
+        (Transport::Tcp, host, port) => answers(host, port).await?,
+        (Transport::Udp, host, port) => hears(hands, host, port).await?,
     }
     let secret = delivery::credentials(&hands.secrets, object.clone()).await;
     let secret = secret.map_err(ActionError::Other)?;
@@ -185,7 +190,7 @@ async fn driver(hands: &Hands, act: &Act) -> Result<Driver, ActionError> {
 }
 
 /// Ironic takes a minute to say that nobody is there.
-async fn answers((host, port): (&str, u16)) -> Result<(), ActionError> {
+async fn answers(host: &str, port: u16) -> Result<(), ActionError> {
     let connected = tokio::time::timeout(ANSWER_TIME, TcpStream::connect((host, port))).await;
     let why = match connected {
         Ok(Ok(_)) => return Ok(()),
@@ -198,6 +203,27 @@ async fn answers((host, port): (&str, u16)) -> Result<(), ActionError> {
             "look whether the BMC has that address and is connected; the box tries again by itself"
                 .to_owned(),
     }))
+}
+
+/// Ironic does not say whether nobody is there or the password is wrong.
+async fn hears(hands: &Hands, host: &str, port: u16) -> Result<(), ActionError> {
+    let heard = (hands.hail)(host.to_owned(), port).await;
+    heard.map_err(|why| {
+        ActionError::Other(Problem {
+            what: format!("nothing answers IPMI at {host} port {port}: {why}"),
+            next: "look whether the BMC has that address, is connected, and has IPMI over LAN switched on; the box tries again by itself".to_owned(),
+        })
+    })
+}
+
+/// Of a BMC that has just answered.
+fn explained_of_heard(error: ClientError) -> ActionError {
+    match &error {
+        ClientError::Refused { message, .. } if !error.is_conflict() => {
+            ActionError::Other(bmc::explained_of_heard(message))
+        }
+        _ => error.into(),
+    }
 }
 
 fn explained(error: ClientError) -> ActionError {

@@ -227,6 +227,16 @@ fn what_ironic_says_is_explained_as_far_as_it_is_known() {
     ] {
         assert!(explained(error).what.contains(what), "{error}");
     }
+    let refused = "IPMI call failed: power status.";
+    let heard = explained_of_heard(refused).what;
+    assert!(
+        heard.contains("answers by IPMI, but does not let"),
+        "{heard}"
+    );
+    assert_eq!(
+        explained_of_heard("something else"),
+        explained("something else")
+    );
     assert!(explained(&"x".repeat(2000)).what.len() < 600);
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
 use firstlight_api::{
     order::Mark,
     report::{Directive, DiskSignatures, Progress, Report},
-    site::HostName,
+    site::{HostName, Standing, rules::NamePattern},
     status::Problem,
 };
 use firstlight_netboot::{ClientArch, MacAddr};
@@ -16,7 +16,7 @@ use crate::{
     hosts::{
         delivery,
         event::{Collect, Effect, Question, Reply},
-        host::{Host, Part},
+        host::{Called, Host, Naming, Part},
         known::{Admission, Heard},
         ledger::Ledger,
         made,
@@ -117,19 +117,50 @@ impl Hosts {
         Ok(mac)
     }
 
-    /// Rules say something of servers by what they are made of. True if that is news.
+    /// What site.yaml says of a server, by what it is made of. True if that is news. While nobody knows what the file says now, what it
+    /// said once stays.
     pub(super) fn take_rule(&mut self, mac: MacAddr) -> bool {
         let site = self.settings.site.clone();
-        let host = self.all.get(&mac).filter(|_| !site.rules.is_empty());
-        let Some((fit, name)) = host.and_then(|host| host.look_for_rule(&site)) else {
+        let is_known = site.standing != Standing::Unknown;
+        let host = self.all.get(&mac).filter(|_| is_known);
+        let Some((fit, called)) = host.and_then(|host| host.look_for_rule(&site)) else {
             return false;
         };
-        let name = name.map(|name| {
-            let other = self.who_is_called(name.as_str(), mac);
-            (name, other)
-        });
+        let naming = match called {
+            Called::Freely => Naming::Stays,
+            Called::As(name) => match self.who_is_called(name.as_str(), mac) {
+                Some(other) => Naming::Taken(name, other),
+                None => Naming::Is(name),
+            },
+            Called::Numbered(pattern) => self.numbered(mac, &pattern),
+        };
         let host = self.all.get_mut(&mac);
-        host.is_some_and(|host| host.take_rule(&site, fit, name))
+        host.is_some_and(|host| host.take_rule(&site, fit, naming))
+    }
+
+    /// A name with a number that no other server has, nor any object that somebody has written.
+    fn numbered(&mut self, mac: MacAddr, pattern: &NamePattern) -> Naming {
+        if !self.objects_known {
+            return Naming::Waits;
+        }
+        let Some(mut host) = self.all.remove(&mac) else {
+            return Naming::Waits;
+        };
+        let mut taken: BTreeSet<&str> = BTreeSet::new();
+        let known = self.all.values();
+        let here = known.filter(|host| host.namespace == made::NAMESPACE);
+        taken.extend(here.map(|host| host.name.as_str()));
+        let ledgers = self.all.values().map(Host::ledger);
+        let ledgers = ledgers.chain(self.remembered.values());
+        let numbered = ledgers.filter_map(|ledger| ledger.numbered.as_ref());
+        taken.extend(numbered.map(|numbered| numbered.name.as_str()));
+        let entries = self.settings.site.hosts.iter();
+        let others = entries.filter(|entry| entry.mac != mac);
+        taken.extend(others.filter_map(|entry| Some(entry.name.as_ref()?.as_str())));
+        taken.extend(self.strays.names_in(made::NAMESPACE));
+        let name = host.number(pattern, &taken);
+        self.all.insert(mac, host);
+        name.map_or(Naming::Waits, Naming::Is)
     }
 
     /// Another server than `mac`.

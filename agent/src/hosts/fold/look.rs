@@ -108,6 +108,34 @@ impl Hosts {
                 self.let_go(mac);
             }
         }
+        self.objects_known = true;
+        self.name_the_nameless();
+    }
+
+    /// Whose names waited for this look, and who lost one that it had no object of yet: somebody has written one of that name.
+    fn name_the_nameless(&mut self) {
+        let mut taken: BTreeSet<&str> = self.strays.names_in(made::NAMESPACE).collect();
+        let objects = self.all.values().filter_map(|host| host.object.as_ref());
+        let metas = objects.map(|object| &object.metadata);
+        let here = metas.filter(|meta| meta.namespace == made::NAMESPACE);
+        taken.extend(here.map(|meta| meta.name.as_str()));
+        let lost = |host: &Host| {
+            let numbered = host.ledger().numbered.as_ref();
+            numbered.is_some_and(|it| taken.contains(it.name.as_str()))
+        };
+        let all = self.all.iter().filter(|(_, host)| host.object.is_none());
+        let waiting = all.filter(|(_, host)| host.ruled.is_nameless() || lost(host));
+        let waiting: Vec<(MacAddr, bool)> = waiting.map(|(mac, host)| (*mac, lost(host))).collect();
+        for (mac, lost) in waiting {
+            // Nobody makes an object of that name, also where it is not known yet which number comes next.
+            if let Some(host) = self.all.get_mut(&mac).filter(|_| lost) {
+                let name = self.settings.site.host_name(mac);
+                host.rename(made::NAMESPACE, name.as_str());
+            }
+            if self.take_rule(mac) || lost {
+                self.dirty.insert(mac);
+            }
+        }
     }
 
     /// True if it says something new.

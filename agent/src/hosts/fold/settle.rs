@@ -1,7 +1,7 @@
 //! What follows from what was heard: for each host that it is about, decide anew, note what has been seen, begin what is due, show what
 //! has changed.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use firstlight_api::{
     status::HostState,
@@ -71,8 +71,13 @@ impl Hosts {
         };
         host.learn(&site);
         let held = host.judge_start(now);
-        let changed = host.replan(&site, now);
-        if let Some(model) = held {
+        let news = host.learns_kexec(&self.failing);
+        let mut changed = host.replan(&site, now) || news;
+        let allowed = host.allows_kexec(&site);
+        if allowed.is_some() {
+            changed |= host.replan(&site, now);
+        }
+        for model in [held, allowed].into_iter().flatten() {
             self.forgive(&model);
         }
         changed
@@ -80,6 +85,13 @@ impl Hosts {
 
     /// Of servers of this model everybody may be started by kexec again.
     fn forgive(&mut self, model: &Model) {
+        self.failing.remove(model);
+        for (mac, ledger) in &mut self.remembered {
+            if ledger.no_kexec.take_if(|known| known == model).is_some() {
+                let (mac, ledger) = (*mac, Box::new(ledger.clone()));
+                self.effects.push(Effect::Save { mac, ledger });
+            }
+        }
         for (mac, host) in &mut self.all {
             if host.ledger().no_kexec.as_ref() == Some(model) {
                 host.forgive(model);
@@ -90,18 +102,25 @@ impl Hosts {
 
     /// Of the others of its model.
     fn kexec_known(&self, host: &Host) -> Known {
-        let model = host.model();
-        let known = self.all.values().map(Host::ledger);
-        let mut ledgers = known.chain(self.remembered.values());
-        if model.is_some() && ledgers.any(|ledger| ledger.no_kexec == model) {
+        if host.is_of(&self.failing) {
             return Known::Fails;
         }
+        let model = host.model();
         let same = |other: &&Host| other.mac != host.mac && other.model() == model;
         let others = self.all.values().filter(same).map(Host::tells_of_kexec);
         let others: Vec<Known> = others.collect();
         let best = [Known::Holds, Known::Tried];
         let best = best.into_iter().find(|one| others.contains(one));
         best.unwrap_or(Known::Nothing)
+    }
+
+    /// Of which a server did not come up by kexec.
+    pub(super) fn failing_models(&self) -> BTreeSet<Model> {
+        let known = self.all.values().map(Host::ledger);
+        let ledgers = known.chain(self.remembered.values());
+        ledgers
+            .filter_map(|ledger| ledger.no_kexec.clone())
+            .collect()
     }
 
     /// True if something else is decided than before.
@@ -208,12 +227,12 @@ impl Hosts {
     }
 
     pub(super) fn saved(&mut self, mac: MacAddr, result: Result<(), String>, now: Duration) {
+        if let Err(error) = &result {
+            tracing::error!(%mac, error, "the memory of a host was not written");
+        }
         let Some(host) = self.touch(mac) else {
             return;
         };
-        if let Err(error) = &result {
-            tracing::error!(host = host.name, %mac, error, "the memory of a host was not written");
-        }
         match host.memory.wrote(result, now) {
             Ok(steps) => steps.into_iter().for_each(|step| self.go(mac, step)),
             Err(steps) => steps.into_iter().for_each(|step| self.stop(mac, step, now)),
@@ -291,7 +310,8 @@ impl Hosts {
             desired: has_object(host).then(|| {
                 let rule = host.ruled.rule();
                 let rule = rule.and_then(|index| self.settings.site.rules.get(index));
-                object::desired(host, rule, &clock::rfc3339_of(now.wall))
+                let gives = self.settings.site.gives(mac, rule);
+                object::desired(host, &gives, &clock::rfc3339_of(now.wall))
             }),
         };
         let old = self.shown.get(&mac);
@@ -316,7 +336,7 @@ fn same(old: &Shown, new: &mut Shown) -> bool {
 fn has_object(host: &Host) -> bool {
     !host.is_silent()
         && host.ledger().moves != Move::Away
-        && (host.object.is_some() || host.memory.is_kept())
+        && (host.object.is_some() || host.memory.is_kept() && !host.ruled.is_nameless())
 }
 
 /// Only there does Ironic change a node by itself; everything else begins with an action, which makes it look at once.

@@ -13,7 +13,6 @@ use firstlight_ironic::ProvisionState;
 use super::Host;
 use crate::hosts::{
     account::{self, AccountError, Change, DesiredAccount, MADE, Named},
-    bmc::explained,
     plan::{EXTRA_BMC, Remote},
     store::Versions,
 };
@@ -114,7 +113,7 @@ impl Host {
         let is_new =
             node.is_none_or(|node| node.extra[EXTRA_BMC].as_str().is_none_or(str::is_empty));
         let failed = bmc.failed.filter(|_| is_new).cloned();
-        let failed = refused.map(explained).or(failed);
+        let failed = refused.map(|error| bmc.explained(error)).or(failed);
         if let Some(problem) = failed.filter(|_| self.has_account_named()) {
             self.remote.account.unusable.get_or_insert((now, problem));
         }
@@ -147,6 +146,13 @@ impl Host {
         others: &[Ipv4Addr],
         now: Duration,
     ) -> Next {
+        if self.plan().is_some_and(|plan| plan.ends_account) {
+            return if bmc.account {
+                Next::Tell(Order::Remove)
+            } else {
+                Next::Write(Change::Forget)
+            };
+        }
         if let Some(next) = self.account_waits() {
             return match said {
                 // It is said again, and meanwhile nobody else has it.

@@ -24,6 +24,7 @@ pub struct Remote {
     /// Those of its Secret as it is now.
     credentials: Option<CredentialsStatus>,
     failed: Option<Problem>,
+    heard: bool,
     summoned: Option<Duration>,
     asked_to_end: bool,
     /// The box's own in it.
@@ -78,6 +79,9 @@ impl Remote {
             End::Refused(problem) => Some(problem.clone()),
             _ => None,
         };
+        if matches!(action, Action::Register | Action::Connect) {
+            self.heard = *end == End::Begun;
+        }
         if *end != End::Begun {
             return;
         }
@@ -113,6 +117,7 @@ impl Remote {
                 mark,
                 start: *start,
                 failed: self.failed.as_ref(),
+                heard: self.heard,
                 summoned: self.summoned,
                 asked_to_end: self.asked_to_end,
             }),

@@ -57,6 +57,7 @@ impl Host {
             problem: self.problem(),
             control: self.control(),
             rule: self.ruled.rule().map(|index| index + 1),
+            no_rule: self.ruled.why_none().unwrap_or_default().to_owned(),
             root_disk: self.root_disk(),
             hardware: report.map(|report| HardwareSummary {
                 tpm: tpm::status(self.ledger(), self.who.tpm(), &report.tpm),

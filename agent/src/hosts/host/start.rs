@@ -1,7 +1,7 @@
 //! How the installed system of a host is started the first time: what its ramdisk is told, what came of it, and what is remembered of
 //! servers of its model.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use firstlight_api::{
     report::Phase,
@@ -144,7 +144,18 @@ impl Host {
         });
     }
 
-    /// A server of this model came up by kexec.
+    /// What is remembered of its model. True if that is news.
+    pub fn learns_kexec(&mut self, failing: &BTreeSet<Model>) -> bool {
+        let fails = self.is_of(failing);
+        std::mem::replace(&mut self.no_kexec, fails) != fails
+    }
+
+    pub fn is_of(&self, models: &BTreeSet<Model>) -> bool {
+        let some = !models.is_empty();
+        some && self.model().is_some_and(|model| models.contains(&model))
+    }
+
+    /// A server of this model came up by kexec, or a person wants it to be tried again.
     pub fn forgive(&mut self, model: &Model) {
         if self.ledger().no_kexec.as_ref() == Some(model) {
             self.memory.note(|ledger| ledger.no_kexec = None);

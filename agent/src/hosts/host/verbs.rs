@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use firstlight_api::{
     bmh::ObjectReference,
     status::{HostControl, HostPower},
-    verb::{self, CONFIRM_ANNOTATION, Manner, RETRY_ANNOTATION, SPARE_ANNOTATION, Verb},
+    verb::{
+        self, CONFIRM_ANNOTATION, KEXEC_ANNOTATION, Manner, RETRY_ANNOTATION, SPARE_ANNOTATION,
+        Verb,
+    },
 };
 
 use super::{Host, Site};
 use crate::hosts::{
     image::same_digest,
     intent::DesiredState,
-    ledger::Ledger,
+    ledger::{Ledger, Model},
     plan::{Plan, Remote},
 };
 
@@ -47,6 +50,19 @@ impl Host {
         retry && plan.failed.is_none()
     }
 
+    /// The model that a person wants to be started by kexec again.
+    pub fn allows_kexec(&mut self, site: &Site) -> Option<Model> {
+        let asked = self.decision.wanted.allow_kexec && self.no_kexec;
+        if !asked || !self.may_be_asked(site) {
+            return None;
+        }
+        self.memory.note(|ledger| {
+            ledger.done.insert(KEXEC_ANNOTATION.to_owned());
+        });
+        self.no_kexec = false;
+        self.model()
+    }
+
     /// What it has on its disk is asked for, by whoever knows.
     fn stays(&self) -> bool {
         let written = self.ledger().written();
@@ -70,9 +86,15 @@ impl Host {
         let Some(plan) = self.plan().filter(|_| self.may_be_asked(site)) else {
             return refused;
         };
+        let mut refuse = |verb, annotation| {
+            let why = verb::refusal(verb, Manner::Soft, &self.status(), None);
+            refused.extend(why.map(|refusal| (annotation, refusal.why)));
+        };
         if wanted.retry && plan.failed.is_none() {
-            let why = verb::refusal(Verb::Retry, Manner::Soft, &self.status(), None);
-            refused.extend(why.map(|refusal| (RETRY_ANNOTATION, refusal.why)));
+            refuse(Verb::Retry, RETRY_ANNOTATION);
+        }
+        if wanted.allow_kexec && !self.no_kexec {
+            refuse(Verb::AllowKexec, KEXEC_ANNOTATION);
         }
         if wanted.confirmed && !plan.held && !ledger.may_leave() {
             let why = "nothing waits for its name: it is not being given back".to_owned();
@@ -98,6 +120,7 @@ impl Host {
                 .is_some_and(|object| object.metadata.annotations.contains_key(SPARE_ANNOTATION)),
             image: spec.is_some_and(|spec| spec.image.is_some() || spec.custom_deploy.is_some()),
             held: self.is_held(),
+            no_kexec: self.no_kexec,
             power: self.power(),
             disk: plan.map(|plan| plan.disk).unwrap_or_default(),
             failed: plan.and_then(|plan| plan.failed),

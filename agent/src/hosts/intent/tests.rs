@@ -29,7 +29,7 @@ fn of(
 ) -> Result<DesiredState, Problem> {
     let image = node_image();
     let source = Source {
-        has_rule: false,
+        is_given: false,
         is_overdue: false,
         object,
         ledger,

@@ -1,15 +1,23 @@
 //! Back to available, and away: a host without BMC has to come into the ramdisk for that, and its system has to be asked.
 
+use std::time::Duration;
+
 use firstlight_api::{
+    account::USER,
     bmh::{AutomatedCleaningMode, annotations::DetachedDelete},
     verb::{CONFIRM_ANNOTATION, DEPARTURE_WINDOW_S, MOST_DEPARTURES},
 };
 
 use super::{
-    super::{intent::DesiredState, policy},
+    super::{account::WORD, intent::DesiredState, policy},
     Action, HostState, Ironic, MOST_TRIES, Node, Observed, PAUSE, Plan, Problem,
     ProvisionState as S, Restart, Towards, failed, installed, power, registered,
 };
+
+/// From the moment in which nothing else is to be done for a deleted host.
+const ACCOUNT_STAYS: Duration = Duration::from_mins(30);
+/// A ramdisk that runs has done it by then.
+const SOON: Duration = Duration::from_mins(3);
 
 /// What is on the disk, or on its way there, is not wanted any more.
 pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
@@ -160,6 +168,18 @@ pub(super) fn deleted(o: &Observed) -> Plan {
     let deleting = |step: &str| Plan::new(HostState::Deleting, step);
     let node = match o.ironic {
         Ironic::Unknown => return deleting("waiting for Ironic to come up"),
+        Ironic::Absent if o.waits_for_account() => {
+            let plan = Plan {
+                ends_account: true,
+                ..deleting("its account is taken out of its BMC")
+            };
+            let is_at_work = o.ramdisk().is_some() && o.is_within(SOON);
+            return if is_at_work {
+                plan
+            } else {
+                plan.problem(account_stays(o))
+            };
+        }
         Ironic::Absent => {
             return Plan {
                 release: true,
@@ -184,6 +204,31 @@ pub(super) fn deleted(o: &Observed) -> Plan {
         S::InspectWait => deleting("ending the inspection").act(Action::Abort),
         S::Inspecting | S::Verifying | S::Enroll => deleting("waiting for Ironic"),
         _ => registered(o, node),
+    }
+}
+
+impl Observed<'_> {
+    /// For so long a deleted object is kept for the account in its BMC, of a server that nobody leaves as it is.
+    fn waits_for_account(&self) -> bool {
+        let is_left = self.wanted.cleaning == AutomatedCleaningMode::Disabled;
+        self.owes_account && !is_left && self.is_within(ACCOUNT_STAYS)
+    }
+
+    /// Of its state.
+    fn is_within(&self, time: Duration) -> bool {
+        self.now.saturating_sub(self.since) < time
+    }
+}
+
+fn account_stays(o: &Observed) -> Problem {
+    let (minutes, name) = (ACCOUNT_STAYS.as_secs() / 60, o.called);
+    Problem {
+        what: "the box's account is still in its BMC, and only its ramdisk can take it out"
+            .to_owned(),
+        next: format!(
+            "start the server from the network; if it is gone, or the account shall stay, run `kubectl annotate --overwrite bmh {name} {WORD}=leave`. \
+             After {minutes} minutes the object goes, and the account `{USER}` stays in the BMC: take it out on the BMC's own page"
+        ),
     }
 }
 

@@ -6,7 +6,7 @@ use firstlight_ironic::PowerTarget;
 
 use super::{
     super::{
-        bmc::{Start, explained},
+        bmc::{Start, explained, explained_of_heard},
         intent::Power,
     },
     Action, Bmc, DesiredState, EXTRA_BMC, EXTRA_CD, HostState, Ironic, Node, Observed, PAUSE, Plan,
@@ -16,6 +16,17 @@ use super::{
 
 /// Why Ironic itself puts a node into maintenance whose BMC is silent.
 const POWER_FAILURE: &str = "power failure";
+
+impl Bmc<'_> {
+    /// What Ironic says of it.
+    pub fn explained(&self, error: &str) -> Problem {
+        if self.heard {
+            explained_of_heard(error)
+        } else {
+            explained(error)
+        }
+    }
+}
 
 impl Remote<'_> {
     pub(super) fn is_named(&self) -> bool {
@@ -75,7 +86,8 @@ pub(super) fn with_bmc(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
     match o.remote {
         Remote::Unusable(problem) => plan.fails(ErrorType::Registration, problem.clone()),
         Remote::Named(bmc) if let Some(problem) = bmc.failed => {
-            let kind = if o.bmc(node).is_none() {
+            let is_new = o.bmc(node).is_none() || node.provision_state == S::Enroll;
+            let kind = if is_new {
                 ErrorType::Registration
             } else {
                 ErrorType::PowerManagement
@@ -115,7 +127,7 @@ pub(super) fn registering(o: &Observed, node: &Node, plan: Plan) -> Plan {
     match o.remote {
         Remote::Named(bmc) => plan
             .fails_as(bmc)
-            .fails(ErrorType::Registration, explained(error)),
+            .fails(ErrorType::Registration, bmc.explained(error)),
         _ => plan,
     }
 }

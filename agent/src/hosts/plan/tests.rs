@@ -71,6 +71,7 @@ fn world() -> World {
             power: super::super::intent::Power::On,
             hints: None,
             retry: false,
+            allow_kexec: false,
             confirmed: false,
             stays_on: false,
         },
@@ -196,6 +197,7 @@ impl World {
             },
             node_since: Duration::from_secs(self.node_since),
             since: Duration::ZERO,
+            owes_account: false,
             wanted: &self.wanted,
             ledger: &self.ledger,
             system: System {

@@ -2,7 +2,7 @@
 
 use firstlight_api::{
     bmh::ErrorType,
-    verb::{CONFIRM_ANNOTATION, RETRY_ANNOTATION},
+    verb::{CONFIRM_ANNOTATION, KEXEC_ANNOTATION, RETRY_ANNOTATION},
 };
 
 use super::{Action, DiskUse, FailedStep, Ironic, Observed, Plan, ProvisionState as S};
@@ -14,8 +14,10 @@ pub(super) fn add(o: &Observed, plan: &mut Plan) {
         .or_else(|| step_of(refused?))
         .or_else(|| unregistered.then_some(FailedStep::Registration));
     plan.disk = disk(o);
-    if o.ledger.done.contains(RETRY_ANNOTATION) {
-        plan.forget.push(RETRY_ANNOTATION.to_owned());
+    for taken in [RETRY_ANNOTATION, KEXEC_ANNOTATION] {
+        if o.ledger.done.contains(taken) {
+            plan.forget.push(taken.to_owned());
+        }
     }
     if o.wanted.confirmed && o.ledger.may_leave() {
         plan.forget.push(CONFIRM_ANNOTATION.to_owned());

@@ -299,6 +299,69 @@ async fn a_bmc_that_ironic_cannot_use_is_named_no_more() {
     kept.until("power", &mut site, has_power).await;
 }
 
+fn is_deleted(site: &Site) {
+    site.store.change(NAME, |object| {
+        object.metadata.deletion_timestamp = Some("2026-11-21T00:00:00Z".to_owned());
+    });
+}
+
+fn is_gone<L>(site: &Site<L>) -> bool {
+    site.store.only().is_none()
+}
+
+#[tokio::test]
+async fn a_deleted_host_goes_without_its_account() {
+    for rule in [CREATE, INSTALL] {
+        let mut site = rules::site(rule).await;
+        let mut kept = Kept::new(&site);
+        kept.until("power", &mut site, has_power).await;
+        is_deleted(&site);
+        kept.until("gone", &mut site, |site, _| is_gone(site)).await;
+        assert_eq!((kept.password.as_deref(), kept.made), (None, 1), "{rule}");
+        assert_eq!(kept_password(&site), None);
+    }
+}
+
+#[tokio::test]
+async fn who_cannot_be_reached_is_told_and_waited_for_no_longer_than_half_an_hour() {
+    let mut site = rules::site(CREATE).await;
+    let mut kept = Kept::new(&site);
+    kept.until("power", &mut site, has_power).await;
+    is_deleted(&site);
+    let (end, mut told) = (site.now + Duration::from_mins(30), false);
+    while !is_gone(&site) {
+        site.pass(ROUND * 5).await;
+        told |= site
+            .problem()
+            .contains("the box's account is still in its BMC");
+        let late = end + Duration::from_mins(10);
+        assert!(site.now < late, "{}", site.told());
+    }
+    assert!(told && site.now >= end);
+    let events = site.store.told.lock().unwrap().join("; ");
+    assert!(events.contains("stays in the BMC"), "{events}");
+}
+
+#[tokio::test]
+async fn nobody_waits_for_an_account_that_may_be_left() {
+    let mut site = rules::site(CREATE).await;
+    let mut kept = Kept::new(&site);
+    kept.until("power", &mut site, has_power).await;
+    is_deleted(&site);
+    for _ in 0..10 {
+        site.pass(ROUND * 10).await;
+    }
+    assert!(!is_gone(&site));
+    site.store.change(NAME, |object| {
+        let word = (WORD.to_owned(), "leave".to_owned());
+        object.metadata.annotations.extend([word]);
+    });
+    for _ in 0..10 {
+        site.pass(ROUND).await;
+    }
+    assert!(is_gone(&site) && kept.password.is_some(), "{}", site.told());
+}
+
 #[tokio::test]
 async fn a_bmc_that_refuses_or_is_another_hosts_is_told() {
     let mut site = rules::site(CREATE).await;

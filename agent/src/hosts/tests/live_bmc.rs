@@ -332,6 +332,42 @@ impl Rack {
 }
 
 #[tokio::test]
+#[ignore = "needs FIRSTLIGHT_IRONIC_URL and ipmi_sim: scripts/test-ironic"]
+async fn a_live_ironic_speaks_ipmi_and_a_silent_bmc_is_told_from_one_that_refuses() {
+    let client = live();
+    remove(&client).await;
+    let state = tempfile::tempdir().unwrap();
+    let ipmi = Ipmi::new(state.path(), 6231);
+    let address = format!("ipmi://127.0.0.1:{}", ipmi.port);
+    let mut rack = Rack::start(client.clone(), state.path(), &address).await;
+    let nobody = |rack: &Rack| {
+        rack.is_wrong(
+            ErrorType::Registration,
+            "nothing answers IPMI at 127.0.0.1 port 6231",
+        )
+    };
+    rack.until("nobody answers", || false, nobody).await;
+    let bmc = ipmi.start();
+    let refuses = |rack: &Rack| {
+        rack.is_wrong(
+            ErrorType::Registration,
+            "answers by IPMI, but does not let the user",
+        )
+    };
+    rack.until("a wrong password is told", || false, refuses)
+        .await;
+    drop(bmc);
+    rack.until("it is gone, and that is told", || false, nobody)
+        .await;
+    let _bmc = ipmi.start();
+    credentials(&rack.store, "hunter2");
+    let on = || ipmi.is_on();
+    rack.until("it is free", on, Rack::is_free).await;
+    remove(&client).await;
+    rack.running.task.abort();
+}
+
+#[tokio::test]
 #[ignore = "needs FIRSTLIGHT_IRONIC_URL, FIRSTLIGHT_SUSHY and ipmi_sim: scripts/test-ironic"]
 async fn a_live_ironic_switches_a_server_by_redfish_and_by_ipmi() {
     let client = live();

@@ -423,6 +423,51 @@ async fn what_is_wrong_with_a_bmc_is_said_and_mended() {
 }
 
 #[tokio::test]
+async fn who_does_not_answer_by_ipmi_is_told_from_who_refuses() {
+    let mut site = Site::up(SitePolicy::Cluster).await;
+    let mut server = Racked::new(&site);
+    credentials(&site.store, "wrong");
+    manifest(&site, |object| {
+        image(object);
+        object.spec.bmc.as_mut().unwrap().address = "ipmi://127.0.0.1:6230".to_owned();
+    });
+    let says = |site: &Site, words: &str| {
+        let said = status(site);
+        let kind = Some(ErrorType::Registration);
+        assert!(
+            said.error_type == kind && said.error_message.contains(words),
+            "{said:?}"
+        );
+    };
+    site.hands.hail = |host, port| Box::pin(async move { Err(format!("{host} {port} is dead")) });
+    server.rounds(&mut site, 20).await;
+    says(
+        &site,
+        "nothing answers IPMI at 127.0.0.1 port 6230: 127.0.0.1 6230 is dead",
+    );
+    let told = site.ironic.driver(&node()).map(|(name, _)| name);
+    assert_eq!(told.as_deref(), Some("manual-management"), "not of that");
+    // It comes up, and Ironic has its one sentence for everything.
+    site.hands.hail = |_, _| Box::pin(async { Ok(()) });
+    site.ironic
+        .set_bmc(&node(), Some("IPMI call failed: power status."));
+    server.rounds(&mut site, 40).await;
+    says(
+        &site,
+        "answers by IPMI, but does not let the user of its Secret in",
+    );
+    site.hands.hail = |_, _| Box::pin(async { Err("gone".to_owned()) });
+    server.rounds(&mut site, 40).await;
+    says(&site, "nothing answers IPMI at 127.0.0.1 port 6230: gone");
+    site.hands.hail = |_, _| Box::pin(async { Ok(()) });
+    site.ironic.set_bmc(&node(), None);
+    credentials(&site.store, "hunter2");
+    server
+        .until("provisioned", &mut site, is(ProvisioningState::Provisioned))
+        .await;
+}
+
+#[tokio::test]
 async fn a_changed_password_reaches_ironic_while_the_server_runs() {
     let (mut site, mut server) = provisioned().await;
     server.done.clear();

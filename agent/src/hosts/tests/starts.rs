@@ -4,6 +4,7 @@ use firstlight_api::{
     bmh::{HardwareDetails, ProvisioningState},
     site::parse_site,
     start::{self, Start, StartOrder},
+    verb::KEXEC_ANNOTATION,
 };
 use firstlight_ironic::fake::Switch;
 use serde_json::{Value, json};
@@ -46,8 +47,7 @@ async fn site_with_memory(rules: &str) -> Site {
         removed: true,
         ..Ledger::default()
     };
-    site.disk
-        .insert("52:54:00:00:00:99".parse().unwrap(), failed);
+    site.disk.insert(OTHER.parse().unwrap(), failed);
     site.restart_controller();
     site
 }
@@ -173,7 +173,7 @@ async fn a_rule_tries_it_all_the_same_and_a_start_that_holds_is_forgiven_to_the_
     let rule = "- {match: any, start: kexec, kernelArguments: 'hugepages=64 iommu=pt'}";
     let mut site = site_with_memory(rule).await;
     // The other server is there, too.
-    let other: MacAddr = "52:54:00:00:00:99".parse().unwrap();
+    let other: MacAddr = OTHER.parse().unwrap();
     let arch = Some(firstlight_netboot::ClientArch::UefiX64);
     let (mac, address) = (other, None);
     site.take(Event::Dhcp { mac, arch, address }).await;
@@ -188,6 +188,60 @@ async fn a_rule_tries_it_all_the_same_and_a_start_that_holds_is_forgiven_to_the_
     answers(&mut site).await;
     site.pass(ROUND).await;
     assert_eq!(site.disk[&other].no_kexec, None);
+}
+
+const OTHER: &str = "52:54:00:00:00:99";
+
+fn says_kexec(site: &Site) {
+    site.store.change(NAME, |object| {
+        let said = &mut object.metadata.annotations;
+        said.insert(KEXEC_ANNOTATION.to_owned(), String::new());
+    });
+}
+
+fn has_said(site: &Site) -> bool {
+    let object = site.store.only().unwrap();
+    object.metadata.annotations.contains_key(KEXEC_ANNOTATION)
+}
+
+#[tokio::test]
+async fn what_is_remembered_of_a_model_is_told_and_forgotten_on_a_persons_word() {
+    let rule = "- {match: any, start: auto, install: never}";
+    let mut site = site_with_memory(rule).await;
+    let mut server = Server::new(site.ironic.client());
+    let told = |site: &Site| site.host().is_some_and(|host| host.control.no_kexec);
+    server.until("told", &mut site, told).await;
+    let line = site.host().unwrap().kexec_line();
+    assert!(
+        line.contains("did not come up by kexec") && line.contains(NAME),
+        "{line}"
+    );
+    let known = |site: &Site| site.store.only().is_some();
+    server.until("known", &mut site, known).await;
+    says_kexec(&site);
+    server
+        .until("taken", &mut site, |site| !has_said(site))
+        .await;
+    // Its host has not shown up since the start.
+    assert_eq!(site.disk[&OTHER.parse().unwrap()].no_kexec, None);
+    assert!(!told(&site));
+    site.restart_controller();
+    for _ in 0..5 {
+        server.step(&mut site).await;
+        site.pass(ROUND).await;
+    }
+    assert!(!told(&site));
+    // There is nothing to forget any more.
+    says_kexec(&site);
+    server
+        .until("refused", &mut site, |site| !has_said(site))
+        .await;
+    let events = site.store.told.lock().unwrap().clone();
+    let refused = "nothing is remembered against kexec";
+    assert!(
+        events.iter().any(|note| note.contains(refused)),
+        "{events:?}"
+    );
 }
 
 #[tokio::test]

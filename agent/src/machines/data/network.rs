@@ -26,11 +26,6 @@ pub fn network_data(
 
 fn links(subject: &Subject, template: &NetworkDataTemplate) -> Result<Vec<Value>, String> {
     let mut links = Vec::new();
-    for link in &template.links.ethernets {
-        let mut value = common(link, link.kind.as_deref().unwrap_or("phy"))?;
-        insert(&mut value, "ethernet_mac_address", mac(subject, link)?);
-        links.push(Value::Object(value));
-    }
     for link in &template.links.bonds {
         let mut value = common(link, "bond")?;
         insert(&mut value, "ethernet_mac_address", mac(subject, link)?);
@@ -51,6 +46,11 @@ fn links(subject: &Subject, template: &NetworkDataTemplate) -> Result<Vec<Value>
             }
             value.insert(key, parameter.value.clone());
         }
+        links.push(Value::Object(value));
+    }
+    for link in &template.links.ethernets {
+        let mut value = common(link, link.kind.as_deref().unwrap_or("phy"))?;
+        insert(&mut value, "ethernet_mac_address", mac(subject, link)?);
         links.push(Value::Object(value));
     }
     for link in &template.links.vlans {
@@ -204,6 +204,24 @@ fn insert(map: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value
 }
 
 fn mac(subject: &Subject, link: &Link) -> Result<Option<String>, String> {
+    let found = named_mac(subject, link)?;
+    if let Some(mac) = found.as_deref().filter(|mac| !is_mac(mac)) {
+        return Err(format!(
+            "`{mac}` of link {} of networkData is no MAC address",
+            link.id
+        ));
+    }
+    Ok(found)
+}
+
+/// As upstream takes it.
+fn is_mac(text: &str) -> bool {
+    let mut parts = text.split([':', '-']);
+    let hex = |part: &str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    text.len() == 17 && parts.all(hex)
+}
+
+fn named_mac(subject: &Subject, link: &Link) -> Result<Option<String>, String> {
     let Some(LinkMac {
         string,
         from_host_interface,
@@ -237,46 +255,4 @@ fn mac(subject: &Subject, link: &Link) -> Result<Option<String>, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use firstlight_api::capm3::Metal3Machine;
-
-    use super::*;
-    use crate::capi::world::Host;
-
-    #[test]
-    fn what_has_no_meaning_is_told() {
-        let (host, metal3_machine) = (Host::default(), Metal3Machine::default());
-        let subject = Subject {
-            host: &host,
-            metal3_machine: &metal3_machine,
-            machine: None,
-            address: None,
-        };
-        let route = |prefix| json!({"id": "n", "link": "e", "routes": [{"network": "10.0.0.0", "prefix": prefix}]});
-        let bond = json!({"id": "b", "parameters": [{"name": "links", "value": []}]});
-        for (network, why) in [
-            (
-                json!({"links": {"vlans": [{"id": "v5"}]}}),
-                "the VLAN v5 of networkData has no vlanID",
-            ),
-            (
-                json!({"links": {"bonds": [bond]}}),
-                "the parameter `links` of the bond b",
-            ),
-            (json!({"links": {"ethernets": [{}]}}), "has no id"),
-            (
-                json!({"networks": {"ipv4DHCP": [route(33)]}}),
-                "a route of n of networkData has 33 bits",
-            ),
-            (
-                json!({"networks": {"ipv6DHCP": [route(129)]}}),
-                "has 129 bits",
-            ),
-        ] {
-            let template: NetworkDataTemplate = serde_json::from_value(network).unwrap();
-            let told = network_data(&subject, &template, &FromPools::default()).unwrap_err();
-            assert!(told.contains(why), "{told}");
-        }
-    }
-}
+mod tests;

@@ -643,11 +643,11 @@ fn data_templates_give_each_machine_its_own_data() {
         data("cp-networkdata", "networkData"),
         json!({
             "links": [
-                {"id": "e0", "name": "eno1", "type": "phy", "mtu": 1500, "ethernet_mac_address": "52:54:00:00:00:01"},
                 {
                     "id": "b0", "type": "bond", "bond_mode": "802.3ad", "bond_links": ["e0"], "ethernet_mac_address": "02:00:00:00:00:06",
                     "bond_miimon": 100, "bond_lacp_rate": "fast",
                 },
+                {"id": "e0", "name": "eno1", "type": "phy", "mtu": 1500, "ethernet_mac_address": "52:54:00:00:00:01"},
                 {"id": "v5", "type": "vlan", "vlan_id": 5, "vlan_link": "e0", "vlan_mac_address": "02:00:00:00:00:05"},
             ],
             "networks": [

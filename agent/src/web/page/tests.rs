@@ -272,6 +272,7 @@ fn busy_hosts() -> Vec<HostStatus> {
     vec![
         HostStatus {
             percent: Some(41),
+            rule: Some(2),
             root_disk: Some(RootDiskStatus {
                 state: RootDiskState::Writes,
                 says: "writes /dev/nvme0n1 (960 GB, serial S3X1): the smallest of 2 disks".into(),
@@ -285,6 +286,7 @@ fn busy_hosts() -> Vec<HostStatus> {
                 what: "disk /dev/sda carries gpt, ext4".into(),
                 next: "to install this server and lose what is on it, add its MAC with `install: wipe` to site.yaml".into(),
             }),
+            no_rule: "no rule of site.yaml fits this server".into(),
             ..host("host-525400bb0002", HostState::Discovered, "left alone")
         },
         host("n3", HostState::Running, "running Debian 13"),
@@ -296,6 +298,7 @@ fn busy_hosts() -> Vec<HostStatus> {
         HostStatus {
             control: HostControl {
                 spare: true,
+                no_kexec: true,
                 ..HostControl::default()
             },
             ..host("n5", HostState::Staged, "installed ahead of time; its system waits to be claimed")

@@ -124,7 +124,7 @@ impl Walk {
         labels
     }
 
-    fn root_disk(&mut self, fields: &Fields<'_>) -> Option<RootDeviceHints> {
+    pub(super) fn root_disk(&mut self, fields: &Fields<'_>) -> Option<RootDeviceHints> {
         let node = fields.get("rootDisk")?;
         let keys = self.fields(node, schema::ROOT_DISK_KEYS, "`rootDisk`");
         let mut text = |key| self.value(&keys, key, hint).unwrap_or_default();
@@ -140,7 +140,7 @@ impl Walk {
             min_size_gigabytes: self.value(&keys, "minSizeGigabytes", number),
             rotational: self.value(&keys, "rotational", boolean),
         };
-        if keys.is_empty() {
+        if is_empty(node) {
             let message = "`rootDisk` says nothing; write for example `minSizeGigabytes: 100`";
             self.report(node.place, message);
         }
@@ -150,15 +150,18 @@ impl Walk {
     fn account(&mut self, fields: &Fields<'_>) -> Option<BmcAccount> {
         let node = fields.get("bmc")?;
         let keys = self.fields(node, schema::RULE_BMC_KEYS, "`bmc`");
-        let is_empty = match &node.value {
-            Value::Map(entries) => entries.is_empty(),
-            other => matches!(other, Value::Null),
-        };
-        if is_empty {
+        if is_empty(node) {
             let message = "`bmc` says nothing; write `account: create`, or take the key out";
             self.report(node.place, message);
         }
         self.value(&keys, "account", str::parse)
+    }
+}
+
+fn is_empty(map: &Node) -> bool {
+    match &map.value {
+        Value::Map(entries) => entries.is_empty(),
+        other => matches!(other, Value::Null),
     }
 }
 

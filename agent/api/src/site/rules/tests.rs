@@ -73,7 +73,9 @@ fn the_table_of_conditions() {
 fn names_are_made_of_what_firmware_says() {
     let name = |pattern: &str, hardware: &HardwareSummary| {
         let pattern = NamePattern::parse(pattern).unwrap();
-        pattern.fill(mac(), hardware).map(|name| name.to_string())
+        pattern
+            .fill(mac(), hardware, 7)
+            .map(|name| name.to_string())
     };
     let good = server();
     assert_eq!(name("node-{serial}", &good).unwrap(), "node-7xk9q3");
@@ -82,6 +84,15 @@ fn names_are_made_of_what_firmware_says() {
         "poweredge-r650-sku-0a-525400123456"
     );
     assert_eq!(name("gateway", &good).unwrap(), "gateway");
+    assert_eq!(name("worker-{n}", &good).unwrap(), "worker-7");
+    assert_eq!(
+        name("{product}-{n}", &good).unwrap(),
+        "poweredge-r650-sku-0a-7"
+    );
+    assert!(NamePattern::parse("worker-{n}").unwrap().is_numbered());
+    assert!(!NamePattern::parse("node-{serial}").unwrap().is_numbered());
+    // Five digits have to have room.
+    assert!(NamePattern::parse(&format!("{}-{{n}}", "x".repeat(58))).is_err());
     let silent = HardwareSummary {
         serial: " - ".into(),
         model: "x".repeat(80),
@@ -111,7 +122,7 @@ proptest! {
     ) {
         let hardware = HardwareSummary { model, serial, ..HardwareSummary::default() };
         if let Ok(pattern) = NamePattern::parse(&pattern)
-            && let Ok(name) = pattern.fill(mac(), &hardware)
+            && let Ok(name) = pattern.fill(mac(), &hardware, 7)
         {
             prop_assert_eq!(HostName::parse(name.as_str()), Ok(name.clone()));
         }

@@ -87,6 +87,37 @@ fn what_a_host_is_given_by_name_is_stronger_than_a_rule() {
 }
 
 #[test]
+fn a_line_in_hosts_names_disk_and_cleaning_instead_of_a_rule() {
+    let site = parse_site(
+        "hosts:\n- {mac: '02:00:00:00:00:01', rootDisk: {wwn: a}, clean: all}\n- mac: '02:00:00:00:00:02'\n\
+         rules:\n- {match: any, labels: {a: b}, rootDisk: {model: x, rotational: true}, clean: root}\n",
+    )
+    .unwrap();
+    let gives = |number, rule| {
+        let mac = MacAddr::new([2, 0, 0, 0, 0, number]).unwrap();
+        site.gives(mac, rule)
+    };
+    let ours = gives(1, site.rules.first());
+    let of_line = RootDeviceHints {
+        wwn: "a".to_owned(),
+        ..RootDeviceHints::default()
+    };
+    assert_eq!(
+        ours.root_disk,
+        Some(of_line.clone()),
+        "nothing of the rule's"
+    );
+    assert_eq!((ours.clean, ours.labels.len()), (Some(Clean::All), 1));
+    assert_eq!(gives(2, site.rules.first()), site.rules[0].gives);
+    let alone = gives(1, None);
+    assert_eq!(
+        (alone.root_disk, alone.clean),
+        (Some(of_line), Some(Clean::All))
+    );
+    assert_eq!(gives(2, None), Gives::default());
+}
+
+#[test]
 fn each_mistake_has_its_place_and_a_way_out() {
     for (text, place, part) in [
         ("rules:\n- name: a\n", "line 2, column 3", "needs `match`"),

@@ -1,8 +1,9 @@
 //! The files and folders of a small file system, in memory; FAT is where they are read from and written to.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 
-use fatfs::{Dir, FileSystem, FormatVolumeOptions, FsOptions, ReadWriteSeek};
+use fatfs::{Dir, FileSystem, FsOptions, ReadWriteSeek};
+use firstlight_fat::{Layout, SectorSize};
 
 /// Of everything together.
 const MOST_ENTRIES: usize = 4096;
@@ -24,17 +25,19 @@ pub enum Entry {
 /// What else tells a file system from others.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Label {
-    name: [u8; 11],
+    name: firstlight_fat::Label,
     id: u32,
 }
 
 impl Label {
+    /// A name that no FAT can have is none: nothing is started by it.
     pub fn new(name: &str, id: u32) -> Self {
-        let mut padded = [b' '; 11];
-        for (place, byte) in padded.iter_mut().zip(name.bytes()) {
-            *place = byte;
+        let name = Some(name).filter(|name| *name != "NO NAME");
+        let name = name.and_then(|name| firstlight_fat::Label::new(name).ok());
+        Self {
+            name: name.unwrap_or_default(),
+            id,
         }
-        Self { name: padded, id }
     }
 }
 
@@ -67,26 +70,24 @@ impl Tree {
         self.0.iter().map(|(_, entry)| of(entry)).sum()
     }
 
-    /// Makes a FAT file system with sectors of 4096 bytes that fills `volume`.
-    pub fn write(&self, volume: &mut impl ReadWriteSeek, label: &Label) -> io::Result<()> {
-        let options = FormatVolumeOptions::new()
-            .bytes_per_sector(4096)
-            .bytes_per_cluster(4096)
-            .volume_label(label.name)
-            .volume_id(label.id);
-        volume.rewind()?;
-        fatfs::format_volume(&mut *volume, options)?;
-        volume.rewind()?;
-        let system = FileSystem::new(volume, FsOptions::new())?;
-        let root = system.root_dir();
-        for (path, entry) in &self.0 {
-            match entry {
-                Entry::Folder => drop(root.create_dir(path)?),
-                Entry::File(content) => root.create_file(path)?.write_all(content)?,
-            }
-        }
-        drop(root);
-        system.unmount()
+    /// Makes a FAT file system with sectors of 4096 bytes that fills `bytes` of `to`.
+    pub fn write(&self, to: &mut (impl Write + Seek), bytes: u64, label: &Label) -> io::Result<()> {
+        let volume = firstlight_fat::Volume {
+            bytes,
+            sector: SectorSize::Bytes4096,
+            cluster: 4096,
+            align: 1,
+            label: label.name,
+            id: label.id,
+        };
+        let mut tree = firstlight_fat::Tree::default();
+        let made = self.0.iter().try_for_each(|(path, entry)| match entry {
+            Entry::Folder => tree.folder(path),
+            Entry::File(content) => tree.file(path, content),
+        });
+        made.and_then(|()| Layout::plan(&volume, &tree))
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
+            .write(to)
     }
 }
 
