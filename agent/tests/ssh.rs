@@ -17,6 +17,7 @@ use std::{
 };
 
 use firstlight_agent::ssh::{self, Keys, Node, Pin, SshError, Towards};
+use firstlight_api::account::{Ask, Bmc, Outcome, Told};
 use firstlight_bootstrap::{
     access::{self, parse_access},
     answer::{Data, HostKey},
@@ -236,6 +237,9 @@ fn the_box_gets_in_and_may_do_what_is_on_its_list() {
             &["firstlight-bootstrap", "packages", "--all"],
             &["firstlight-bootstrap", "restart", "52:54:00:00:00:02"],
             &["firstlight-bootstrap", "packages;", "echo", "in"],
+            &["firstlight-bootstrap", "bmc"],
+            &["firstlight-bootstrap", "bmc", "look", "--all"],
+            &["firstlight-bootstrap", "bmc", "make;", "id"],
             &["-u", "nobody", "firstlight-bootstrap", "packages"],
         ] {
             let refused = site.run(command);
@@ -258,6 +262,86 @@ fn the_box_gets_in_and_may_do_what_is_on_its_list() {
         let node = node();
         let run = site.keys.run(&node, &command, b"", late);
         assert_eq!(site.runtime.block_on(run), Err(SshError::Late(late)));
+    });
+}
+
+/// In place of the kernel's: what it knows, and what it says when it is to load something.
+fn modprobe(site: &Site, is_known: bool, says: &str) {
+    let known = if is_known { "exit 0" } else { "exit 1" };
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *dry-run*) {known};; esac\necho \"$*: {says}\" >&2\nexit 1\n"
+    );
+    site.root.write("usr/sbin/modprobe", 0o755, script);
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_ROOT and FIRSTLIGHT_BOOTSTRAP: scripts/test-nodes"]
+fn a_node_is_asked_for_its_bmc_and_says_why_there_is_nothing_to_be_had() {
+    let name = "a_node_is_asked_for_its_bmc_and_says_why_there_is_nothing_to_be_had";
+    with_root(name, bootstrap, |tree| {
+        let mut site = Site::new(tree);
+        site.install(name, Pin::Made);
+        site.start_sshd();
+        let asked = |site: &Site, ask: Ask| {
+            let node = node();
+            site.runtime.block_on(site.keys.ask_bmc(&node, ask))
+        };
+        let failed = |told: Told| match told.outcome {
+            Outcome::Failed { reason } => reason,
+            other => panic!("{other:?}"),
+        };
+
+        modprobe(&site, true, "could not insert 'ipmi_si': No such device");
+        for ask in Ask::ALL {
+            let none = Told {
+                bmc: None,
+                outcome: Outcome::Ready,
+            };
+            assert_eq!(asked(&site, ask), Ok(none));
+            site.has_logged(&[
+                "sudo",
+                &format!("COMMAND=/usr/bin/firstlight-bootstrap bmc {}", ask.word()),
+            ]);
+        }
+        modprobe(&site, false, "not found");
+        let reason = failed(asked(&site, Ask::Make).unwrap());
+        assert!(reason.contains("no module ipmi_si"), "{reason}");
+        modprobe(&site, true, "Key was rejected by service");
+        let reason = failed(asked(&site, Ask::Make).unwrap());
+        let said = "does not take the module ipmi_si: --use-blacklist ipmi_si: Key was rejected";
+        assert!(reason.contains(said), "{reason}");
+
+        // What is there is no BMC.
+        site.root.write("dev/ipmi0", 0o600, "");
+        let told = asked(&site, Ask::Make).unwrap();
+        assert_eq!(told.bmc, Some(Bmc::default()));
+        let reason = failed(told);
+        assert!(reason.starts_with("it cannot be spoken to"), "{reason}");
+        // Another order is at work there.
+        let lock = [
+            "flock",
+            "--no-fork",
+            "/run/firstlight-bmc.lock",
+            "sleep",
+            "600",
+        ];
+        let holder = Running(site.root.command(&lock).spawn().unwrap());
+        let since = Instant::now();
+        while !failed(asked(&site, Ask::Make).unwrap()).contains("still at work") {
+            assert!(since.elapsed() < PATIENCE, "it is not refused");
+        }
+        drop(holder);
+
+        // By a version whose list does not have it yet.
+        let list = site.root.read("etc/sudoers.d/firstlight");
+        let older = list.split(", /usr/bin/firstlight-bootstrap bmc").next();
+        let older = format!("{}\n", older.unwrap());
+        site.root.write("etc/sudoers.d/firstlight", 0o440, older);
+        let refused = asked(&site, Ask::Look);
+        assert!(
+            matches!(&refused, Err(SshError::Refused(text)) if text.contains("is not allowed to execute")),
+            "{refused:?}"
+        );
     });
 }
 

@@ -1,5 +1,5 @@
 //! What an installed server does before cloud-init: it waits until the box hands out its bootstrap data. And what it does
-//! later when the box orders packages ([`packages`]).
+//! later when the box orders packages ([`packages`]), or an account in this server's BMC ([`bmc`]).
 //!
 //! A server is installed before anybody knows what it will become. Its config drive then carries an invitation
 //! ([`invitation`]) instead of user data: where to ask, a token, and the CA to trust. This program asks ([`link`],
@@ -12,6 +12,7 @@
 
 pub mod access;
 pub mod answer;
+pub mod bmc;
 pub mod drive;
 pub mod files;
 pub mod follow;

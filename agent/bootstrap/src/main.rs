@@ -7,8 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use firstlight_api::account::Ask;
 use firstlight_api::packages::Order;
 use firstlight_bootstrap::access::{self, parse_access};
+use firstlight_bootstrap::bmc::{ThisServer as ThisBmc, obey as obey_bmc};
 use firstlight_bootstrap::drive::{Drive, find_drive, load_drive, settle_devices};
 use firstlight_bootstrap::files::write_files;
 use firstlight_bootstrap::follow::follow;
@@ -41,19 +43,38 @@ fn main() -> ExitCode {
         ["restart"] => return restart(None),
         ["restart", mac] => return restart(Some(mac)),
         ["packages"] => return packages(),
-        _ => {
-            tracing::error!(
-                "usage: firstlight-bootstrap (by its service), or firstlight-bootstrap restart [MAC]: restarts this server, \
-                 with MAC from the network, by that NIC, or firstlight-bootstrap packages: reads one order of the box as JSON"
-            );
-            return ExitCode::from(2);
-        }
+        ["bmc", word] => match Ask::of(word) {
+            Some(ask) => return bmc(ask),
+            None => return usage(),
+        },
+        _ => return usage(),
     }
     while let Err(error) = run(Path::new("/")) {
         tracing::error!("{error:#}; trying again");
         thread::sleep(AGAIN);
     }
     ExitCode::SUCCESS
+}
+
+fn usage() -> ExitCode {
+    tracing::error!(
+        "usage: firstlight-bootstrap (by its service), or firstlight-bootstrap restart [MAC]: restarts this server, \
+         with MAC from the network, by that NIC, or firstlight-bootstrap packages: reads one order of the box as JSON, \
+         or firstlight-bootstrap bmc look|make|remove: the box's account in this server's BMC, answers as JSON"
+    );
+    ExitCode::from(2)
+}
+
+/// The box's order, over SSH; the answer on standard output, for a password may be in it.
+fn bmc(ask: Ask) -> ExitCode {
+    let told = serde_json::to_vec(&obey_bmc(&mut ThisBmc, ask)).map_err(io::Error::from);
+    match told.and_then(|told| io::stdout().write_all(&told)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("the answer cannot be given: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The box's order, over SSH.

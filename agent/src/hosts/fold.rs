@@ -172,11 +172,10 @@ impl Hosts {
                 self.answer(ticket, Reply::Believed(believed));
             }
             Event::Bmc { ticket, from, post } => self.bmc(ticket, &from, &post, now),
-            Event::AccountWritten {
-                mac,
-                ticket,
-                result,
-            } => self.account_written(mac, ticket, result, now),
+            Event::AccountWritten { mac, by, result } => {
+                self.account_written(mac, by, result, now);
+            }
+            Event::SystemTold { mac, call, result } => self.system_told(mac, call, result, now),
             Event::Asked(question) => self.asked(question, now),
             Event::Collected {
                 mac,

@@ -230,9 +230,15 @@ impl Host {
     /// Firmware or a boot loader asks for an address: it was restarted, by whomever.
     pub fn firmware_asked(&mut self, now: Duration) {
         self.who.firmware_asked(now);
-        self.system.is_down();
+        self.system_is_down();
         self.restarted();
         self.kexec_ended();
+    }
+
+    /// Something else runs on the machine now.
+    fn system_is_down(&mut self) {
+        self.system.is_down();
+        self.remote.account.asked.is_over();
     }
 
     /// A report that [`Who`] believes, of a ramdisk that `follows` those with these keys. `raised`: a cluster was there already.
@@ -248,7 +254,7 @@ impl Host {
         self.address = report.address.parse().ok().or(self.address);
         self.seen = now;
         // Its firmware ran again: what answered before does not any more.
-        self.system.is_down();
+        self.system_is_down();
         self.ramdisk.reported(report, now);
         self.remote.came();
     }

@@ -82,6 +82,9 @@ pub struct Ledger {
     /// A start by kexec did not come up on this server, which was of this model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_kexec: Option<Model>,
+    /// An account is being made in its BMC, and what came of that is not written down: its password may be one that nobody knows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub account_open: bool,
     /// Too many others had left: it waits for its name, however long ago that was.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
@@ -270,6 +273,7 @@ impl Ledger {
             tpm: self.tpm,
             left: self.left,
             no_kexec: self.no_kexec.clone(),
+            account_open: self.account_open,
             ..Self::default()
         };
         *self == bare

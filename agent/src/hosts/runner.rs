@@ -28,7 +28,7 @@ use super::{
     apply::{self, ActionError, Hands},
     bootstrap,
     delivery::Collector,
-    event::{Effect, End, Event, Now, Question, Reply},
+    event::{AccountBy, Effect, End, Event, Now, Question, Reply},
     fold::{self, Hosts},
     ledger::{Ledger, Ledgers},
     memory::Ticket,
@@ -43,7 +43,7 @@ use crate::{
     liveness,
     network::firewall::Endpoint,
     sources::Sources,
-    ssh::{self, Keys},
+    ssh::{self, Keys, Node},
     status::{Failing, StatusSender, counters::REFUSED},
     store::{ServedImage, Store as Artifacts, User},
 };
@@ -324,18 +324,14 @@ impl Runner {
     fn write_account(
         &mut self,
         mac: MacAddr,
-        ticket: Ticket,
+        by: AccountBy,
         object: Box<BareMetalHost>,
         change: Change,
     ) {
         let accounts = self.accounts.clone();
         self.tasks.spawn(async move {
             let result = account_writer::ask(&accounts, object, change).await;
-            Event::AccountWritten {
-                mac,
-                ticket,
-                result,
-            }
+            Event::AccountWritten { mac, by, result }
         });
     }
 
@@ -398,10 +394,22 @@ impl Runner {
             }
             Effect::Account {
                 mac,
-                ticket,
+                by,
                 object,
                 change,
-            } => self.write_account(mac, ticket, object, change),
+            } => self.write_account(mac, by, object, change),
+            Effect::AskSystem {
+                mac,
+                address,
+                ask,
+                call,
+            } => {
+                let keys = self.hands.keys.clone();
+                self.tasks.spawn(async move {
+                    let result = keys.ask_bmc(&Node { mac, address }, ask).await;
+                    Event::SystemTold { mac, call, result }
+                });
+            }
             Effect::Answer { ticket, answer } => self.answer(ticket, answer),
             Effect::Show { mac, shown } => self.window.show(mac, shown),
             Effect::Look(pause) => drop(self.look.send_replace(pause)),

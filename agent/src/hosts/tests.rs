@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod account;
+mod account_by_system;
 mod departures;
 mod disks;
 mod figures;
@@ -68,8 +69,9 @@ use crate::{
     fleet::{Answer, Ask, Speaker},
     objects::{Key, Listed},
     sources::Sources,
-    ssh::Keys,
+    ssh::{Keys, SshError},
 };
+use account_by_system::System;
 use server::{Hears, Server, ordered};
 
 const MAC: &str = "52:54:00:00:00:01";
@@ -364,6 +366,8 @@ struct Site<L = Good> {
     is_ironic_up: bool,
     store: MemoryStore,
     is_kubernetes_up: bool,
+    /// The controller has heard of its objects.
+    is_told: bool,
     /// The state partition.
     disk: BTreeMap<MacAddr, Ledger>,
     state: tempfile::TempDir,
@@ -382,6 +386,8 @@ struct Site<L = Good> {
     held: Vec<String>,
     /// No BMC answers the box.
     is_bmc_silent: bool,
+    /// Of the server, once that is installed.
+    system: System,
 }
 
 fn hosts(settings: &fold::Settings, disk: &BTreeMap<MacAddr, Ledger>) -> Hosts {
@@ -433,6 +439,7 @@ impl<L: Luck> Site<L> {
             is_ironic_up: false,
             store,
             is_kubernetes_up: false,
+            is_told: false,
             hands: hands(state.path(), secrets),
             hosts: hosts(&settings, &disk),
             disk,
@@ -448,6 +455,7 @@ impl<L: Luck> Site<L> {
             strays: Strays::default(),
             held: Vec::new(),
             is_bmc_silent: false,
+            system: System::default(),
         }
     }
 
@@ -467,6 +475,7 @@ impl<L: Luck> Site<L> {
     /// Everything in memory is lost.
     fn restart_controller(&mut self) {
         self.hosts = hosts(&self.settings, &self.disk);
+        self.is_told = false;
         self.shown.clear();
         self.replies.clear();
     }
@@ -484,6 +493,7 @@ impl<L: Luck> Site<L> {
                     Effect::Save { .. }
                     | Effect::Act(_)
                     | Effect::Collect(_)
+                    | Effect::AskSystem { .. }
                     | Effect::Account { .. } => self.luck.next(),
                     _ => Fate::Good,
                 };
@@ -540,7 +550,7 @@ impl<L: Luck> Site<L> {
             }
             Effect::Account {
                 mac,
-                ticket,
+                by,
                 object,
                 change,
             } => {
@@ -551,11 +561,19 @@ impl<L: Luck> Site<L> {
                     self.store.is_down = fate == Fate::Fails;
                     account_writer::write(&self.store, &object, &change).await
                 };
-                return Some(Event::AccountWritten {
-                    mac,
-                    ticket,
-                    result,
-                });
+                return Some(Event::AccountWritten { mac, by, result });
+            }
+            Effect::AskSystem { mac, ask, call, .. } => {
+                if self.system.is_slow {
+                    self.system.calls.push((ask, call));
+                    return None;
+                }
+                let mut result = self.system.answer(ask);
+                if fate == Fate::Fails {
+                    // It did what it was asked.
+                    result = Err(SshError::Unreachable("the connection was lost".into()));
+                }
+                return Some(Event::SystemTold { mac, call, result });
             }
             Effect::Answer { ticket, answer } => {
                 self.replies.insert(ticket, answer);
@@ -598,6 +616,13 @@ impl<L: Luck> Site<L> {
         }
         if self.is_kubernetes_up {
             self.store.is_down = self.luck.next() == Fate::Fails;
+            // What is wanted before the objects are known knows nothing of their history.
+            if !self.is_told
+                && let Ok(listed) = self.store.list().await
+            {
+                self.is_told = true;
+                self.take(Event::Objects(listed.objects)).await;
+            }
             let wanted: Vec<objects::ObjectTarget> = self
                 .shown
                 .values()

@@ -106,6 +106,7 @@ impl Hosts {
         self.begin_action(mac, now);
         self.begin_probe(mac, now);
         self.begin_restart(mac, now);
+        self.ask_system(mac, now);
         self.write_down(mac, now);
         changed
     }
