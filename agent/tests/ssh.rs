@@ -8,7 +8,8 @@ mod root;
 
 use std::{
     fs,
-    net::{Ipv4Addr, TcpStream},
+    io::{BufRead, BufReader, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
     os::unix::{fs::PermissionsExt, net::UnixDatagram},
     path::Path,
     process::{Command, Output, Stdio},
@@ -17,7 +18,10 @@ use std::{
 };
 
 use firstlight_agent::ssh::{self, Keys, Node, Pin, SshError, Towards};
-use firstlight_api::account::{Ask, Bmc, Outcome, Told};
+use firstlight_api::{
+    account::{Ask, Bmc, Outcome, Told},
+    ramdisk_order::{RamdiskOrder, RemoteFile},
+};
 use firstlight_bootstrap::{
     access::{self, parse_access},
     answer::{Data, HostKey},
@@ -240,6 +244,8 @@ fn the_box_gets_in_and_may_do_what_is_on_its_list() {
             &["firstlight-bootstrap", "bmc"],
             &["firstlight-bootstrap", "bmc", "look", "--all"],
             &["firstlight-bootstrap", "bmc", "make;", "id"],
+            &["firstlight-bootstrap", "kexec"],
+            &["firstlight-bootstrap", "kexec", "52:54:00:00:00:02"],
             &["-u", "nobody", "firstlight-bootstrap", "packages"],
         ] {
             let refused = site.run(command);
@@ -342,6 +348,73 @@ fn a_node_is_asked_for_its_bmc_and_says_why_there_is_nothing_to_be_had() {
             matches!(&refused, Err(SshError::Refused(text)) if text.contains("is not allowed to execute")),
             "{refused:?}"
         );
+    });
+}
+
+/// Serves these bytes, which no kernel is made of, to whoever asks.
+fn serve(bytes: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/boot/kernel", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", bytes.len());
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(bytes).unwrap();
+        }
+    });
+    url
+}
+
+/// The kernel is this machine's own: it is offered nothing that it could take.
+#[test]
+#[ignore = "needs FIRSTLIGHT_ROOT and FIRSTLIGHT_BOOTSTRAP: scripts/test-nodes"]
+fn a_node_that_cannot_start_the_ramdisk_says_why_and_goes_on() {
+    let name = "a_node_that_cannot_start_the_ramdisk_says_why_and_goes_on";
+    with_root(name, bootstrap, |tree| {
+        let mut site = Site::new(tree);
+        site.install(name, Pin::Made);
+        site.start_sshd();
+        let url = serve(b"no kernel");
+        // `printf 'no kernel' | sha256sum`
+        let sha256 = "7ae1ec2e71e85d5ff3ff8fcb88cf886c96c8fde8496996826e99be74e76ec95d";
+        let order = |sha256: &str| {
+            let file = RemoteFile {
+                url: url.clone(),
+                sha256: sha256.to_owned(),
+                bytes: 9,
+            };
+            RamdiskOrder {
+                kernel: file.clone(),
+                initrd: file,
+                options: "quiet".to_owned(),
+            }
+        };
+        let started = |order: RamdiskOrder| {
+            let node = node();
+            let start = site.keys.start_ramdisk(&node, &order);
+            match site.runtime.block_on(start) {
+                Err(SshError::Failed { code: 1, text }) => text,
+                other => panic!("{other:?}"),
+            }
+        };
+        let said = started(order(&"ab".repeat(32)));
+        assert!(said.contains("its SHA-256 is another one"), "{said}");
+        let said = started(order(sha256));
+        let reasons = [
+            "does not take it",
+            "has no signature",
+            "kexec_load_disabled is 1",
+        ];
+        assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
+        let said = started(RamdiskOrder {
+            options: "a\nb".to_owned(),
+            ..order(sha256)
+        });
+        assert!(said.contains("no kernel takes its command line"), "{said}");
+        assert_eq!(site.root.read("systemctl.log"), "", "its system has ended");
+        site.has_logged(&["COMMAND=/usr/bin/firstlight-bootstrap kexec 52:54:00:00:00:01"]);
     });
 }
 

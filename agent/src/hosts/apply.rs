@@ -32,10 +32,11 @@ use super::{
     made::NAMESPACE,
     plan::{Action, EXTRA_ATTEMPT, EXTRA_MAC},
     poll::IronicEnd,
+    ramdisk_files::RamdiskFiles,
 };
 use crate::{
     sources::Sources,
-    ssh::{Keys, Pin},
+    ssh::{self, Keys, Pin},
 };
 
 /// For a ramdisk to take a connection; its kernel does that, however busy it is.
@@ -58,6 +59,7 @@ pub struct Hands {
     pub keys: Keys,
     pub packages: Sources,
     pub secrets: mpsc::Sender<Reading>,
+    pub ramdisk: RamdiskFiles,
 }
 
 /// The UUID of a host's node, made from its MAC: a node that is created twice is the same node.
@@ -169,6 +171,13 @@ async fn simple(client: &Client, act: &Act, node: &str) -> Result<(), ClientErro
         | Action::Eject
         | Action::Switch(_) => Ok(()),
     }
+}
+
+/// By the kernel of the system that runs there; an error is a sentence.
+pub async fn start_ramdisk(hands: &Hands, node: &ssh::Node) -> Result<(), String> {
+    let order = hands.ramdisk.order(node.mac).await?;
+    let started = hands.keys.start_ramdisk(node, &order).await;
+    started.map_err(|error| error.to_string())
 }
 
 /// Unique in Ironic, as Metal3 makes it.

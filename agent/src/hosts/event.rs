@@ -111,6 +111,11 @@ pub enum Event {
         into: Towards,
         result: Result<(), String>,
     },
+    /// What came of [`Effect::StartRamdisk`].
+    RamdiskStarted {
+        mac: MacAddr,
+        result: Result<(), String>,
+    },
     Ssh {
         mac: MacAddr,
         answers: bool,
@@ -154,6 +159,11 @@ pub enum Effect {
         mac: MacAddr,
         address: Option<Ipv4Addr>,
         into: Towards,
+    },
+    /// Its running system starts the ramdisk by itself (kexec), over SSH; [`Event::RamdiskStarted`].
+    StartRamdisk {
+        mac: MacAddr,
+        address: Ipv4Addr,
     },
     /// Does SSH answer? [`Event::Ssh`].
     Probe {

@@ -208,6 +208,12 @@ impl Hosts {
                     }
                 }
             }
+            Event::RamdiskStarted { mac, result } => {
+                if let Some(host) = self.touch(mac) {
+                    tracing::info!(host = host.name, %mac, result = ?result, "told it to start the ramdisk by kexec");
+                    host.ramdisk_started(result, now);
+                }
+            }
             Event::Ssh { mac, answers } => {
                 if let Some(host) = self.touch(mac).filter(|_| answers) {
                     host.system.answered(now);

@@ -385,6 +385,12 @@ impl Host {
         self.system.restart_due(now, pause).then_some(into)
     }
 
+    /// Its running system may still be told to start the ramdisk by itself.
+    pub fn may_start_ramdisk(&self, now: Duration) -> bool {
+        let ledger = self.ledger();
+        ledger.written().is_some() && !ledger.returns && self.system.may_start_ramdisk(now)
+    }
+
     /// Every restart that was asked for has happened.
     pub fn restarted(&mut self) {
         let done = &self.decision.wanted.restarts;

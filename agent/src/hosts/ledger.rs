@@ -82,6 +82,9 @@ pub struct Ledger {
     /// A start by kexec did not come up on this server, which was of this model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_kexec: Option<Model>,
+    /// Its system was ended to start the ramdisk by kexec, and that has not come yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub returns: bool,
     /// An account is being made in its BMC, and what came of that is not written down: its password may be one that nobody knows.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub account_open: bool,

@@ -1,6 +1,7 @@
 //! The controller at work: brings events to [`Hosts`] and carries out what it orders. It never waits for anybody: what takes time is a
 //! task that comes back as an event, and the disk has a thread of its own.
 
+mod calls;
 mod shown;
 
 use std::{
@@ -34,6 +35,7 @@ use super::{
     memory::Ticket,
     objects,
     poll::{self, IronicEnd, Look},
+    ramdisk_files::RamdiskFiles,
     store::{HostStore, Versions},
     token::Token,
 };
@@ -43,7 +45,7 @@ use crate::{
     liveness,
     network::firewall::Endpoint,
     sources::Sources,
-    ssh::{self, Keys, Node},
+    ssh::{Keys, Node},
     status::{Failing, StatusSender, counters::REFUSED},
     store::{ServedImage, Store as Artifacts, User},
 };
@@ -59,6 +61,7 @@ pub struct Settings {
     pub ledgers: Ledgers,
     pub keys: Keys,
     pub packages: Sources,
+    pub ramdisk: RamdiskFiles,
 }
 
 /// The controller's connections to the rest.
@@ -114,6 +117,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
             keys: settings.keys,
             packages: settings.packages,
             secrets,
+            ramdisk: settings.ramdisk,
         },
         ironic: None,
         artifacts: inputs.artifacts,
@@ -357,24 +361,9 @@ impl Runner {
                     Event::Acted { mac, action, end }
                 });
             }
-            Effect::Restart { mac, address, into } => {
-                let keys = self.hands.keys.clone();
-                self.tasks.spawn(async move {
-                    let result = match address {
-                        Some(address) => keys.restart(mac, address, into).await,
-                        None => Err(anyhow::anyhow!("its address is not known")),
-                    };
-                    let result = result.map_err(|error| format!("{error:#}"));
-                    Event::Restarted { mac, into, result }
-                });
-            }
-            Effect::Probe { mac, address } => {
-                let port = self.hands.keys.port();
-                self.tasks.spawn(async move {
-                    let answers = ssh::answers(address, port).await;
-                    Event::Ssh { mac, answers }
-                });
-            }
+            Effect::Restart { mac, address, into } => self.restart(mac, address, into),
+            Effect::StartRamdisk { mac, address } => self.start_ramdisk(Node { mac, address }),
+            Effect::Probe { mac, address } => self.probe(mac, address),
             Effect::Collect(of) => {
                 let hands = self.hands.clone();
                 self.tasks.spawn(async move {
@@ -403,13 +392,7 @@ impl Runner {
                 address,
                 ask,
                 call,
-            } => {
-                let keys = self.hands.keys.clone();
-                self.tasks.spawn(async move {
-                    let result = keys.ask_bmc(&Node { mac, address }, ask).await;
-                    Event::SystemTold { mac, call, result }
-                });
-            }
+            } => self.ask_system(Node { mac, address }, ask, call),
             Effect::Answer { ticket, answer } => self.answer(ticket, answer),
             Effect::Show { mac, shown } => self.window.show(mac, shown),
             Effect::Look(pause) => drop(self.look.send_replace(pause)),

@@ -43,7 +43,7 @@ use firstlight_api::{
 };
 use firstlight_ironic::{ProvisionState, fake::FakeIronic};
 use firstlight_netboot::{BootTarget, MacAddr};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::{
     account::{self as accounts, AccountError},
@@ -60,6 +60,7 @@ use super::{
     memory::Ticket,
     objects,
     poll::IronicEnd,
+    ramdisk_files::RamdiskFiles,
     runner,
     store::{Amendment, HostStore, Secret, SpecBmc, Versions},
     stray::Strays,
@@ -145,6 +146,8 @@ struct MemoryStore {
     told: Arc<Mutex<Vec<String>>>,
     /// It answers nothing.
     is_down: bool,
+    /// The controller has heard of its objects since it began.
+    is_told: bool,
 }
 
 impl MemoryStore {
@@ -366,8 +369,6 @@ struct Site<L = Good> {
     is_ironic_up: bool,
     store: MemoryStore,
     is_kubernetes_up: bool,
-    /// The controller has heard of its objects.
-    is_told: bool,
     /// The state partition.
     disk: BTreeMap<MacAddr, Ledger>,
     state: tempfile::TempDir,
@@ -388,6 +389,11 @@ struct Site<L = Good> {
     is_bmc_silent: bool,
     /// Of the server, once that is installed.
     system: System,
+    /// What comes of telling it to start the ramdisk by itself, and how often it was told; `None`: nobody hears of that.
+    kexec: Option<Result<(), String>>,
+    direct: usize,
+    /// How often it was told to restart.
+    restarts: usize,
 }
 
 fn hosts(settings: &fold::Settings, disk: &BTreeMap<MacAddr, Ledger>) -> Hosts {
@@ -410,6 +416,7 @@ fn hands(state: &std::path::Path, secrets: mpsc::Sender<Reading>) -> Hands {
             uploads,
         },
         secrets,
+        ramdisk: RamdiskFiles::new(watch::Sender::new(None).subscribe(), state.to_owned()),
     }
 }
 
@@ -431,7 +438,7 @@ impl<L: Luck> Site<L> {
         let (state, settings) = (tempfile::tempdir().unwrap(), settings(unclaimed));
         let store = MemoryStore::default();
         let (secrets, readings) = mpsc::channel(16);
-        let (_, api) = tokio::sync::watch::channel(Some(store.clone()));
+        let (_, api) = watch::channel(Some(store.clone()));
         tokio::spawn(bootstrap::read_secrets(api, readings));
         let disk = BTreeMap::new();
         Self {
@@ -439,7 +446,6 @@ impl<L: Luck> Site<L> {
             is_ironic_up: false,
             store,
             is_kubernetes_up: false,
-            is_told: false,
             hands: hands(state.path(), secrets),
             hosts: hosts(&settings, &disk),
             disk,
@@ -456,6 +462,9 @@ impl<L: Luck> Site<L> {
             held: Vec::new(),
             is_bmc_silent: false,
             system: System::default(),
+            kexec: Some(Ok(())),
+            direct: 0,
+            restarts: 0,
         }
     }
 
@@ -475,7 +484,7 @@ impl<L: Luck> Site<L> {
     /// Everything in memory is lost.
     fn restart_controller(&mut self) {
         self.hosts = hosts(&self.settings, &self.disk);
-        self.is_told = false;
+        self.store.is_told = false;
         self.shown.clear();
         self.replies.clear();
     }
@@ -531,8 +540,14 @@ impl<L: Luck> Site<L> {
                 return Some(Event::Acted { mac, action, end });
             }
             Effect::Restart { mac, into, .. } => {
+                self.restarts += 1;
                 let result = Err("connection refused".to_owned());
                 return Some(Event::Restarted { mac, into, result });
+            }
+            Effect::StartRamdisk { mac, .. } => {
+                self.direct += 1;
+                let result = self.kexec.clone()?;
+                return Some(Event::RamdiskStarted { mac, result });
             }
             Effect::Collect(of) => {
                 let collector = Collector {
@@ -617,10 +632,10 @@ impl<L: Luck> Site<L> {
         if self.is_kubernetes_up {
             self.store.is_down = self.luck.next() == Fate::Fails;
             // What is wanted before the objects are known knows nothing of their history.
-            if !self.is_told
+            if !self.store.is_told
                 && let Ok(listed) = self.store.list().await
             {
-                self.is_told = true;
+                self.store.is_told = true;
                 self.take(Event::Objects(listed.objects)).await;
             }
             let wanted: Vec<objects::ObjectTarget> = self

@@ -188,7 +188,8 @@ mod tests {
                 "agent/bootstrap",
                 "agent/client",
                 "agent/efi",
-                "agent/ipmi"
+                "agent/ipmi",
+                "agent/kexec"
             ]
         );
         // Other crates are in the agent's folder; what only its tests use is no part of it.

@@ -12,7 +12,7 @@ use crate::{
         account::AccountError,
         bmc,
         event::{AccountBy, Call, Effect, Reply},
-        host::AccountNext,
+        host::{AccountNext, Host},
         memory::Ticket,
     },
     ssh::SshError,
@@ -115,6 +115,12 @@ impl Hosts {
         now: Duration,
     ) {
         let host = self.touch(mac);
+        // A ramdisk that has come since may have made another password than the one that was written down: it stays open.
+        let is_current = |host: &&mut Host| match by {
+            AccountBy::Ramdisk(_) => true,
+            AccountBy::System(call) => host.is_last_call(call),
+        };
+        let host = host.filter(is_current);
         let order = host.map(|host| host.account_written(result, now));
         self.account_goes_on(mac, by, order, now);
     }

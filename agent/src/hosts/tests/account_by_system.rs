@@ -235,8 +235,10 @@ async fn what_an_older_call_says_counts_for_nothing_once_a_ramdisk_has_come() {
     hours(&mut site, 1).await;
     assert_eq!(site.system.calls.len(), 1, "one call at a time");
     let mut server = Server::new(site.ironic.client());
-    server.boot_id = "boot-2".into();
+    server.power_cycle();
     server.step(&mut site).await;
+    site.pass(ROUND).await;
+    assert_eq!(site.state(), Some(HostState::Provisioned), "it is believed");
     let (_, call) = site.system.calls[0];
     let (mac, result) = (mac(), site.system.answer(Ask::Make));
     site.take(Event::SystemTold { mac, call, result }).await;
@@ -347,8 +349,7 @@ async fn whatever_breaks_whenever_the_account_is_the_one_that_is_written_down() 
     for seed in 0..60 {
         let mut site = Site::with(SitePolicy::Plain, Dice::new(seed)).await;
         site.come_up();
-        let file =
-            firstlight_api::site::parse_site("cluster: none\nrules: [{match: any}]".to_owned());
+        let file = firstlight_api::site::parse_site("cluster: none\nrules: [{match: any}]");
         site.settings.site = Arc::new(file.unwrap());
         site.restart_controller();
         installed(&mut site).await;
