@@ -190,6 +190,15 @@ mod tests {
         }
     }
 
+    /// A server without one, or with a reason.
+    struct Without(Result<(), &'static str>);
+
+    impl Place for Without {
+        fn open(&mut self) -> Result<Option<Box<dyn Channel>>, String> {
+            self.0.map(|()| None).map_err(str::to_owned)
+        }
+    }
+
     fn of_somebody() -> Shared {
         Shared(Arc::new(Mutex::new(fake::Bmc::of_somebody())))
     }
@@ -257,12 +266,6 @@ mod tests {
             "{told:?}"
         );
 
-        struct Without(Result<(), &'static str>);
-        impl Place for Without {
-            fn open(&mut self) -> Result<Option<Box<dyn Channel>>, String> {
-                self.0.map(|()| None).map_err(str::to_owned)
-            }
-        }
         for ask in Ask::ALL {
             let none = obey(&mut Without(Ok(())), ask);
             assert_eq!(none, without(Outcome::Ready));
