@@ -159,6 +159,7 @@ fn spawn_common(tasks: &mut Tasks, agent: Agent, form: BoxForm, controller: flee
         kubernetes: facts.kubernetes.subscribe(),
         artifacts: facts.store.subscribe(),
         bmcs: facts.bmcs.clone(),
+        boot: facts.boot.subscribe(),
     };
     tasks.spawn("hosts", |stop| {
         hosts::run(paths.clone(), known, controller, status.clone(), stop)

@@ -8,7 +8,8 @@ mod root;
 
 use std::{
     fs,
-    net::{Ipv4Addr, TcpStream},
+    io::{BufRead, BufReader, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
     os::unix::{fs::PermissionsExt, net::UnixDatagram},
     path::Path,
     process::{Command, Output, Stdio},
@@ -17,6 +18,10 @@ use std::{
 };
 
 use firstlight_agent::ssh::{self, Keys, Node, Pin, SshError, Towards};
+use firstlight_api::{
+    account::{Ask, Bmc, Outcome, Told},
+    ramdisk_order::{RamdiskOrder, RemoteFile},
+};
 use firstlight_bootstrap::{
     access::{self, parse_access},
     answer::{Data, HostKey},
@@ -236,6 +241,11 @@ fn the_box_gets_in_and_may_do_what_is_on_its_list() {
             &["firstlight-bootstrap", "packages", "--all"],
             &["firstlight-bootstrap", "restart", "52:54:00:00:00:02"],
             &["firstlight-bootstrap", "packages;", "echo", "in"],
+            &["firstlight-bootstrap", "bmc"],
+            &["firstlight-bootstrap", "bmc", "look", "--all"],
+            &["firstlight-bootstrap", "bmc", "make;", "id"],
+            &["firstlight-bootstrap", "kexec"],
+            &["firstlight-bootstrap", "kexec", "52:54:00:00:00:02"],
             &["-u", "nobody", "firstlight-bootstrap", "packages"],
         ] {
             let refused = site.run(command);
@@ -258,6 +268,153 @@ fn the_box_gets_in_and_may_do_what_is_on_its_list() {
         let node = node();
         let run = site.keys.run(&node, &command, b"", late);
         assert_eq!(site.runtime.block_on(run), Err(SshError::Late(late)));
+    });
+}
+
+/// In place of the kernel's: what it knows, and what it says when it is to load something.
+fn modprobe(site: &Site, is_known: bool, says: &str) {
+    let known = if is_known { "exit 0" } else { "exit 1" };
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *dry-run*) {known};; esac\necho \"$*: {says}\" >&2\nexit 1\n"
+    );
+    site.root.write("usr/sbin/modprobe", 0o755, script);
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_ROOT and FIRSTLIGHT_BOOTSTRAP: scripts/test-nodes"]
+fn a_node_is_asked_for_its_bmc_and_says_why_there_is_nothing_to_be_had() {
+    let name = "a_node_is_asked_for_its_bmc_and_says_why_there_is_nothing_to_be_had";
+    with_root(name, bootstrap, |tree| {
+        let mut site = Site::new(tree);
+        site.install(name, Pin::Made);
+        site.start_sshd();
+        let asked = |site: &Site, ask: Ask| {
+            let node = node();
+            site.runtime.block_on(site.keys.ask_bmc(&node, ask))
+        };
+        let failed = |told: Told| match told.outcome {
+            Outcome::Failed { reason } => reason,
+            other => panic!("{other:?}"),
+        };
+
+        modprobe(&site, true, "could not insert 'ipmi_si': No such device");
+        for ask in Ask::ALL {
+            let none = Told {
+                bmc: None,
+                outcome: Outcome::Ready,
+            };
+            assert_eq!(asked(&site, ask), Ok(none));
+            site.has_logged(&[
+                "sudo",
+                &format!("COMMAND=/usr/bin/firstlight-bootstrap bmc {}", ask.word()),
+            ]);
+        }
+        modprobe(&site, false, "not found");
+        let reason = failed(asked(&site, Ask::Make).unwrap());
+        assert!(reason.contains("no module ipmi_si"), "{reason}");
+        modprobe(&site, true, "Key was rejected by service");
+        let reason = failed(asked(&site, Ask::Make).unwrap());
+        let said = "does not take the module ipmi_si: --use-blacklist ipmi_si: Key was rejected";
+        assert!(reason.contains(said), "{reason}");
+
+        // What is there is no BMC.
+        site.root.write("dev/ipmi0", 0o600, "");
+        let told = asked(&site, Ask::Make).unwrap();
+        assert_eq!(told.bmc, Some(Bmc::default()));
+        let reason = failed(told);
+        assert!(reason.starts_with("it cannot be spoken to"), "{reason}");
+        // Another order is at work there.
+        let lock = [
+            "flock",
+            "--no-fork",
+            "/run/firstlight-bmc.lock",
+            "sleep",
+            "600",
+        ];
+        let holder = Running(site.root.command(&lock).spawn().unwrap());
+        let since = Instant::now();
+        while !failed(asked(&site, Ask::Make).unwrap()).contains("still at work") {
+            assert!(since.elapsed() < PATIENCE, "it is not refused");
+        }
+        drop(holder);
+
+        // By a version whose list does not have it yet.
+        let list = site.root.read("etc/sudoers.d/firstlight");
+        let older = list.split(", /usr/bin/firstlight-bootstrap bmc").next();
+        let older = format!("{}\n", older.unwrap());
+        site.root.write("etc/sudoers.d/firstlight", 0o440, older);
+        let refused = asked(&site, Ask::Look);
+        assert!(
+            matches!(&refused, Err(SshError::Refused(text)) if text.contains("is not allowed to execute")),
+            "{refused:?}"
+        );
+    });
+}
+
+/// Serves these bytes, which no kernel is made of, to whoever asks.
+fn serve(bytes: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/boot/kernel", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", bytes.len());
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(bytes).unwrap();
+        }
+    });
+    url
+}
+
+/// The kernel is this machine's own: it is offered nothing that it could take.
+#[test]
+#[ignore = "needs FIRSTLIGHT_ROOT and FIRSTLIGHT_BOOTSTRAP: scripts/test-nodes"]
+fn a_node_that_cannot_start_the_ramdisk_says_why_and_goes_on() {
+    let name = "a_node_that_cannot_start_the_ramdisk_says_why_and_goes_on";
+    with_root(name, bootstrap, |tree| {
+        let mut site = Site::new(tree);
+        site.install(name, Pin::Made);
+        site.start_sshd();
+        let url = serve(b"no kernel");
+        // `printf 'no kernel' | sha256sum`
+        let sha256 = "7ae1ec2e71e85d5ff3ff8fcb88cf886c96c8fde8496996826e99be74e76ec95d";
+        let order = |sha256: &str| {
+            let file = RemoteFile {
+                url: url.clone(),
+                sha256: sha256.to_owned(),
+                bytes: 9,
+            };
+            RamdiskOrder {
+                kernel: file.clone(),
+                initrd: file,
+                options: "quiet".to_owned(),
+            }
+        };
+        let started = |order: RamdiskOrder| {
+            let node = node();
+            let start = site.keys.start_ramdisk(&node, &order);
+            match site.runtime.block_on(start) {
+                Err(SshError::Failed { code: 1, text }) => text,
+                other => panic!("{other:?}"),
+            }
+        };
+        let said = started(order(&"ab".repeat(32)));
+        assert!(said.contains("its SHA-256 is another one"), "{said}");
+        let said = started(order(sha256));
+        let reasons = [
+            "does not take it",
+            "has no signature",
+            "kexec_load_disabled is 1",
+        ];
+        assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
+        let said = started(RamdiskOrder {
+            options: "a\nb".to_owned(),
+            ..order(sha256)
+        });
+        assert!(said.contains("no kernel takes its command line"), "{said}");
+        assert_eq!(site.root.read("systemctl.log"), "", "its system has ended");
+        site.has_logged(&["COMMAND=/usr/bin/firstlight-bootstrap kexec 52:54:00:00:00:01"]);
     });
 }
 

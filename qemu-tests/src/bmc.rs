@@ -327,18 +327,60 @@ impl Machine {
     }
 }
 
+impl Means {
+    /// What the firmware of its server begins with by itself, as that of every server of the lab.
+    fn own_order(self) -> BootFirst {
+        match self {
+            Self::Network => BootFirst::Network,
+            Self::Cd => BootFirst::Disk,
+        }
+    }
+}
+
 impl Boot {
     /// What a machine that starts now begins with, and what is left for the next time.
     fn taken(self, means: Means) -> (BootFirst, Self) {
         use redfish::Enabled::{Continuous, Disabled, Once};
-        match (self.target, self.enabled) {
-            (Target::Pxe, Once) if means == Means::Network => {
-                (BootFirst::NetworkOnce, Self::default())
-            }
-            (Target::Pxe, Continuous) if means == Means::Network => (BootFirst::Network, self),
-            (Target::Cd, Once) if means == Means::Cd => (BootFirst::CdOnce, Self::default()),
-            (_, Once) => (BootFirst::Disk, Self::default()),
-            (_, Continuous | Disabled) => (BootFirst::Disk, self),
+        let next = if self.enabled == Once {
+            Self::default()
+        } else {
+            self
+        };
+        let first = match (self.target, self.enabled) {
+            (Target::Pxe, Once) if means == Means::Network => BootFirst::NetworkOnce,
+            (Target::Pxe, Continuous) if means == Means::Network => BootFirst::Network,
+            (Target::Cd, Once) if means == Means::Cd => BootFirst::CdOnce,
+            (Target::None, _) | (_, Disabled) => means.own_order(),
+            // The other means are not there.
+            (Target::Hdd | Target::Pxe | Target::Cd, Once | Continuous) => BootFirst::Disk,
+        };
+        (first, next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redfish::Enabled::{Continuous, Disabled, Once};
+
+    #[test]
+    fn a_server_starts_by_its_own_order_unless_its_bmc_was_told_otherwise() {
+        use BootFirst::{CdOnce, Disk, Network, NetworkOnce};
+        let nothing = Boot::default();
+        for (target, enabled, means, first, stays) in [
+            (Target::None, Disabled, Means::Network, Network, true),
+            (Target::None, Disabled, Means::Cd, Disk, true),
+            (Target::Pxe, Disabled, Means::Network, Network, true),
+            (Target::Pxe, Once, Means::Network, NetworkOnce, false),
+            (Target::Pxe, Continuous, Means::Network, Network, true),
+            (Target::Hdd, Once, Means::Network, Disk, false),
+            (Target::Hdd, Continuous, Means::Network, Disk, true),
+            (Target::Cd, Once, Means::Cd, CdOnce, false),
+            (Target::Pxe, Once, Means::Cd, Disk, false),
+        ] {
+            let boot = Boot { target, enabled };
+            let next = if stays { boot } else { nothing };
+            assert_eq!(boot.taken(means), (first, next), "{boot:?} {means:?}");
         }
     }
 }

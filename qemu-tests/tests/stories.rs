@@ -28,6 +28,8 @@ mod self_test;
 mod uploaded_disk;
 #[path = "stories/virtual_media.rs"]
 mod virtual_media;
+#[path = "stories/way_back.rs"]
+mod way_back;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -132,6 +134,21 @@ const STORIES: [Story; 14] = [
         minutes: 16,
         about: &["agent/ramdisk/src/deploy/start", "agent/src/hosts/host"],
         tell: self_test::tell,
+    },
+    Story {
+        id: "way_back",
+        name: "A server that is given back starts the ramdisk by itself, and its firmware runs no second time",
+        site: Purpose::Plain,
+        plain: false,
+        asked: true,
+        minutes: 16,
+        about: &[
+            "agent/kexec",
+            "agent/bootstrap/src/ramdisk.rs",
+            "agent/src/hosts/ramdisk_files.rs",
+            "agent/src/hosts/host/start.rs",
+        ],
+        tell: way_back::tell,
     },
     Story {
         id: "installed",

@@ -1,5 +1,6 @@
-//! The box's account in a host's BMC, as ramdisk and box speak of it. All of it goes by TLS that only the box can answer: the ramdisk
-//! makes the password, and says it to nobody else.
+//! The box's account in a host's BMC, as those speak of it who can reach that BMC from inside. The ramdisk posts ([`Post`]) by TLS that
+//! only the box can answer; an installed system is asked by the box over SSH ([`Ask`], [`Told`]). Whoever makes the password says it to
+//! nobody else.
 
 use std::net::Ipv4Addr;
 
@@ -133,6 +134,72 @@ pub enum Order {
     Remove,
 }
 
+/// What the box asks of an installed system over SSH: the last word of `firstlight-bootstrap bmc WORD`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ask {
+    /// Say what is there.
+    #[default]
+    Look,
+    /// Make the account, with a new password.
+    Make,
+    /// Take it away.
+    Remove,
+}
+
+impl Ask {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Look, Self::Make, Self::Remove];
+
+    /// As it is written.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Look => "look",
+            Self::Make => "make",
+            Self::Remove => "remove",
+        }
+    }
+
+    /// As it was written.
+    pub fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|ask| ask.word() == word)
+    }
+}
+
+/// What an installed system answers on its standard output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Absent if its kernel knows none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bmc: Option<Bmc>,
+    /// What came of what was asked.
+    pub outcome: Outcome,
+}
+
+impl Told {
+    /// Lengths beyond their limits are refused, texts are cut and cleaned.
+    pub fn parse(body: &[u8]) -> Result<Self, ReportError> {
+        bounded::length("bytes in an answer about a BMC", body.len(), LARGEST)?;
+        // What is wrong is not quoted: it may be a password.
+        let told: Self = serde_json::from_slice(body)
+            .map_err(|_| ReportError::Json("it is no answer about a BMC".to_owned()))?;
+        Ok(Self {
+            outcome: told.outcome.bounded(),
+            ..told
+        })
+    }
+}
+
+impl Outcome {
+    fn bounded(self) -> Self {
+        match self {
+            Self::Failed { reason } => Self::Failed {
+                reason: bounded::text(&reason),
+            },
+            other => other,
+        }
+    }
+}
+
 impl Post {
     /// Lengths beyond their limits are refused, texts are cut and cleaned.
     pub fn parse(body: &[u8]) -> Result<Self, ReportError> {
@@ -143,12 +210,7 @@ impl Post {
         Ok(Self {
             boot_mac: crate::report::mac(&post.boot_mac)?,
             boot_id: crate::report::boot_id(post.boot_id)?,
-            outcome: match post.outcome {
-                Outcome::Failed { reason } => Outcome::Failed {
-                    reason: bounded::text(&reason),
-                },
-                other => other,
-            },
+            outcome: post.outcome.bounded(),
             bmc: post.bmc,
             fresh: post.fresh.bounded()?,
         })
@@ -215,11 +277,41 @@ mod tests {
         assert_eq!(Reply::parse(sent.to_string().as_bytes()).unwrap(), rest);
     }
 
+    #[test]
+    fn what_an_installed_system_says_travels_as_documented_and_is_shown_to_nobody() {
+        let password = Password::try_from("s3cret-Password1".to_owned()).unwrap();
+        let made = Told {
+            bmc: Some(Bmc {
+                address: None,
+                account: true,
+            }),
+            outcome: Outcome::Made { password },
+        };
+        let sent = serde_json::to_string(&made).unwrap();
+        let expected =
+            r#"{"bmc":{"account":true},"outcome":{"state":"made","password":"s3cret-Password1"}}"#;
+        assert_eq!(sent, expected);
+        assert_eq!(Told::parse(sent.as_bytes()).unwrap(), made);
+        assert!(!format!("{made:?}").contains("s3cret"));
+        for broken in [
+            sent.replace("Password1", "Password12"),
+            sent.clone() + &" ".repeat(LARGEST),
+        ] {
+            let refused = Told::parse(broken.as_bytes()).unwrap_err();
+            assert!(!format!("{refused} {refused:?}").contains("s3cret"));
+        }
+        for ask in Ask::ALL {
+            assert_eq!(Ask::of(ask.word()), Some(ask));
+        }
+        assert_eq!(Ask::of("look "), None);
+    }
+
     proptest! {
         #[test]
         fn whatever_comes_is_a_post_or_refused(body: Vec<u8>, text in ".{0,40}", reason in ".{0,400}", address: u32) {
             let _ = Post::parse(&body);
             let _ = Reply::parse(&body);
+            let _ = Told::parse(&body);
             let is_one = (1..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
             prop_assert_eq!(Password::try_from(text).is_ok(), is_one);
             let mut said = post(Outcome::Failed { reason });
@@ -227,6 +319,9 @@ mod tests {
             let parsed = Post::parse(&serde_json::to_vec(&said).unwrap()).unwrap();
             let Outcome::Failed { reason } = &parsed.outcome else { panic!("{parsed:?}") };
             prop_assert!(reason.chars().count() <= 256);
+            let told = Told { bmc: None, outcome: said.outcome.clone() };
+            let told = Told::parse(&serde_json::to_vec(&told).unwrap()).unwrap();
+            prop_assert_eq!(&told.outcome, &parsed.outcome);
             prop_assert_eq!(parsed.bmc, said.bmc);
         }
     }

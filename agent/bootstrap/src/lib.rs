@@ -1,5 +1,6 @@
 //! What an installed server does before cloud-init: it waits until the box hands out its bootstrap data. And what it does
-//! later when the box orders packages ([`packages`]).
+//! later when the box orders packages ([`packages`]), an account in this server's BMC ([`bmc`]),
+//! or that this server starts the box's ramdisk by itself ([`ramdisk`]).
 //!
 //! A server is installed before anybody knows what it will become. Its config drive then carries an invitation
 //! ([`invitation`]) instead of user data: where to ask, a token, and the CA to trust. This program asks ([`link`],
@@ -8,10 +9,11 @@
 //! everything that touches the machine in [`machine`]. Without an invitation it ends at once; with or without one, packages
 //! come from the box ([`sources`]).
 //!
-//! Must not: run anything that it was sent, or end before cloud-init may start.
+//! Must not: run anything that it was sent (a kernel of the box's takes this one's place, and is no program of it), or end before cloud-init may start.
 
 pub mod access;
 pub mod answer;
+pub mod bmc;
 pub mod drive;
 pub mod files;
 pub mod follow;
@@ -20,6 +22,7 @@ pub mod link;
 pub mod machine;
 pub mod packages;
 pub mod plan;
+pub mod ramdisk;
 pub mod seed;
 pub mod sources;
 pub mod trust;

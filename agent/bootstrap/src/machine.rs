@@ -72,6 +72,23 @@ pub fn restart() -> Result<()> {
     Ok(())
 }
 
+/// Ends the system in order, and then starts the kernel that is loaded. Where that fails so late, the firmware starts the network. Returns while
+/// the machine is still going down.
+pub fn start_loaded(mac: [u8; 6]) -> Result<()> {
+    prefer_network(mac);
+    let status = Command::new("systemctl")
+        .args(["kexec", "--no-block"])
+        .status();
+    let started = status.context("starting systemctl").and_then(|status| {
+        ensure!(status.success(), "systemctl kexec: {status}");
+        Ok(())
+    });
+    if started.is_err() {
+        firstlight_kexec::unload();
+    }
+    started
+}
+
 /// A BIOS that starts from the network first asks the box, which now sends it into the ramdisk; UEFI is told.
 fn prefer_network(mac: [u8; 6]) {
     let Some(vars) = EfiVars::open(Path::new(EFI_VARS)) else {

@@ -7,8 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use firstlight_api::account::Ask;
 use firstlight_api::packages::Order;
+use firstlight_api::ramdisk_order::{self, RamdiskOrder};
 use firstlight_bootstrap::access::{self, parse_access};
+use firstlight_bootstrap::bmc::{ThisServer as ThisBmc, obey as obey_bmc};
 use firstlight_bootstrap::drive::{Drive, find_drive, load_drive, settle_devices};
 use firstlight_bootstrap::files::write_files;
 use firstlight_bootstrap::follow::follow;
@@ -17,6 +20,7 @@ use firstlight_bootstrap::link::Link;
 use firstlight_bootstrap::machine::{self, ThisMachine, restart_from_network};
 use firstlight_bootstrap::packages::{ThisServer, obey};
 use firstlight_bootstrap::plan::Held;
+use firstlight_bootstrap::ramdisk::{self, ThisKernel};
 use firstlight_bootstrap::seed::Seed;
 use firstlight_bootstrap::sources::plan_sources;
 use firstlight_bootstrap::trust::plan_trust;
@@ -41,19 +45,66 @@ fn main() -> ExitCode {
         ["restart"] => return restart(None),
         ["restart", mac] => return restart(Some(mac)),
         ["packages"] => return packages(),
-        _ => {
-            tracing::error!(
-                "usage: firstlight-bootstrap (by its service), or firstlight-bootstrap restart [MAC]: restarts this server, \
-                 with MAC from the network, by that NIC, or firstlight-bootstrap packages: reads one order of the box as JSON"
-            );
-            return ExitCode::from(2);
-        }
+        ["kexec", mac] => return kexec(mac),
+        ["bmc", word] => match Ask::of(word) {
+            Some(ask) => return bmc(ask),
+            None => return usage(),
+        },
+        _ => return usage(),
     }
     while let Err(error) = run(Path::new("/")) {
         tracing::error!("{error:#}; trying again");
         thread::sleep(AGAIN);
     }
     ExitCode::SUCCESS
+}
+
+fn usage() -> ExitCode {
+    tracing::error!(
+        "usage: firstlight-bootstrap (by its service), or firstlight-bootstrap restart [MAC]: restarts this server, \
+         with MAC from the network, by that NIC, or firstlight-bootstrap packages: reads one order of the box as JSON, \
+         or firstlight-bootstrap bmc look|make|remove: the box's account in this server's BMC, answers as JSON, \
+         or firstlight-bootstrap kexec MAC: starts the box's ramdisk as one order on standard input says"
+    );
+    ExitCode::from(2)
+}
+
+/// The box's order, over SSH; the answer on standard output, for a password may be in it.
+fn bmc(ask: Ask) -> ExitCode {
+    let told = serde_json::to_vec(&obey_bmc(&mut ThisBmc, ask)).map_err(io::Error::from);
+    match told.and_then(|told| io::stdout().write_all(&told)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("the answer cannot be given: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The box's order on standard input, over SSH. Nothing has changed if it fails.
+fn kexec(mac: &str) -> ExitCode {
+    let Some(nic) = parse_mac(mac) else {
+        return usage();
+    };
+    let mut text = Vec::new();
+    let read = io::stdin()
+        .take(ramdisk_order::LARGEST as u64 + 1)
+        .read_to_end(&mut text);
+    let order = read.map_err(anyhow::Error::from);
+    let order = order.and_then(|_| Ok(RamdiskOrder::parse(&text)?));
+    let loaded = order.and_then(|order| ramdisk::prepare(&mut ThisKernel, &order));
+    let started = loaded.and_then(|()| {
+        // The network may go before the box has heard how this ended.
+        drop(writeln!(std::io::stdout(), "restarting"));
+        machine::start_loaded(nic)
+    });
+    match started {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The box's order, over SSH.

@@ -109,6 +109,13 @@ pub fn make(bmc: &mut dyn Channel, password: &Password) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// The same, with a password that nobody has had before.
+pub fn make_anew(bmc: &mut dyn Channel) -> Result<Password, Refusal> {
+    let password = Password::random()?;
+    make(bmc, &password)?;
+    Ok(password)
+}
+
 /// Takes it away: nobody knows its password any more, it may not log in, and its place is free. True if there was one.
 pub fn remove(bmc: &mut dyn Channel) -> Result<bool, Refusal> {
     let (lan, _) = find_lan(bmc)?;

@@ -33,10 +33,11 @@ use super::{
     plan::{Action, EXTRA_ATTEMPT, EXTRA_MAC},
     poll::IronicEnd,
     rmcp::Hail,
+    ramdisk_files::RamdiskFiles,
 };
 use crate::{
     sources::Sources,
-    ssh::{Keys, Pin},
+    ssh::{self, Keys, Pin},
 };
 
 /// For a ramdisk to take a connection; its kernel does that, however busy it is.
@@ -61,6 +62,7 @@ pub struct Hands {
     pub secrets: mpsc::Sender<Reading>,
     /// Whether a BMC is there that speaks IPMI.
     pub hail: Hail,
+    pub ramdisk: RamdiskFiles,
 }
 
 /// The UUID of a host's node, made from its MAC: a node that is created twice is the same node.
@@ -176,6 +178,13 @@ async fn simple(client: &Client, act: &Act, node: &str) -> Result<(), ClientErro
         | Action::Eject
         | Action::Switch(_) => Ok(()),
     }
+}
+
+/// By the kernel of the system that runs there; an error is a sentence.
+pub async fn start_ramdisk(hands: &Hands, node: &ssh::Node) -> Result<(), String> {
+    let order = hands.ramdisk.order(node.mac).await?;
+    let started = hands.keys.start_ramdisk(node, &order).await;
+    started.map_err(|error| error.to_string())
 }
 
 /// Unique in Ironic, as Metal3 makes it.

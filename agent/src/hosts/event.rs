@@ -26,7 +26,7 @@ use super::{
 use crate::{
     fleet::{Answer, Ask, BootstrapData, Speaker},
     network::firewall::Endpoint,
-    ssh::Towards,
+    ssh::{SshError, Towards},
     store::{Reference, ServedImage},
 };
 
@@ -65,8 +65,14 @@ pub enum Event {
     /// What was to be written about the account of a host.
     AccountWritten {
         mac: MacAddr,
-        ticket: Ticket,
+        by: AccountBy,
         result: Result<(), AccountError>,
+    },
+    /// What came of [`Effect::AskSystem`]; an error is why nothing did.
+    SystemTold {
+        mac: MacAddr,
+        call: Call,
+        result: Result<account::Told, SshError>,
     },
     /// At the bootstrap endpoint.
     Asked(Question),
@@ -103,6 +109,11 @@ pub enum Event {
     Restarted {
         mac: MacAddr,
         into: Towards,
+        result: Result<(), String>,
+    },
+    /// What came of [`Effect::StartRamdisk`].
+    RamdiskStarted {
+        mac: MacAddr,
         result: Result<(), String>,
     },
     Ssh {
@@ -149,6 +160,11 @@ pub enum Effect {
         address: Option<Ipv4Addr>,
         into: Towards,
     },
+    /// Its running system starts the ramdisk by itself (kexec), over SSH; [`Event::RamdiskStarted`].
+    StartRamdisk {
+        mac: MacAddr,
+        address: Ipv4Addr,
+    },
     /// Does SSH answer? [`Event::Ssh`].
     Probe {
         mac: MacAddr,
@@ -159,9 +175,16 @@ pub enum Effect {
     /// The account in a BMC; [`Event::AccountWritten`].
     Account {
         mac: MacAddr,
-        ticket: Ticket,
+        by: AccountBy,
         object: Box<BareMetalHost>,
         change: Change,
+    },
+    /// Its running system is asked for the account in its BMC, over SSH; [`Event::SystemTold`].
+    AskSystem {
+        mac: MacAddr,
+        address: Ipv4Addr,
+        ask: account::Ask,
+        call: Call,
     },
     /// Objects that count for nothing.
     Strays(Strays),
@@ -188,6 +211,18 @@ pub enum Effect {
     Bmcs(BTreeSet<Endpoint>),
     /// Somebody was not believed.
     Refused(&'static str),
+}
+
+/// Which question to the system of a host: an answer to an older one counts for nothing.
+pub type Call = u64;
+
+/// Who made or took away an account in a BMC, and is told what came of writing that down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccountBy {
+    /// The host's ramdisk, which waits for its answer.
+    Ramdisk(Ticket),
+    /// Its running system, which was asked.
+    System(Call),
 }
 
 /// One action with all that is known for it.

@@ -179,11 +179,10 @@ impl Hosts {
                 self.answer(ticket, Reply::Believed(believed));
             }
             Event::Bmc { ticket, from, post } => self.bmc(ticket, &from, &post, now),
-            Event::AccountWritten {
-                mac,
-                ticket,
-                result,
-            } => self.account_written(mac, ticket, result, now),
+            Event::AccountWritten { mac, by, result } => {
+                self.account_written(mac, by, result, now);
+            }
+            Event::SystemTold { mac, call, result } => self.system_told(mac, call, result, now),
             Event::Asked(question) => self.asked(question, now),
             Event::Collected {
                 mac,
@@ -214,6 +213,12 @@ impl Hosts {
                     if host.system.ordered(into, result, now) {
                         host.restarted();
                     }
+                }
+            }
+            Event::RamdiskStarted { mac, result } => {
+                if let Some(host) = self.touch(mac) {
+                    tracing::info!(host = host.name, %mac, result = ?result, "told it to start the ramdisk by kexec");
+                    host.ramdisk_started(result, now);
                 }
             }
             Event::Ssh { mac, answers } => {

@@ -242,9 +242,15 @@ impl Host {
     /// Firmware or a boot loader asks for an address: it was restarted, by whomever.
     pub fn firmware_asked(&mut self, now: Duration) {
         self.who.firmware_asked(now);
-        self.system.is_down();
+        self.system_is_down();
         self.restarted();
         self.kexec_ended();
+    }
+
+    /// Something else runs on the machine now.
+    fn system_is_down(&mut self) {
+        self.system.is_down();
+        self.remote.account.asked.is_over();
     }
 
     /// A report that [`Who`] believes, of a ramdisk that `follows` those with these keys. `raised`: a cluster was there already.
@@ -260,7 +266,7 @@ impl Host {
         self.address = report.address.parse().ok().or(self.address);
         self.seen = now;
         // Its firmware ran again: what answered before does not any more.
-        self.system.is_down();
+        self.system_is_down();
         self.ramdisk.reported(report, now);
         self.remote.came();
     }
@@ -390,6 +396,12 @@ impl Host {
             return None;
         };
         self.system.restart_due(now, pause).then_some(into)
+    }
+
+    /// Its running system may still be told to start the ramdisk by itself.
+    pub fn may_start_ramdisk(&self, now: Duration) -> bool {
+        let ledger = self.ledger();
+        ledger.written().is_some() && !ledger.returns && self.system.may_start_ramdisk(now)
     }
 
     /// Every restart that was asked for has happened.

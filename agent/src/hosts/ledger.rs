@@ -85,6 +85,12 @@ pub struct Ledger {
     /// The name with a number that a rule gave it; nobody else gets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numbered: Option<Numbered>,
+    /// Its system was ended to start the ramdisk by kexec, and that has not come yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub returns: bool,
+    /// An account is being made in its BMC, and what came of that is not written down: its password may be one that nobody knows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub account_open: bool,
     /// Too many others had left: it waits for its name, however long ago that was.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
@@ -286,6 +292,7 @@ impl Ledger {
             left: self.left,
             no_kexec: self.no_kexec.clone(),
             numbered: self.numbered.clone(),
+            account_open: self.account_open,
             ..Self::default()
         };
         *self == bare

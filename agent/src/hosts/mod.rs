@@ -38,6 +38,7 @@ mod plan;
 mod policy;
 mod poll;
 mod rmcp;
+mod ramdisk_files;
 mod root_disk;
 mod runner;
 pub mod store;
@@ -55,6 +56,7 @@ use firstlight_api::{
     bmh::INSTALL_ANNOTATION, names::BOOTSTRAP_PORT, site::SiteConfig, status::Problem,
 };
 use firstlight_ironic::{Client, ClientConfig, Credentials};
+use firstlight_netboot::BootSite;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -72,6 +74,7 @@ use fold::Pace;
 use kube_store::KubeStore;
 use ledger::Ledgers;
 use poll::IronicEnd;
+use ramdisk_files::RamdiskFiles;
 use runner::{Inputs, Settings};
 
 pub use intent::SitePolicy;
@@ -88,6 +91,8 @@ pub struct Facts {
     pub kubernetes: watch::Receiver<Option<kube::Client>>,
     pub artifacts: watch::Receiver<Option<crate::store::Store>>,
     pub bmcs: watch::Sender<BTreeSet<Endpoint>>,
+    /// What network boot tells a ramdisk.
+    pub boot: watch::Receiver<Option<BootSite>>,
 }
 
 /// Runs until `stop`.
@@ -119,6 +124,7 @@ pub async fn run(
             ledgers,
             keys: Keys::new(paths.host_keys(), ssh::PORT),
             packages,
+            ramdisk: RamdiskFiles::new(facts.boot.clone(), paths.netboot()),
         };
         let ironic = watch::Sender::new(None);
         let store = watch::Sender::new(None);

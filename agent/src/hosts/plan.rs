@@ -144,6 +144,8 @@ pub struct RestartOrders<'a> {
     pub failed: u32,
     /// Of the last that failed.
     pub error: Option<&'a str>,
+    /// Why it did not start the ramdisk by itself.
+    pub refused: Option<&'a str>,
 }
 
 /// One thing to do on Ironic. Each may be done twice.

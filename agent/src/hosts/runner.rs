@@ -1,6 +1,7 @@
 //! The controller at work: brings events to [`Hosts`] and carries out what it orders. It never waits for anybody: what takes time is a
 //! task that comes back as an event, and the disk has a thread of its own.
 
+mod calls;
 mod shown;
 
 use std::{
@@ -28,13 +29,14 @@ use super::{
     apply::{self, ActionError, Hands},
     bootstrap,
     delivery::Collector,
-    event::{Effect, End, Event, Now, Question, Reply},
+    event::{AccountBy, Effect, End, Event, Now, Question, Reply},
     fold::{self, Hosts},
     ledger::{Ledger, Ledgers},
     memory::Ticket,
     objects,
     poll::{self, IronicEnd, Look},
     rmcp,
+    ramdisk_files::RamdiskFiles,
     store::{HostStore, Versions},
     token::Token,
 };
@@ -44,7 +46,7 @@ use crate::{
     liveness,
     network::firewall::Endpoint,
     sources::Sources,
-    ssh::{self, Keys},
+    ssh::{Keys, Node},
     status::{Failing, StatusSender, counters::REFUSED},
     store::{ServedImage, Store as Artifacts, User},
 };
@@ -60,6 +62,7 @@ pub struct Settings {
     pub ledgers: Ledgers,
     pub keys: Keys,
     pub packages: Sources,
+    pub ramdisk: RamdiskFiles,
 }
 
 /// The controller's connections to the rest.
@@ -116,6 +119,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
             packages: settings.packages,
             secrets,
             hail: rmcp::hail,
+            ramdisk: settings.ramdisk,
         },
         ironic: None,
         artifacts: inputs.artifacts,
@@ -326,18 +330,14 @@ impl Runner {
     fn write_account(
         &mut self,
         mac: MacAddr,
-        ticket: Ticket,
+        by: AccountBy,
         object: Box<BareMetalHost>,
         change: Change,
     ) {
         let accounts = self.accounts.clone();
         self.tasks.spawn(async move {
             let result = account_writer::ask(&accounts, object, change).await;
-            Event::AccountWritten {
-                mac,
-                ticket,
-                result,
-            }
+            Event::AccountWritten { mac, by, result }
         });
     }
 
@@ -363,24 +363,9 @@ impl Runner {
                     Event::Acted { mac, action, end }
                 });
             }
-            Effect::Restart { mac, address, into } => {
-                let keys = self.hands.keys.clone();
-                self.tasks.spawn(async move {
-                    let result = match address {
-                        Some(address) => keys.restart(mac, address, into).await,
-                        None => Err(anyhow::anyhow!("its address is not known")),
-                    };
-                    let result = result.map_err(|error| format!("{error:#}"));
-                    Event::Restarted { mac, into, result }
-                });
-            }
-            Effect::Probe { mac, address } => {
-                let port = self.hands.keys.port();
-                self.tasks.spawn(async move {
-                    let answers = ssh::answers(address, port).await;
-                    Event::Ssh { mac, answers }
-                });
-            }
+            Effect::Restart { mac, address, into } => self.restart(mac, address, into),
+            Effect::StartRamdisk { mac, address } => self.start_ramdisk(Node { mac, address }),
+            Effect::Probe { mac, address } => self.probe(mac, address),
             Effect::Collect(of) => {
                 let hands = self.hands.clone();
                 self.tasks.spawn(async move {
@@ -400,10 +385,16 @@ impl Runner {
             }
             Effect::Account {
                 mac,
-                ticket,
+                by,
                 object,
                 change,
-            } => self.write_account(mac, ticket, object, change),
+            } => self.write_account(mac, by, object, change),
+            Effect::AskSystem {
+                mac,
+                address,
+                ask,
+                call,
+            } => self.ask_system(Node { mac, address }, ask, call),
             Effect::Answer { ticket, answer } => self.answer(ticket, answer),
             Effect::Show { mac, shown } => self.window.show(mac, shown),
             Effect::Look(pause) => drop(self.look.send_replace(pause)),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod account;
+mod account_by_system;
 mod departures;
 mod disks;
 mod figures;
@@ -42,7 +43,7 @@ use firstlight_api::{
 };
 use firstlight_ironic::{ProvisionState, fake::FakeIronic};
 use firstlight_netboot::{BootTarget, MacAddr};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::{
     account::{self as accounts, AccountError},
@@ -59,6 +60,7 @@ use super::{
     memory::Ticket,
     objects,
     poll::IronicEnd,
+    ramdisk_files::RamdiskFiles,
     runner,
     store::{Amendment, HostStore, Secret, SpecBmc, Versions},
     stray::Strays,
@@ -68,8 +70,9 @@ use crate::{
     fleet::{Answer, Ask, Speaker},
     objects::{Key, Listed},
     sources::Sources,
-    ssh::Keys,
+    ssh::{Keys, SshError},
 };
+use account_by_system::System;
 use server::{Hears, Server, ordered, start_order};
 
 const MAC: &str = "52:54:00:00:00:01";
@@ -144,6 +147,8 @@ struct MemoryStore {
     told: Arc<Mutex<Vec<String>>>,
     /// It answers nothing.
     is_down: bool,
+    /// The controller has heard of its objects since it began.
+    is_told: bool,
 }
 
 impl MemoryStore {
@@ -383,6 +388,13 @@ struct Site<L = Good> {
     held: Vec<String>,
     /// No BMC answers the box.
     is_bmc_silent: bool,
+    /// Of the server, once that is installed.
+    system: System,
+    /// What comes of telling it to start the ramdisk by itself, and how often it was told; `None`: nobody hears of that.
+    kexec: Option<Result<(), String>>,
+    direct: usize,
+    /// How often it was told to restart.
+    restarts: usize,
 }
 
 fn hosts(settings: &fold::Settings, disk: &BTreeMap<MacAddr, Ledger>) -> Hosts {
@@ -406,6 +418,7 @@ fn hands(state: &std::path::Path, secrets: mpsc::Sender<Reading>) -> Hands {
         },
         secrets,
         hail: |_, _| Box::pin(async { Ok(()) }),
+        ramdisk: RamdiskFiles::new(watch::Sender::new(None).subscribe(), state.to_owned()),
     }
 }
 
@@ -427,7 +440,7 @@ impl<L: Luck> Site<L> {
         let (state, settings) = (tempfile::tempdir().unwrap(), settings(unclaimed));
         let store = MemoryStore::default();
         let (secrets, readings) = mpsc::channel(16);
-        let (_, api) = tokio::sync::watch::channel(Some(store.clone()));
+        let (_, api) = watch::channel(Some(store.clone()));
         tokio::spawn(bootstrap::read_secrets(api, readings));
         let disk = BTreeMap::new();
         Self {
@@ -450,6 +463,10 @@ impl<L: Luck> Site<L> {
             strays: Strays::default(),
             held: Vec::new(),
             is_bmc_silent: false,
+            system: System::default(),
+            kexec: Some(Ok(())),
+            direct: 0,
+            restarts: 0,
         }
     }
 
@@ -469,6 +486,7 @@ impl<L: Luck> Site<L> {
     /// Everything in memory is lost.
     fn restart_controller(&mut self) {
         self.hosts = hosts(&self.settings, &self.disk);
+        self.store.is_told = false;
         self.shown.clear();
         self.replies.clear();
     }
@@ -486,6 +504,7 @@ impl<L: Luck> Site<L> {
                     Effect::Save { .. }
                     | Effect::Act(_)
                     | Effect::Collect(_)
+                    | Effect::AskSystem { .. }
                     | Effect::Account { .. } => self.luck.next(),
                     _ => Fate::Good,
                 };
@@ -523,8 +542,14 @@ impl<L: Luck> Site<L> {
                 return Some(Event::Acted { mac, action, end });
             }
             Effect::Restart { mac, into, .. } => {
+                self.restarts += 1;
                 let result = Err("connection refused".to_owned());
                 return Some(Event::Restarted { mac, into, result });
+            }
+            Effect::StartRamdisk { mac, .. } => {
+                self.direct += 1;
+                let result = self.kexec.clone()?;
+                return Some(Event::RamdiskStarted { mac, result });
             }
             Effect::Collect(of) => {
                 let collector = Collector {
@@ -542,7 +567,7 @@ impl<L: Luck> Site<L> {
             }
             Effect::Account {
                 mac,
-                ticket,
+                by,
                 object,
                 change,
             } => {
@@ -553,11 +578,19 @@ impl<L: Luck> Site<L> {
                     self.store.is_down = fate == Fate::Fails;
                     account_writer::write(&self.store, &object, &change).await
                 };
-                return Some(Event::AccountWritten {
-                    mac,
-                    ticket,
-                    result,
-                });
+                return Some(Event::AccountWritten { mac, by, result });
+            }
+            Effect::AskSystem { mac, ask, call, .. } => {
+                if self.system.is_slow {
+                    self.system.calls.push((ask, call));
+                    return None;
+                }
+                let mut result = self.system.answer(ask);
+                if fate == Fate::Fails {
+                    // It did what it was asked.
+                    result = Err(SshError::Unreachable("the connection was lost".into()));
+                }
+                return Some(Event::SystemTold { mac, call, result });
             }
             Effect::Answer { ticket, answer } => {
                 self.replies.insert(ticket, answer);
@@ -600,6 +633,13 @@ impl<L: Luck> Site<L> {
         }
         if self.is_kubernetes_up {
             self.store.is_down = self.luck.next() == Fate::Fails;
+            // What is wanted before the objects are known knows nothing of their history.
+            if !self.store.is_told
+                && let Ok(listed) = self.store.list().await
+            {
+                self.store.is_told = true;
+                self.take(Event::Objects(listed.objects)).await;
+            }
             let wanted: Vec<objects::ObjectTarget> = self
                 .shown
                 .values()

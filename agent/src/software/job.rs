@@ -73,9 +73,10 @@ fn job_error(error: &SshError) -> JobError {
         SshError::Unreachable(_) | SshError::Late(_) => plan::UNREACHABLE,
         SshError::HostKeyMismatch { .. } => plan::HOST_KEY_MISMATCH,
         SshError::Refused(_) => plan::REFUSED,
-        SshError::Failed { .. } | SshError::TooMuch | SshError::KeyFile { .. } => {
-            plan::COMMAND_FAILED
-        }
+        SshError::Failed { .. }
+        | SshError::TooMuch
+        | SshError::Nonsense(_)
+        | SshError::KeyFile { .. } => plan::COMMAND_FAILED,
     };
     JobError {
         reason,

@@ -32,6 +32,8 @@ pub enum SshError {
     /// It was stopped.
     #[error("it sent more than an answer to an order can be, and was cut off")]
     TooMuch,
+    #[error("its answer makes no sense: {0}")]
+    Nonsense(String),
     /// Of the box itself; nothing was sent.
     #[error("{} cannot be read, so nothing was sent: {error}; check the state partition with fsck", path.display())]
     KeyFile { path: PathBuf, error: String },

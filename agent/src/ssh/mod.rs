@@ -7,6 +7,7 @@
 //!
 //! Must not: send anything to a machine that shows another host key.
 
+mod bmc;
 mod call;
 mod error;
 mod keys;

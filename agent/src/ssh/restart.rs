@@ -3,16 +3,19 @@
 use std::{net::Ipv4Addr, process::Output, time::Duration};
 
 use anyhow::{Result, bail};
+use firstlight_api::ramdisk_order::RamdiskOrder;
 use firstlight_netboot::MacAddr;
 
 use super::{
-    Keys, SshError,
+    Keys, Node, SshError,
     call::{Call, LOST},
     user,
 };
 
 /// An emulated host on a busy machine takes a minute for a login.
 const TIME: Duration = Duration::from_mins(2);
+/// The same, and a hundred megabytes that it fetches from the box.
+const FETCH_TIME: Duration = Duration::from_mins(6);
 /// Said by a host that restarts now. Its network may go before ssh has heard how the order ended.
 const TAKEN: &str = "restarting";
 /// The operator's login, and the one that Debian's cloud-init makes where user data says nothing else: a system that an older
@@ -33,7 +36,7 @@ impl Keys {
         for (user, command, input) in attempts(mac, into) {
             let command: Vec<&str> = command.iter().map(String::as_str).collect();
             let call = self.call(&dir, &user, address, &command)?;
-            let Err(error) = order(&call, &input).await else {
+            let Err(error) = order(&call, &input, TIME).await else {
                 return Ok(());
             };
             reasons.push(error.to_string());
@@ -42,6 +45,17 @@ impl Keys {
             }
         }
         bail!("SSH to {address}: {}", reasons.join("; "))
+    }
+}
+
+impl Keys {
+    /// Returns when the node has the ramdisk in its memory, and ends its system to start it.
+    pub async fn start_ramdisk(&self, node: &Node, what: &RamdiskOrder) -> Result<(), SshError> {
+        let (user, dir, mac) = (user(node.mac), self.of(node.mac), node.mac.to_string());
+        let command = ["sudo", "-n", "firstlight-bootstrap", "kexec", &mac];
+        let call = self.call(&dir, &user, node.address, &command)?;
+        let input = serde_json::to_string(what).expect("an order is plain JSON");
+        order(&call, &input, FETCH_TIME).await
     }
 }
 
@@ -65,8 +79,8 @@ fn attempts(mac: MacAddr, into: Towards) -> Vec<(String, Vec<String>, String)> {
     std::iter::once(own).chain(others).collect()
 }
 
-async fn order(call: &Call<'_>, input: &str) -> Result<(), SshError> {
-    let output = call.output(input.as_bytes(), TIME).await?;
+async fn order(call: &Call<'_>, input: &str, time: Duration) -> Result<(), SshError> {
+    let output = call.output(input.as_bytes(), time).await?;
     if is_taken(&output) {
         return Ok(());
     }

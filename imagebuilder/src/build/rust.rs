@@ -183,7 +183,14 @@ mod tests {
         };
         assert_eq!(
             names("firstlight-bootstrap"),
-            ["agent/api", "agent/bootstrap", "agent/client", "agent/efi"]
+            [
+                "agent/api",
+                "agent/bootstrap",
+                "agent/client",
+                "agent/efi",
+                "agent/ipmi",
+                "agent/kexec"
+            ]
         );
         // Other crates are in the agent's folder; what only its tests use is no part of it.
         let agent = names("firstlight-agent");

@@ -77,7 +77,7 @@ pub enum Enabled {
     Continuous,
 }
 
-/// `Boot` of a `ComputerSystem`: what is to be started instead of what its firmware would choose, which is the disk.
+/// `Boot` of a `ComputerSystem`: what is to be started instead of what its firmware would choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Boot {
     pub target: Target,

@@ -7,7 +7,6 @@
 mod arguments;
 mod bls;
 mod grub;
-pub mod kexec;
 mod mounts;
 mod superblock;
 mod system;
@@ -20,7 +19,7 @@ pub use mounts::{Mounted, Use};
 pub use system::{Entry, EntryError, Location, System, Volume};
 pub use tree::Tree;
 
-use kexec::Files;
+use firstlight_kexec::Files;
 
 /// What the loader of the installed system would start.
 pub fn find(system: &System) -> Result<Entry, EntryError> {

@@ -109,10 +109,7 @@ fn look(bmc: &mut dyn Channel, facts: &Facts) -> (Bmc, Option<String>) {
 }
 
 fn make(bmc: &mut dyn Channel) -> Outcome {
-    let made = ipmi::Password::random().and_then(|password| {
-        ipmi::make(bmc, &password)?;
-        Ok(password)
-    });
+    let made = ipmi::make_anew(bmc);
     let said = |password: ipmi::Password| {
         let password = Password::try_from(password.reveal().to_owned());
         Outcome::Made {

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use firstlight_efi::vars::EfiVars;
 use firstlight_ipmi::device::{self, Device};
+use firstlight_kexec::{Files, KexecError};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use crate::deploy::device::{BlockDevice, KernelDisk};
-use crate::deploy::start::kexec::{self, Files, KexecError};
 use crate::deploy::start::{Mounted, Use};
 use crate::inventory::sys::SysTree;
 use crate::tpm::Channel;
@@ -87,11 +87,11 @@ impl Machine for ThisMachine {
     }
 
     fn load(&self, files: &Files) -> Result<(), KexecError> {
-        kexec::load(files)
+        firstlight_kexec::load(files)
     }
 
     fn unload(&self) {
-        kexec::unload();
+        firstlight_kexec::unload();
     }
 
     fn bmc(&self) -> io::Result<Box<dyn firstlight_ipmi::Channel>> {

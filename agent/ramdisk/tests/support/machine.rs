@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use firstlight_efi::vars::EfiVars;
+use firstlight_kexec::{Files, KexecError};
 use firstlight_ramdisk::deploy::device::{BlockDevice, FileDisk};
-use firstlight_ramdisk::deploy::start::kexec::{Files, KexecError};
 use firstlight_ramdisk::deploy::start::{Mounted, Tree, Use, Volume};
 use firstlight_ramdisk::inventory::sys::SysTree;
 use firstlight_ramdisk::ipa::machine::{Access, Machine};

@@ -22,6 +22,7 @@ use crate::{
         object,
         plan::{Action, Plan},
     },
+    ssh::Towards,
 };
 
 impl Hosts {
@@ -133,6 +134,7 @@ impl Hosts {
         self.begin_action(mac, now);
         self.begin_probe(mac, now);
         self.begin_restart(mac, now);
+        self.ask_system(mac, now);
         self.write_down(mac, now);
         changed
     }
@@ -209,10 +211,21 @@ impl Hosts {
         let Some(host) = self.all.get_mut(&mac) else {
             return;
         };
-        if let Some(into) = host.restart_due(now, pause) {
-            let address = host.address;
-            self.effects.push(Effect::Restart { mac, address, into });
-        }
+        let Some(into) = host.restart_due(now, pause) else {
+            return;
+        };
+        let address = host.address;
+        let may_be_direct = into == Towards::Network && host.may_start_ramdisk(now);
+        let host = self.all.get(&mac).filter(|_| may_be_direct);
+        let is_direct = host.is_some_and(|host| host.start_order(self.kexec_known(host)).kexec);
+        let host = self.all.get_mut(&mac).filter(|_| is_direct);
+        self.effects.push(match (host, address) {
+            (Some(host), Some(address)) => {
+                host.system.starts_ramdisk();
+                Effect::StartRamdisk { mac, address }
+            }
+            _ => Effect::Restart { mac, address, into },
+        });
     }
 
     fn write_down(&mut self, mac: MacAddr, now: Duration) {

@@ -1,4 +1,7 @@
-//! The account in a host's BMC: what its ramdisk says of it, and what that is told to do. Who may say so is for `fold`.
+//! The account in a host's BMC: what its ramdisk or its running system says of it, and what that is told to do. Who may say so is for
+//! `fold`.
+
+mod system;
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -16,6 +19,7 @@ use crate::hosts::{
     plan::{EXTRA_BMC, Remote},
     store::Versions,
 };
+use system::Asked;
 
 /// Between two looks at what stays as it is.
 const REST: u32 = 60;
@@ -35,6 +39,8 @@ pub struct Account {
     /// When Ironic could not use it, and why; it has never been able to.
     unusable: Option<(Duration, Problem)>,
     rule: Rule,
+    /// Of the running system.
+    pub asked: Asked,
 }
 
 /// What site.yaml says of such a server.
@@ -46,7 +52,7 @@ enum Rule {
     Says(Option<BmcAccount>),
 }
 
-/// What follows from what a ramdisk says of its BMC.
+/// What follows from what a ramdisk or a system says of its BMC.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
     Tell(Order),
@@ -123,18 +129,25 @@ impl Host {
     pub fn account_notes(&self) -> Vec<String> {
         let told =
             |what: &str, problem: &Problem| format!("{what}: {}; {}", problem.what, problem.next);
-        let trouble = self.remote.account.trouble();
-        let trouble = trouble.filter(|_| self.desired_account() == DesiredAccount::Create);
-        let mut notes: Vec<String> = trouble
-            .map(|it| told("bmc.account", it))
-            .into_iter()
-            .collect();
-        if self.desired_account() == DesiredAccount::Remove {
-            notes.push(format!(
-                "{MADE}: the box's account is still in its BMC, and is taken out of it when the server runs its ramdisk the next time"
-            ));
+        let unasked = self.system_trouble();
+        match self.desired_account() {
+            DesiredAccount::Create => {
+                // Whoever has the account need not be asked.
+                let unasked = unasked.filter(|_| !self.has_account_named());
+                let trouble = self.remote.account.trouble().or(unasked);
+                let note = trouble.map(|it| told("bmc.account", it));
+                note.into_iter().collect()
+            }
+            DesiredAccount::Remove => {
+                let still = format!(
+                    "{MADE}: the box's account is still in its BMC, and is taken out of it when its system lets the box do that, or when \
+                     the server runs its ramdisk the next time"
+                );
+                let note = unasked.map(|it| told(MADE, it));
+                std::iter::once(still).chain(note).collect()
+            }
+            DesiredAccount::Nothing => Vec::new(),
         }
-        notes
     }
 
     /// `secrets`: those that there are; `others`: where the BMCs of other hosts are.
@@ -225,11 +238,16 @@ impl Host {
         };
         let is_kept = secrets.contains_key(&account::secret_key(&object));
         let is_there = at == Some(account::address(address).as_str()) && is_kept && bmc.account;
-        if is_there {
-            Next::rest(REST)
-        } else {
-            Next::Tell(Order::Make)
+        let is_open = self.ledger().account_open;
+        if is_there && !is_open {
+            return Next::rest(REST);
         }
+        // On the disk before the BMC has another password, for whoever makes it may be gone before it is known here.
+        if is_open && self.memory.is_kept() {
+            return Next::Tell(Order::Make);
+        }
+        self.memory.note(|ledger| ledger.account_open = true);
+        Next::rest(SOON)
     }
 
     fn account_unusable(
@@ -270,12 +288,13 @@ impl Host {
         }
     }
 
-    /// What came of a change, as the ramdisk is told.
+    /// What came of a change, as whoever told of it is told.
     pub fn account_written(&mut self, result: Result<(), AccountError>, now: Duration) -> Order {
         let account = &mut self.remote.account;
         match result {
             Ok(()) => {
                 (account.trouble, account.silent) = (None, None);
+                self.memory.note(|ledger| ledger.account_open = false);
                 Order::Rest { seconds: SETTLES }
             }
             Err(AccountError::Silent) => {
@@ -303,7 +322,7 @@ fn problem(what: String, next: &str) -> Problem {
     Problem {
         what,
         next: format!(
-            "{next}; the box looks again by itself, as long as the server runs its ramdisk"
+            "{next}; the box looks again by itself, as long as the server runs its ramdisk or its system"
         ),
     }
 }

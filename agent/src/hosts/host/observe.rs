@@ -33,7 +33,7 @@ impl Host {
         }
         if node.as_ref().is_some_and(Node::is_off) {
             self.remote.is_off();
-            self.system.is_down();
+            self.system_is_down();
             self.restarted();
         }
         if before.is_some() && after.is_none() {

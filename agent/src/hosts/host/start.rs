@@ -1,5 +1,5 @@
-//! How the installed system of a host is started the first time: what its ramdisk is told, what came of it, and what is remembered of
-//! servers of its model.
+//! How the installed system of a host is started the first time, and how it starts the ramdisk when it goes: what is told, what came of it,
+//! and what is remembered of servers of its model.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -64,6 +64,9 @@ impl Host {
 
     /// How far its own start by kexec has come, for servers of the same model.
     pub fn tells_of_kexec(&self) -> Known {
+        if self.ledger().returns {
+            return Known::Tried;
+        }
         match self.ledger().deployment.as_ref().map(|it| it.started) {
             Some(Started::Ordered | Started::Kexec) => Known::Tried,
             Some(Started::Held) => Known::Holds,
@@ -71,8 +74,13 @@ impl Host {
         }
     }
 
-    /// Notes how its system was started, and whether it came up. Gives back its model if a start by kexec has just held.
+    /// Notes how its system was started, and whether it came up, and the ramdisk after it. Gives back its model if a start by kexec has
+    /// just held.
     pub fn judge_start(&mut self, now: Duration) -> Option<Model> {
+        if self.ledger().returns {
+            return self.judge_return(now);
+        }
+        self.system.returns_since = None;
         let written = self.ledger().written()?;
         let before = written.started;
         let kexec = Phase::Rebooting {
@@ -113,8 +121,46 @@ impl Host {
         (after == Started::Held).then_some(model)
     }
 
+    /// What came of telling its system to start the ramdisk.
+    pub fn ramdisk_started(&mut self, result: Result<(), String>, now: Duration) {
+        let has_begun = result.is_ok();
+        self.system.started_ramdisk(result, now);
+        if self.system.stops_ramdisk() {
+            self.memory.note(|ledger| ledger.returns |= has_begun);
+        }
+    }
+
+    fn judge_return(&mut self, now: Duration) -> Option<Model> {
+        let model = self.model().unwrap_or_default();
+        // The time of a box that was away does not count.
+        let since = *self.system.returns_since.get_or_insert(now);
+        let heard = self.ramdisk.current().map(|(_, heard)| heard);
+        if heard.is_some_and(|at| at >= since) {
+            self.memory.note(|ledger| ledger.returns = false);
+            return Some(model);
+        }
+        if now.saturating_sub(since) >= BOOTS {
+            self.return_failed();
+        }
+        None
+    }
+
+    /// It was not, or not by kexec, that the ramdisk came.
+    fn return_failed(&mut self) {
+        let model = self.model().unwrap_or_default();
+        let (vendor, product) = (&model.vendor, &model.product);
+        tracing::warn!(host = self.name, mac = %self.mac, vendor, product, "a ramdisk that was started by kexec did not come; servers of this model are restarted");
+        self.memory.note(|ledger| {
+            ledger.returns = false;
+            ledger.no_kexec = Some(model);
+        });
+    }
+
     /// Its firmware runs, so that no kernel that was started without it does.
     pub(super) fn kexec_ended(&mut self) {
+        if self.system.stops_ramdisk() || self.ledger().returns {
+            self.return_failed();
+        }
         let started = self.ledger().written().map(|written| written.started);
         if started == Some(Started::Kexec) {
             let model = self.model().unwrap_or_default();

@@ -19,6 +19,8 @@ pub struct System {
     tried: Option<Duration>,
     answered: Option<Duration>,
     orders: Orders,
+    /// Since when a ramdisk is waited for that it was to start by itself.
+    pub returns_since: Option<Duration>,
 }
 
 /// Orders over SSH to restart.
@@ -29,6 +31,10 @@ struct Orders {
     accepted: Option<Duration>,
     failed: u32,
     error: Option<String>,
+    /// It is being told to start the ramdisk by itself.
+    direct: bool,
+    /// Why it did not.
+    refused: Option<String>,
 }
 
 impl System {
@@ -83,10 +89,34 @@ impl System {
         }
     }
 
+    pub fn starts_ramdisk(&mut self) {
+        self.orders.direct = true;
+    }
+
+    /// What comes of starting the ramdisk by itself has been seen. True if nobody had.
+    pub fn stops_ramdisk(&mut self) -> bool {
+        std::mem::take(&mut self.orders.direct)
+    }
+
+    /// It was told to start the ramdisk by itself. If it did not, it is told to restart, at once.
+    pub fn started_ramdisk(&mut self, result: Result<(), String>, now: Duration) {
+        self.orders.under_way = false;
+        match result {
+            Ok(()) => (self.orders.accepted, self.orders.failed) = (Some(now), 0),
+            Err(error) => (self.orders.refused, self.orders.tried) = (Some(error), None),
+        }
+    }
+
+    /// It answers, and nobody has told it to start the ramdisk by itself.
+    pub fn may_start_ramdisk(&self, now: Duration) -> bool {
+        self.orders.refused.is_none() && self.orders.accepted.is_none() && self.answers(now)
+    }
+
     /// No restart is wanted.
     pub fn forget_orders(&mut self) {
         self.orders = Orders {
             under_way: self.orders.under_way,
+            direct: self.orders.direct,
             ..Orders::default()
         };
     }
@@ -99,6 +129,7 @@ impl System {
                 accepted: self.orders.accepted,
                 failed: self.orders.failed,
                 error: self.orders.error.as_deref(),
+                refused: self.orders.refused.as_deref(),
             },
         }
     }

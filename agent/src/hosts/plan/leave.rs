@@ -60,7 +60,11 @@ pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
         };
     }
     if o.system.restarts.accepted.is_some_and(boots) {
-        let plan = Plan::new(state, "its system restarts from the network");
+        let plan = if o.ledger.returns {
+            Plan::new(state, "its system ends, and starts the ramdisk (kexec)")
+        } else {
+            Plan::new(state, "its system restarts from the network")
+        };
         return Plan {
             restart: Some(Restart::Taken),
             ..plan
@@ -68,10 +72,7 @@ pub(super) fn come_back(o: &Observed, node: &Node) -> Plan {
     }
     let plan = Plan {
         restart: Some(Restart::Ssh(Towards::Network)),
-        ..Plan::new(
-            state,
-            "its system is asked over SSH to restart from the network",
-        )
+        ..Plan::new(state, asks(o))
     };
     let plan = if o.system.restarts.failed == 0 {
         plan
@@ -113,6 +114,14 @@ fn waiting(o: &Observed, node: &Node, state: HostState) -> Plan {
         S::DeployFailed => power::summon(o, node, plan),
         S::DeployWait if o.has_power(node) => plan.act(Action::Release),
         _ => plan,
+    }
+}
+
+fn asks(o: &Observed) -> String {
+    let asks = "its system is asked over SSH to restart from the network";
+    match o.system.restarts.refused {
+        Some(reason) => format!("{asks}, for kexec does not do here: {reason}"),
+        None => asks.to_owned(),
     }
 }
 

@@ -207,6 +207,7 @@ impl World {
                     accepted: self.orders.0.map(Duration::from_secs),
                     failed: self.orders.1,
                     error: (self.orders.1 > 0).then_some("connection refused"),
+                    refused: None,
                 },
             },
             image: self.image.as_ref(),

@@ -14,8 +14,8 @@ use crate::hosts::{
 const CREATE: &str = "- {match: any, install: never, bmc: {account: create}}";
 /// The same for a server that is installed meanwhile.
 const INSTALL: &str = "- {match: any, bmc: {account: create}}";
-const AT: &str = "ipmi://10.0.0.9";
-const SECRET: &str = "host-525400000001-bmc-account";
+pub const AT: &str = "ipmi://10.0.0.9";
+pub const SECRET: &str = "host-525400000001-bmc-account";
 
 /// A server in its ramdisk, and what is in its BMC.
 struct Kept {
@@ -108,16 +108,16 @@ async fn said<L: Luck>(site: &mut Site<L>, from: Speaker, post: Post) -> Option<
     }
 }
 
-fn bmc<L>(site: &Site<L>) -> Option<BmcDetails> {
+pub fn bmc<L>(site: &Site<L>) -> Option<BmcDetails> {
     site.store.only()?.spec.bmc
 }
 
-fn is_marked<L>(site: &Site<L>) -> bool {
+pub fn is_marked<L>(site: &Site<L>) -> bool {
     let object = site.store.only();
     object.is_some_and(|object| object.metadata.annotations.contains_key(MADE))
 }
 
-fn kept_password<L>(site: &Site<L>) -> Option<String> {
+pub fn kept_password<L>(site: &Site<L>) -> Option<String> {
     let secrets = site.store.secrets.lock().unwrap();
     let password = secrets.get(SECRET)?.get("password")?;
     Some(String::from_utf8(password.clone()).unwrap())
@@ -133,18 +133,18 @@ fn has_power<L>(site: &Site<L>, kept: &Kept) -> bool {
     named && told && kept_password(site) == kept.password && kept.password.is_some()
 }
 
-fn honoured<L>(site: &Site<L>) -> Option<String> {
+pub fn honoured<L>(site: &Site<L>) -> Option<String> {
     let status = site.store.only()?.status?;
     let mut conditions = status.conditions.into_iter();
     let said = conditions.find(|it| it.kind == SPEC_HONOURED)?;
     (said.status == ConditionStatus::False).then_some(said.message)
 }
 
-fn says(site: &Site, part: &str) -> bool {
+pub fn says(site: &Site, part: &str) -> bool {
     honoured(site).is_some_and(|said| said.contains(part))
 }
 
-fn with_rules(site: &mut Site, rules: &str) {
+pub fn with_rules(site: &mut Site, rules: &str) {
     let file = firstlight_api::site::parse_site(format!("cluster: none\n{rules}")).unwrap();
     site.settings.site = Arc::new(file);
     site.restart_controller();

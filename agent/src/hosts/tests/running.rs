@@ -1,6 +1,6 @@
 //! The whole controller, with its clock, its tasks and ledgers on a disk: what the virtual clock cannot show.
 
-use tokio::{io::AsyncWriteExt, net::TcpListener, sync::watch, task::JoinHandle};
+use tokio::{io::AsyncWriteExt, net::TcpListener, task::JoinHandle};
 
 use super::*;
 use crate::{
@@ -70,6 +70,7 @@ impl Controller {
             ledgers: Ledgers::new(state.join("hosts")),
             keys: Keys::new(state.join("ssh"), ssh),
             packages: hands.packages,
+            ramdisk: hands.ramdisk,
         };
         let inputs = runner::Inputs {
             fleet: controller,

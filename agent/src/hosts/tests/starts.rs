@@ -348,3 +348,126 @@ async fn a_ramdisk_that_cannot_lets_the_next_server_try() {
     site.pass(ROUND).await;
     assert_eq!(started(&site), Started::Unknown);
 }
+
+/// A server whose system runs, and is to go.
+async fn goes(site: &mut Site) {
+    let server = installs(site).await;
+    server.finish(site).await;
+    site.wait_for("provisioned", |site| {
+        site.state() == Some(HostState::Provisioned)
+    })
+    .await;
+    answers(site).await;
+    site.pass(ROUND).await;
+    assert_eq!(site.state(), Some(HostState::Running));
+    answers(site).await;
+    site.store.change(NAME, |object| object.spec.image = None);
+    site.wait_for("it goes", |site| {
+        site.state() == Some(HostState::Deprovisioning)
+    })
+    .await;
+}
+
+async fn firmware_asks(site: &mut Site) {
+    let arch = Some(firstlight_netboot::ClientArch::UefiX64);
+    let (mac, address) = (mac(), None);
+    site.take(Event::Dhcp { mac, arch, address }).await;
+}
+
+fn step(site: &Site) -> String {
+    site.host().unwrap().step
+}
+
+#[tokio::test]
+async fn a_system_that_goes_starts_the_ramdisk_and_its_disks_are_cleaned_as_ever() {
+    let mut site = site(AUTO).await;
+    goes(&mut site).await;
+    assert_eq!(
+        step(&site),
+        "its system ends, and starts the ramdisk (kexec)"
+    );
+    assert_eq!((site.direct, site.restarts), (1, 0));
+    assert!(site.disk[&mac()].returns);
+    site.pass(BOOTS / 2).await;
+    let mut server = Server::new(site.ironic.client());
+    server.power_cycle();
+    server
+        .until("its system is taken away", &mut site, |site| {
+            site.ironic.state(&node()) != Some(ProvisionState::Active)
+        })
+        .await;
+    assert!(!site.disk[&mac()].returns);
+    assert_eq!(site.disk[&mac()].no_kexec, None);
+    assert_eq!((site.direct, site.restarts), (1, 0));
+}
+
+#[tokio::test]
+async fn a_system_whose_kernel_refuses_is_restarted_at_once_and_that_is_no_fault_of_its_model() {
+    let mut site = site(AUTO).await;
+    let why = "the running kernel does not take it: ENOSYS";
+    site.kexec = Some(Err(why.to_owned()));
+    goes(&mut site).await;
+    assert_eq!((site.direct, site.restarts), (1, 1));
+    assert!(step(&site).ends_with(why), "{}", step(&site));
+    site.pass(Duration::from_mins(5)).await;
+    site.pass(Duration::from_mins(5)).await;
+    assert_eq!(site.direct, 1);
+    assert!(site.restarts > 1);
+    let ledger = &site.disk[&mac()];
+    assert_eq!((ledger.returns, ledger.no_kexec.clone()), (false, None));
+}
+
+#[tokio::test]
+async fn a_ramdisk_that_does_not_come_is_told_and_remembered_of_the_model_over_a_restart_of_the_box()
+ {
+    let mut site = site(AUTO).await;
+    goes(&mut site).await;
+    site.pass(BOOTS / 2).await;
+    site.restart_controller();
+    site.pass(BOOTS / 2).await;
+    assert_eq!(site.disk[&mac()].no_kexec, None);
+    site.pass(BOOTS).await;
+    site.pass(ROUND).await;
+    assert_eq!(site.disk[&mac()].no_kexec, Some(model()));
+    assert!(!site.disk[&mac()].returns);
+    let problem = site.host().unwrap().problem.unwrap();
+    assert!(problem.next.starts_with("switch the server off and on"));
+    assert_eq!(site.direct, 1, "it is restarted from now on");
+    assert!(site.restarts > 0);
+}
+
+#[tokio::test]
+async fn a_firmware_that_runs_in_its_place_is_remembered_of_the_model_whenever_the_order_is_answered()
+ {
+    let mut first = site(AUTO).await;
+    goes(&mut first).await;
+    firmware_asks(&mut first).await;
+    first.pass(ROUND).await;
+    assert_eq!(first.disk[&mac()].no_kexec, Some(model()));
+
+    let mut late = site(AUTO).await;
+    late.kexec = None;
+    goes(&mut late).await;
+    firmware_asks(&mut late).await;
+    let (mac, result) = (mac(), Ok(()));
+    late.take(Event::RamdiskStarted { mac, result }).await;
+    late.pass(ROUND).await;
+    let ledger = &late.disk[&mac];
+    assert_eq!(
+        (ledger.no_kexec.clone(), ledger.returns),
+        (Some(model()), false)
+    );
+}
+
+#[tokio::test]
+async fn without_a_word_of_a_rule_or_by_a_bad_memory_a_system_that_goes_is_restarted() {
+    let mut plain = site("- match: any").await;
+    goes(&mut plain).await;
+    assert_eq!((plain.direct, plain.restarts), (0, 1));
+    let mut known = site_with_memory(AUTO).await;
+    goes(&mut known).await;
+    assert_eq!((known.direct, known.restarts), (0, 1));
+    let mut told = site_with_memory("- {match: any, start: kexec}").await;
+    goes(&mut told).await;
+    assert_eq!((told.direct, told.restarts), (1, 0));
+}

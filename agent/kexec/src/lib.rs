@@ -1,5 +1,9 @@
 //! A kernel in memory that takes over from the running one: `kexec_file_load(2)`, which checks signatures by itself where the firmware
-//! demands them.
+//! demands them. A ramdisk starts the system that it has installed by it, and an installed system the ramdisk.
+//!
+//! Must not: find or fetch what is to be started, or start it.
+
+#![warn(missing_docs)]
 
 use std::ffi::{CString, c_ulong};
 use std::fs::{self, File};
@@ -22,12 +26,17 @@ const SPARE: u64 = 64 << 20;
 /// Opened files; the system that they are of may be unmounted once they are loaded.
 #[derive(Debug)]
 pub struct Files {
+    /// Linux, as boot loaders load it.
     pub kernel: File,
+    /// Its initramfs, in this order.
     pub initrds: Vec<File>,
+    /// Its command line.
     pub options: String,
 }
 
+/// Why it is not loaded. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum KexecError {
     #[error(
         "the memory does not hold another kernel: it takes {needed} MB, and {free} MB are free"
@@ -54,18 +63,7 @@ pub fn load(files: &Files) -> Result<(), KexecError> {
     for initrd in &files.initrds {
         needed = needed.saturating_add(length(initrd).map_err(KexecError::Read)?);
     }
-    if needed > LARGEST {
-        return Err(KexecError::Size);
-    }
-    // The files as they are read, their copies for the next kernel, and one in between where there are several.
-    let needed = needed * 3 + SPARE;
-    let free = available();
-    if free < needed {
-        return Err(KexecError::Memory {
-            needed: needed >> 20,
-            free: free >> 20,
-        });
-    }
+    fits(needed)?;
     let options = CString::new(files.options.as_str()).map_err(|_| KexecError::Options)?;
     let initrd = joined(&files.initrds).map_err(KexecError::Read)?;
     let (initrd, flags) = match &initrd {
@@ -79,6 +77,22 @@ pub fn load(files: &Files) -> Result<(), KexecError> {
         }
         other => KexecError::Refused(other),
     })
+}
+
+/// Is there memory for a kernel and an initramfs of so many bytes?
+pub fn fits(bytes: u64) -> Result<(), KexecError> {
+    if bytes > LARGEST {
+        return Err(KexecError::Size);
+    }
+    // The files as they are read, their copies for the next kernel, and one in between where there are several.
+    let (needed, free) = (bytes * 3 + SPARE, available());
+    if free < needed {
+        return Err(KexecError::Memory {
+            needed: needed >> 20,
+            free: free >> 20,
+        });
+    }
+    Ok(())
 }
 
 /// Forgets what was loaded, if anything was.
