@@ -32,8 +32,8 @@ use super::{
     made::NAMESPACE,
     plan::{Action, EXTRA_ATTEMPT, EXTRA_MAC},
     poll::IronicEnd,
-    rmcp::Hail,
     ramdisk_files::RamdiskFiles,
+    rmcp::Hail,
 };
 use crate::{
     sources::Sources,

@@ -35,8 +35,8 @@ use super::{
     memory::Ticket,
     objects,
     poll::{self, IronicEnd, Look},
-    rmcp,
     ramdisk_files::RamdiskFiles,
+    rmcp,
     store::{HostStore, Versions},
     token::Token,
 };
