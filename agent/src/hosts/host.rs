@@ -40,6 +40,7 @@ use super::{
     made,
     memory::{Memory, Step},
     plan::{self, Action, Ironic, Observed, Plan, Restart},
+    root_disk::Wish,
     tpm::Pretender,
     who::{Refused, Who},
 };
@@ -156,7 +157,7 @@ impl Default for Decision {
                 cleaning: firstlight_api::bmh::AutomatedCleaningMode::Metadata,
                 restarts: Vec::new(),
                 power: intent::Power::On,
-                hints: None,
+                root: Wish::default(),
                 retry: false,
                 confirmed: false,
                 stays_on: false,

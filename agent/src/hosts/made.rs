@@ -1,7 +1,10 @@
 //! A host's object as the box makes it, and whether anybody has written into it since. Pure.
 
 use firstlight_api::{
-    bmh::{AutomatedCleaningMode, BareMetalHost, BareMetalHostSpec, BootMode, FINALIZER, Image},
+    bmh::{
+        AutomatedCleaningMode, BareMetalHost, BareMetalHostSpec, BootMode, FINALIZER, Image,
+        RaidConfig,
+    },
     capm3::FAILURE_DOMAIN_LABEL,
     site::Gives,
 };
@@ -84,6 +87,7 @@ pub fn by_rule(object: &mut BareMetalHost, gives: &Gives) {
         object.metadata.labels.insert(label, domain.clone());
     }
     object.spec.root_device_hints.clone_from(&gives.root_disk);
+    object.spec.raid = gives.mirror.then(RaidConfig::mirror);
     object.spec.image = gives.image.as_ref().map(|name| Image {
         url: name.clone(),
         ..Image::default()

@@ -125,9 +125,14 @@ fn gives(site: &SiteConfig, mac: MacAddr, hardware: &HardwareSummary, index: usi
     words.extend(given.image.as_ref().map(|it| format!("image {it}")));
     let labels = given.labels.iter();
     words.extend(labels.map(|(key, value)| format!("{key}={value}")));
-    if given.root_disk.is_some() {
-        let disks = hardware.disks.join(", ");
-        words.push(format!("a disk by its hints out of {disks}"));
+    let which = match (given.mirror, given.root_disk.is_some()) {
+        (true, true) => "two disks by its hints as a mirror",
+        (true, false) => "two disks as a mirror",
+        (false, true) => "a disk by its hints",
+        (false, false) => "",
+    };
+    if !which.is_empty() {
+        words.push(format!("{which} out of {}", hardware.disks.join(", ")));
     }
     words.extend(given.clean.map(|it| format!("clean {}", it.word())));
     words.extend(given.start.map(|it| format!("start {}", it.word())));

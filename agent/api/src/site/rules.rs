@@ -38,6 +38,8 @@ pub struct Gives {
     pub failure_domain: Option<String>,
     /// `rootDisk`: which disk is written.
     pub root_disk: Option<RootDeviceHints>,
+    /// `rootDisk.mirror`: two disks hold the same.
+    pub mirror: bool,
     /// What is erased when it is given back. Absent: [`Clean::Root`] where hints name the disk, [`Clean::All`] elsewhere.
     pub clean: Option<Clean>,
     /// Name of an image on the box that it gets without being asked for it.

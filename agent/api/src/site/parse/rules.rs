@@ -22,13 +22,15 @@ const KEPT: [&str; 3] = ["firstlight.internal", "cluster.x-k8s.io", "metal3.io"]
 impl Walk {
     pub(super) fn rule(&mut self, node: &Node) -> Option<Rule> {
         let fields = self.fields(node, schema::RULE_KEYS, "a rule");
+        let (root_disk, mirror) = self.root_disk(&fields);
         let gives = Gives {
             name: self.value(&fields, "name", NamePattern::parse),
             role: self.value(&fields, "role", str::parse),
             install: self.value(&fields, "install", str::parse),
             labels: self.labels(&fields),
             failure_domain: self.value(&fields, "failureDomain", label_value),
-            root_disk: self.root_disk(&fields),
+            root_disk,
+            mirror,
             clean: self.value(&fields, "clean", str::parse),
             image: self.value(&fields, "image", image),
             start: self.value(&fields, "start", str::parse),
@@ -124,8 +126,11 @@ impl Walk {
         labels
     }
 
-    fn root_disk(&mut self, fields: &Fields<'_>) -> Option<RootDeviceHints> {
-        let node = fields.get("rootDisk")?;
+    /// The hints, and whether two disks hold the same.
+    fn root_disk(&mut self, fields: &Fields<'_>) -> (Option<RootDeviceHints>, bool) {
+        let Some(node) = fields.get("rootDisk") else {
+            return (None, false);
+        };
         let keys = self.fields(node, schema::ROOT_DISK_KEYS, "`rootDisk`");
         let mut text = |key| self.value(&keys, key, hint).unwrap_or_default();
         let hints = RootDeviceHints {
@@ -144,7 +149,11 @@ impl Walk {
             let message = "`rootDisk` says nothing; write for example `minSizeGigabytes: 100`";
             self.report(node.place, message);
         }
-        Some(hints)
+        let mirror = self.value(&keys, "mirror", boolean).unwrap_or(false);
+        (
+            Some(hints).filter(|hints| *hints != RootDeviceHints::default()),
+            mirror,
+        )
     }
 
     fn account(&mut self, fields: &Fields<'_>) -> Option<BmcAccount> {

@@ -15,7 +15,7 @@ rules:
     install: wipe
     labels: {rack: r1, example.com/tier: 'gold'}
     failureDomain: r1
-    rootDisk: {minSizeGigabytes: 100, rotational: false}
+    rootDisk: {minSizeGigabytes: 100, rotational: false, mirror: true}
     clean: all
     image: debian:13.2
     start: restart
@@ -42,6 +42,7 @@ fn a_rule_is_read_whole_and_the_first_that_fits_counts() {
         (disk.min_size_gigabytes, disk.rotational),
         (Some(100), Some(false))
     );
+    assert!(gives.mirror);
     assert_eq!(gives.clean, Some(Clean::All));
     assert_eq!(gives.image.as_deref(), Some("debian:13.2"));
     assert_eq!(gives.start, Some(StartPolicy::Restart));
