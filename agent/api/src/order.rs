@@ -222,13 +222,13 @@ pub struct DiskOrder {
     pub root: Option<RootDisk>,
     /// The one that gets the same, as the other half of a mirror. A ramdisk that knows of none refuses the whole order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mirror: Option<RootDisk>,
+    pub mirror: Option<Box<RootDisk>>,
 }
 
 impl DiskOrder {
     /// The disk that gets the image, or both halves of a mirror.
     pub fn roots(&self) -> impl Iterator<Item = &RootDisk> {
-        self.root.iter().chain(&self.mirror)
+        self.root.iter().chain(self.mirror.as_deref())
     }
 
     /// Of a node's `extra`; `Ok(None)`: there is none, or it was taken back (an empty text).
@@ -392,7 +392,7 @@ mod tests {
             scope: DiskScope::Root,
             disks: vec![DiskId::new(Some("S1"), None, 8 << 30)],
             root: Some(root("S1", "/dev/sda", None)),
-            mirror: Some(root("S2", "/dev/sdb", None)),
+            mirror: Some(Box::new(root("S2", "/dev/sdb", None))),
         };
         let node = |order: Value| json!({"extra": {EXTRA: order}});
         let sent = node(serde_json::to_value(&order).unwrap());

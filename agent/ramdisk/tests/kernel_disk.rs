@@ -135,9 +135,9 @@ fn a_mirror_is_made_of_two_disks_that_the_kernel_mounts_the_first_of_before_it_h
         tail: vec![0; 1 << 20],
         length: image.len() as u64,
     };
-    let head = finish::prepare(&mirror, held, None, None, &mut Uuid::new_v4).unwrap();
+    let opening = finish::prepare(&mirror, held, None, None, &mut Uuid::new_v4).unwrap();
     mirror.reread_partitions().unwrap();
-    let places = finish::places(&head, 512).unwrap();
+    let places = finish::places(&opening, 512).unwrap();
     mirror.show_partitions(&places).unwrap();
     let mounted = Mounted::of(mirror.first(), Use::Change, false).unwrap();
     let number = mirror::root(&mounted.system).unwrap();
@@ -154,7 +154,7 @@ fn a_mirror_is_made_of_two_disks_that_the_kernel_mounts_the_first_of_before_it_h
     cut.read_at(0, &mut start).unwrap();
     assert!(start.iter().all(|byte| *byte == 0), "nothing starts yet");
     mirror.complete(1, &mut Uuid::new_v4).unwrap();
-    finish::make_bootable(&mirror, &head).unwrap();
+    finish::make_bootable(&mirror, &opening).unwrap();
 
     let [one, two] = devices.each_ref().map(|device| {
         let disk = KernelDisk::open_to_read(device.name.as_ref()).unwrap();

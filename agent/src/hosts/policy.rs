@@ -15,7 +15,7 @@ use super::{
 /// What the rule says of a machine as it reported itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    Install(Judgement),
+    Install(Box<Judgement>),
     LeaveAlone(Problem),
 }
 
@@ -80,7 +80,7 @@ pub fn judge(
         Err(why @ NoChoice::Data { .. }) => return leave(&why.to_string(), name),
         Err(why) => return Verdict::LeaveAlone(unchosen(&why, name)),
     };
-    Verdict::Install(Judgement {
+    Verdict::Install(Box::new(Judgement {
         policy,
         root,
         disks: report.disks.iter().map(DiskId::from).collect(),
@@ -90,7 +90,7 @@ pub fn judge(
             .filter(is_free)
             .map(DiskId::from)
             .collect(),
-    })
+    }))
 }
 
 fn unchosen(why: &NoChoice, name: &str) -> Problem {
@@ -156,7 +156,7 @@ pub fn give_back(
         scope,
         disks,
         root: roots.first().map(|root| (*root).clone()),
-        mirror: roots.get(1).map(|root| (*root).clone()),
+        mirror: roots.get(1).map(|root| Box::new((*root).clone())),
     };
     let wipes = policy == InstallPolicy::Wipe;
     match clean {
@@ -424,7 +424,7 @@ mod tests {
         };
         let both = order(&report, &wish(None)).unwrap();
         assert_eq!(both.root, Some(root_disk(&report.disks[0])));
-        assert_eq!(both.mirror, Some(root_disk(&report.disks[1])));
+        assert_eq!(both.mirror.as_deref(), Some(&root_disk(&report.disks[1])));
         assert_eq!((both.scope, &both.disks), (DiskScope::Server, &ids));
         // Where somebody named them, the third is none of the order's business.
         report.disks[2].signatures = vec!["ext".to_owned()];
@@ -458,7 +458,7 @@ mod tests {
         let mut held = held(id, ids[..2].to_vec());
         held.root = Some(Choice {
             disk: roots[0].clone(),
-            mirror: Some(roots[1].clone()),
+            mirror: Some(Box::new(roots[1].clone())),
             scope: DiskScope::Root,
             why: String::new(),
         });

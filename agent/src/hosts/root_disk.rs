@@ -44,7 +44,7 @@ pub struct Choice {
     pub disk: RootDisk,
     /// The one that gets the same, as the other half of a mirror.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mirror: Option<RootDisk>,
+    pub mirror: Option<Box<RootDisk>>,
     /// Whether somebody named it, so that others do not count.
     pub scope: DiskScope,
     /// `the smallest of 3 disks`
@@ -54,7 +54,7 @@ pub struct Choice {
 impl Choice {
     /// One, or both halves of a mirror.
     pub fn disks(&self) -> impl Iterator<Item = &RootDisk> {
-        std::iter::once(&self.disk).chain(&self.mirror)
+        std::iter::once(&self.disk).chain(self.mirror.as_deref())
     }
 
     /// Bytes that there are for the image, as far as the box can know.

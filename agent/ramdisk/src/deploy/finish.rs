@@ -74,8 +74,8 @@ pub fn finish(
     maker: Option<&Maker>,
     new_id: &mut dyn FnMut() -> Uuid,
 ) -> Result<(), FinishError> {
-    let head = prepare(device, held, config_drive, maker, new_id)?;
-    make_bootable(device, &head)
+    let opening = prepare(device, held, config_drive, maker, new_id)?;
+    make_bootable(device, &opening)
 }
 
 /// All of that but the first MiB, which comes back.

@@ -88,7 +88,8 @@ impl Mirror {
         self.each(|disk, _| disk.flush())
     }
 
-    /// Words of a kernel that starts from partition `number` of the mirror, for initramfs-tools and for dracut.
+    /// Words of a kernel that starts from partition `number` of the mirror, for initramfs-tools and for dracut. By the last one the node
+    /// image's mdadm knows which array it may put together.
     pub fn arguments(&self, number: u32) -> String {
         let name = superblock::name(*self.id.as_bytes());
         format!("root=/dev/disk/by-id/md-uuid-{name}-part{number} rd.md.uuid={name}")

@@ -108,7 +108,7 @@ fn roots(order: &DiskOrder, mut disks: Vec<Judged>) -> Result<Vec<Judged>, Refus
     disks.retain(|judged| place(judged).is_some());
     disks.sort_by_key(place);
     match &order.mirror {
-        Some(mirror) if disks.len() < 2 => Err(Refusal::Unclear(mirror.clone())),
+        Some(mirror) if disks.len() < 2 => Err(Refusal::Unclear(mirror.as_ref().clone())),
         _ => Ok(disks),
     }
 }

@@ -139,12 +139,12 @@ impl Worker {
             }
             Goal::Mirror(mirror) => {
                 let length = held.length;
-                let head = finish::prepare(device, held, drive, maker, &mut Uuid::new_v4)?;
+                let opening = finish::prepare(device, held, drive, maker, &mut Uuid::new_v4)?;
                 // The kernel forgets what was there before.
                 reread(device, cancel);
-                self.settle(mirror, &head, arguments)?;
+                self.settle(mirror, &opening, arguments)?;
                 self.join(mirror, &disks[0].name, length, cancel)?;
-                finish::make_bootable(device, &head)?;
+                finish::make_bootable(device, &opening)?;
                 reread(device, cancel);
             }
         }

@@ -72,7 +72,7 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
     )
     .act(Action::Deploy {
         attempt,
-        judgement: Box::new(judgement),
+        judgement,
         install: Box::new(install.clone()),
     })
 }

@@ -72,7 +72,7 @@ pub(super) fn choose(
         let (name, kinds) = (&other.disk.name, other.found.signatures.join(", "));
         chosen.why = format!("{}; what {name} holds is given up ({kinds})", chosen.why);
     }
-    chosen.mirror = Some(other.named.clone());
+    chosen.mirror = Some(Box::new(other.named.clone()));
     Ok(chosen)
 }
 

@@ -26,8 +26,8 @@ const BITMAP_MAGIC: u32 = 0x6d74_6962;
 const HAS_BITMAP: u32 = 1;
 const RAID1: u32 = 1;
 const SPARE: u16 = 0xffff;
-/// The first word is `HOMEHOST` of the node image, whose mdadm puts nobody else's arrays together by itself.
-const NAME: &[u8] = b"firstlight:root";
+/// "any": of whatever host it is, it is this host's own.
+const NAME: &[u8] = b"any:firstlight";
 /// Of the array and of its bitmap, which must not be behind.
 const EVENTS: u64 = 1;
 /// Seconds after which bits of what was written to both disks are cleared.

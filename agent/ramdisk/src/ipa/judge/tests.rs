@@ -210,7 +210,7 @@ fn of_two_disks_that_are_alike_the_one_in_its_position_is_written_and_erased_and
 /// Its first two disks get the same.
 fn mirrored(order: DiskOrder, second: &str) -> DiskOrder {
     DiskOrder {
-        mirror: Some(blank(second).disk.named()),
+        mirror: Some(Box::new(blank(second).disk.named())),
         ..order
     }
 }
