@@ -13,11 +13,13 @@ use anyhow::{Context, Result, bail, ensure};
 use firstlight_api::status::{HardwareSummary, HostState};
 use imagebuilder::build::cache::digest_file;
 use lab::wire::format_mac;
-use lab::{BoxSpec, DiskContent, Firmware, NicModel, ServerSpec, data_disk, disk_serial};
+use lab::{
+    BoxSpec, DiskContent, Firmware, NicModel, ServerDisk, ServerSpec, data_disk, disk_serial,
+};
 use qemu_tests::scene::{Scene, host_in, installs};
 use qemu_tests::site::{Purpose, TestSite, build_site};
 use qemu_tests::ssh::Ssh;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use rows::{Beside, ROWS, Row};
 
@@ -106,12 +108,10 @@ fn install(row: &Row, scene: &mut Scene<'_>) -> Result<()> {
         scene.ready_box()?;
     }
     let mac = format_mac(server.mac());
-    if let Some(hints) = row.hints {
-        let hints: serde_json::Value = serde_json::from_str(hints).context("the row's hints")?;
+    if let Some(spec) = asked_for(row, &mac)? {
         let host = json!({
             "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
-            "metadata": {"name": HOST, "namespace": "default"},
-            "spec": {"bootMACAddress": mac, "online": true, "rootDeviceHints": hints},
+            "metadata": {"name": HOST, "namespace": "default"}, "spec": spec,
         });
         scene
             .box_ssh()
@@ -132,9 +132,12 @@ fn install(row: &Row, scene: &mut Scene<'_>) -> Result<()> {
         "from its power-on: {:.0} s",
         power_on.elapsed().as_secs_f64()
     ));
-    is_as_built(&system, &server, row.root)?;
+    is_as_built(&system, &server, row)?;
     let hardware = host.hardware.context("the status has no hardware")?;
     is_reported(&hardware, &server)?;
+    if row.mirror {
+        loses_each_disk(&system, &server, scene)?;
+    }
     scene.nothing_leaked()?;
     if let Some(before) = before {
         scene.shut_box_down()?;
@@ -145,8 +148,66 @@ fn install(row: &Row, scene: &mut Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What the installed system sees is the machine of QEMU's arguments, and its root is on the disk at this place in them.
-fn is_as_built(system: &Ssh, server: &ServerSpec, root: usize) -> Result<()> {
+/// What its `BareMetalHost` says, if a person writes it.
+fn asked_for(row: &Row, mac: &str) -> Result<Option<Value>> {
+    let mut spec = json!({"bootMACAddress": mac, "online": true});
+    if let Some(hints) = row.hints {
+        spec["rootDeviceHints"] = serde_json::from_str(hints).context("the row's hints")?;
+    }
+    if row.mirror {
+        spec["raid"] = json!({"softwareRAIDVolumes": [{"level": "1"}]});
+    }
+    Ok((row.mirror || row.hints.is_some()).then_some(spec))
+}
+
+/// Its disks are taken out one after the other, the first one first; it comes up by itself with either.
+fn loses_each_disk(system: &Ssh, server: &ServerSpec, scene: &mut Scene<'_>) -> Result<()> {
+    for lost in 0..server.disks.len() {
+        system.run("sync")?;
+        scene.switch_server_off(server)?;
+        let mut without = server.clone();
+        without.disks[lost].content = DiskContent::Absent;
+        scene.tell(format_args!("disk {lost} is taken out"));
+        scene.switch_server_on(&without)?;
+        // Before that it was whole, or it had the other disk.
+        scene.wait(
+            "a login with one disk of two",
+            Duration::from_mins(6),
+            |_| Ok(system.run("grep -F '[2/1]' /proc/mdstat").ok()),
+        )?;
+        let here = system.run("lsblk -dnbo SIZE /dev/[sv]d?")?;
+        let sizes: Vec<String> = without
+            .disks
+            .iter()
+            .filter_map(size_of)
+            .map(|gib| (gib << 30).to_string())
+            .collect();
+        ensure!(
+            here.split_whitespace().eq(sizes.iter()),
+            "its disks: {here}"
+        );
+        is_on_the_mirror(system)?;
+    }
+    Ok(())
+}
+
+/// GiB.
+fn size_of(disk: &ServerDisk) -> Option<u64> {
+    match disk.content {
+        DiskContent::Blank { gib } => Some(gib.into()),
+        DiskContent::Data(_) => Some(DATA_DISK >> 30),
+        DiskContent::Absent => None,
+    }
+}
+
+fn is_on_the_mirror(system: &Ssh) -> Result<()> {
+    let kind = system.run("lsblk -rnso TYPE $(findmnt -no SOURCE /)")?;
+    ensure!(kind.contains("raid1"), "its root is on {kind}");
+    Ok(())
+}
+
+/// What the installed system sees is the machine of QEMU's arguments, and its root is on the disk of the row, or on both.
+fn is_as_built(system: &Ssh, server: &ServerSpec, row: &Row) -> Result<()> {
     let mode = system.run("test -e /sys/firmware/efi && echo uefi || echo bios")?;
     ensure!(
         mode == firmware_mode(server.firmware),
@@ -156,12 +217,18 @@ fn is_as_built(system: &Ssh, server: &ServerSpec, root: usize) -> Result<()> {
         let lockdown = system.run("cat /sys/kernel/security/lockdown")?;
         ensure!(lockdown.contains("[integrity]"), "lockdown: {lockdown}");
     }
-    let serial =
-        system.run("lsblk -dno SERIAL /dev/$(lsblk -no PKNAME $(findmnt -no SOURCE /))")?;
-    ensure!(
-        serial.trim() == disk_serial(root),
-        "its root is on {serial}"
-    );
+    if row.mirror {
+        is_on_the_mirror(system)?;
+        let whole = system.run("cat /proc/mdstat")?;
+        ensure!(whole.contains("[2/2] [UU]"), "its mirror: {whole}");
+    } else {
+        let serial =
+            system.run("lsblk -dno SERIAL /dev/$(lsblk -no PKNAME $(findmnt -no SOURCE /))")?;
+        ensure!(
+            serial.trim() == disk_serial(row.root),
+            "its root is on {serial}"
+        );
+    }
     let driver = system.run("basename $(readlink /sys/class/net/e*/device/driver)")?;
     let wanted = match server.nic {
         NicModel::Virtio => "virtio_net",
@@ -176,16 +243,10 @@ fn is_as_built(system: &Ssh, server: &ServerSpec, root: usize) -> Result<()> {
 fn is_reported(hardware: &HardwareSummary, server: &ServerSpec) -> Result<()> {
     let memory = u64::from(server.memory_mib);
     let sizes = |gib: u64| format!("{} GB", gib * (1 << 30) / 1_000_000_000);
-    let mut disks: Vec<String> = server
-        .disks
-        .iter()
-        .map(|disk| match disk.content {
-            DiskContent::Blank { gib } => sizes(gib.into()),
-            DiskContent::Data(_) => sizes(DATA_DISK >> 30),
-        })
-        .collect();
-    let size_of = |disk: &String| disk.split_once(' ').map(|(_, size)| size.to_owned());
-    let mut found: Vec<String> = hardware.disks.iter().filter_map(size_of).collect();
+    let disks = server.disks.iter().filter_map(size_of);
+    let mut disks: Vec<String> = disks.map(sizes).collect();
+    let said = |disk: &String| disk.split_once(' ').map(|(_, size)| size.to_owned());
+    let mut found: Vec<String> = hardware.disks.iter().filter_map(said).collect();
     disks.sort();
     found.sort();
     ensure!(

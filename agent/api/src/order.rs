@@ -199,7 +199,8 @@ pub enum DiskScope {
     /// All of them, and no other may be there. So are orders of boxes that knew no other.
     #[default]
     Server,
-    /// The root disk alone, which a person or a rule has named: others are none of its business, whatever they hold.
+    /// The root disk alone, or both of a mirror, which a person or a rule has named: others are none of its business, whatever they
+    /// hold.
     Root,
 }
 
@@ -219,9 +220,17 @@ pub struct DiskOrder {
     /// Which of them gets the image, or got it. No image is written without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<RootDisk>,
+    /// The one that gets the same, as the other half of a mirror. A ramdisk that knows of none refuses the whole order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<Box<RootDisk>>,
 }
 
 impl DiskOrder {
+    /// The disk that gets the image, or both halves of a mirror.
+    pub fn roots(&self) -> impl Iterator<Item = &RootDisk> {
+        self.root.iter().chain(self.mirror.as_deref())
+    }
+
     /// Of a node's `extra`; `Ok(None)`: there is none, or it was taken back (an empty text).
     pub fn of_node(node: &Value) -> Result<Option<Self>, String> {
         match &node["extra"][EXTRA] {
@@ -383,6 +392,7 @@ mod tests {
             scope: DiskScope::Root,
             disks: vec![DiskId::new(Some("S1"), None, 8 << 30)],
             root: Some(root("S1", "/dev/sda", None)),
+            mirror: Some(Box::new(root("S2", "/dev/sdb", None))),
         };
         let node = |order: Value| json!({"extra": {EXTRA: order}});
         let sent = node(serde_json::to_value(&order).unwrap());

@@ -18,11 +18,11 @@ mod yaml;
 
 use std::{net::Ipv4Addr, str::FromStr};
 
-use crate::{bmh::RootDeviceHints, status::HardwareSummary};
+use crate::status::HardwareSummary;
 
 pub use cluster::{ClusterChoice, ClusterConfig, ControlPlanes, HostRole, Ipv4Network, Workers};
 pub use parse::parse_site;
-pub use rules::{BmcAccount, Gives, Rule};
+pub use rules::{BmcAccount, GivenRootDisk, Gives, Rule};
 pub use values::SshKey;
 
 pub use crate::net::{AddressRange, HostName, MacAddr, Subnet, ValueError};
@@ -185,8 +185,8 @@ pub struct HostConfig {
     pub install: Option<InstallPolicy>,
     /// For the cluster; `Any` where nothing was said.
     pub role: HostRole,
-    /// `rootDisk`: which disk is written.
-    pub root_disk: Option<RootDeviceHints>,
+    /// Absent: the box chooses.
+    pub root_disk: Option<GivenRootDisk>,
     /// What is erased when it is given back.
     pub clean: Option<Clean>,
 }

@@ -113,6 +113,7 @@ impl Site {
             scope: DiskScope::Server,
             disks: disks.iter().map(Disk::id).collect(),
             root: Some(disks[0].named()),
+            mirror: None,
         };
         json!({EXTRA: order})
     }
@@ -366,6 +367,130 @@ fn an_image_that_takes_no_kernel_arguments_is_not_installed_without_them() {
 }
 
 /// The image of nodes says by its disk's GUID that nothing in it goes by GUIDs.
+/// A machine with two disks, and what of the installed system is looked into.
+fn with_two_disks(files: &[(&str, &str)]) -> TestMachine {
+    let mut machine = TestMachine::new(MAC);
+    machine.add_disk("vdb");
+    for (path, text) in files {
+        machine.add_file(path, text);
+    }
+    machine
+}
+
+const SYSTEM: [(&str, &str); 3] = [
+    ("boot/grub/grub.cfg", "linux /vmlinuz root=LABEL=root\n"),
+    ("etc/os-release", "ID=debian\n"),
+    ("usr/sbin/mdadm", ""),
+];
+const DISKS: [&str; 2] = ["vda", "vdb"];
+/// Of md, in the last eight KiB of each half.
+const MD_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
+
+impl Site {
+    /// The order, with the second disk as the other half of a mirror.
+    fn mirrored(&self) -> Value {
+        let mut extra = self.order(DEPLOYMENT, DiskPolicy::Blank);
+        let reports = self.the_box.reports.lock().unwrap();
+        let second = Disk::from_inventory(&reports[0].inventory["disks"][1]);
+        extra[EXTRA]["mirror"] = json!(second.named());
+        extra
+    }
+
+    fn gpt_of(&self, disk: &str) -> Option<Gpt> {
+        Gpt::parse(&self.machine.read_of(disk, 0, 1 << 20), 512).unwrap()
+    }
+}
+
+#[test]
+fn a_mirror_is_written_to_both_disks_and_its_kernel_is_told_to_start_from_it() {
+    let site = Site::on(with_two_disks(&SYSTEM), None);
+    site.ready();
+    let (image, drive) = (image(), b"an ISO labelled config-2".repeat(1000));
+    site.the_box.image.lock().unwrap().clone_from(&image);
+    let mut extra = site.mirrored();
+    extra[start::EXTRA] = json!({"kexec": false, "kernelArguments": "iommu=pt"});
+    let step = site.step_ordered(&extra, &image, "node.raw", Some(&packed_drive(&drive)));
+    let done = site.write_image(&step);
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    let said = &done["command_result"]["deploy_result"]["result"];
+    assert_eq!(said, "image written to /dev/vda and /dev/vdb");
+    let [first, second] = DISKS.map(|disk| site.gpt_of(disk).unwrap());
+    assert_eq!(first, second);
+    let config = first.partitions()[1].first_lba * 512;
+    for disk in DISKS {
+        let read = |offset, length| site.machine.read_of(disk, offset, length);
+        assert_eq!(read(config, drive.len()), drive, "{disk}");
+        assert!(read(MIB, 14 << 20) == image[1 << 20..15 << 20], "{disk}");
+        assert_eq!(read(DISK - 8192, 4), MD_MAGIC, "{disk}");
+        // The table ends where the mirror does, in front of what is md's.
+        let backup = first.backup();
+        let end = DISK - MIB - backup.len() as u64;
+        assert!(read(end, backup.len()) == backup, "{disk}");
+    }
+    let uuid: String =
+        site.machine
+            .read(DISK - 8192 + 16, 16)
+            .chunks(4)
+            .fold(String::new(), |text, word| {
+                format!(
+                    "{text}:{:08x}",
+                    u32::from_be_bytes(word.try_into().unwrap())
+                )
+            });
+    let uuid = uuid.trim_start_matches(':');
+    let config = site.machine.file("boot/grub/grub.cfg");
+    assert_eq!(
+        config,
+        format!(
+            "linux /vmlinuz root=LABEL=root root=/dev/disk/by-id/md-uuid-{uuid}-part1 rd.md.uuid={uuid} iommu=pt\n"
+        )
+    );
+    // Given back, both are erased, and what md knows them by is gone.
+    let mut back = site.mirrored();
+    back[EXTRA]["policy"] = json!("giveBack");
+    let done = site.clean(&back);
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    for disk in DISKS {
+        assert_eq!(site.gpt_of(disk), None, "{disk}");
+        assert_eq!(site.machine.read_of(disk, DISK - 8192, 4), [0; 4], "{disk}");
+    }
+}
+
+#[test]
+fn an_image_whose_system_cannot_start_from_a_mirror_makes_neither_disk_bootable() {
+    let site = Site::on(with_two_disks(&SYSTEM[..2]), None);
+    site.ready();
+    let image = image();
+    site.the_box.image.lock().unwrap().clone_from(&image);
+    let step = site.step_ordered(&site.mirrored(), &image, "node.raw", None);
+    let refused = site.refused(&step);
+    assert!(refused.contains("the image has no mdadm"), "{refused}");
+    for disk in DISKS {
+        assert_eq!(site.gpt_of(disk), None, "{disk}");
+        assert_eq!(site.machine.read_of(disk, DISK - 8192, 4), [0; 4], "{disk}");
+    }
+    // Both are known for what they are, so that the same deployment tries again, and no other.
+    let again = site.refused(&step);
+    assert!(again.contains("the image has no mdadm"), "{again}");
+    let mut other = site.mirrored();
+    other[EXTRA]["deployment"] = json!(ANOTHER);
+    let refused = site.refused(&site.step_ordered(&other, &image, "node.raw", None));
+    assert!(refused.contains("is not blank"), "{refused}");
+}
+
+#[test]
+fn a_half_that_got_data_since_it_was_judged_keeps_both_from_being_written() {
+    let site = Site::on(with_two_disks(&SYSTEM), None);
+    site.ready();
+    let image = image();
+    let step = site.step_ordered(&site.mirrored(), &image, "node.raw", None);
+    site.machine.overwrite("vdb", 1024 + 56, b"\x53\xef");
+    let before = DISKS.map(|disk| site.machine.digest(disk));
+    let refused = site.refused(&step);
+    assert!(refused.contains("/dev/vdb is not blank"), "{refused}");
+    assert_eq!(DISKS.map(|disk| site.machine.digest(disk)), before);
+}
+
 #[test]
 fn two_disks_with_the_node_image_are_never_taken_for_each_other() {
     let mut image = image();

@@ -4,10 +4,16 @@
 //! install on real drivers.
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
 use std::process::Command;
 
+use firstlight_ramdisk::deploy::cancel::Cancel;
 use firstlight_ramdisk::deploy::device::{Aligned, BlockDevice, KernelDisk};
-use firstlight_ramdisk::deploy::{erase, signatures};
+use firstlight_ramdisk::deploy::image::Held;
+use firstlight_ramdisk::deploy::mirror::{self, Mirror};
+use firstlight_ramdisk::deploy::start::{self, Location, Mounted, Use};
+use firstlight_ramdisk::deploy::{erase, finish, signatures};
+use uuid::Uuid;
 
 const MIB: u64 = 1 << 20;
 
@@ -22,7 +28,7 @@ impl Loop {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(size).unwrap();
         let made = Command::new("losetup")
-            .args(["--find", "--show"])
+            .args(["--find", "--show", "--partscan"])
             .arg(file.path())
             .output()
             .unwrap();
@@ -77,4 +83,96 @@ fn a_loop_device_is_written_zeroed_erased_and_read_again() {
     assert_eq!(read[0], 0xA5, "data between the ends stays");
     erase::express(&disk, None).unwrap();
     assert!(disk.write_at(64 * MIB, b"x").is_err(), "a disk has an end");
+}
+
+/// A whole-disk image with one partition, which has a system on ext4.
+fn image() -> Vec<u8> {
+    let packed: &[u8] = include_bytes!("../fixtures/disks/gpt.zst");
+    let mut image = zstd::decode_all(packed).unwrap();
+    let tree = tempfile::tempdir().unwrap();
+    for (path, text) in [
+        ("boot/grub/grub.cfg", "linux /vmlinuz root=LABEL=root\n"),
+        ("etc/os-release", "ID=debian\n"),
+        ("usr/sbin/mdadm", ""),
+    ] {
+        let path = tree.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let system = tempfile::NamedTempFile::new().unwrap();
+    let made = Command::new("mke2fs")
+        .args(["-q", "-t", "ext4", "-d"])
+        .args([tree.path(), system.path()])
+        .arg("12m")
+        .status();
+    assert!(made.unwrap().success());
+    let system = fs::read(system.path()).unwrap();
+    image[1 << 20..][..system.len()].copy_from_slice(&system);
+    image
+}
+
+#[test]
+#[ignore = "needs root and loop devices: scripts/test-faults"]
+fn a_mirror_is_made_of_two_disks_that_the_kernel_mounts_the_first_of_before_it_has_a_table() {
+    let devices = [Loop::new(64 * MIB), Loop::new(80 * MIB)];
+    let [first, second] = devices
+        .each_ref()
+        .map(|device| Box::new(KernelDisk::open(device.name.as_ref()).unwrap()));
+    // What was there before is known to the kernel, which has to forget it.
+    let image = image();
+    first.write_at(0, &image).unwrap();
+    first.reread_partitions().unwrap();
+    let mirror = Mirror::of(first, second, Uuid::new_v4()).unwrap();
+    mirror.begin().unwrap();
+    mirror.zero(0, MIB).unwrap();
+    for at in (1..image.len() >> 20).map(|mib| mib << 20) {
+        let mut block = Aligned::new(1 << 20);
+        block.copy_from_slice(&image[at..at + (1 << 20)]);
+        mirror.write_bulk(at as u64, &block).unwrap();
+    }
+    let held = Held {
+        head: image[..1 << 20].to_vec(),
+        tail: vec![0; 1 << 20],
+        length: image.len() as u64,
+    };
+    let opening = finish::prepare(&mirror, held, None, None, &mut Uuid::new_v4).unwrap();
+    mirror.reread_partitions().unwrap();
+    let places = finish::places(&opening, 512).unwrap();
+    mirror.show_partitions(&places).unwrap();
+    let mounted = Mounted::of(mirror.first(), Use::Change, false).unwrap();
+    let number = mirror::root(&mounted.system).unwrap();
+    let words = mirror.arguments(number);
+    start::write_arguments(&mounted.system, &words).unwrap();
+    drop(mounted);
+    // A reader that was there all the time has the old bytes in its memory.
+    let again = KernelDisk::open_to_read(devices[0].name.as_ref()).unwrap();
+    mirror
+        .follow(&again, image.len() as u64, &Cancel::default())
+        .unwrap();
+    let cut = KernelDisk::open_to_read(devices[1].name.as_ref()).unwrap();
+    let mut start = vec![1; 1 << 20];
+    cut.read_at(0, &mut start).unwrap();
+    assert!(start.iter().all(|byte| *byte == 0), "nothing starts yet");
+    mirror.complete(1, &mut Uuid::new_v4).unwrap();
+    finish::make_bootable(&mirror, &opening).unwrap();
+
+    let [one, two] = devices.each_ref().map(|device| {
+        let disk = KernelDisk::open_to_read(device.name.as_ref()).unwrap();
+        let mut bytes = vec![0; usize::try_from(mirror.size()).unwrap()];
+        disk.read_at(0, &mut bytes).unwrap();
+        bytes
+    });
+    assert!(one == two, "both hold the same");
+    // The second alone. Not every kernel reads a GPT, so that it is told again.
+    let disk = KernelDisk::open(devices[1].name.as_ref()).unwrap();
+    disk.show_partitions(&places).unwrap();
+    let mounted = Mounted::of(&disk, Use::Read, false).unwrap();
+    let config = Location {
+        volume: 0,
+        path: "/boot/grub/grub.cfg".to_owned(),
+    };
+    assert_eq!(
+        mounted.system.text(&config, 4096).unwrap(),
+        format!("linux /vmlinuz root=LABEL=root {words}\n")
+    );
 }

@@ -207,6 +207,7 @@ fn a_real_ironic_inspects_cleans_and_deploys() {
             scope: DiskScope::Server,
             disks: vec![disk.id()],
             root: Some(disk.named()),
+            mirror: None,
         };
         json!({"op": "add", "path": format!("/extra/{EXTRA}"), "value": order})
     };

@@ -10,6 +10,8 @@ use firstlight_api::{
     verb::SPARE_ANNOTATION,
 };
 
+use super::root_disk;
+
 /// Fields and annotations, each with its reason. `found`: how its ramdisk was started.
 pub fn ignored(object: &BareMetalHost, found: Option<BootMode>) -> Vec<String> {
     let mut all = fields(&object.spec);
@@ -79,7 +81,6 @@ fn fields(spec: &BareMetalHostSpec) -> Vec<String> {
             "networkInterfaces",
             "the box manages no switches; set their ports up by hand",
         ),
-        (spec.raid.is_some(), "raid", set_by_hand),
         (spec.firmware.is_some(), "firmware", set_by_hand),
         (
             !spec.preprovisioning_network_data_name.is_empty(),
@@ -108,7 +109,9 @@ fn fields(spec: &BareMetalHostSpec) -> Vec<String> {
         ),
     ];
     let said = said.into_iter().filter(|(is_said, ..)| *is_said);
-    said.map(|(_, field, why)| format!("spec.{field}: {why}"))
+    let said = said.map(|(_, field, why)| (field.to_owned(), why));
+    said.chain(root_disk::unmet(spec))
+        .map(|(field, why)| format!("spec.{field}: {why}"))
         .collect()
 }
 
@@ -146,7 +149,14 @@ mod tests {
                 json!({"networkInterfaces": [{"name": "ens3f0", "hostNetworkAttachment": {"name": "mgmt"}}]}),
                 "networkInterfaces",
             ),
-            (json!({"raid": {"hardwareRAIDVolumes": []}}), "raid"),
+            (
+                json!({"raid": {"hardwareRAIDVolumes": []}}),
+                "raid.hardwareRAIDVolumes",
+            ),
+            (
+                json!({"raid": {"softwareRAIDVolumes": [{"level": "0"}]}}),
+                "raid.softwareRAIDVolumes[0]",
+            ),
             (json!({"firmware": {"sriovEnabled": true}}), "firmware"),
             (
                 json!({"preprovisioningNetworkDataName": "x"}),
@@ -186,6 +196,8 @@ mod tests {
         let mut host =
             object(json!({"online": true, "architecture": "x86_64", "bootMode": "legacy"}));
         assert_eq!(ignored(&host, None), [""; 0], "nobody has seen it start");
+        host.spec.raid =
+            serde_json::from_value(json!({"softwareRAIDVolumes": [{"level": "1"}]})).unwrap();
         assert_eq!(ignored(&host, Some(BootMode::Legacy)), [""; 0]);
         for name in [HARDWARE_DETAILS, STATUS, "reboot.metal3.io/fence", REBOOT] {
             host.metadata.annotations = [(name.to_owned(), String::new())].into();

@@ -41,6 +41,7 @@ use super::{
     made,
     memory::{Memory, Step},
     plan::{self, Action, Ironic, Observed, Plan, Restart},
+    root_disk::Wish,
     tpm::Pretender,
     who::{Refused, Who},
 };
@@ -166,7 +167,7 @@ impl Default for Decision {
                 cleaning: firstlight_api::bmh::AutomatedCleaningMode::Metadata,
                 restarts: Vec::new(),
                 power: intent::Power::On,
-                hints: None,
+                root: Wish::default(),
                 retry: false,
                 allow_kexec: false,
                 confirmed: false,

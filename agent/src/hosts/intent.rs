@@ -3,7 +3,7 @@
 
 use firstlight_api::{
     bmh::{
-        AutomatedCleaningMode, BareMetalHost, Image, RootDeviceHints, SecretReference,
+        AutomatedCleaningMode, BareMetalHost, Image, SecretReference,
         annotations::{self, Detached, Inspection},
     },
     site::{ClusterChoice, SiteConfig, Standing},
@@ -16,6 +16,7 @@ mod named;
 use super::{
     image::{NodeImage, algorithm, same_digest},
     ledger::{Ledger, Move},
+    root_disk::Wish,
 };
 use crate::store::ServedImage;
 
@@ -108,8 +109,8 @@ pub struct Intent {
     /// Annotations that ask for a restart that has not happened.
     pub restarts: Vec<String>,
     pub power: Power,
-    /// For the disk that gets an image.
-    pub hints: Option<RootDeviceHints>,
+    /// Which disk gets an image, or which two.
+    pub root: Wish,
     /// The failed step shall begin again; nobody has noted that yet.
     pub retry: bool,
     /// What is remembered of its model shall be forgotten.
@@ -174,7 +175,7 @@ pub fn wanted(source: &Source) -> Intent {
             .map(str::to_owned)
             .collect(),
         power: power(source),
-        hints: spec.and_then(|spec| spec.root_device_hints.clone()),
+        root: spec.map(Wish::of).unwrap_or_default(),
         retry: said.contains_key(RETRY_ANNOTATION)
             && !source.ledger.done.contains(RETRY_ANNOTATION),
         allow_kexec: said.contains_key(KEXEC_ANNOTATION)

@@ -1,7 +1,10 @@
 //! A host's object as the box makes it, and whether anybody has written into it since. Pure.
 
 use firstlight_api::{
-    bmh::{AutomatedCleaningMode, BareMetalHost, BareMetalHostSpec, BootMode, FINALIZER, Image},
+    bmh::{
+        AutomatedCleaningMode, BareMetalHost, BareMetalHostSpec, BootMode, FINALIZER, Image,
+        RaidConfig,
+    },
     capm3::FAILURE_DOMAIN_LABEL,
     site::Gives,
 };
@@ -81,7 +84,9 @@ pub fn by_site(object: &mut BareMetalHost, gives: &Gives) {
         let label = FAILURE_DOMAIN_LABEL.to_owned();
         object.metadata.labels.insert(label, domain.clone());
     }
-    object.spec.root_device_hints.clone_from(&gives.root_disk);
+    let root = gives.root_disk.clone().unwrap_or_default();
+    object.spec.root_device_hints = root.hints;
+    object.spec.raid = root.mirror.then(RaidConfig::mirror);
     object.spec.image = gives.image.as_ref().map(|name| Image {
         url: name.clone(),
         ..Image::default()

@@ -20,6 +20,7 @@ use super::{
     made,
     objects::{Leave, ObjectTarget},
     plan::{EXTRA_BMC, Remote},
+    root_disk::Wish,
 };
 
 /// The object as it should be: its times stay, and what it knows that we forgot. `now` is RFC 3339.
@@ -176,10 +177,11 @@ fn provision_status(
         .deployment
         .as_ref()
         .map(|deployment| deployment.image.clone());
-    let hints = host
-        .object
-        .as_ref()
-        .and_then(|object| object.spec.root_device_hints.clone());
+    let spec = host.object.as_ref().map(|object| &object.spec);
+    // As upstream: what the spec says while it waits to be installed stays when it is.
+    let is_taken = shown == HostState::Available
+        || state == ProvisioningState::Provisioning && before.state != state;
+    let is_external = state == ProvisioningState::ExternallyProvisioned;
     ProvisionStatus {
         state,
         id: host
@@ -187,15 +189,22 @@ fn provision_status(
             .as_ref()
             .map_or(before.id, |node| node.uuid.clone()),
         image: image.or(before.image).filter(|_| holds),
-        // As upstream: what the spec says while it waits to be installed stays when it is.
-        root_device_hints: match state {
-            _ if shown == HostState::Available => hints,
-            ProvisioningState::Provisioning if before.state != state => hints,
-            ProvisioningState::ExternallyProvisioned => None,
+        root_device_hints: match spec {
+            _ if is_external && !is_taken => None,
+            Some(spec) if is_taken => spec.root_device_hints.clone(),
+            None if is_taken => None,
             _ => before.root_device_hints,
         },
         boot_mode,
-        raid: before.raid,
+        raid: match spec {
+            _ if is_external && !is_taken => None,
+            Some(spec) if is_taken => spec
+                .raid
+                .clone()
+                .filter(|_| Wish::of(spec).mirror.is_some()),
+            None if is_taken => None,
+            _ => before.raid,
+        },
         firmware: before.firmware,
         custom_deploy: before.custom_deploy,
     }

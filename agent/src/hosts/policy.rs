@@ -1,9 +1,7 @@
 //! May this machine be written to? The first safety rule: never wipe by surprise.
 
 use firstlight_api::{
-    bmh::RootDeviceHints,
-    disk::hints,
-    order::{DeploymentId, DiskId, DiskOrder, DiskPolicy, DiskScope, Mark, is_free},
+    order::{DeploymentId, DiskId, DiskOrder, DiskPolicy, DiskScope, Mark, RootDisk, is_free},
     report::{DiskSignatures, Report},
     site::{Clean, InstallPolicy},
     status::Problem,
@@ -11,13 +9,13 @@ use firstlight_api::{
 
 use super::{
     ledger::Deployment,
-    root_disk::{self, Choice, NoChoice},
+    root_disk::{self, Choice, NoChoice, Wish},
 };
 
 /// What the rule says of a machine as it reported itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    Install(Judgement),
+    Install(Box<Judgement>),
     LeaveAlone(Problem),
 }
 
@@ -33,26 +31,27 @@ pub struct Judgement {
 
 impl Judgement {
     pub fn order(&self, deployment: Option<DeploymentId>) -> DiskOrder {
-        let root = &self.root.disk;
+        let root = &self.root;
         DiskOrder {
             deployment,
             policy: self.policy,
-            scope: self.root.scope,
-            disks: match self.root.scope {
+            scope: root.scope,
+            disks: match root.scope {
                 DiskScope::Server => self.disks.clone(),
-                DiskScope::Root => vec![root.disk.clone()],
+                DiskScope::Root => root.disks().map(|root| root.disk.clone()).collect(),
             },
-            root: Some(root.clone()),
+            root: Some(root.disk.clone()),
+            mirror: root.mirror.clone(),
         }
     }
 }
 
-/// What `deployment`, which is under way, has written is no reason to stop. Where `hints` name a disk, others may hold what they like.
+/// What `deployment`, which is under way, has written is no reason to stop. Where `wish` names disks, others may hold what they like.
 /// `name` is the host's, for the sentence that says what to do.
 pub fn judge(
     policy: InstallPolicy,
     report: &Report,
-    hints: Option<&RootDeviceHints>,
+    wish: &Wish,
     deployment: Option<DeploymentId>,
     name: &str,
 ) -> Verdict {
@@ -68,21 +67,20 @@ pub fn judge(
         InstallPolicy::Wipe => DiskPolicy::Wipe,
         InstallPolicy::Blank => DiskPolicy::Blank,
     };
-    let is_named = hints.and_then(hints::root_device).is_some();
     let used = report.disks.iter().find(|disk| !is_free(disk));
-    if let (DiskPolicy::Blank, false, Some(disk)) = (policy, is_named, used) {
+    if let (DiskPolicy::Blank, false, Some(disk)) = (policy, wish.names_disks(), used) {
         let kinds = disk.signatures.join(", ");
         return leave(
             &format!("its disk {} is not blank: {kinds} found", disk.name),
             name,
         );
     }
-    let root = match root_disk::choose(report, policy, hints, deployment) {
+    let root = match root_disk::choose(report, policy, wish, deployment) {
         Ok(root) => root,
         Err(why @ NoChoice::Data { .. }) => return leave(&why.to_string(), name),
         Err(why) => return Verdict::LeaveAlone(unchosen(&why, name)),
     };
-    Verdict::Install(Judgement {
+    Verdict::Install(Box::new(Judgement {
         policy,
         root,
         disks: report.disks.iter().map(DiskId::from).collect(),
@@ -92,7 +90,7 @@ pub fn judge(
             .filter(is_free)
             .map(DiskId::from)
             .collect(),
-    })
+    }))
 }
 
 fn unchosen(why: &NoChoice, name: &str) -> Problem {
@@ -104,6 +102,10 @@ fn unchosen(why: &NoChoice, name: &str) -> Problem {
         NoChoice::Unfit(_) => format!(
             "put a disk of 8 GB or more into the server, or name one of these by `rootDeviceHints` in its BareMetalHost: `kubectl \
              edit bmh {name}`"
+        ),
+        NoChoice::NoPair(_) => format!(
+            "put another disk in, or let the image go to one disk: take `raid` out of its BareMetalHost (`kubectl edit bmh {name}`), \
+             and `mirror` out of its rule in site.yaml"
         ),
         _ => format!(
             "correct `rootDeviceHints` in its BareMetalHost (`kubectl edit bmh {name}`), or put the disk in"
@@ -141,22 +143,29 @@ pub fn give_back(
         DiskScope::Server => Clean::All,
         DiskScope::Root => Clean::Root,
     });
+    // A half of a mirror that is not there any more keeps the other from nothing.
+    let found = root.into_iter().flat_map(Choice::disks);
+    let found = found.filter_map(|root| Some((root, root_disk::find(root, report)?)));
+    let (mut roots, written): (Vec<&RootDisk>, Vec<&DiskSignatures>) = found.unzip();
+    if written.is_empty() {
+        roots.extend(root.map(|root| &root.disk));
+    }
     let order = |policy, scope, disks| DiskOrder {
         deployment: id,
         policy,
         scope,
         disks,
-        root: root.map(|root| root.disk.clone()),
+        root: roots.first().map(|root| (*root).clone()),
+        mirror: roots.get(1).map(|root| Box::new((*root).clone())),
     };
     let wipes = policy == InstallPolicy::Wipe;
-    let written = root.and_then(|root| root_disk::find(&root.disk, report));
-    match (clean, written) {
-        (Clean::All, _) if wipes => {
+    match clean {
+        Clean::All if wipes => {
             let all = report.disks.iter().map(DiskId::from).collect();
             return Ok(order(DiskPolicy::Wipe, DiskScope::Server, all));
         }
-        (Clean::Root, Some(disk)) if wipes => {
-            let disks = vec![DiskId::from(disk)];
+        Clean::Root if wipes && !written.is_empty() => {
+            let disks = written.iter().copied().map(DiskId::from).collect();
             return Ok(order(DiskPolicy::Wipe, DiskScope::Root, disks));
         }
         _ => {}
@@ -169,7 +178,7 @@ pub fn give_back(
     let is_ours = |disk: &DiskSignatures| disk.mark.map(Mark::deployment) == Some(id);
     let goes = |disk: &&DiskSignatures| {
         is_ours(disk)
-            || written.is_some_and(|written| written.name == disk.name)
+            || written.iter().any(|written| written.name == disk.name)
             || clean == Clean::All && was_free(disk)
     };
     let ours: Vec<&DiskSignatures> = report.disks.iter().filter(goes).collect();
@@ -199,7 +208,7 @@ pub fn give_back(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use firstlight_api::order::RootDisk;
+    use firstlight_api::bmh::{BareMetalHostSpec, RaidConfig, RootDeviceHints};
     use firstlight_api::report::{Fresh, Inventory, LookupState};
 
     fn report(disks: &[(&str, &[&str])]) -> Report {
@@ -238,7 +247,7 @@ mod tests {
             (Never, data, false),
         ];
         for (policy, disks, install) in cases {
-            let verdict = judge(policy, &report(disks), None, None, "n1");
+            let verdict = judge(policy, &report(disks), &Wish::default(), None, "n1");
             assert_eq!(
                 matches!(verdict, Verdict::Install(_)),
                 install,
@@ -252,7 +261,7 @@ mod tests {
         let Verdict::LeaveAlone(problem) = judge(
             InstallPolicy::Blank,
             &report(&[("/dev/vdb", &["dos", "ntfs"])]),
-            None,
+            &Wish::default(),
             None,
             "n1",
         ) else {
@@ -278,7 +287,13 @@ mod tests {
         let deployment = id;
         report.disks[0].mark = Some(Mark::Unfinished { deployment });
         let installs = |deployment| {
-            let verdict = judge(InstallPolicy::Blank, &report, None, deployment, "n1");
+            let verdict = judge(
+                InstallPolicy::Blank,
+                &report,
+                &Wish::default(),
+                deployment,
+                "n1",
+            );
             matches!(verdict, Verdict::Install(_))
         };
         assert!(installs(Some(id)));
@@ -366,10 +381,106 @@ mod tests {
                 name: "of another day".into(),
                 by_path: None,
             },
+            mirror: None,
             scope,
             why: String::new(),
         });
         give_back(policy, &report, Some(&held), clean, "n1").unwrap()
+    }
+
+    fn root_disk(disk: &DiskSignatures) -> RootDisk {
+        RootDisk {
+            disk: DiskId::from(disk),
+            name: disk.name.clone(),
+            by_path: None,
+        }
+    }
+
+    #[test]
+    fn the_order_for_a_mirror_names_both_disks_as_they_were_judged() {
+        let mut report = report(&[("a", &[]), ("b", &[]), ("c", &[])]);
+        for (index, disk) in report.disks.iter_mut().enumerate() {
+            disk.serial = Some(index.to_string());
+            disk.size_bytes += index as u64;
+        }
+        let ids: Vec<DiskId> = report.disks.iter().map(DiskId::from).collect();
+        let wish = |hints: Option<RootDeviceHints>| {
+            let mut spec = BareMetalHostSpec {
+                raid: Some(RaidConfig::mirror()),
+                ..BareMetalHostSpec::default()
+            };
+            spec.root_device_hints = hints;
+            Wish::of(&spec)
+        };
+        let order = |report: &Report, wish: &Wish| match judge(
+            InstallPolicy::Blank,
+            report,
+            wish,
+            None,
+            "n1",
+        ) {
+            Verdict::Install(judgement) => Ok(judgement.order(None)),
+            Verdict::LeaveAlone(problem) => Err(problem),
+        };
+        let both = order(&report, &wish(None)).unwrap();
+        assert_eq!(both.root, Some(root_disk(&report.disks[0])));
+        assert_eq!(both.mirror.as_deref(), Some(&root_disk(&report.disks[1])));
+        assert_eq!((both.scope, &both.disks), (DiskScope::Server, &ids));
+        // Where somebody named them, the third is none of the order's business.
+        report.disks[2].signatures = vec!["ext".to_owned()];
+        let refused = order(&report, &wish(None)).unwrap_err();
+        assert!(refused.what.contains("disk c is not blank"), "{refused:?}");
+        let small = RootDeviceHints {
+            min_size_gigabytes: Some(8),
+            ..RootDeviceHints::default()
+        };
+        let named = order(&report, &wish(Some(small))).unwrap();
+        assert_eq!(
+            (named.scope, &named.disks[..]),
+            (DiskScope::Root, &ids[..2])
+        );
+        report.disks.truncate(1);
+        let alone = order(&report, &wish(None)).unwrap_err();
+        assert!(alone.what.contains("a mirror needs two disks"), "{alone:?}");
+        assert!(alone.next.contains("take `raid` out"), "{alone:?}");
+    }
+
+    #[test]
+    fn both_halves_of_a_mirror_are_cleaned_and_one_that_is_gone_keeps_the_other_from_nothing() {
+        let id = Some(DeploymentId::new([7; 16]));
+        let mut report = report(&[("a", &["gpt"]), ("b", &["gpt"]), ("c", &["ntfs"])]);
+        for (index, disk) in report.disks.iter_mut().enumerate() {
+            disk.serial = Some(index.to_string());
+            disk.mark = (index < 2).then_some(Mark::Installed { deployment: id });
+        }
+        let ids: Vec<DiskId> = report.disks.iter().map(DiskId::from).collect();
+        let roots: Vec<RootDisk> = report.disks.iter().map(root_disk).collect();
+        let mut held = held(id, ids[..2].to_vec());
+        held.root = Some(Choice {
+            disk: roots[0].clone(),
+            mirror: Some(Box::new(roots[1].clone())),
+            scope: DiskScope::Root,
+            why: String::new(),
+        });
+        let back = |policy, report: &Report| {
+            give_back(policy, report, Some(&held), Some(Clean::Root), "n1").unwrap()
+        };
+        let named = |order: &DiskOrder| order.roots().cloned().collect::<Vec<_>>();
+        for policy in [InstallPolicy::Blank, InstallPolicy::Wipe] {
+            let order = back(policy, &report);
+            assert_eq!(
+                (&order.disks[..], named(&order)),
+                (&ids[..2], roots[..2].to_vec())
+            );
+        }
+        report.disks.remove(0);
+        for policy in [InstallPolicy::Blank, InstallPolicy::Wipe] {
+            let order = back(policy, &report);
+            assert_eq!(
+                (&order.disks[..], named(&order)),
+                (&ids[1..2], roots[1..2].to_vec())
+            );
+        }
     }
 
     #[test]

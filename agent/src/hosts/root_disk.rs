@@ -3,7 +3,11 @@
 //! Without a word from anybody: a device made to boot from, then what the firmware boots from, then the smallest. To add a criterion:
 //! a field of [`Rank`], whose order is theirs, and its words in [`why`].
 
+mod mirror;
+mod wish;
+
 use std::cmp::Reverse;
+use std::fmt;
 
 use firstlight_api::{
     bmh::RootDeviceHints,
@@ -15,6 +19,8 @@ use firstlight_api::{
     report::{DiskSignatures, Report},
 };
 use serde::{Deserialize, Serialize};
+
+pub use wish::{Halves, Wish, unmet};
 
 /// Smaller ones are sticks, cards and mistakes: written only if somebody names them. 8 GB as they are sold.
 const LEAST: u64 = 8_000_000_000;
@@ -36,16 +42,41 @@ const MOST_NAMED: usize = 4;
 #[serde(rename_all = "camelCase")]
 pub struct Choice {
     pub disk: RootDisk,
+    /// The one that gets the same, as the other half of a mirror.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<Box<RootDisk>>,
     /// Whether somebody named it, so that others do not count.
     pub scope: DiskScope,
     /// `the smallest of 3 disks`
     pub why: String,
 }
 
+impl Choice {
+    /// One, or both halves of a mirror.
+    pub fn disks(&self) -> impl Iterator<Item = &RootDisk> {
+        std::iter::once(&self.disk).chain(self.mirror.as_deref())
+    }
+
+    /// Bytes that there are for the image, as far as the box can know.
+    pub fn size_bytes(&self) -> u64 {
+        let sizes = self.disks().map(|disk| disk.disk.size_bytes);
+        sizes.min().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.mirror {
+            Some(mirror) => write!(f, "{} and {mirror} as a mirror", self.disk),
+            None => write!(f, "{}", self.disk),
+        }
+    }
+}
+
 /// Why no disk gets the image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoChoice {
-    #[error("its `rootDeviceHints` cannot be understood: {0}")]
+    #[error("the hints for its root disk cannot be understood: {0}")]
     Hints(String),
     #[error(
         "no disk of it is what its `rootDeviceHints` say; the nearest is {nearest}: {differences}"
@@ -54,7 +85,7 @@ pub enum NoChoice {
         nearest: String,
         differences: String,
     },
-    #[error("the disk that its `rootDeviceHints` mean, {disk}, is not blank: {kinds} found")]
+    #[error("the disk that its hints mean, {disk}, is not blank: {kinds} found")]
     Data { disk: String, kinds: String },
     #[error(
         "nothing but its name tells {0} from another disk that holds data, and the kernel may give the names the other way round"
@@ -66,6 +97,8 @@ pub enum NoChoice {
     Firmware(String),
     #[error("none of its disks is chosen without being named: {0}")]
     Unfit(String),
+    #[error("a mirror needs two disks that fit, and {0}")]
+    NoPair(String),
 }
 
 /// A disk of a report: what it is, and what is on it.
@@ -90,8 +123,20 @@ struct Rank {
 /// What stays the same over restarts counts before the kernel's name. Each with whether it is missing.
 type Tie = ([(bool, Option<String>); 3], String);
 
-/// The disks of the report as `hints` mean them, or as nobody said anything. What `deployment` has written is no data.
+/// The disk, or both of a mirror, as `wish` means them, or as nobody said anything. What `deployment` has written is no data.
 pub fn choose(
+    report: &Report,
+    policy: DiskPolicy,
+    wish: &Wish,
+    deployment: Option<DeploymentId>,
+) -> Result<Choice, NoChoice> {
+    match &wish.mirror {
+        Some(halves) => mirror::choose(report, policy, wish, halves, deployment),
+        None => single(report, policy, wish.hints.as_ref(), deployment),
+    }
+}
+
+fn single(
     report: &Report,
     policy: DiskPolicy,
     hints: Option<&RootDeviceHints>,
@@ -306,6 +351,7 @@ fn choice(
     }
     Choice {
         disk: best.named.clone(),
+        mirror: None,
         scope,
         why,
     }

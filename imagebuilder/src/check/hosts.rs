@@ -140,9 +140,15 @@ fn gives(
     words.extend(given.image.as_ref().map(|it| format!("image {it}")));
     let labels = given.labels.iter();
     words.extend(labels.map(|(key, value)| format!("{key}={value}")));
-    if given.root_disk.is_some() {
-        let disks = hardware.disks.join(", ");
-        words.push(format!("a disk by its hints out of {disks}"));
+    let root = given.root_disk.clone().unwrap_or_default();
+    let which = match (root.mirror, root.hints.is_some()) {
+        (true, true) => "two disks by its hints as a mirror",
+        (true, false) => "two disks as a mirror",
+        (false, true) => "a disk by its hints",
+        (false, false) => "",
+    };
+    if !which.is_empty() {
+        words.push(format!("{which} out of {}", hardware.disks.join(", ")));
     }
     words.extend(given.clean.map(|it| format!("clean {}", it.word())));
     words.extend(given.start.map(|it| format!("start {}", it.word())));

@@ -101,6 +101,8 @@ pub enum DiskContent {
     },
     /// A raw file with something in it.
     Data(PathBuf),
+    /// Taken out. What was on it stays, until it is put back.
+    Absent,
 }
 
 impl ServerDisk {
@@ -279,17 +281,18 @@ impl Lab {
     }
 
     pub fn plan_server(&self, spec: &ServerSpec) -> VmSpec {
-        let disks = spec.disks.iter().enumerate().map(|(number, disk)| {
+        let disks = spec.disks.iter().enumerate().filter_map(|(number, disk)| {
             let (file, format) = match &disk.content {
                 DiskContent::Data(file) => (file.clone(), DiskFormat::Raw),
                 DiskContent::Blank { .. } => (self.blank_disk(spec, number), DiskFormat::Qcow2),
+                DiskContent::Absent => return None,
             };
-            Disk {
+            Some(Disk {
                 file,
                 format,
                 bus: disk.bus,
                 large_sectors: disk.large_sectors,
-            }
+            })
         });
         VmSpec {
             name: spec.name(),

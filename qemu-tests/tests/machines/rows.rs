@@ -16,6 +16,8 @@ pub struct Row {
     pub hints: Option<&'static str>,
     /// Place of the disk that is written.
     pub root: usize,
+    /// A second blank disk, larger than the first, and the two hold the same. Either is taken out in the end.
+    pub mirror: bool,
 }
 
 /// What else is there, and must be as it was afterwards.
@@ -39,6 +41,7 @@ impl Row {
             beside: Beside::Nothing,
             hints: None,
             root: 0,
+            mirror: false,
         }
     }
 
@@ -49,6 +52,7 @@ impl Row {
             ..ServerDisk::blank(self.bus, 8)
         };
         let disks = match self.beside {
+            Beside::Nothing if self.mirror => vec![blank, ServerDisk::blank(self.bus, 9)],
             Beside::Nothing | Beside::DataInTheBox => vec![blank],
             Beside::Data => vec![ServerDisk::data(self.bus, data.to_owned()), blank],
         };
@@ -62,7 +66,7 @@ impl Row {
 
 /// A UEFI server whose card is not virtio starts by iPXE in the card's ROM, which Secure Boot refuses: of those cards OVMF has no
 /// driver of its own.
-pub const ROWS: [Row; 13] = [
+pub const ROWS: [Row; 15] = [
     Row::plain(
         "bios-virtio-virtio",
         Firmware::Bios,
@@ -156,6 +160,24 @@ pub const ROWS: [Row; 13] = [
         ..Row::plain(
             "box-with-other-uses",
             Firmware::Uefi,
+            NicModel::Virtio,
+            DiskBus::Virtio,
+        )
+    },
+    Row {
+        mirror: true,
+        ..Row::plain(
+            "uefi-mirror-sata",
+            Firmware::Uefi,
+            NicModel::Virtio,
+            DiskBus::Sata,
+        )
+    },
+    Row {
+        mirror: true,
+        ..Row::plain(
+            "bios-mirror-virtio",
+            Firmware::Bios,
             NicModel::Virtio,
             DiskBus::Virtio,
         )

@@ -13,7 +13,7 @@ pub struct BareMetalHostSpec {
     /// Absent for a host that restarts itself, and is switched on by people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bmc: Option<BmcDetails>,
-    /// Not acted on.
+    /// Acted on as far as it asks for a mirror of two disks for the image (docs/disks.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raid: Option<RaidConfig>,
     /// Not acted on.
@@ -161,6 +161,19 @@ pub struct RaidConfig {
     /// `softwareRAIDVolumes`, two at most, if there are no hardware volumes.
     #[serde(rename = "softwareRAIDVolumes", default)]
     pub software_raid_volumes: Option<Vec<SoftwareRaidVolume>>,
+}
+
+impl RaidConfig {
+    /// Two disks that the box chooses hold the same, with the image on them.
+    pub fn mirror() -> Self {
+        Self {
+            hardware_raid_volumes: None,
+            software_raid_volumes: Some(vec![SoftwareRaidVolume {
+                level: "1".to_owned(),
+                ..SoftwareRaidVolume::default()
+            }]),
+        }
+    }
 }
 
 /// Upstream's `HardwareRAIDVolume`: disks that a controller shows as one.

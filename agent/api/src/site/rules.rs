@@ -23,6 +23,15 @@ pub struct Rule {
     pub gives: Gives,
 }
 
+/// `rootDisk`: where its system goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GivenRootDisk {
+    /// Which disk that is; without them the box chooses.
+    pub hints: Option<RootDeviceHints>,
+    /// Two disks hold the same.
+    pub mirror: bool,
+}
+
 /// What a rule says of the servers that it fits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gives {
@@ -36,8 +45,8 @@ pub struct Gives {
     pub labels: BTreeMap<String, String>,
     /// `failureDomain`: where it stands.
     pub failure_domain: Option<String>,
-    /// `rootDisk`: which disk is written.
-    pub root_disk: Option<RootDeviceHints>,
+    /// Absent: the box chooses.
+    pub root_disk: Option<GivenRootDisk>,
     /// What is erased when it is given back. Absent: [`Clean::Root`] where hints name the disk, [`Clean::All`] elsewhere.
     pub clean: Option<Clean>,
     /// Name of an image on the box that it gets without being asked for it.

@@ -52,6 +52,7 @@ pub(super) const ROOT_DISK_KEYS: &[&str] = &[
     "wwnWithExtension",
     "wwnVendorExtension",
     "rotational",
+    "mirror",
 ];
 pub(super) const CLUSTER_KEYS: &[&str] = &[
     "controlPlanes",
@@ -353,6 +354,8 @@ struct RootDiskSpec {
     wwn_vendor_extension: Option<String>,
     /// It spins.
     rotational: Option<bool>,
+    /// true: two disks hold the same (RAID 1), and the server survives the loss of either. The hints hold for both.
+    mirror: Option<bool>,
 }
 
 /// The schema as pretty JSON with a final newline.

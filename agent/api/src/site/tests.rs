@@ -6,6 +6,7 @@ mod rules;
 use std::net::Ipv4Addr;
 
 use super::{schema, *};
+use crate::bmh::RootDeviceHints;
 
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1pLbFSTpHvJ0hSWRnUGMvKxQ2g1YMxPvvqj5vJXc0f ann@desk";
@@ -49,7 +50,7 @@ fn a_full_file_is_read_whole() {
     let text = format!(
         "name: lab\r\nprovisioning:\r\n  interface: 52-54-00-AA-BB-CC\r\n  address: 10.0.0.1/16\r\n  \
          range: 10.0.1.0 - 10.0.2.255\r\ninstall: never\r\njoin: approve\r\nsshKeys: ['{KEY}']\r\nhosts:\r\n- mac: 52:54:00:12:34:56\r\n  \
-         name: n1\r\n  address: 10.0.0.21\r\n  install: wipe\r\n  role: control-plane\r\n  rootDisk: {{serialNumber: S1}}\r\n  clean: root\r\n- {{mac: 52:54:00:12:34:57}}\r\n\
+         name: n1\r\n  address: 10.0.0.21\r\n  install: wipe\r\n  role: control-plane\r\n  rootDisk: {{serialNumber: S1, mirror: true}}\r\n  clean: root\r\n- {{mac: 52:54:00:12:34:57}}\r\n\
          cluster: manual\r\n"
     );
     let site = parse_site(text).unwrap();
@@ -79,9 +80,12 @@ fn a_full_file_is_read_whole() {
                 address: Some(Ipv4Addr::new(10, 0, 0, 21)),
                 install: Some(InstallPolicy::Wipe),
                 role: HostRole::ControlPlane,
-                root_disk: Some(RootDeviceHints {
-                    serial_number: "S1".to_owned(),
-                    ..RootDeviceHints::default()
+                root_disk: Some(GivenRootDisk {
+                    hints: Some(RootDeviceHints {
+                        serial_number: "S1".to_owned(),
+                        ..RootDeviceHints::default()
+                    }),
+                    mirror: true,
                 }),
                 clean: Some(Clean::Root),
             },

@@ -26,6 +26,20 @@ pub trait BlockDevice: Send + Sync {
     fn flush(&self) -> io::Result<()>;
     /// Makes the kernel look at the partition table again.
     fn reread_partitions(&self) -> io::Result<()>;
+    /// Tells the kernel of partitions that no table on the disk names yet, so that they can be mounted; until it looks again. There is
+    /// nobody to tell where it is no disk of the kernel's.
+    fn show_partitions(&self, _: &[Place]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Of a partition; in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// From 1.
+    pub number: u32,
+    pub start: u64,
+    pub length: u64,
 }
 
 /// Memory that begins at a page, as `O_DIRECT` wants it.
@@ -66,7 +80,7 @@ impl std::ops::DerefMut for Aligned {
 
 #[allow(unsafe_code, reason = "block device controls exist only as ioctls")]
 mod control {
-    //! `linux/fs.h`; 0x12 is the block layer's type.
+    //! `linux/fs.h` and `linux/blkpg.h`; 0x12 is the block layer's type.
     use std::fs::File;
     use std::io;
     use std::os::fd::AsRawFd;
@@ -78,8 +92,48 @@ mod control {
             nix::request_code_none!(0x12, 104),
             nix::libc::c_int
         );
+        nix::ioctl_write_ptr_bad!(partitions, nix::request_code_none!(0x12, 105), super::Order);
         nix::ioctl_write_ptr_bad!(discard, nix::request_code_none!(0x12, 119), [u64; 2]);
         nix::ioctl_write_ptr_bad!(zero_out, nix::request_code_none!(0x12, 127), [u64; 2]);
+    }
+
+    /// `struct blkpg_ioctl_arg`
+    #[repr(C)]
+    pub struct Order {
+        operation: i32,
+        flags: i32,
+        length: i32,
+        data: *const Partition,
+    }
+
+    /// `struct blkpg_partition`
+    #[repr(C)]
+    struct Partition {
+        start: i64,
+        length: i64,
+        number: i32,
+        names: [[u8; 64]; 2],
+    }
+
+    const ADD: i32 = 1;
+
+    pub fn add_partition(file: &File, place: super::Place) -> io::Result<()> {
+        let number = |bytes: u64| i64::try_from(bytes).map_err(io::Error::other);
+        let partition = Partition {
+            start: number(place.start)?,
+            length: number(place.length)?,
+            number: i32::try_from(place.number).map_err(io::Error::other)?,
+            names: [[0; 64]; 2],
+        };
+        let order = Order {
+            operation: ADD,
+            flags: 0,
+            length: i32::try_from(size_of::<Partition>()).map_err(io::Error::other)?,
+            data: &raw const partition,
+        };
+        // SAFETY: the kernel reads both structures, which live until it has.
+        unsafe { raw::partitions(file.as_raw_fd(), &raw const order)? };
+        Ok(())
     }
 
     pub fn sector_size(file: &File) -> io::Result<u64> {
@@ -197,6 +251,11 @@ impl BlockDevice for KernelDisk {
 
     fn reread_partitions(&self) -> io::Result<()> {
         control::reread_partitions(&self.file)
+    }
+
+    fn show_partitions(&self, partitions: &[Place]) -> io::Result<()> {
+        let mut places = partitions.iter();
+        places.try_for_each(|place| control::add_partition(&self.file, *place))
     }
 }
 

@@ -9,7 +9,7 @@ use firstlight_efi::load_option::{HardDrive, PartitionId};
 use uuid::Uuid;
 
 use super::config_drive;
-use super::device::BlockDevice;
+use super::device::{BlockDevice, Place};
 use super::gpt::{ESP_TYPE, Gpt, GptError};
 use super::image::Held;
 use super::large_sectors::{self, LARGE, LargeSectorsError};
@@ -69,11 +69,23 @@ pub struct Esp {
 /// GUID, and so does everything in the table of a node image: two disks that it was written to differ.
 pub fn finish(
     device: &dyn BlockDevice,
-    mut held: Held,
+    held: Held,
     config_drive: Option<&[u8]>,
     maker: Option<&Maker>,
     new_id: &mut dyn FnMut() -> Uuid,
 ) -> Result<(), FinishError> {
+    let opening = prepare(device, held, config_drive, maker, new_id)?;
+    make_bootable(device, &opening)
+}
+
+/// All of that but the first MiB, which comes back.
+pub fn prepare(
+    device: &dyn BlockDevice,
+    mut held: Held,
+    config_drive: Option<&[u8]>,
+    maker: Option<&Maker>,
+    new_id: &mut dyn FnMut() -> Uuid,
+) -> Result<Vec<u8>, FinishError> {
     let sector = device.sector();
     let mut tail = std::mem::take(&mut held.tail);
     let mut gpt = Gpt::parse(&held.head, sector)?;
@@ -136,8 +148,33 @@ pub fn finish(
         }
     }
     flush(device)?;
-    write(device, "the start of the image", 0, &held.head)?;
+    Ok(held.head)
+}
+
+/// The last write.
+pub fn make_bootable(device: &dyn BlockDevice, head: &[u8]) -> Result<(), FinishError> {
+    write(device, "the start of the image", 0, head)?;
     flush(device)
+}
+
+/// What the table in the first MiB names.
+pub fn places(head: &[u8], sector: u64) -> Result<Vec<Place>, FinishError> {
+    let place = |number, first: u64, sectors: u64| Place {
+        number,
+        start: first * sector,
+        length: sectors * sector,
+    };
+    if let Some(gpt) = Gpt::parse(head, sector)? {
+        let all = gpt.partitions().into_iter();
+        return Ok(all
+            .map(|p| place(p.number, p.first_lba, p.last_lba + 1 - p.first_lba))
+            .collect());
+    }
+    let mbr = Mbr::parse(head).ok_or(FinishError::NoTable)?;
+    let all = mbr.plain();
+    Ok(all
+        .map(|e| place(e.number, e.first_lba.into(), e.sectors.into()))
+        .collect())
 }
 
 /// Finds the EFI system partition of a finished disk.

@@ -14,6 +14,7 @@ pub mod image;
 pub mod large_sectors;
 pub mod mark;
 pub mod mbr;
+pub mod mirror;
 pub mod signatures;
 pub mod start;
 #[cfg(test)]

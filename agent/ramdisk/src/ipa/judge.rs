@@ -53,14 +53,15 @@ pub enum Refusal {
     NotOurs { name: String, kinds: String },
 }
 
-/// Before an image is written: the disk that gets it. Every disk that the order is about is as it was judged.
-pub fn may_install(order: Option<&DiskOrder>, disks: Vec<Judged>) -> Result<Disk, Refusal> {
+/// Before an image is written: the disk that gets it, or both halves of a mirror. Every disk that the order is about is as it was judged.
+pub fn may_install(order: Option<&DiskOrder>, disks: Vec<Judged>) -> Result<Vec<Disk>, Refusal> {
     let order = order.ok_or(Refusal::NoOrder)?;
     if order.policy == DiskPolicy::GiveBack {
         return Err(Refusal::OtherOrder("giving this server back"));
     }
     let disks = judged(order, disks)?;
-    Ok(root(order, disks)?.disk)
+    let roots = roots(order, disks)?;
+    Ok(roots.into_iter().map(|judged| judged.disk).collect())
 }
 
 /// Before disks are erased: which of them, in their order. What shows that they are ours goes last.
@@ -79,7 +80,7 @@ fn judged(order: &DiskOrder, disks: Vec<Judged>) -> Result<Vec<Judged>, Refusal>
             are_those(order, &disks)?;
             disks
         }
-        DiskScope::Root => vec![root(order, disks)?],
+        DiskScope::Root => roots(order, disks)?,
     };
     if order.policy == DiskPolicy::Blank {
         all_free(order, &disks)?;
@@ -87,13 +88,29 @@ fn judged(order: &DiskOrder, disks: Vec<Judged>) -> Result<Vec<Judged>, Refusal>
     Ok(disks)
 }
 
-fn root(order: &DiskOrder, disks: Vec<Judged>) -> Result<Judged, Refusal> {
-    let root = order.root.as_ref().ok_or(Refusal::NoRoot)?;
-    root.find(disks, |judged| judged.disk.named())
-        .map_err(|missing| match missing {
-            Missing::Gone => Refusal::Gone(root.disk.clone()),
-            Missing::Unclear => Refusal::Unclear(root.clone()),
+/// The one that gets the image comes first. Two that were chosen are two now.
+fn roots(order: &DiskOrder, mut disks: Vec<Judged>) -> Result<Vec<Judged>, Refusal> {
+    if order.root.is_none() {
+        return Err(Refusal::NoRoot);
+    }
+    let names: Vec<String> = order
+        .roots()
+        .map(|root| {
+            let found = root.find(disks.iter().collect(), |judged| judged.disk.named());
+            let found = found.map_err(|missing| match missing {
+                Missing::Gone => Refusal::Gone(root.disk.clone()),
+                Missing::Unclear => Refusal::Unclear(root.clone()),
+            })?;
+            Ok(found.disk.name.clone())
         })
+        .collect::<Result<_, Refusal>>()?;
+    let place = |judged: &Judged| names.iter().position(|name| *name == judged.disk.name);
+    disks.retain(|judged| place(judged).is_some());
+    disks.sort_by_key(place);
+    match &order.mirror {
+        Some(mirror) if disks.len() < 2 => Err(Refusal::Unclear(mirror.as_ref().clone())),
+        _ => Ok(disks),
+    }
 }
 
 fn given_back(order: &DiskOrder, disks: Vec<Judged>) -> Result<Vec<Judged>, Refusal> {
@@ -127,8 +144,8 @@ fn given_back(order: &DiskOrder, disks: Vec<Judged>) -> Result<Vec<Judged>, Refu
 
 /// In its position, too.
 fn is_root(order: &DiskOrder, disk: &Judged) -> bool {
-    let root = order.root.as_ref();
-    root.is_some_and(|root| root.find(vec![disk], |disk| disk.disk.named()).is_ok())
+    let mut roots = order.roots();
+    roots.any(|root| root.find(vec![disk], |disk| disk.disk.named()).is_ok())
 }
 
 /// The disks of the server are those of the order, all of them and no other.

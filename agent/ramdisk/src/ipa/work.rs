@@ -90,25 +90,27 @@ impl Worker {
             Some(source) => Some(self.drive(source, client)?),
             None => None,
         };
-        let disk = match self.rule {
-            Rule::AnyIronic => choose(&job.target, self.facts.inventory().disks)?,
+        let disks = match self.rule {
+            Rule::AnyIronic => vec![choose(&job.target, self.facts.inventory().disks)?],
             Rule::Box => {
-                let disk = judge::may_install(job.order.as_ref(), self.facts.judged())?;
-                agrees(&job.target, &disk)?;
-                disk
+                let disks = judge::may_install(job.order.as_ref(), self.facts.judged())?;
+                agrees(&job.target, &disks)?;
+                disks
             }
         };
         let maker = self.maker(job.order.as_ref());
-        let device = self.open(&disk.name)?;
+        let goal = self.goal(&disks)?;
+        let device = goal.device();
         self.machine.unload();
         tracing::info!(
-            disk = disk.name,
+            disk = device.name(),
             url = job.image.urls[0],
             "writing the image"
         );
+        goal.begin()?;
         let held = image::write_image(
             &image::Context {
-                device: device.as_ref(),
+                device,
                 fetch: &HttpFetch {
                     client: client.clone(),
                     offer: self.relay.as_ref().map(|(offer, _)| offer.clone()),
@@ -122,28 +124,39 @@ impl Worker {
             &job.image,
         )?;
         tracing::info!(
-            disk = disk.name,
+            disk = device.name(),
             bytes = held.length,
             "the image is complete and its digest is right"
         );
         (self.tell)(Phase::ConfigDrive);
-        finish::finish(
-            device.as_ref(),
-            held,
-            drive.as_deref(),
-            maker.as_ref(),
-            &mut Uuid::new_v4,
-        )?;
-        reread(device.as_ref(), cancel);
-        self.add_arguments(job.start.kernel_arguments.as_ref(), device.as_ref())?;
+        let (drive, maker) = (drive.as_deref(), maker.as_ref());
+        let arguments = job.start.kernel_arguments.as_ref();
+        match &goal {
+            Goal::Disk(disk) => {
+                finish::finish(device, held, drive, maker, &mut Uuid::new_v4)?;
+                reread(device, cancel);
+                self.add_arguments(arguments, disk.as_ref())?;
+            }
+            Goal::Mirror(mirror) => {
+                let length = held.length;
+                let opening = finish::prepare(device, held, drive, maker, &mut Uuid::new_v4)?;
+                // The kernel forgets what was there before.
+                reread(device, cancel);
+                self.settle(mirror, &opening, arguments)?;
+                self.join(mirror, &disks[0].name, length, cancel)?;
+                finish::make_bootable(device, &opening)?;
+                reread(device, cancel);
+            }
+        }
         *self
             .installed
             .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(disk.name.clone());
+            .unwrap_or_else(PoisonError::into_inner) = Some(disks[0].name.clone());
         (self.tell)(Phase::BootEntry);
-        self.boot_entry(device.as_ref())?;
-        let start = self.prepare(&job.start, device.as_ref());
-        let said = format!("image written to {}", disk.name);
+        self.boot_entry(goal.first())?;
+        let start = self.prepare(&job.start, goal.first());
+        let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
+        let said = format!("image written to {}", names.join(" and "));
         Ok(json!({"deploy_result": {"result": said, "start": start}, "deploy_step": job.step}))
     }
 
@@ -251,14 +264,16 @@ impl Worker {
 }
 
 /// Whoever changed the node's hints after the box had chosen means something by it.
-fn agrees(target: &Target, disk: &Disk) -> Result<()> {
-    let is_meant = target
-        .hints
-        .as_ref()
-        .is_none_or(|hints| hints.matches(disk));
-    if is_meant && !target.skip.iter().any(|hints| hints.matches(disk)) {
+fn agrees(target: &Target, disks: &[Disk]) -> Result<()> {
+    let hints = target.hints.as_ref();
+    // Ironic's record has one disk: of a mirror the first.
+    let unmeant = disks
+        .first()
+        .filter(|disk| hints.is_some_and(|hints| !hints.matches(disk)));
+    let is_skipped = |disk: &&Disk| target.skip.iter().any(|hints| hints.matches(disk));
+    let Some(disk) = unmeant.or_else(|| disks.iter().find(is_skipped)) else {
         return Ok(());
-    }
+    };
     bail!(
         "nothing was written: the box has chosen {}, and root_device or skip_block_devices of the Ironic node mean another disk; \
          leave the node to the box, and name disks by `rootDeviceHints` of the BareMetalHost",
@@ -308,7 +323,10 @@ fn reread(device: &dyn BlockDevice, cancel: &Cancel) {
     );
 }
 
+mod goal;
 mod start;
+
+use goal::Goal;
 
 /// What a person reads in Ironic's `last_error`.
 pub fn sentence(error: &anyhow::Error) -> String {

@@ -90,6 +90,11 @@ impl TestMachine {
         fs::write(block.join("size"), (DISK / 512).to_string()).unwrap();
     }
 
+    /// What a file of the installed system says now.
+    pub fn file(&self, path: &str) -> String {
+        fs::read_to_string(self.dir.path().join("system").join(path)).unwrap()
+    }
+
     /// Another disk of the same model in the place of `vda`.
     pub fn swap_serial(&self, serial: &str) {
         fs::write(self.dir.path().join("sys/block/vda/serial"), serial).unwrap();
@@ -134,8 +139,12 @@ impl TestMachine {
     }
 
     pub fn read(&self, offset: u64, length: usize) -> Vec<u8> {
+        self.read_of("vda", offset, length)
+    }
+
+    pub fn read_of(&self, name: &str, offset: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        fs::File::open(self.disk())
+        fs::File::open(self.image(name))
             .unwrap()
             .read_exact_at(&mut bytes, offset)
             .unwrap();

@@ -38,16 +38,16 @@ impl Host {
 
     fn would_write(&self) -> Option<RootDiskStatus> {
         let report = self.ramdisk.report()?;
-        let (hints, under_way) = (self.wanted().hints.as_ref(), self.ledger().under_way());
+        let (wish, under_way) = (&self.wanted().root, self.ledger().under_way());
         let policy = self.rules.policy;
-        let problem = match policy::judge(policy, report, hints, under_way, &self.called) {
+        let problem = match policy::judge(policy, report, wish, under_way, &self.called) {
             Verdict::Install(judgement) => {
                 return Some(said(RootDiskState::Would, &judgement.root));
             }
             Verdict::LeaveAlone(problem) => problem,
         };
         // Whoever thinks of giving its data up reads here which.
-        let wiped = root_disk::choose(report, DiskPolicy::Wipe, hints, under_way);
+        let wiped = root_disk::choose(report, DiskPolicy::Wipe, wish, under_way);
         let says = match wiped {
             Ok(root) => format!(
                 "writes no disk; `install: wipe` {}",
@@ -71,7 +71,7 @@ fn said(state: RootDiskState, root: &Choice) -> RootDiskStatus {
     };
     RootDiskStatus {
         state,
-        says: format!("{does} {}: {}", root.disk, root.why),
+        says: format!("{does} {root}: {}", root.why),
         problem: None,
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn unregistered(o: &Observed) -> Plan {
     match policy::judge(
         o.policy,
         report,
-        o.wanted.hints.as_ref(),
+        &o.wanted.root,
         o.ledger.under_way(),
         o.called,
     ) {

@@ -50,7 +50,7 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
     let judgement = match policy::judge(
         o.policy,
         report,
-        o.wanted.hints.as_ref(),
+        &o.wanted.root,
         o.ledger.under_way(),
         o.called,
     ) {
@@ -72,7 +72,7 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
     )
     .act(Action::Deploy {
         attempt,
-        judgement: Box::new(judgement),
+        judgement,
         install: Box::new(install.clone()),
     })
 }
@@ -81,12 +81,11 @@ fn deploy(o: &Observed, node: &Node, waits: HostState, install: &Install) -> Pla
 fn too_small(o: &Observed, install: &Install, root: &Choice) -> Option<Problem> {
     let image = o.image.ok()?;
     let is_it = install.image.checksum.eq_ignore_ascii_case(&image.sha256);
-    let (needs, has) = (image.raw_bytes, root.disk.disk.size_bytes);
+    let (needs, has) = (image.raw_bytes, root.size_bytes());
     (is_it && needs > has).then(|| Problem {
         what: format!(
-            "the image needs {} MB, and {} has {} MB",
+            "the image needs {} MB, and {root} has {} MB",
             needs.div_ceil(1_000_000),
-            root.disk,
             has / 1_000_000
         ),
         next: format!(

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         ledger::{Departure, Deployment, Started},
-        root_disk::Choice,
+        root_disk::{Choice, Wish},
     },
     *,
 };
@@ -69,7 +69,7 @@ fn world() -> World {
             cleaning: AutomatedCleaningMode::Metadata,
             restarts: vec![],
             power: super::super::intent::Power::On,
-            hints: None,
+            root: Wish::default(),
             retry: false,
             allow_kexec: false,
             confirmed: false,
@@ -236,6 +236,7 @@ fn first_deploy(attempt: u64) -> Option<Action> {
                     name: "/dev/vda".into(),
                     by_path: None,
                 },
+                mirror: None,
                 scope: DiskScope::Server,
                 why: "the only disk".into(),
             },
@@ -556,6 +557,7 @@ fn tear_down(deployment: Option<DeploymentId>) -> Option<Action> {
             scope: DiskScope::Server,
             disks: vec![the_disk()],
             root: None,
+            mirror: None,
         }),
     })
 }

@@ -10,7 +10,12 @@ const ID: DeploymentId = DeploymentId::new([7; 16]);
 const GB: u64 = 1_000_000_000;
 
 /// Of a report: what the inventory says of a disk, and what is on it.
-fn disk(name: &str, gb: u64, facts: Value, signatures: &[&str]) -> (Disk, DiskSignatures) {
+pub(super) fn disk(
+    name: &str,
+    gb: u64,
+    facts: Value,
+    signatures: &[&str],
+) -> (Disk, DiskSignatures) {
     let mut said = json!({"name": name, "size": gb * GB, "serial": format!("S-{name}")});
     let Value::Object(facts) = facts else {
         panic!("facts have names: {facts}");
@@ -29,11 +34,11 @@ fn disk(name: &str, gb: u64, facts: Value, signatures: &[&str]) -> (Disk, DiskSi
     (disk, found)
 }
 
-fn blank(name: &str, gb: u64, facts: Value) -> (Disk, DiskSignatures) {
+pub(super) fn blank(name: &str, gb: u64, facts: Value) -> (Disk, DiskSignatures) {
     disk(name, gb, facts, &[])
 }
 
-fn report(disks: Vec<(Disk, DiskSignatures)>) -> Report {
+pub(super) fn report(disks: Vec<(Disk, DiskSignatures)>) -> Report {
     let (facts, found) = disks.into_iter().unzip();
     Report {
         inventory: Inventory {
@@ -130,7 +135,7 @@ fn without_a_word_from_anybody_the_choice_is_safe_and_says_why() {
         ),
     ] {
         let report = report(disks);
-        let choice = choose(&report, DiskPolicy::Blank, None, None);
+        let choice = single(&report, DiskPolicy::Blank, None, None);
         assert!(
             choice
                 .iter()
@@ -168,7 +173,7 @@ fn each_hint_names_its_disk_and_others_may_hold_data() {
         json!({"wwnVendorExtension": "0xaa"}),
         json!({"rotational": true}),
     ] {
-        let choice = choose(&report, DiskPolicy::Blank, Some(&hints(hint)), None).unwrap();
+        let choice = single(&report, DiskPolicy::Blank, Some(&hints(hint)), None).unwrap();
         assert_eq!(choice.scope, DiskScope::Root);
         assert_eq!(
             format!("{}: {}", choice.disk, choice.why),
@@ -176,7 +181,7 @@ fn each_hint_names_its_disk_and_others_may_hold_data() {
         );
     }
     // Nothing in them is as if there were none.
-    let none = choose(&report, DiskPolicy::Wipe, Some(&hints(json!({}))), None);
+    let none = single(&report, DiskPolicy::Wipe, Some(&hints(json!({}))), None);
     assert_eq!(none.unwrap().scope, DiskScope::Server);
 }
 
@@ -187,13 +192,13 @@ fn no_bios_starts_from_large_sectors_also_where_somebody_names_the_disk() {
         blank("b", 960, json!({"logical_sectors": 512})),
     ]);
     report.inventory.boot_mode = "bios".to_owned();
-    let best = choose(&report, DiskPolicy::Blank, None, None).unwrap();
+    let best = single(&report, DiskPolicy::Blank, None, None).unwrap();
     assert_eq!(best.disk.name, "b");
     let named = hints(json!({"deviceName": "a"}));
-    let refused = choose(&report, DiskPolicy::Wipe, Some(&named), None);
+    let refused = single(&report, DiskPolicy::Wipe, Some(&named), None);
     assert!(matches!(refused, Err(NoChoice::Firmware(_))), "{refused:?}");
     report.disks.truncate(1);
-    let refused = choose(&report, DiskPolicy::Blank, None, None);
+    let refused = single(&report, DiskPolicy::Blank, None, None);
     assert!(matches!(refused, Err(NoChoice::Firmware(_))), "{refused:?}");
 }
 
@@ -239,7 +244,7 @@ fn hints_that_mean_several_disks_none_or_one_with_data() {
         (
             json!({"deviceName": "a"}),
             DiskPolicy::Blank,
-            "the disk that its `rootDeviceHints` mean, a (480 GB, serial S-a), is not blank: gpt found",
+            "the disk that its hints mean, a (480 GB, serial S-a), is not blank: gpt found",
         ),
         (
             json!({"serialNumber": "X", "model": "M2"}),
@@ -247,7 +252,7 @@ fn hints_that_mean_several_disks_none_or_one_with_data() {
             "no disk of it is what its `rootDeviceHints` say; the nearest is c (960 GB, without a serial number): it has no serial",
         ),
     ] {
-        let choice = choose(&report, policy, Some(&hints(hint)), None);
+        let choice = single(&report, policy, Some(&hints(hint)), None);
         assert_eq!(says(choice), expected);
     }
 }
@@ -260,12 +265,12 @@ fn who_has_begun_to_write_a_disk_goes_on_there() {
     begun.1.mark = Some(Mark::Unfinished { deployment });
     let report = report(vec![blank("a", 480, json!({"boot_order": 0})), begun]);
     for policy in [DiskPolicy::Blank, DiskPolicy::Wipe] {
-        let choice = choose(&report, policy, None, Some(ID));
+        let choice = single(&report, policy, None, Some(ID));
         assert_eq!(
             says(choice),
             "b: the one that this installation has begun to write of 2 disks"
         );
-        assert_eq!(choose(&report, policy, None, None).unwrap().disk.name, "a");
+        assert_eq!(single(&report, policy, None, None).unwrap().disk.name, "a");
     }
 }
 
@@ -285,7 +290,7 @@ fn of_disks_that_only_their_names_tell_apart_none_is_named_beside_data() {
             twin("b", by_path[1], other),
         ]);
         let hints = hints(json!({"deviceName": "a"}));
-        choose(&report, DiskPolicy::Wipe, Some(&hints), None)
+        single(&report, DiskPolicy::Wipe, Some(&hints), None)
     };
     assert!(matches!(
         named(&["gpt"], [None; 2]),
@@ -306,7 +311,7 @@ fn of_disks_that_only_their_names_tell_apart_none_is_named_beside_data() {
 fn a_report_that_says_less_is_enough() {
     let mut report = report(vec![blank("a", 480, json!({})), blank("b", 240, json!({}))]);
     report.inventory = Inventory::default();
-    let choice = choose(&report, DiskPolicy::Blank, None, None);
+    let choice = single(&report, DiskPolicy::Blank, None, None);
     assert_eq!(says(choice), "b: the smallest of 2 disks");
 }
 
@@ -349,8 +354,8 @@ proptest! {
             hints
         });
         for policy in [DiskPolicy::Blank, DiskPolicy::Wipe] {
-            let choice = choose(&report, policy, named.as_ref(), deployment);
-            prop_assert_eq!(&choice, &choose(&report, policy, named.as_ref(), deployment));
+            let choice = single(&report, policy, named.as_ref(), deployment);
+            prop_assert_eq!(&choice, &single(&report, policy, named.as_ref(), deployment));
             let Ok(choice) = choice else { continue };
             prop_assert!(choice.why.chars().count() < 1000 && !choice.why.contains(char::is_control));
             let is_it = |found: &&DiskSignatures| found.name == choice.disk.name && DiskId::from(*found) == choice.disk.disk;

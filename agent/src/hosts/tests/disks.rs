@@ -1,7 +1,7 @@
 //! Which disk of several is written, said before it is, and which are erased when their server is given back.
 
 use firstlight_api::{
-    bmh::{ConditionStatus, ROOT_DISK, RootDeviceHints},
+    bmh::{ConditionStatus, ROOT_DISK, RaidConfig, RootDeviceHints, SPEC_HONOURED},
     order::{DiskPolicy, DiskScope},
     report::DiskSignatures,
     site::parse_site,
@@ -169,4 +169,64 @@ async fn a_rule_says_what_giving_back_erases() {
         come_back(&mut site, &mut machine).await;
         assert_eq!(ordered(&site).await.unwrap().disks.len(), erased);
     }
+}
+
+#[tokio::test]
+async fn a_rule_makes_two_disks_a_mirror_which_is_said_before_and_both_are_erased() {
+    let mut site = super::rules::site("- {match: any, rootDisk: {mirror: true}}\n").await;
+    let mut machine = Machine::new(&site);
+    machine
+        .until("one disk", &mut site, has_reason("NoneChosen"))
+        .await;
+    let (_, _, says) = condition(&site).unwrap();
+    assert!(says.contains("a mirror needs two disks"), "{says}");
+    assert!(says.contains("and only /dev/vda (8 GB"), "{says}");
+    assert_eq!(site.ironic.deploys(&node()), 0);
+
+    machine.server.others = vec![other(&[])];
+    machine.erased = 2;
+    machine
+        .until("writing", &mut site, has_reason("Writing"))
+        .await;
+    let disks = "/dev/vda (8 GB, without a serial number) and /dev/vdb (17 GB, serial OTHER) as a mirror: the only two disks; of \
+                 /dev/vdb as much is used as /dev/vda has";
+    assert_eq!(condition(&site).unwrap().2, format!("writes {disks}"));
+    let order = ordered(&site).await.unwrap();
+    let roots: Vec<&str> = order.roots().map(|root| root.name.as_str()).collect();
+    assert_eq!(roots, ["/dev/vda", "/dev/vdb"]);
+    assert_eq!((order.scope, order.disks.len()), (DiskScope::Server, 2));
+    machine
+        .until("written", &mut site, has_reason("Written"))
+        .await;
+    let provisioned = |site: &Site, _: &Machine| shows(site, HostState::Provisioned);
+    machine.until("provisioned", &mut site, provisioned).await;
+    // Nothing of what its object asks for was left out.
+    let object = site.store.only().unwrap();
+    assert_eq!(object.spec.raid, Some(RaidConfig::mirror()));
+    let status = object.status.unwrap();
+    assert_eq!(status.provisioning.raid, object.spec.raid);
+    let honoured = status
+        .conditions
+        .iter()
+        .find(|one| one.kind == SPEC_HONOURED);
+    assert!(honoured.is_none_or(|one| one.status == ConditionStatus::True));
+    site.restart_controller();
+    site.come_up();
+    site.pass(ROUND).await;
+    assert_eq!(condition(&site).unwrap().2, format!("wrote {disks}"));
+
+    // The second half has died since, and a new disk is in its place.
+    let deployment = order.deployment;
+    machine.server.others = vec![DiskSignatures {
+        serial: Some("NEW".into()),
+        ..other(&["linux_raid_member"])
+    }];
+    machine.erased = 1;
+    come_back(&mut site, &mut machine).await;
+    let order = ordered(&site).await.unwrap();
+    assert_eq!(
+        (order.policy, order.deployment),
+        (DiskPolicy::GiveBack, deployment)
+    );
+    assert_eq!((order.disks, order.mirror), (vec![its_disk()], None));
 }

@@ -6,7 +6,7 @@ use super::{Fields, Walk};
 use crate::{
     bmh::RootDeviceHints,
     site::{
-        BmcAccount, Gives, Rule, ValueError,
+        BmcAccount, GivenRootDisk, Gives, Rule, ValueError,
         rules::{Condition, NamePattern, NumberFact, Pattern, TextFact},
         schema,
         yaml::{Node, Value},
@@ -124,7 +124,7 @@ impl Walk {
         labels
     }
 
-    pub(super) fn root_disk(&mut self, fields: &Fields<'_>) -> Option<RootDeviceHints> {
+    pub(super) fn root_disk(&mut self, fields: &Fields<'_>) -> Option<GivenRootDisk> {
         let node = fields.get("rootDisk")?;
         let keys = self.fields(node, schema::ROOT_DISK_KEYS, "`rootDisk`");
         let mut text = |key| self.value(&keys, key, hint).unwrap_or_default();
@@ -144,7 +144,11 @@ impl Walk {
             let message = "`rootDisk` says nothing; write for example `minSizeGigabytes: 100`";
             self.report(node.place, message);
         }
-        Some(hints)
+        let mirror = self.value(&keys, "mirror", boolean).unwrap_or(false);
+        Some(GivenRootDisk {
+            hints: Some(hints).filter(|hints| *hints != RootDeviceHints::default()),
+            mirror,
+        })
     }
 
     fn account(&mut self, fields: &Fields<'_>) -> Option<BmcAccount> {

@@ -1,7 +1,7 @@
 //! The key `rules`.
 
 use super::{super::*, problems};
-use crate::start::StartPolicy;
+use crate::{bmh::RootDeviceHints, start::StartPolicy};
 
 const FULL: &str = "
 rules:
@@ -15,7 +15,7 @@ rules:
     install: wipe
     labels: {rack: r1, example.com/tier: 'gold'}
     failureDomain: r1
-    rootDisk: {minSizeGigabytes: 100, rotational: false}
+    rootDisk: {minSizeGigabytes: 100, rotational: false, mirror: true}
     clean: all
     image: debian:13.2
     start: restart
@@ -37,11 +37,13 @@ fn a_rule_is_read_whole_and_the_first_that_fits_counts() {
     assert_eq!(gives.install, Some(InstallPolicy::Wipe));
     assert_eq!(gives.labels["example.com/tier"], "gold");
     assert_eq!(gives.failure_domain.as_deref(), Some("r1"));
-    let disk = gives.root_disk.as_ref().unwrap();
+    let root = gives.root_disk.as_ref().unwrap();
+    let disk = root.hints.as_ref().unwrap();
     assert_eq!(
         (disk.min_size_gigabytes, disk.rotational),
         (Some(100), Some(false))
     );
+    assert!(root.mirror);
     assert_eq!(gives.clean, Some(Clean::All));
     assert_eq!(gives.image.as_deref(), Some("debian:13.2"));
     assert_eq!(gives.start, Some(StartPolicy::Restart));
@@ -98,9 +100,12 @@ fn a_line_in_hosts_names_disk_and_cleaning_instead_of_a_rule() {
         site.gives(mac, rule)
     };
     let ours = gives(1, site.rules.first());
-    let of_line = RootDeviceHints {
-        wwn: "a".to_owned(),
-        ..RootDeviceHints::default()
+    let of_line = GivenRootDisk {
+        hints: Some(RootDeviceHints {
+            wwn: "a".to_owned(),
+            ..RootDeviceHints::default()
+        }),
+        mirror: false,
     };
     assert_eq!(
         ours.root_disk,

@@ -47,6 +47,7 @@ fn order(policy: DiskPolicy, disks: &[&str]) -> DiskOrder {
         scope: DiskScope::Server,
         disks: disks.iter().map(|serial| blank(serial).disk.id()).collect(),
         root: disks.first().map(|serial| blank(serial).disk.named()),
+        mirror: None,
     }
 }
 
@@ -66,6 +67,10 @@ fn data(name: &str, kinds: &str) -> Refusal {
 fn not_ours(name: &str, kinds: &str) -> Refusal {
     let (name, kinds) = (name.to_owned(), kinds.to_owned());
     Refusal::NotOurs { name, kinds }
+}
+
+fn names(disks: Vec<Disk>) -> Vec<String> {
+    disks.into_iter().map(|disk| disk.name).collect()
 }
 
 #[test]
@@ -142,8 +147,8 @@ fn an_image_is_written_over_nothing_our_own_half_or_what_a_person_gave_up() {
         (alone(order(Wipe, &["a"])), vec![used("b")], Err(gone("a"))),
     ] {
         let chosen = may_install(Some(&order), disks.clone());
-        let verdict = verdict.map(|()| "/dev/a".to_owned());
-        assert_eq!(chosen.map(|disk| disk.name), verdict, "{order:?} {disks:?}");
+        let verdict = verdict.map(|()| vec!["/dev/a".to_owned()]);
+        assert_eq!(chosen.map(names), verdict, "{order:?} {disks:?}");
     }
     let none = may_install(None, vec![blank("a")]);
     assert_eq!(none, Err(Refusal::NoOrder));
@@ -181,19 +186,16 @@ fn of_two_disks_that_are_alike_the_one_in_its_position_is_written_and_erased_and
     };
     for order in [order.clone(), alone(order.clone())] {
         let written = may_install(Some(&order), now()).unwrap();
-        assert_eq!(written.name, "/dev/b", "{order:?}");
+        assert_eq!(names(written), ["/dev/b"], "{order:?}");
         let moved = vec![twin("a", Some("p3"), &[]), twin("b", Some("p2"), &[])];
         let unclear = may_install(Some(&order), moved);
         assert_eq!(unclear, Err(Refusal::Unclear(chosen.disk.named())));
     }
-    let names = |order: &DiskOrder, disks| {
+    let erased = |order: &DiskOrder, disks| {
         let erased = may_erase(Some(order), disks).unwrap();
-        erased
-            .into_iter()
-            .map(|disk| disk.disk.name)
-            .collect::<Vec<_>>()
+        names(erased.into_iter().map(|judged| judged.disk).collect())
     };
-    assert_eq!(names(&alone(order.clone()), now()), ["/dev/b"]);
+    assert_eq!(erased(&alone(order.clone()), now()), ["/dev/b"]);
     let back = DiskOrder {
         policy: DiskPolicy::GiveBack,
         disks: vec![chosen.disk.id()],
@@ -202,7 +204,74 @@ fn of_two_disks_that_are_alike_the_one_in_its_position_is_written_and_erased_and
     let mut now = now();
     let deployment = Some(ID);
     now[0].found.mark = Some(Mark::Installed { deployment });
-    assert_eq!(names(&back, now), ["/dev/b"]);
+    assert_eq!(erased(&back, now), ["/dev/b"]);
+}
+
+/// Its first two disks get the same.
+fn mirrored(order: DiskOrder, second: &str) -> DiskOrder {
+    DiskOrder {
+        mirror: Some(Box::new(blank(second).disk.named())),
+        ..order
+    }
+}
+
+#[test]
+fn both_halves_of_a_mirror_are_as_they_were_judged_or_neither_is_written() {
+    use DiskPolicy::{Blank, GiveBack, Wipe};
+    let pair = |policy| mirrored(order(policy, &["b", "a"]), "a");
+    let begun = |serial: &str| {
+        let mark = Some(Mark::Unfinished { deployment: ID });
+        disk(serial, &["firstlight-unfinished"], mark)
+    };
+    let used = |serial| disk(serial, &["linux_raid_member"], None);
+    let gone = |serial| Refusal::Gone(blank(serial).disk.id());
+    let both = || Ok(vec!["/dev/b".to_owned(), "/dev/a".to_owned()]);
+    for (order, disks, chosen) in [
+        (pair(Blank), vec![blank("a"), blank("b")], both()),
+        // Half of this very mirror, or both halves, half written.
+        (pair(Blank), vec![begun("a"), blank("b")], both()),
+        (pair(Blank), vec![begun("a"), begun("b")], both()),
+        (
+            pair(Blank),
+            vec![used("a"), blank("b")],
+            Err(data("/dev/a", "linux_raid_member")),
+        ),
+        (
+            alone(pair(Blank)),
+            vec![used("a"), blank("b"), used("c")],
+            Err(data("/dev/a", "linux_raid_member")),
+        ),
+        (
+            alone(pair(Blank)),
+            vec![blank("a"), blank("b"), used("c")],
+            both(),
+        ),
+        (alone(pair(Wipe)), vec![used("a"), used("b")], both()),
+        (
+            alone(pair(Wipe)),
+            vec![blank("b"), blank("c")],
+            Err(gone("a")),
+        ),
+        (
+            alone(pair(Wipe)),
+            vec![blank("a"), blank("c")],
+            Err(gone("b")),
+        ),
+        // One disk is no mirror.
+        (
+            alone(mirrored(order(Wipe, &["a"]), "a")),
+            vec![blank("a"), blank("b")],
+            Err(Refusal::Unclear(blank("a").disk.named())),
+        ),
+    ] {
+        let found = may_install(Some(&order), disks.clone());
+        assert_eq!(found.map(names), chosen, "{order:?} {disks:?}");
+    }
+    let back = alone(mirrored(order(GiveBack, &["a", "b"]), "b"));
+    let held = vec![installed(Some(ID)), used("b"), used("c")];
+    let erased = may_erase(Some(&back), held).unwrap();
+    let erased: Vec<Disk> = erased.into_iter().map(|judged| judged.disk).collect();
+    assert_eq!(names(erased), ["/dev/b", "/dev/a"]);
 }
 
 #[test]
