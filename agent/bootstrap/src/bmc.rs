@@ -27,13 +27,13 @@ const APPEARS: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Where a BMC is; tests put another one in its place.
-pub trait Place {
+pub trait WayToBmc {
     /// `None`: there is no BMC here that the kernel could speak to. An error is a sentence.
     fn open(&mut self) -> Result<Option<Box<dyn Channel>>, String>;
 }
 
 /// Carries out one order.
-pub fn obey(place: &mut impl Place, ask: Ask) -> Told {
+pub fn obey(place: &mut impl WayToBmc, ask: Ask) -> Told {
     let mut bmc = match place.open() {
         Ok(Some(bmc)) => bmc,
         Ok(None) => return without(Outcome::Ready),
@@ -81,7 +81,7 @@ fn made(password: &account::Password) -> Outcome {
 #[derive(Debug)]
 pub struct ThisServer;
 
-impl Place for ThisServer {
+impl WayToBmc for ThisServer {
     fn open(&mut self) -> Result<Option<Box<dyn Channel>>, String> {
         // Until this program ends: two of them at once would take each other's password for their own.
         lock()?;
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    impl Place for Shared {
+    impl WayToBmc for Shared {
         fn open(&mut self) -> Result<Option<Box<dyn Channel>>, String> {
             Ok(Some(Box::new(self.clone())))
         }
@@ -193,7 +193,7 @@ mod tests {
     /// A server without one, or with a reason.
     struct Without(Result<(), &'static str>);
 
-    impl Place for Without {
+    impl WayToBmc for Without {
         fn open(&mut self) -> Result<Option<Box<dyn Channel>>, String> {
             self.0.map(|()| None).map_err(str::to_owned)
         }

@@ -41,7 +41,7 @@ use super::{
     made,
     memory::{Memory, Step},
     plan::{self, Action, Ironic, Observed, Plan, Restart},
-    root_disk::Wish,
+    root_disk::WantedDisks,
     tpm::Pretender,
     who::{Refused, Who},
 };
@@ -167,7 +167,7 @@ impl Default for Decision {
                 cleaning: firstlight_api::bmh::AutomatedCleaningMode::Metadata,
                 restarts: Vec::new(),
                 power: intent::Power::On,
-                root: Wish::default(),
+                root: WantedDisks::default(),
                 retry: false,
                 allow_kexec: false,
                 confirmed: false,

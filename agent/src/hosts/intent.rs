@@ -16,7 +16,7 @@ mod named;
 use super::{
     image::{NodeImage, algorithm, same_digest},
     ledger::{Ledger, Move},
-    root_disk::Wish,
+    root_disk::WantedDisks,
 };
 use crate::store::ServedImage;
 
@@ -110,7 +110,7 @@ pub struct Intent {
     pub restarts: Vec<String>,
     pub power: Power,
     /// Which disk gets an image, or which two.
-    pub root: Wish,
+    pub root: WantedDisks,
     /// The failed step shall begin again; nobody has noted that yet.
     pub retry: bool,
     /// What is remembered of its model shall be forgotten.
@@ -175,7 +175,7 @@ pub fn wanted(source: &Source) -> Intent {
             .map(str::to_owned)
             .collect(),
         power: power(source),
-        root: spec.map(Wish::of).unwrap_or_default(),
+        root: spec.map(WantedDisks::of).unwrap_or_default(),
         retry: said.contains_key(RETRY_ANNOTATION)
             && !source.ledger.done.contains(RETRY_ANNOTATION),
         allow_kexec: said.contains_key(KEXEC_ANNOTATION)

@@ -20,7 +20,7 @@ use super::{
     made,
     objects::{Leave, ObjectTarget},
     plan::{EXTRA_BMC, Remote},
-    root_disk::Wish,
+    root_disk::WantedDisks,
 };
 
 /// The object as it should be: its times stay, and what it knows that we forgot. `now` is RFC 3339.
@@ -201,7 +201,7 @@ fn provision_status(
             Some(spec) if is_taken => spec
                 .raid
                 .clone()
-                .filter(|_| Wish::of(spec).mirror.is_some()),
+                .filter(|_| WantedDisks::of(spec).mirror.is_some()),
             None if is_taken => None,
             _ => before.raid,
         },

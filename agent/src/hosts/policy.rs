@@ -9,7 +9,7 @@ use firstlight_api::{
 
 use super::{
     ledger::Deployment,
-    root_disk::{self, Choice, NoChoice, Wish},
+    root_disk::{self, Choice, NoChoice, WantedDisks},
 };
 
 /// What the rule says of a machine as it reported itself.
@@ -46,12 +46,12 @@ impl Judgement {
     }
 }
 
-/// What `deployment`, which is under way, has written is no reason to stop. Where `wish` names disks, others may hold what they like.
+/// What `deployment`, which is under way, has written is no reason to stop. Where `wanted` names disks, others may hold what they like.
 /// `name` is the host's, for the sentence that says what to do.
 pub fn judge(
     policy: InstallPolicy,
     report: &Report,
-    wish: &Wish,
+    wanted: &WantedDisks,
     deployment: Option<DeploymentId>,
     name: &str,
 ) -> Verdict {
@@ -68,14 +68,14 @@ pub fn judge(
         InstallPolicy::Blank => DiskPolicy::Blank,
     };
     let used = report.disks.iter().find(|disk| !is_free(disk));
-    if let (DiskPolicy::Blank, false, Some(disk)) = (policy, wish.names_disks(), used) {
+    if let (DiskPolicy::Blank, false, Some(disk)) = (policy, wanted.names_disks(), used) {
         let kinds = disk.signatures.join(", ");
         return leave(
             &format!("its disk {} is not blank: {kinds} found", disk.name),
             name,
         );
     }
-    let root = match root_disk::choose(report, policy, wish, deployment) {
+    let root = match root_disk::choose(report, policy, wanted, deployment) {
         Ok(root) => root,
         Err(why @ NoChoice::Data { .. }) => return leave(&why.to_string(), name),
         Err(why) => return Verdict::LeaveAlone(unchosen(&why, name)),
@@ -247,7 +247,7 @@ mod tests {
             (Never, data, false),
         ];
         for (policy, disks, install) in cases {
-            let verdict = judge(policy, &report(disks), &Wish::default(), None, "n1");
+            let verdict = judge(policy, &report(disks), &WantedDisks::default(), None, "n1");
             assert_eq!(
                 matches!(verdict, Verdict::Install(_)),
                 install,
@@ -261,7 +261,7 @@ mod tests {
         let Verdict::LeaveAlone(problem) = judge(
             InstallPolicy::Blank,
             &report(&[("/dev/vdb", &["dos", "ntfs"])]),
-            &Wish::default(),
+            &WantedDisks::default(),
             None,
             "n1",
         ) else {
@@ -290,7 +290,7 @@ mod tests {
             let verdict = judge(
                 InstallPolicy::Blank,
                 &report,
-                &Wish::default(),
+                &WantedDisks::default(),
                 deployment,
                 "n1",
             );
@@ -404,43 +404,43 @@ mod tests {
             disk.size_bytes += index as u64;
         }
         let ids: Vec<DiskId> = report.disks.iter().map(DiskId::from).collect();
-        let wish = |hints: Option<RootDeviceHints>| {
+        let wanted = |hints: Option<RootDeviceHints>| {
             let mut spec = BareMetalHostSpec {
                 raid: Some(RaidConfig::mirror()),
                 ..BareMetalHostSpec::default()
             };
             spec.root_device_hints = hints;
-            Wish::of(&spec)
+            WantedDisks::of(&spec)
         };
-        let order = |report: &Report, wish: &Wish| match judge(
+        let order = |report: &Report, wanted: &WantedDisks| match judge(
             InstallPolicy::Blank,
             report,
-            wish,
+            wanted,
             None,
             "n1",
         ) {
             Verdict::Install(judgement) => Ok(judgement.order(None)),
             Verdict::LeaveAlone(problem) => Err(problem),
         };
-        let both = order(&report, &wish(None)).unwrap();
+        let both = order(&report, &wanted(None)).unwrap();
         assert_eq!(both.root, Some(root_disk(&report.disks[0])));
         assert_eq!(both.mirror.as_deref(), Some(&root_disk(&report.disks[1])));
         assert_eq!((both.scope, &both.disks), (DiskScope::Server, &ids));
         // Where somebody named them, the third is none of the order's business.
         report.disks[2].signatures = vec!["ext".to_owned()];
-        let refused = order(&report, &wish(None)).unwrap_err();
+        let refused = order(&report, &wanted(None)).unwrap_err();
         assert!(refused.what.contains("disk c is not blank"), "{refused:?}");
         let small = RootDeviceHints {
             min_size_gigabytes: Some(8),
             ..RootDeviceHints::default()
         };
-        let named = order(&report, &wish(Some(small))).unwrap();
+        let named = order(&report, &wanted(Some(small))).unwrap();
         assert_eq!(
             (named.scope, &named.disks[..]),
             (DiskScope::Root, &ids[..2])
         );
         report.disks.truncate(1);
-        let alone = order(&report, &wish(None)).unwrap_err();
+        let alone = order(&report, &wanted(None)).unwrap_err();
         assert!(alone.what.contains("a mirror needs two disks"), "{alone:?}");
         assert!(alone.next.contains("take `raid` out"), "{alone:?}");
     }

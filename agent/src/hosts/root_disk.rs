@@ -4,7 +4,7 @@
 //! a field of [`Rank`], whose order is theirs, and its words in [`why`].
 
 mod mirror;
-mod wish;
+mod wanted;
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -20,7 +20,7 @@ use firstlight_api::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use wish::{Halves, Wish, unmet};
+pub use wanted::{Halves, WantedDisks, unmet};
 
 /// Smaller ones are sticks, cards and mistakes: written only if somebody names them. 8 GB as they are sold.
 const LEAST: u64 = 8_000_000_000;
@@ -123,16 +123,16 @@ struct Rank {
 /// What stays the same over restarts counts before the kernel's name. Each with whether it is missing.
 type Tie = ([(bool, Option<String>); 3], String);
 
-/// The disk, or both of a mirror, as `wish` means them, or as nobody said anything. What `deployment` has written is no data.
+/// The disk, or both of a mirror, as `wanted` means them, or as nobody said anything. What `deployment` has written is no data.
 pub fn choose(
     report: &Report,
     policy: DiskPolicy,
-    wish: &Wish,
+    wanted: &WantedDisks,
     deployment: Option<DeploymentId>,
 ) -> Result<Choice, NoChoice> {
-    match &wish.mirror {
-        Some(halves) => mirror::choose(report, policy, wish, halves, deployment),
-        None => single(report, policy, wish.hints.as_ref(), deployment),
+    match &wanted.mirror {
+        Some(halves) => mirror::choose(report, policy, wanted, halves, deployment),
+        None => single(report, policy, wanted.hints.as_ref(), deployment),
     }
 }
 

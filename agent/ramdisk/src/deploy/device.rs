@@ -28,14 +28,14 @@ pub trait BlockDevice: Send + Sync {
     fn reread_partitions(&self) -> io::Result<()>;
     /// Tells the kernel of partitions that no table on the disk names yet, so that they can be mounted; until it looks again. There is
     /// nobody to tell where it is no disk of the kernel's.
-    fn show_partitions(&self, _: &[Place]) -> io::Result<()> {
+    fn show_partitions(&self, _: &[Extent]) -> io::Result<()> {
         Ok(())
     }
 }
 
 /// Of a partition; in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Extent {
     /// From 1.
     pub number: u32,
     pub start: u64,
@@ -117,7 +117,7 @@ mod control {
 
     const ADD: i32 = 1;
 
-    pub fn add_partition(file: &File, place: super::Place) -> io::Result<()> {
+    pub fn add_partition(file: &File, place: super::Extent) -> io::Result<()> {
         let number = |bytes: u64| i64::try_from(bytes).map_err(io::Error::other);
         let partition = Partition {
             start: number(place.start)?,
@@ -253,7 +253,7 @@ impl BlockDevice for KernelDisk {
         control::reread_partitions(&self.file)
     }
 
-    fn show_partitions(&self, partitions: &[Place]) -> io::Result<()> {
+    fn show_partitions(&self, partitions: &[Extent]) -> io::Result<()> {
         let mut places = partitions.iter();
         places.try_for_each(|place| control::add_partition(&self.file, *place))
     }

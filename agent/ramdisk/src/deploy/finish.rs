@@ -9,7 +9,7 @@ use firstlight_efi::load_option::{HardDrive, PartitionId};
 use uuid::Uuid;
 
 use super::config_drive;
-use super::device::{BlockDevice, Place};
+use super::device::{BlockDevice, Extent};
 use super::gpt::{ESP_TYPE, Gpt, GptError};
 use super::image::Held;
 use super::large_sectors::{self, LARGE, LargeSectorsError};
@@ -158,8 +158,8 @@ pub fn make_bootable(device: &dyn BlockDevice, head: &[u8]) -> Result<(), Finish
 }
 
 /// What the table in the first MiB names.
-pub fn places(head: &[u8], sector: u64) -> Result<Vec<Place>, FinishError> {
-    let place = |number, first: u64, sectors: u64| Place {
+pub fn places(head: &[u8], sector: u64) -> Result<Vec<Extent>, FinishError> {
+    let place = |number, first: u64, sectors: u64| Extent {
         number,
         start: first * sector,
         length: sectors * sector,

@@ -15,7 +15,7 @@ use std::thread;
 use uuid::Uuid;
 
 use super::cancel::Cancel;
-use super::device::{BlockDevice, Place};
+use super::device::{BlockDevice, Extent};
 use superblock::Member;
 
 pub use system::{Unfit, root};
@@ -235,7 +235,7 @@ impl BlockDevice for Mirror {
     }
 
     /// Of the first: nobody mounts the other.
-    fn show_partitions(&self, partitions: &[Place]) -> io::Result<()> {
+    fn show_partitions(&self, partitions: &[Extent]) -> io::Result<()> {
         self.first().show_partitions(partitions)
     }
 }

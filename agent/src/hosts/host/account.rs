@@ -19,7 +19,7 @@ use crate::hosts::{
     plan::{EXTRA_BMC, Remote},
     store::Versions,
 };
-use system::Asked;
+use system::Inquiry;
 
 /// Between two looks at what stays as it is.
 const REST: u32 = 60;
@@ -40,7 +40,7 @@ pub struct Account {
     unusable: Option<(Duration, Problem)>,
     rule: Rule,
     /// Of the running system.
-    pub asked: Asked,
+    pub asked: Inquiry,
 }
 
 /// What site.yaml says of such a server.

@@ -38,16 +38,16 @@ impl Host {
 
     fn would_write(&self) -> Option<RootDiskStatus> {
         let report = self.ramdisk.report()?;
-        let (wish, under_way) = (&self.wanted().root, self.ledger().under_way());
+        let (wanted, under_way) = (&self.wanted().root, self.ledger().under_way());
         let policy = self.rules.policy;
-        let problem = match policy::judge(policy, report, wish, under_way, &self.called) {
+        let problem = match policy::judge(policy, report, wanted, under_way, &self.called) {
             Verdict::Install(judgement) => {
                 return Some(said(RootDiskState::Would, &judgement.root));
             }
             Verdict::LeaveAlone(problem) => problem,
         };
         // Whoever thinks of giving its data up reads here which.
-        let wiped = root_disk::choose(report, DiskPolicy::Wipe, wish, under_way);
+        let wiped = root_disk::choose(report, DiskPolicy::Wipe, wanted, under_way);
         let says = match wiped {
             Ok(root) => format!(
                 "writes no disk; `install: wipe` {}",

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         ledger::{Departure, Deployment, Started},
-        root_disk::{Choice, Wish},
+        root_disk::{Choice, WantedDisks},
     },
     *,
 };
@@ -69,7 +69,7 @@ fn world() -> World {
             cleaning: AutomatedCleaningMode::Metadata,
             restarts: vec![],
             power: super::super::intent::Power::On,
-            root: Wish::default(),
+            root: WantedDisks::default(),
             retry: false,
             allow_kexec: false,
             confirmed: false,

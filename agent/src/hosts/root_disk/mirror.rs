@@ -10,7 +10,7 @@ use firstlight_api::{
 };
 
 use super::{
-    Candidate, Choice, Halves, MOST_NAMED, NoChoice, Rank, Wish, candidates, choice, flaw,
+    Candidate, Choice, Halves, MOST_NAMED, NoChoice, Rank, WantedDisks, candidates, choice, flaw,
     is_ambiguous, is_begun, rank, starts_from, unlike,
 };
 
@@ -28,12 +28,12 @@ struct PairRank {
 pub(super) fn choose(
     report: &Report,
     policy: DiskPolicy,
-    wish: &Wish,
+    wanted: &WantedDisks,
     halves: &Halves,
     deployment: Option<DeploymentId>,
 ) -> Result<Choice, NoChoice> {
     let all = candidates(report);
-    let meant = meant(&all, wish, halves)?;
+    let meant = meant(&all, wanted, halves)?;
     let is_free = |one: &Candidate| policy == DiskPolicy::Wipe || is_free(one.found, deployment);
     let free = meant.each_ref().map(|from| {
         let free = from.iter().copied().filter(|one| is_free(one));
@@ -52,12 +52,12 @@ pub(super) fn choose(
         }
     }
     let [one, other] = pair;
-    let scope = if wish.names_disks() {
+    let scope = if wanted.names_disks() {
         DiskScope::Root
     } else {
         DiskScope::Server
     };
-    let mut why = why(&pair, &all, &free[0], wish, halves, deployment);
+    let mut why = why(&pair, &all, &free[0], wanted, halves, deployment);
     let (small, large) = if one.disk.size <= other.disk.size {
         (one, other)
     } else {
@@ -79,7 +79,7 @@ pub(super) fn choose(
 /// For each half the disks that it may be.
 fn meant<'a, 'b>(
     all: &'a [Candidate<'b>],
-    wish: &Wish,
+    wanted: &WantedDisks,
     halves: &Halves,
 ) -> Result<[Vec<&'a Candidate<'b>>; 2], NoChoice> {
     let usual = |from: Vec<&'a Candidate<'b>>| {
@@ -87,7 +87,7 @@ fn meant<'a, 'b>(
         usual.collect::<Vec<_>>()
     };
     let Halves::Named(named) = halves else {
-        let hints = wish.hints.as_ref().and_then(hints::root_device);
+        let hints = wanted.hints.as_ref().and_then(hints::root_device);
         let hints = hints.map(|hints| Hints::parse(&hints)).transpose();
         let hints = hints.map_err(NoChoice::Hints)?;
         let fits = |one: &&Candidate| hints.as_ref().is_none_or(|hints| hints.matches(&one.disk));
@@ -201,7 +201,7 @@ fn why(
     pair: &Pair,
     all: &[Candidate],
     from: &[&Candidate],
-    wish: &Wish,
+    wanted: &WantedDisks,
     halves: &Halves,
     deployment: Option<DeploymentId>,
 ) -> String {
@@ -211,7 +211,7 @@ fn why(
     if matches!(halves, Halves::Named(_)) {
         return "the two that its `raid` names".to_owned();
     }
-    let meant = if wish.names_disks() {
+    let meant = if wanted.names_disks() {
         " that its `rootDeviceHints` mean"
     } else {
         ""

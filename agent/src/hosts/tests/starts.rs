@@ -460,10 +460,10 @@ async fn a_firmware_that_runs_in_its_place_is_remembered_of_the_model_whenever_t
 }
 
 #[tokio::test]
-async fn without_a_word_of_a_rule_or_by_a_bad_memory_a_system_that_goes_is_restarted() {
-    let mut plain = site("- match: any").await;
-    goes(&mut plain).await;
-    assert_eq!((plain.direct, plain.restarts), (0, 1));
+async fn by_a_word_of_a_rule_or_by_a_bad_memory_a_system_that_goes_is_restarted() {
+    let mut restarted = site("- {match: any, start: restart}").await;
+    goes(&mut restarted).await;
+    assert_eq!((restarted.direct, restarted.restarts), (0, 1));
     let mut known = site_with_memory(AUTO).await;
     goes(&mut known).await;
     assert_eq!((known.direct, known.restarts), (0, 1));

@@ -29,9 +29,9 @@ const MOST_TRIES: u32 = 11;
 
 /// What was asked of the running system, and what is next.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
-    /// What for; another wish begins anew.
-    wish: Option<DesiredAccount>,
+pub struct Inquiry {
+    /// What for; another begins anew.
+    wanted: Option<DesiredAccount>,
     call: Call,
     /// Nobody has answered the last call, or written down what came of it.
     is_open: bool,
@@ -42,7 +42,7 @@ pub struct Asked {
     trouble: Option<Problem>,
 }
 
-impl Asked {
+impl Inquiry {
     /// Something else runs on the machine now: what an older call says is over.
     pub fn is_over(&mut self) {
         *self = Self {
@@ -71,20 +71,20 @@ impl Host {
 
     /// Is its running system to be asked something now?
     pub fn ask_is_due(&mut self, now: Duration) -> bool {
-        let wish = self.desired_account();
+        let wanted = self.desired_account();
         let asked = &mut self.remote.account.asked;
-        if asked.wish != Some(wish) && !asked.is_open {
+        if asked.wanted != Some(wanted) && !asked.is_open {
             asked.is_over();
-            asked.wish = Some(wish);
+            asked.wanted = Some(wanted);
         }
         let rests = asked.is_open || now < asked.not_before;
-        !rests && self.may_be_called(wish, now)
+        !rests && self.may_be_called(wanted, now)
     }
 
     /// Only a system that the box has installed lets it in, and none is disturbed that is on its way somewhere.
-    fn may_be_called(&self, wish: DesiredAccount, now: Duration) -> bool {
+    fn may_be_called(&self, wanted: DesiredAccount, now: Duration) -> bool {
         let named = self.object.as_ref().map(account::named);
-        let is_wanted = match wish {
+        let is_wanted = match wanted {
             DesiredAccount::Nothing => false,
             DesiredAccount::Create => named != Some(Named::Theirs),
             DesiredAccount::Remove => true,

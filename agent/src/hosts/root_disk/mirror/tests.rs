@@ -9,7 +9,7 @@ use super::*;
 const ID: DeploymentId = DeploymentId::new([7; 16]);
 
 /// Of an object with this `raid` volume and these hints.
-fn wish(physical_disks: Value, hints: &Value) -> Wish {
+fn wanted(physical_disks: Value, hints: &Value) -> WantedDisks {
     let mut volume = json!({"level": "1"});
     if !physical_disks.is_null() {
         volume["physicalDisks"] = physical_disks;
@@ -18,11 +18,11 @@ fn wish(physical_disks: Value, hints: &Value) -> Wish {
         "online": true, "raid": {"softwareRAIDVolumes": [volume]}, "rootDeviceHints": hints,
     }))
     .unwrap();
-    Wish::of(&spec)
+    WantedDisks::of(&spec)
 }
 
-fn chosen(disks: Vec<(Disk, DiskSignatures)>, wish: &Wish, policy: DiskPolicy) -> String {
-    match super::super::choose(&report(disks), policy, wish, Some(ID)) {
+fn chosen(disks: Vec<(Disk, DiskSignatures)>, wanted: &WantedDisks, policy: DiskPolicy) -> String {
+    match super::super::choose(&report(disks), policy, wanted, Some(ID)) {
         Ok(choice) => {
             let names: Vec<&str> = choice.disks().map(|disk| disk.name.as_str()).collect();
             assert_eq!(names.len(), 2, "{choice:?}");
@@ -35,7 +35,7 @@ fn chosen(disks: Vec<(Disk, DiskSignatures)>, wish: &Wish, policy: DiskPolicy) -
 #[test]
 fn the_two_are_safe_alike_and_small_and_it_is_said_why() {
     let plain = || json!({});
-    let any = wish(Value::Null, &Value::Null);
+    let any = wanted(Value::Null, &Value::Null);
     for (disks, expected) in [
         (
             vec![blank("a", 480, plain()), blank("b", 480, plain())],
@@ -102,14 +102,14 @@ fn hints_hold_for_both_or_one_for_each() {
             blank("d", 960, fast()),
         ]
     };
-    let both = wish(Value::Null, &json!({"rotational": false}));
+    let both = wanted(Value::Null, &json!({"rotational": false}));
     assert_eq!(
         chosen(disks(), &both, DiskPolicy::Blank),
         "c+d: the two that its `rootDeviceHints` mean"
     );
     let serial = |name: &str| json!({"serialNumber": format!("S-{name}")});
-    let named = |one: Value, other: Value| wish(json!([one, other]), &Value::Null);
-    for (wish, policy, expected) in [
+    let named = |one: Value, other: Value| wanted(json!([one, other]), &Value::Null);
+    for (wanted, policy, expected) in [
         (
             named(serial("d"), serial("a")),
             DiskPolicy::Blank,
@@ -142,7 +142,7 @@ fn hints_hold_for_both_or_one_for_each() {
             "a mirror needs two disks that fit, and only c (960 GB, serial S-c) does (a is not meant, b is not meant, d is not meant)",
         ),
     ] {
-        assert_eq!(chosen(disks(), &wish, policy), expected);
+        assert_eq!(chosen(disks(), &wanted, policy), expected);
     }
     let none = chosen(
         disks(),
@@ -159,7 +159,7 @@ fn an_installation_that_has_begun_on_two_disks_goes_on_there() {
         one.1.mark = Some(Mark::Unfinished { deployment: ID });
         one
     };
-    let any = wish(Value::Null, &Value::Null);
+    let any = wanted(Value::Null, &Value::Null);
     let small = || blank("a", 480, json!({}));
     let why = "the ones that this installation has begun to write";
     let disks = vec![small(), blank("b", 480, json!({})), begun("c"), begun("d")];
@@ -181,7 +181,7 @@ fn an_installation_that_has_begun_on_two_disks_goes_on_there() {
 fn a_bios_starts_from_no_half_with_large_sectors() {
     let large = |name: &str| blank(name, 480, json!({"logical_sectors": 4096}));
     let mut report = report(vec![large("a"), large("b")]);
-    let any = wish(Value::Null, &Value::Null);
+    let any = wanted(Value::Null, &Value::Null);
     let choose = |report: &Report| super::super::choose(report, DiskPolicy::Blank, &any, None);
     report.inventory.boot_mode = "uefi".to_owned();
     assert!(choose(&report).unwrap().mirror.is_some());

@@ -13,7 +13,7 @@ const MIRROR: &str = "1";
 const ARRAY: &str = "/dev/md";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct WantedDisks {
     /// For the disk; of a mirror for both.
     pub hints: Option<RootDeviceHints>,
     pub mirror: Option<Halves>,
@@ -28,7 +28,7 @@ pub enum Halves {
     Named(Box<[RootDeviceHints; 2]>),
 }
 
-impl Wish {
+impl WantedDisks {
     pub fn of(spec: &BareMetalHostSpec) -> Self {
         let mirror = spec.raid.as_ref().and_then(halves);
         let hints = spec.root_device_hints.clone();
@@ -214,9 +214,9 @@ mod tests {
             ),
         ] {
             let spec = spec(&raid, &hints);
-            let wish = Wish::of(&spec);
-            assert_eq!(wish.mirror.is_some(), is_mirror, "{raid}");
-            assert_eq!(wish.names_disks(), is_named, "{raid} {hints}");
+            let wanted = WantedDisks::of(&spec);
+            assert_eq!(wanted.mirror.is_some(), is_mirror, "{raid}");
+            assert_eq!(wanted.names_disks(), is_named, "{raid} {hints}");
             let fields: Vec<String> = unmet(&spec).into_iter().map(|(field, _)| field).collect();
             assert_eq!(fields, unmet_fields, "{raid}");
         }
