@@ -140,7 +140,7 @@ fn no_count_of_clusters_is_near_a_boundary_of_the_kinds() {
         (4085 * 512 + 60 * 512, Kind::Fat12, 4069),
         (4101 * 512 + 68 * 512, Kind::Fat16, 4102),
         (65_525 * 512 + 544 * 512, Kind::Fat16, 65_509),
-        (65_525 * 512 + (32 + 2 * 512) * 512, Kind::Fat32, 65_525),
+        (65_525 * 512 + (32 + 2 * 521) * 512, Kind::Fat32, 65_525),
     ] {
         let volume = volume(bytes, SectorSize::Bytes512);
         let layout = Layout::plan(&volume, &Tree::default()).unwrap();
