@@ -107,12 +107,13 @@ impl Hosts {
             return Known::Fails;
         }
         let model = host.model();
-        let same = |other: &&Host| other.mac != host.mac && other.model() == model;
-        let others = self.all.values().filter(same).map(Host::tells_of_kexec);
-        let others: Vec<Known> = others.collect();
-        let best = [Known::Holds, Known::Tried];
-        let best = best.into_iter().find(|one| others.contains(one));
-        best.unwrap_or(Known::Nothing)
+        let others = self.all.values().filter(|other| other.mac != host.mac);
+        let others = others.filter_map(|other| {
+            let known = other.tells_of_kexec();
+            // The model last: of most there is nothing to compare.
+            (known != Known::Nothing && other.model() == model).then_some(known)
+        });
+        others.max().unwrap_or(Known::Nothing)
     }
 
     /// Of which a server did not come up by kexec.

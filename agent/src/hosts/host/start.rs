@@ -16,8 +16,8 @@ use crate::hosts::{
     plan::BOOTS,
 };
 
-/// What is known of kexec on other servers of the same model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is known of kexec on other servers of the same model; what comes later here counts more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Known {
     Nothing,
     /// The first one tries it. If it does not stand it, one server needs a hand and not a rack of them.
