@@ -272,22 +272,30 @@ impl Objects {
         what: &str,
         holds: impl Fn(&Value) -> bool,
     ) {
-        self.wait_until(&format!("{kind} {name} {what}"), async || {
-            holds(&self.get(kind, name).await)
-        })
-        .await;
+        let is_so = async || holds(&self.get(kind, name).await);
+        if !self.comes(is_so).await {
+            let object = self.get(kind, name).await;
+            panic!("not within {PATIENCE:?}: {kind} {name} {what}; it is {object}");
+        }
     }
 
-    /// What was waited for, and everything that is there, are told when it does not come.
     pub async fn wait_until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        if !self.comes(holds).await {
+            panic!("not within {PATIENCE:?}: {what}");
+        }
+    }
+
+    /// Everything that is there is told when it does not come.
+    async fn comes(&self, holds: impl AsyncFn() -> bool) -> bool {
         let since = Instant::now();
         while !holds().await {
             if since.elapsed() > PATIENCE {
                 self.dump().await;
-                panic!("not within {PATIENCE:?}: {what}");
+                return false;
             }
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
+        true
     }
 
     pub async fn dump(&self) {

@@ -142,10 +142,14 @@ fn of_claim<'a>(seen: &'a Pools, claim: &AddressClaim) -> impl Iterator<Item = &
     })
 }
 
+/// Those of Kubernetes' garbage collector: nobody who holds them uses an address, and the first waits for the address itself to go.
+const COLLECTOR: [&str; 2] = ["foregroundDeletion", "orphan"];
+
 /// The address goes first. While others hold the claim, they use it.
 fn release(seen: &Pools, claim: &AddressClaim) -> Steps {
     let own = claim.api.claim_finalizer();
-    if claim.meta.finalizers.iter().any(|it| it != own) {
+    let mut held = claim.meta.finalizers.iter().map(String::as_str);
+    if held.any(|it| it != own && !COLLECTOR.contains(&it)) {
         return Vec::new();
     }
     let mut steps: Steps = of_claim(seen, claim).filter_map(take_back).collect();

@@ -125,6 +125,23 @@ fn an_address_comes_back_when_its_claim_goes_and_a_pool_stays_until_all_are_back
 }
 
 #[test]
+fn a_claim_that_is_deleted_in_the_foreground_goes() {
+    for collector in ["foregroundDeletion", "orphan"] {
+        let mut sim = three();
+        sim.claim(METAL3, "a", "p");
+        sim.settle();
+        let held = json!([collector, "ipclaim.ipam.metal3.io"]);
+        sim.change(METAL3, "a", &json!({"metadata": {"finalizers": held}}));
+        sim.delete(METAL3, "a");
+        sim.settle();
+        // The collector takes its own off when the address is gone.
+        assert_eq!(sim.all(ADDRESS).count(), 0, "{collector}");
+        let left = &sim.get(METAL3, "a")["metadata"]["finalizers"];
+        assert_eq!(left, &json!([collector]));
+    }
+}
+
+#[test]
 fn a_free_address_goes_to_who_waits() {
     let mut sim = three();
     for name in ["a", "b", "c", "d"] {

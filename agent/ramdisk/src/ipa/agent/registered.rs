@@ -15,6 +15,8 @@ pub(super) const BEAT_WORKING: Duration = Duration::from_secs(15);
 pub(super) const BEAT_RETRY: Duration = Duration::from_secs(5);
 /// Of the time that Ironic takes for a heartbeat, until the next: it has others to hear, and more to do than to listen.
 pub(super) const BEAT_SHARE: u32 = 20;
+/// While something new is likely: a step of an installation waits for each.
+pub(super) const BEAT_SHARE_EAGER: u32 = 5;
 /// Twice within the two minutes after which Ironic takes a ramdisk for gone (`fast_track_timeout`).
 pub(super) const BEAT_LONGEST: Duration = Duration::from_secs(50);
 
@@ -56,14 +58,22 @@ impl Agent {
             return Vec::new();
         };
         let steady = session.node.heartbeat_timeout * interval / 100;
-        let pause = match &answer {
-            HeartbeatReply::Accepted if now < session.eager_until => eager.min(steady),
-            HeartbeatReply::Accepted => steady,
-            HeartbeatReply::Locked | HeartbeatReply::Failed(_) => BEAT_RETRY.min(steady),
-            HeartbeatReply::Forgotten(_) => return self.reset(now, answer),
+        let is_eager = now < session.eager_until;
+        let share = if is_eager {
+            BEAT_SHARE_EAGER
+        } else {
+            BEAT_SHARE
         };
         let took = now.saturating_sub(session.last_beat);
-        let pause = pause.max((took * BEAT_SHARE).min(BEAT_LONGEST));
+        let at_least = (took * share).min(BEAT_LONGEST);
+        let pause = match &answer {
+            HeartbeatReply::Accepted if is_eager => eager.min(steady).max(at_least),
+            HeartbeatReply::Accepted => steady.max(at_least),
+            HeartbeatReply::Failed(_) => BEAT_RETRY.min(steady).max(at_least),
+            // Ironic took as long because somebody else had the node, not because it has much to do.
+            HeartbeatReply::Locked => BEAT_RETRY.min(steady),
+            HeartbeatReply::Forgotten(_) => return self.reset(now, answer),
+        };
         // A beat that a finished job forced meanwhile comes first.
         let due = now + pause.max(BEAT_SPACING);
         session.beat_due = Some(session.beat_due.map_or(due, |forced| forced.min(due)));
