@@ -105,7 +105,7 @@ async fn expect_state(client: &Client, wanted: ProvisionState) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    if tokio::time::timeout(Duration::from_mins(1), reached)
+    if tokio::time::timeout(Duration::from_mins(5), reached)
         .await
         .is_err()
     {
@@ -281,7 +281,7 @@ async fn give_up(client: &Client, ramdisk: &Ramdisk) {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), heard)
+    tokio::time::timeout(Duration::from_mins(5), heard)
         .await
         .expect("a heartbeat is recorded in the end");
 

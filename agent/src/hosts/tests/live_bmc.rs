@@ -20,7 +20,7 @@ use super::{
 
 const HOST: &str = "worker-0";
 const SYSTEM: &str = "27946b59-9e44-4fa7-8e91-f3527a1ef094";
-pub const LONGEST: Duration = Duration::from_mins(3);
+pub const LONGEST: Duration = Duration::from_mins(5);
 
 /// A program that ends with the test.
 pub struct Program(Child);
