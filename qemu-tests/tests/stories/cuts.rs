@@ -9,8 +9,8 @@ use lab::wire::format_mac;
 use lab::{BoxSpec, Firmware, ServerSpec};
 use qemu_tests::scene::{Scene, find_host, host_in};
 
-/// The container has no unit of its own.
-const KILL_IRONIC: &str = "for pid in $(grep -l launch.py /proc/[0-9]*/cmdline | cut -d/ -f3); do sudo kill -KILL $pid; done";
+/// The container has no unit of its own; the pattern does not match the shell that looks.
+const KILL_IRONIC: &str = "for pid in $(grep -l launch[.]py /proc/[0-9]*/cmdline | cut -d/ -f3); do sudo kill -KILL $pid; done";
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     let server = ServerSpec::blank(2, Firmware::Uefi);
