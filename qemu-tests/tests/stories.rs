@@ -225,8 +225,8 @@ const STORIES: [Story; 15] = [
         name: "A server that nobody switches on is started, installed, switched off and restarted by its BMC",
         site: Purpose::Plain,
         plain: false,
-        asked: true,
-        minutes: 15,
+        asked: false,
+        minutes: 14,
         about: &[
             "agent/src/hosts/plan/power.rs",
             "agent/src/hosts/apply/power.rs",
@@ -241,8 +241,8 @@ const STORIES: [Story; 15] = [
         name: "A server that knows no network boot is installed from a CD of the box's, by its BMC and under Secure Boot",
         site: Purpose::Plain,
         plain: false,
-        asked: true,
-        minutes: 15,
+        asked: false,
+        minutes: 8,
         about: &[
             "agent/netboot/src/medium",
             "agent/src/web/media.rs",
@@ -256,8 +256,8 @@ const STORIES: [Story; 15] = [
         name: "A server makes the box an account in its BMC that nobody typed, and is switched by it",
         site: Purpose::Plain,
         plain: false,
-        asked: true,
-        minutes: 15,
+        asked: false,
+        minutes: 9,
         about: &[
             "agent/ipmi",
             "agent/api/src/account.rs",
