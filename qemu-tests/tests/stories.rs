@@ -140,8 +140,8 @@ const STORIES: [Story; 15] = [
         name: "A server that is given back starts the ramdisk by itself, and its firmware runs no second time",
         site: Purpose::Plain,
         plain: false,
-        asked: true,
-        minutes: 16,
+        asked: false,
+        minutes: 9,
         about: &[
             "agent/kexec",
             "agent/bootstrap/src/ramdisk.rs",
