@@ -2,7 +2,6 @@
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use firstlight_api::bounded;
 use firstlight_client::http::Head;
 
-use crate::ssh::ssh;
+use crate::ssh::BoxArgs;
 
 const HTTP_PORT: u16 = 80;
 const UNAVAILABLE: u16 = 503;
@@ -45,10 +44,7 @@ impl Reply {
 
 #[derive(Debug)]
 enum Route {
-    Ssh {
-        host: String,
-        identity: Option<PathBuf>,
-    },
+    Ssh(BoxArgs),
     Tcp(SocketAddr),
 }
 
@@ -102,17 +98,15 @@ impl Write for Connection {
 }
 
 impl BoxClient {
-    pub fn new(host: &str, identity: Option<&Path>) -> Result<Self> {
+    pub fn new(the_box: &BoxArgs) -> Result<Self> {
+        let host = &the_box.host;
         let route = match host.strip_prefix("http://") {
             Some(address) => Route::Tcp(address.trim_end_matches('/').parse().map_err(|_| {
                 crate::UsageError(format!(
                     "--box {host}: an address and a port are wanted, like http://127.0.0.1:8080"
                 ))
             })?),
-            None => Route::Ssh {
-                host: host.to_owned(),
-                identity: identity.map(Path::to_owned),
-            },
+            None => Route::Ssh(the_box.clone()),
         };
         Ok(Self {
             route,
@@ -165,12 +159,12 @@ impl Route {
                 stream.set_read_timeout(Some(SILENCE))?;
                 Ok(Connection::Tcp(stream))
             }
-            Self::Ssh { host, identity } => {
-                let mut ssh = ssh(identity.as_deref());
+            Self::Ssh(the_box) => {
+                let mut ssh = the_box.ssh();
                 ssh.args(["-o", "ServerAliveInterval=15"]);
                 // What SSH has to say goes to the person as it is.
                 let mut child = ssh
-                    .args(["-W", &format!("127.0.0.1:{HTTP_PORT}"), "--", host])
+                    .args(["-W", &format!("127.0.0.1:{HTTP_PORT}"), "--", &the_box.host])
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())
                     .spawn()
@@ -298,9 +292,8 @@ mod tests {
             // The other end may have refused the answer already.
             let _ = stream.write_all(&bytes);
         });
-        let answer = BoxClient::new(&format!("http://{address}"), None)
-            .unwrap()
-            .ask("GET", "/", &[], &[]);
+        let the_box = BoxArgs::at(&format!("http://{address}"));
+        let answer = BoxClient::new(&the_box).unwrap().ask("GET", "/", &[], &[]);
         server.join().unwrap();
         answer
     }

@@ -9,8 +9,6 @@ mod find;
 mod orders;
 mod show;
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use firstlight_api::status::SiteStatus;
@@ -19,7 +17,7 @@ use serde_json::json;
 
 use crate::UsageError;
 use crate::box_client::BoxClient;
-use crate::ssh::ssh;
+use crate::ssh::BoxArgs;
 use approve::{APPROVING, ApproveArgs};
 use orders::Order;
 
@@ -31,7 +29,13 @@ do harm. NAME is its name, the beginning of it, or its MAC address.
   firstlight hosts list                        which servers there are, and who waits for you
   firstlight hosts show n3                     what n3 is doing, what went wrong, and which verbs it takes now
   firstlight hosts retry n3                    begin the step that failed again, now
-  firstlight hosts list -o json | jq -r '.[] | select(.control.failed) | .name'";
+  firstlight hosts list -o json | jq -r '.[] | select(.control.failed) | .name'
+
+A box behind a forwarded port, with its host key in a file of its own:
+
+  firstlight hosts list --box admin@gateway.example --port 2222 --identity ~/.ssh/site --known-hosts site.keys
+
+What only reads (`list`, `show`) also takes a forwarded port of its page: --box http://127.0.0.1:8080";
 
 const RETRYING: &str = "A registration, inspection, installation, cleaning or adoption that failed begins again at that step, with all its attempts, whether
 the box would try again by itself or has given up. Mend first what `firstlight hosts show NAME` says. It is refused while nothing has
@@ -68,17 +72,8 @@ With --force nothing is cleaned and nobody is waited for: for a server that is d
 pub struct HostsArgs {
     #[command(subcommand)]
     command: HostsCommand,
-    /// The box, as SSH is told; `list` and `show` also take a forwarded port, like `http://127.0.0.1:8080`
-    #[arg(
-        long = "box",
-        value_name = "HOST",
-        default_value = "admin@172.22.0.1",
-        global = true
-    )]
-    host: String,
-    /// SSH key, if it is not your default one
-    #[arg(short, long, value_name = "FILE", global = true)]
-    identity: Option<PathBuf>,
+    #[command(flatten)]
+    the_box: BoxArgs,
     /// For people, or for programs
     #[arg(
         short,
@@ -185,7 +180,7 @@ struct ForgetArgs {
 }
 
 pub fn run(args: &HostsArgs) -> Result<String> {
-    let site = look(&mut BoxClient::new(&args.host, args.identity.as_deref())?)?;
+    let site = look(&mut BoxClient::new(&args.the_box)?)?;
     let is_json = args.output == Output::Json;
     let order = match &args.command {
         HostsCommand::List if is_json => return show::json(&site.hosts),
@@ -210,16 +205,14 @@ pub fn run(args: &HostsArgs) -> Result<String> {
         HostsCommand::GiveBack(give) => orders::give_back(&site, give)?,
         HostsCommand::Forget(forget) => orders::forget(&site, forget)?,
     };
-    if args.host.starts_with("http://") {
+    if args.the_box.host.starts_with("http://") {
         return Err(UsageError(format!(
             "`{}` needs a login: give --box as SSH is told, like admin@172.22.0.1",
             order.verb
         ))
         .into());
     }
-    let mut way = ssh(args.identity.as_deref());
-    way.arg("--").arg(&args.host);
-    order.send(way)?;
+    order.send(args.the_box.way())?;
     if is_json {
         return show::json(&told(&order));
     }

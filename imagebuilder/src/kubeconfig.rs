@@ -1,7 +1,6 @@
 //! `firstlight kubeconfig`: the administrator's access to a cluster, fetched from the box over SSH. The box keeps it in the
 //! Secret `CLUSTER-kubeconfig`, which whoever may log in as `admin` may read; there is no other door.
 
-use std::path::PathBuf;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
@@ -9,18 +8,14 @@ use clap::Args;
 use firstlight_api::site::HostName;
 
 use crate::UsageError;
-use crate::ssh::ssh;
+use crate::ssh::BoxArgs;
 
 #[derive(Debug, Args)]
 pub struct KubeconfigArgs {
     /// Name of the cluster; without it, the only one that the box has
     cluster: Option<String>,
-    /// The box, as SSH is told
-    #[arg(long = "box", value_name = "HOST", default_value = "admin@172.22.0.1")]
-    host: String,
-    /// SSH key, if it is not your default one
-    #[arg(short, long, value_name = "FILE")]
-    identity: Option<PathBuf>,
+    #[command(flatten)]
+    the_box: BoxArgs,
 }
 
 /// The kubeconfig as text.
@@ -36,7 +31,7 @@ pub fn fetch(args: &KubeconfigArgs) -> Result<String> {
     ensure!(
         text.contains("kind: Config"),
         "the box's answer is no kubeconfig; is {cluster} still coming up? `ssh {} kubectl get clusters,machines` tells",
-        args.host
+        args.the_box.host
     );
     Ok(text)
 }
@@ -70,9 +65,8 @@ fn only(names: &str) -> Result<String> {
 impl KubeconfigArgs {
     fn ask(&self, command: &str) -> Result<String> {
         // What SSH has to say goes to the person as it is.
-        let output = ssh(self.identity.as_deref())
-            .arg("--")
-            .arg(&self.host)
+        let mut way = self.the_box.way();
+        let output = way
             .arg(command)
             .stdin(Stdio::null())
             .stderr(Stdio::inherit())
@@ -81,7 +75,7 @@ impl KubeconfigArgs {
         ensure!(
             output.status.success(),
             "`{command}` on {} failed, see above; `sshKeys` in site.yaml says who may log in",
-            self.host
+            self.the_box.host
         );
         String::from_utf8(output.stdout).context("the box's answer is not text")
     }

@@ -18,6 +18,7 @@ use firstlight_api::artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::box_client::{self, BoxClient, Reply};
+use crate::ssh::BoxArgs;
 use describe::Overrides;
 
 const PATH: &str = "/api/v1/artifacts";
@@ -35,7 +36,8 @@ const EXAMPLES: &str = "Examples:
   docker save web:1.2 -o web.tar
   firstlight push web.tar                      a container image: registry.firstlight.internal/web:1.2
 
-What was interrupted goes on where it was: give the same command again.";
+What was interrupted goes on where it was: give the same command again. --box also takes the address of a forwarded port of its page,
+like http://127.0.0.1:8080.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -43,12 +45,8 @@ pub struct PushArgs {
     /// Packages, charts, container archives, disk images
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The box, as SSH is told; or the address of a forwarded port, like `http://127.0.0.1:8080`
-    #[arg(long = "box", value_name = "HOST", default_value = "admin@172.22.0.1")]
-    host: String,
-    /// SSH key, if it is not your default one
-    #[arg(short, long, value_name = "FILE")]
-    identity: Option<PathBuf>,
+    #[command(flatten)]
+    the_box: BoxArgs,
     /// What it is, if the file does not say so itself
     #[arg(long)]
     kind: Option<Kind>,
@@ -90,7 +88,7 @@ pub fn push(args: &PushArgs) -> Result<String> {
         );
         bar.finish_and_clear();
     }
-    let mut the_box = BoxClient::new(&args.host, args.identity.as_deref())?;
+    let mut the_box = BoxClient::new(&args.the_box)?;
     let mut lines = String::new();
     for (file, spec) in args.files.iter().zip(&described) {
         let artifact =

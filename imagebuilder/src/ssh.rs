@@ -1,7 +1,65 @@
 //! The way to a box that runs, for the subcommands that talk to one: the `ssh` program, as its owner has set it up.
 
-use std::path::Path;
+use std::num::NonZeroU16;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use clap::Args;
+
+/// Which box, and the way there. What is not said here is as `~/.ssh/config` has it.
+#[derive(Clone, Debug, Args)]
+pub struct BoxArgs {
+    /// The box, as SSH is told: `admin@HOST`, `ssh://admin@HOST:PORT`, or a name of ~/.ssh/config
+    #[arg(
+        long = "box",
+        value_name = "HOST",
+        default_value = "admin@172.22.0.1",
+        global = true
+    )]
+    pub host: String,
+    /// Port of its SSH server, for a box behind a forwarded port
+    #[arg(short, long, value_name = "PORT", global = true)]
+    port: Option<NonZeroU16>,
+    /// SSH key, if it is not your default one
+    #[arg(short, long, value_name = "FILE", global = true)]
+    identity: Option<PathBuf>,
+    /// File with its host key, if ssh does not know that yet
+    #[arg(long, value_name = "FILE", global = true)]
+    known_hosts: Option<PathBuf>,
+}
+
+impl BoxArgs {
+    #[cfg(test)]
+    pub fn at(host: &str) -> Self {
+        Self {
+            host: host.to_owned(),
+            port: None,
+            identity: None,
+            known_hosts: None,
+        }
+    }
+
+    /// `ssh` with everything but the destination; asks nobody anything.
+    pub fn ssh(&self) -> Command {
+        let mut ssh = ssh(self.identity.as_deref());
+        if let Some(port) = self.port {
+            ssh.args(["-p", &port.to_string()]);
+        }
+        if let Some(file) = &self.known_hosts {
+            // Quoted, for `ssh` takes more than one file.
+            ssh.arg("-o");
+            ssh.arg(format!("UserKnownHostsFile=\"{}\"", file.display()));
+        }
+        ssh
+    }
+
+    /// With everything but the command.
+    pub fn way(&self) -> Command {
+        let mut way = self.ssh();
+        way.arg("--").arg(&self.host);
+        way
+    }
+}
 
 /// Asks nobody anything; what follows is up to the caller.
 pub fn ssh(identity: Option<&Path>) -> Command {
@@ -30,4 +88,49 @@ fn with_patience(identity: Option<&Path>, seconds: u8) -> Command {
         ssh.arg("-i").arg(identity);
     }
     ssh
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Told {
+        #[command(flatten)]
+        the_box: BoxArgs,
+    }
+
+    fn way(arguments: &[&str]) -> String {
+        let arguments = [&["firstlight"], arguments].concat();
+        let way = Told::try_parse_from(arguments).unwrap().the_box.way();
+        let words: Vec<_> = way.get_args().map(|word| word.to_str().unwrap()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn ssh_is_told_what_was_said_and_nothing_else() {
+        let always = "-o BatchMode=yes -o ConnectTimeout=30";
+        assert_eq!(way(&[]), format!("{always} -- admin@172.22.0.1"));
+        assert_eq!(
+            way(&[
+                "--box",
+                "admin@127.0.0.1",
+                "-p",
+                "2222",
+                "-i",
+                "id",
+                "--known-hosts",
+                "my box"
+            ]),
+            format!("{always} -i id -p 2222 -o UserKnownHostsFile=\"my box\" -- admin@127.0.0.1")
+        );
+        assert_eq!(
+            way(&["--box", "ssh://admin@[::1]:2222"]),
+            format!("{always} -- ssh://admin@[::1]:2222")
+        );
+        assert!(Told::try_parse_from(["firstlight", "--port", "0"]).is_err());
+    }
 }

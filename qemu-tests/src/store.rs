@@ -4,10 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use clap::Parser as _;
-use imagebuilder::cli::Cli;
 
 use crate::scene::Scene;
+use crate::typed::firstlight;
 
 const PORT: u16 = 80;
 
@@ -16,7 +15,8 @@ pub fn push(scene: &Scene<'_>, file: &Path, more: &[&str]) -> Result<()> {
     let tunnel = scene.box_ssh().tunnel(PORT)?;
     let page = format!("http://{}", tunnel.address);
     let file = file.to_str().context("the path is not text")?;
-    firstlight(["push", "--box", &page, file].iter().chain(more))
+    let words = ["push", "--box", page.as_str(), file];
+    firstlight(words.into_iter().chain(more.iter().copied())).map(drop)
 }
 
 /// Asks for the deletion of the artifact of this name; the answer's status and its sentence.
@@ -33,10 +33,4 @@ pub fn delete(scene: &Scene<'_>, name: &str) -> Result<String> {
         .context("starting curl")?;
     let said = [asked.stderr, asked.stdout].concat();
     Ok(String::from_utf8_lossy(&said).trim().to_owned())
-}
-
-/// The program's command line.
-pub fn firstlight<'a>(arguments: impl IntoIterator<Item = &'a &'a str>) -> Result<()> {
-    let arguments = ["firstlight"].iter().chain(arguments);
-    Cli::try_parse_from(arguments)?.run().map(drop)
 }

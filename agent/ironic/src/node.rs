@@ -10,9 +10,12 @@ use crate::{Client, ClientError, ProvisionState, error::short};
 
 /// The fields of a node that we ask for; Ironic has many more.
 const FIELDS: &str = "uuid,name,driver,provision_state,target_provision_state,power_state,target_power_state,last_error,maintenance,\
-                      fault,automated_clean,disable_power_off,reservation,instance_info,extra,driver_internal_info,inspection_finished_at";
+                      maintenance_reason,fault,automated_clean,disable_power_off,reservation,instance_info,extra,driver_internal_info,inspection_finished_at";
 
 const PAGE: usize = 100;
+
+/// Of every maintenance that [`Client::set_maintenance`] begins.
+const OURS: &str = "Firstlight works on the node";
 
 /// A node as Ironic shows it, `Node` of the API reference, cut down to the fields that Firstlight asks for.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -39,6 +42,9 @@ pub struct Node {
     /// Somebody said hands off: nothing is done by itself.
     #[serde(default)]
     pub maintenance: bool,
+    /// What they said about it.
+    #[serde(default)]
+    pub maintenance_reason: Option<String>,
     /// Why Ironic itself put the node into maintenance, e.g. `clean failure`.
     #[serde(default)]
     pub fault: Option<String>,
@@ -76,6 +82,11 @@ fn agent_url<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
 }
 
 impl Node {
+    /// Whether it is in maintenance, and [`Client::set_maintenance`] began that.
+    pub fn is_in_our_maintenance(&self) -> bool {
+        self.maintenance && self.maintenance_reason.as_deref() == Some(OURS)
+    }
+
     /// Where its ramdisk listens, if one has announced itself since the last power action.
     pub fn agent(&self) -> Option<SocketAddr> {
         let url = self.driver_internal_info["agent_url"].as_str()?;
@@ -153,7 +164,7 @@ pub enum NodePatch {
 }
 
 impl NodePatch {
-    fn operation(&self) -> Value {
+    pub(crate) fn operation(&self) -> Value {
         match self {
             Self::InstanceInfo(info) => {
                 json!({"op": "add", "path": "/instance_info", "value": info})
@@ -231,7 +242,7 @@ impl Client {
     pub async fn set_maintenance(&self, id: &str, maintenance: bool) -> Result<(), ClientError> {
         let path = format!("/v1/nodes/{id}/maintenance");
         if maintenance {
-            let body = json!({"reason": "Firstlight lets it go"});
+            let body = json!({"reason": OURS});
             self.order(Method::PUT, &path, Some(&body)).await
         } else {
             self.order(Method::DELETE, &path, None::<&()>).await

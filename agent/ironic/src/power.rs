@@ -4,7 +4,7 @@ use http::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Client, ClientError, Node};
+use crate::{Client, ClientError, Node, NodePatch};
 
 /// What the power is to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -86,9 +86,15 @@ impl Client {
         .await
     }
 
-    /// All that depends on the driver becomes what it is by default. Nobody speaks to the BMC for it. Ironic changes the driver of a
-    /// node that is `active` in maintenance only, so that lasts for as long; who is told of a failure asks for the same again.
-    pub async fn set_driver(&self, node: &str, driver: &Driver) -> Result<Node, ClientError> {
+    /// All that depends on the driver becomes what it is by default, and `mark` says so; both or neither. Nobody speaks to the BMC for it.
+    /// Ironic changes the driver of a node that is `active` in maintenance only, so that lasts for as long; after a failure in between the
+    /// node is left in it ([`Node::is_in_our_maintenance`]).
+    pub async fn set_driver(
+        &self,
+        node: &str,
+        driver: &Driver,
+        mark: &NodePatch,
+    ) -> Result<(), ClientError> {
         let (name, info, power, off) = match driver {
             Driver::Manual => ("manual-management", &json!({}), "fake", PowerOff::Disabled),
             Driver::Bmc {
@@ -99,18 +105,17 @@ impl Client {
         };
         let add = |path: &str, value: &Value| json!({"op": "add", "path": path, "value": value});
         let operations = [
-            add("/maintenance", &json!(true)),
             add("/driver", &json!(name)),
             add("/driver_info", info),
             add("/power_interface", &json!(power)),
             add("/disable_power_off", &json!(off == PowerOff::Disabled)),
+            mark.operation(),
         ];
+        self.set_maintenance(node, true).await?;
         let path = format!("/v1/nodes/{node}?reset_interfaces=true");
         self.call::<Node, _>(Method::PATCH, &path, Some(&operations))
             .await?;
-        let end = [add("/maintenance", &json!(false))];
-        self.call(Method::PATCH, &format!("/v1/nodes/{node}"), Some(&end))
-            .await
+        self.set_maintenance(node, false).await
     }
 
     /// Asks the BMC something that changes nothing, and waits for the answer.

@@ -295,7 +295,7 @@ async fn give_up(client: &Client, ramdisk: &Ramdisk) {
     assert!(ramdisk.lookup().await.unwrap().unwrap().token.is_some());
     adopt(client).await;
     client.set_maintenance(UUID, true).await.unwrap();
-    assert!(client.node(UUID).await.unwrap().maintenance);
+    assert!(client.node(UUID).await.unwrap().is_in_our_maintenance());
     client.delete_node(UUID).await.unwrap();
     assert!(client.node(UUID).await.unwrap_err().is_not_found());
 }

@@ -126,7 +126,7 @@ pub async fn apply(end: &IronicEnd, hands: &Hands, act: &Act) -> Result<(), Acti
                 .await?)
         }
         Action::Connect => power::connect(&end.client, hands, act, &node).await,
-        Action::Disconnect => power::disconnect(&end.client, act, &node).await,
+        Action::Disconnect => power::disconnect(&end.client, &node).await,
         Action::Summon => {
             power::before_ramdisk(end, act, &node).await?;
             power::switch(&end.client, &node, PowerTarget::Reboot).await
@@ -168,7 +168,7 @@ async fn simple(client: &Client, act: &Act, node: &str) -> Result<(), ClientErro
             }
             go(ProvisionTarget::Adopt).await
         }
-        Action::ClearFault => client.set_maintenance(node, false).await,
+        Action::EndMaintenance => client.set_maintenance(node, false).await,
         Action::Unregister => unregister(client, node).await,
         Action::Deploy { .. }
         | Action::Register

@@ -110,7 +110,11 @@ pub struct Hosts {
     wall: i64,
     /// That wait for somebody to let them go, as they are called.
     held: BTreeMap<MacAddr, String>,
-    /// Models of which a server did not come up by kexec, as of the last event.
+    /// Whose servers did not come up by kexec.
+    no_kexec: BTreeMap<MacAddr, Model>,
+    /// Whose ledgers may say something else about that since it was written down there.
+    judged: BTreeSet<MacAddr>,
+    /// The models of `no_kexec`, as of the last event.
     failing: BTreeSet<Model>,
     /// Somebody has looked at the objects since the start.
     objects_known: bool,
@@ -129,6 +133,7 @@ impl Hosts {
             all: BTreeMap::new(),
             by_node: BTreeMap::new(),
             remembered,
+            judged: remembered.keys().copied().collect(),
             newcomers: Newcomers::default(),
             ironic: IronicSeen::default(),
             uploads: Vec::new(),
@@ -141,13 +146,14 @@ impl Hosts {
             wall: 0,
             held: BTreeMap::new(),
             failing: BTreeSet::new(),
+            no_kexec: BTreeMap::new(),
             effects: Vec::new(),
         }
     }
 
     pub fn fold(&mut self, event: Event, now: Now) -> Vec<Effect> {
         self.wall = now.wall;
-        self.failing = self.failing_models();
+        self.learn_failing();
         let held = self.held.clone();
         self.take(event, now);
         self.settle(now);
@@ -282,6 +288,7 @@ impl Hosts {
         self.by_node.remove(&node_uuid(mac));
         self.dirty.remove(&mac);
         self.moving.remove(&mac);
+        self.judged.insert(mac);
         self.held.remove(&mac);
         if self.shown.remove(&mac).is_some() {
             self.effects.push(Effect::Show { mac, shown: None });

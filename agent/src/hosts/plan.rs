@@ -46,6 +46,8 @@ const MOST_TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(10);
 /// A ramdisk reports every 30 s while it is registered.
 const SILENT: Duration = Duration::from_secs(100);
+/// The fault of a node whose BMC is silent.
+const POWER_FAILURE: &str = "power failure";
 /// The longest that firmware takes until a ramdisk can report.
 const LONG_SILENT: Duration = Duration::from_mins(10);
 
@@ -182,8 +184,8 @@ pub enum Action {
     TearDown {
         clean: Option<DiskOrder>,
     },
-    /// The maintenance that Ironic itself set after a failed cleaning ends.
-    ClearFault,
+    /// That Ironic itself set after a failed cleaning, or the box for a change of the driver.
+    EndMaintenance,
     /// Ironic forgets the host, whatever it is doing.
     Unregister,
     /// A recorded reboot, so that the ramdisk gets a new token.
@@ -398,12 +400,47 @@ fn unknown(o: &Observed) -> Plan {
 }
 
 fn registered(o: &Observed, node: &Node) -> Plan {
-    let plan = if node.maintenance && !power::is_lost(node) {
-        maintenance(o, node)
-    } else {
-        by_state(o, node)
+    let plan = match Maintenance::of(node) {
+        Maintenance::None | Maintenance::Ours | Maintenance::Silent => by_state(o, node),
+        Maintenance::Failed => {
+            let state = if o.ledger.leaving {
+                HostState::Deprovisioning
+            } else {
+                HostState::Registering
+            };
+            Plan::new(state, "ending Ironic's maintenance").act(Action::EndMaintenance)
+        }
+        Maintenance::Somebodys => Plan::new(HostState::Failed, "in maintenance").problem(Problem {
+            what: "somebody put the Ironic node into maintenance".to_owned(),
+            next: "take it out again to go on".to_owned(),
+        }),
     };
     power::with_bmc(o, node, plan)
+}
+
+/// Who has put a node into maintenance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Maintenance {
+    None,
+    /// The box, for a moment; it may have lost its power then.
+    Ours,
+    /// Ironic, for its BMC is silent. That ends by itself.
+    Silent,
+    /// Ironic, for a step that failed.
+    Failed,
+    Somebodys,
+}
+
+impl Maintenance {
+    fn of(node: &Node) -> Self {
+        match node.fault.as_deref() {
+            _ if !node.maintenance => Self::None,
+            _ if node.is_in_our_maintenance() => Self::Ours,
+            Some(POWER_FAILURE) => Self::Silent,
+            Some(_) => Self::Failed,
+            None => Self::Somebodys,
+        }
+    }
 }
 
 fn by_state(o: &Observed, node: &Node) -> Plan {
@@ -457,21 +494,6 @@ fn by_state(o: &Observed, node: &Node) -> Plan {
             format!("Ironic says `{state}`; left to whoever did that"),
         ),
     }
-}
-
-fn maintenance(o: &Observed, node: &Node) -> Plan {
-    if node.fault.is_some() {
-        let state = if o.ledger.leaving {
-            HostState::Deprovisioning
-        } else {
-            HostState::Registering
-        };
-        return Plan::new(state, "ending Ironic's maintenance").act(Action::ClearFault);
-    }
-    Plan::new(HostState::Failed, "in maintenance").problem(Problem {
-        what: "somebody put the Ironic node into maintenance".to_owned(),
-        next: "take it out again to go on".to_owned(),
-    })
 }
 
 fn failed(o: &Observed, what: &str, node: &Node) -> Plan {

@@ -499,7 +499,9 @@ impl<L: Luck> Site<L> {
                 up: self.now,
                 wall: 1_800_000_000 + i64::try_from(self.now.as_secs()).unwrap(),
             };
-            for effect in self.hosts.fold(event, now) {
+            let effects = self.hosts.fold(event, now);
+            self.hosts.assert_failing_is_known();
+            for effect in effects {
                 let fate = match effect {
                     Effect::Save { .. }
                     | Effect::Act(_)

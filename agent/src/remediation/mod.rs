@@ -58,6 +58,8 @@ pub struct Remediations {
     pub clusters: BTreeMap<Key, Cluster>,
     /// By UID of the remediation.
     pub nodes: BTreeMap<String, NodeView>,
+    /// For so long the box has been looking.
+    pub awake: Duration,
     /// A sentence for each object that is left out, because it cannot be read.
     pub unreadable: Vec<String>,
 }
@@ -124,6 +126,7 @@ pub async fn reconcile(client: Client, status: StatusSender) -> Result<()> {
         watches,
         client,
         nodes: Nodes::default(),
+        began: Instant::now(),
     };
     reconcile::run(controller, teller).await
 }
@@ -133,6 +136,7 @@ struct Controller {
     watches: Watches,
     client: Client,
     nodes: Nodes,
+    began: Instant,
 }
 
 impl Reconciler for Controller {
@@ -141,6 +145,7 @@ impl Reconciler for Controller {
     async fn look(&mut self) -> Result<Remediations> {
         let mut seen = self.objects.look().await?;
         seen.nodes = self.nodes.views(Instant::now());
+        seen.awake = self.began.elapsed();
         Ok(seen)
     }
 
@@ -184,6 +189,7 @@ impl RemediationObjects {
             hosts: keyed(self.hosts.all().await?, odd),
             clusters: keyed(self.clusters.all().await?, odd),
             nodes: BTreeMap::new(),
+            awake: Duration::ZERO,
             unreadable,
         })
     }

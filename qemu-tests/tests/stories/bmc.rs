@@ -4,12 +4,13 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use firstlight_api::status::HostState;
+use firstlight_api::status::{HostPower, HostState};
 use lab::wire::format_mac;
 use lab::{Firmware, ServerSpec};
 use qemu_tests::bmc::{Bmc, Means, PASSWORD, USER};
 use qemu_tests::scene::{Scene, find_host, host_in, installs};
 use qemu_tests::ssh::Ssh;
+use qemu_tests::typed::Desk;
 use serde_json::json;
 
 const HOST: &str = "rack-2";
@@ -58,10 +59,21 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     let system = scene.host_ssh(&mac)?;
     let first = boot_id(scene, &system)?;
 
-    patch(&ssh, HOST, &json!({"online": false}))?;
+    let desk = Desk::new(scene)?;
+    let listed = desk.hosts(&["list"])?;
+    ensure!(
+        listed.contains(&mac) && listed.contains("running"),
+        "{listed}"
+    );
+    let why = desk.refused(&["retry", HOST])?;
+    ensure!(why.contains("no step of it has failed"), "retry: {why}");
+    // Its name may be short.
+    desk.hosts(&["power", "off", "rack", "--yes"])?;
     is_off(scene, &bmc, &ssh)?;
+    let shown = desk.show(HOST)?;
+    ensure!(shown.control.power == HostPower::Off, "{shown:#?}");
     let starts = bmc.starts();
-    patch(&ssh, HOST, &json!({"online": true}))?;
+    desk.hosts(&["power", "on", HOST])?;
     let second = runs_again(scene, &mac, &system, &first)?;
     ensure!(bmc.starts() == starts + 1, "started {} times", bmc.starts());
 

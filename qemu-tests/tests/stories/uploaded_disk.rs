@@ -12,6 +12,7 @@ use lab::wire::format_mac;
 use lab::{Firmware, ServerSpec};
 use qemu_tests::scene::{Scene, host_in};
 use qemu_tests::store;
+use qemu_tests::typed::firstlight;
 use serde_json::json;
 
 const HOST: &str = "own-disk";
@@ -75,7 +76,7 @@ fn make_disk(scene: &Scene<'_>) -> Result<PathBuf> {
     let payload = folder.join("payload");
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let to = payload.to_str().context("the path is not text")?;
-    store::firstlight(&["unpack", "--layer", "payload", image, to])?;
+    firstlight(["unpack", "--layer", "payload", image, to])?;
     let raw = folder.join("own.raw");
     let packed = File::open(payload.join("usr/share/firstlight/images/node.raw.zst"))
         .context("opening the node image")?;

@@ -38,6 +38,7 @@ struct FakeNode {
     cleans: usize,
     automated_clean: bool,
     maintenance: bool,
+    maintenance_reason: Option<String>,
     fault: Option<&'static str>,
     driver: String,
     bmc: Bmc,
@@ -46,6 +47,8 @@ struct FakeNode {
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     nodes: BTreeMap<String, FakeNode>,
+    /// The change after so many more is lost.
+    pub loses: Option<usize>,
 }
 
 fn refuse<T>(status: u16, text: impl Into<String>) -> Result<T, Refusal> {
@@ -71,7 +74,7 @@ impl FakeNode {
         json!({
             "uuid": self.uuid, "name": self.name, "provision_state": self.state.as_str(), "target_provision_state": null,
             "driver": self.driver, "power_state": self.power, "target_power_state": null, "last_error": self.last_error, "maintenance": self.maintenance,
-            "fault": self.fault, "automated_clean": self.automated_clean, "disable_power_off": self.bmc.stays_on,
+            "maintenance_reason": self.maintenance_reason, "fault": self.fault, "automated_clean": self.automated_clean, "disable_power_off": self.bmc.stays_on,
             "reservation": self.is_busy().then_some("box"), "instance_info": self.instance_info,
             "properties": self.properties, "extra": self.extra, "driver_internal_info": internal,
             "inspection_finished_at": self.inspected.then_some("2026-11-21T00:00:00+00:00"),
@@ -241,6 +244,7 @@ impl Machine {
             cleans: 0,
             automated_clean: false,
             maintenance: false,
+            maintenance_reason: None,
             fault: None,
             driver: text("driver").unwrap_or_default(),
             bmc: Bmc::new(body["disable_power_off"] == json!(true)),
@@ -290,10 +294,6 @@ impl Machine {
                 None if path == "/automated_clean" => {
                     node.automated_clean = value.as_bool().unwrap_or(false);
                 }
-                None if path == "/maintenance" => {
-                    node.maintenance = value == json!(true);
-                    node.fault = node.fault.filter(|_| node.maintenance);
-                }
                 None if path == "/driver" => {
                     let is_held =
                         matches!(node.state, S::Active | S::CleanFailed | S::DeployFailed);
@@ -319,9 +319,12 @@ impl Machine {
         Ok(node.show())
     }
 
-    pub fn set_maintenance(&mut self, id: &str, maintenance: bool) -> Answer {
-        let node = self.find(id)?;
-        (node.maintenance, node.fault) = (maintenance, None);
+    /// `reason`: as it begins with one; without one it ends.
+    pub fn set_maintenance(&mut self, id: &str, reason: Option<&str>) -> Answer {
+        let node = self.free(id)?;
+        node.maintenance = reason.is_some();
+        node.maintenance_reason = reason.map(str::to_owned);
+        node.fault = node.fault.filter(|_| node.maintenance);
         Ok(Value::Null)
     }
 

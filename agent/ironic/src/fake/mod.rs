@@ -135,6 +135,17 @@ impl FakeIronic {
         self.lock().press_button(node);
     }
 
+    /// A person puts it into maintenance.
+    pub fn maintain(&self, node: &str, reason: &str) {
+        let done = self.lock().set_maintenance(node, Some(reason));
+        done.expect("a test names a node that is at rest");
+    }
+
+    /// After so many more changes one is lost on its way.
+    pub fn lose_after(&self, changes: usize) {
+        self.lock().loses = Some(changes);
+    }
+
     /// How often the node began to be cleaned.
     pub fn cleans(&self, node: &str) -> usize {
         self.lock().cleans(node)

@@ -75,6 +75,13 @@ fn route(
     query: &str,
     body: &Value,
 ) -> Result<(u16, Value), Refusal> {
+    if method != Method::GET {
+        let left = machine.loses.take();
+        if left == Some(0) {
+            return Err(Refusal(503, "the connection was lost".to_owned()));
+        }
+        machine.loses = left.map(|left| left - 1);
+    }
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let parameter = |name: &str| {
         query
@@ -95,10 +102,11 @@ fn route(
         ("PATCH", ["v1", "nodes", id]) => machine.patch(id, body).map(with(200)),
         ("DELETE", ["v1", "nodes", id]) => machine.delete(id).map(with(204)),
         ("PUT", ["v1", "nodes", id, "maintenance"]) => {
-            machine.set_maintenance(id, true).map(with(202))
+            let reason = body["reason"].as_str().unwrap_or_default();
+            machine.set_maintenance(id, Some(reason)).map(with(202))
         }
         ("DELETE", ["v1", "nodes", id, "maintenance"]) => {
-            machine.set_maintenance(id, false).map(with(202))
+            machine.set_maintenance(id, None).map(with(202))
         }
         ("POST", ["v1", "ports"]) => machine.create_port(body).map(with(201)),
         ("GET", ["v1", "nodes", id, "ports"]) => machine.ports(id).map(with(200)),

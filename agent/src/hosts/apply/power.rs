@@ -35,16 +35,17 @@ pub async fn connect(
     if !driver.speaks_redfish() {
         let_go(client, node).await?;
     }
-    client.set_driver(node, &driver).await?;
+    // Ironic has not heard of this one before it has answered.
+    client.set_driver(node, &driver, &mark("")).await?;
     let asked = client.ask_bmc(node).await;
     asked.map_err(explained_of_heard)?;
-    mark(client, act, node).await
+    client.patch_node(node, &[mark_of(act)]).await?;
+    Ok(())
 }
 
-pub async fn disconnect(client: &Client, act: &Act, node: &str) -> Result<(), ActionError> {
+pub async fn disconnect(client: &Client, node: &str) -> Result<(), ActionError> {
     let_go(client, node).await?;
-    client.set_driver(node, &Driver::Manual).await?;
-    mark(client, act, node).await
+    Ok(client.set_driver(node, &Driver::Manual, &mark("")).await?)
 }
 
 pub async fn switch(client: &Client, node: &str, target: PowerTarget) -> Result<(), ActionError> {
@@ -61,13 +62,12 @@ pub async fn tell(
     if act.bmc.is_none() {
         // It may know one that is named no more.
         if client.node(node).await?.has_bmc() {
-            disconnect(client, act, node).await?;
+            disconnect(client, node).await?;
         }
         return Ok(());
     }
     let driver = driver(hands, act).await?;
-    client.set_driver(node, &driver).await?;
-    mark(client, act, node).await
+    Ok(client.set_driver(node, &driver, &mark_of(act)).await?)
 }
 
 /// Ironic restarts a server that is to come into the ramdisk, and leaves it to the firmware what that starts.
@@ -163,11 +163,13 @@ async fn moved(client: &Client, node: &str) -> Result<(), ActionError> {
     })
 }
 
-async fn mark(client: &Client, act: &Act, node: &str) -> Result<(), ActionError> {
-    let mark = json!(act.bmc.as_deref().unwrap_or_default());
-    let patch = NodePatch::Extra(EXTRA_BMC.to_owned(), mark);
-    client.patch_node(node, &[patch]).await?;
-    Ok(())
+/// Of the BMC that the object of the host names.
+fn mark_of(act: &Act) -> NodePatch {
+    mark(act.bmc.as_deref().unwrap_or_default())
+}
+
+fn mark(known: &str) -> NodePatch {
+    NodePatch::Extra(EXTRA_BMC.to_owned(), json!(known))
 }
 
 async fn driver(hands: &Hands, act: &Act) -> Result<Driver, ActionError> {

@@ -1,7 +1,7 @@
 //! What follows from what was heard: for each host that it is about, decide anew, note what has been seen, begin what is due, show what
 //! has changed.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use firstlight_api::{
     status::HostState,
@@ -66,6 +66,7 @@ impl Hosts {
     }
 
     pub(super) fn replan(&mut self, mac: MacAddr, now: Duration) -> bool {
+        self.judged.insert(mac);
         let site = site_of(&self.settings, &self.ironic, &self.uploads);
         let Some(host) = self.all.get_mut(&mac) else {
             return false;
@@ -89,6 +90,7 @@ impl Hosts {
         self.failing.remove(model);
         for (mac, ledger) in &mut self.remembered {
             if ledger.no_kexec.take_if(|known| known == model).is_some() {
+                self.judged.insert(*mac);
                 let (mac, ledger) = (*mac, Box::new(ledger.clone()));
                 self.effects.push(Effect::Save { mac, ledger });
             }
@@ -116,13 +118,17 @@ impl Hosts {
         others.max().unwrap_or(Known::Nothing)
     }
 
-    /// Of which a server did not come up by kexec.
-    pub(super) fn failing_models(&self) -> BTreeSet<Model> {
-        let known = self.all.values().map(Host::ledger);
-        let ledgers = known.chain(self.remembered.values());
-        ledgers
-            .filter_map(|ledger| ledger.no_kexec.clone())
-            .collect()
+    /// Of which models a server did not come up by kexec. Every host whose ledger changes is decided anew, or forgotten.
+    pub(super) fn learn_failing(&mut self) {
+        for mac in std::mem::take(&mut self.judged) {
+            let ledger = self.all.get(&mac).map(Host::ledger);
+            let ledger = ledger.or_else(|| self.remembered.get(&mac));
+            match ledger.and_then(|ledger| ledger.no_kexec.clone()) {
+                Some(model) => drop(self.no_kexec.insert(mac, model)),
+                None => drop(self.no_kexec.remove(&mac)),
+            }
+        }
+        self.failing = self.no_kexec.values().cloned().collect();
     }
 
     /// True if something else is decided than before.
@@ -363,4 +369,16 @@ fn moves(plan: &Plan) -> bool {
             | HostState::Deprovisioning
             | HostState::Deleting
     )
+}
+
+#[cfg(test)]
+impl Hosts {
+    /// What is kept up is what a look at all ledgers would show.
+    pub(in crate::hosts) fn assert_failing_is_known(&mut self) {
+        self.learn_failing();
+        let ledgers = self.all.values().map(Host::ledger);
+        let ledgers = ledgers.chain(self.remembered.values());
+        let all = ledgers.filter_map(|ledger| ledger.no_kexec.clone());
+        assert_eq!(self.failing, all.collect());
+    }
 }

@@ -9,13 +9,10 @@ use super::{
         bmc::{Start, explained, explained_of_heard},
         intent::Power,
     },
-    Action, Bmc, DesiredState, EXTRA_BMC, EXTRA_CD, HostState, Ironic, Node, Observed, PAUSE, Plan,
-    Problem, ProvisionState as S, Remote, annotations,
+    Action, Bmc, DesiredState, EXTRA_BMC, EXTRA_CD, HostState, Ironic, Maintenance, Node, Observed,
+    PAUSE, Plan, Problem, ProvisionState as S, Remote, annotations,
     installed::{self, BOOTS},
 };
-
-/// Why Ironic itself puts a node into maintenance whose BMC is silent.
-const POWER_FAILURE: &str = "power failure";
 
 impl Bmc<'_> {
     /// What Ironic says of it.
@@ -60,15 +57,22 @@ impl<'a> Observed<'a> {
 }
 
 /// Its BMC has not answered Ironic for a while.
-pub(super) fn is_lost(node: &Node) -> bool {
-    node.maintenance && node.fault.as_deref() == Some(POWER_FAILURE)
+fn is_lost(node: &Node) -> bool {
+    Maintenance::of(node) == Maintenance::Silent
 }
 
 /// `plan` with what the BMC needs first, or has in its way.
 pub(super) fn with_bmc(o: &Observed, node: &Node, mut plan: Plan) -> Plan {
     let lost = is_lost(node);
-    if lost {
-        (plan.action, plan.restart) = (None, None);
+    match Maintenance::of(node) {
+        // Whatever is to be done waits for the end of it, which a registration comes to by itself.
+        Maintenance::Ours => {
+            let registers = plan.action.filter(|action| *action == Action::Register);
+            plan.action = registers.or(Some(Action::EndMaintenance));
+            plan.restart = None;
+        }
+        Maintenance::Silent => (plan.action, plan.restart) = (None, None),
+        Maintenance::None | Maintenance::Failed | Maintenance::Somebodys => {}
     }
     let action = match o.remote {
         Remote::None if node.has_bmc() => Some(Action::Disconnect),
@@ -112,7 +116,8 @@ fn takes_driver(node: &Node) -> bool {
             | S::AdoptFailed
             | S::Error
     );
-    calm && node.reservation.is_none()
+    let is_ours = Maintenance::of(node) != Maintenance::Somebodys;
+    calm && is_ours && node.reservation.is_none()
 }
 
 fn silent(node: &Node) -> Problem {

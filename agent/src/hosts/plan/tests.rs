@@ -847,6 +847,23 @@ fn a_node_in_maintenance_is_left_to_whoever_did_that() {
     assert_eq!((plan.state, plan.action), (HostState::Failed, None));
 }
 
+/// The box may have died before it ended it.
+#[test]
+fn the_boxs_own_maintenance_is_no_failure_and_ends() {
+    let ours = |node: &mut Node| {
+        node.maintenance = true;
+        node.maintenance_reason = Some("Firstlight works on the node".to_owned());
+    };
+    let world = || {
+        let world = world().node("active", json!({}));
+        world.with(|world| world.ledger.deployment = on_disk(None, false))
+    };
+    let calm = world().plan();
+    let held = world().change_node(ours).plan();
+    assert_eq!(held.action, Some(Action::EndMaintenance));
+    assert_eq!((held.state, held.problem), (calm.state, calm.problem));
+}
+
 #[test]
 fn what_is_on_the_disk_and_verified_is_adopted_and_never_written_again() {
     let written = |state: &str| {
@@ -1082,7 +1099,7 @@ fn a_failed_cleaning_ends_its_maintenance_and_is_tried_three_times() {
     let held = failed(1).change_node(|node| {
         (node.maintenance, node.fault) = (true, Some("clean failure".into()));
     });
-    assert_eq!(held.outcome().1, Some(Action::ClearFault));
+    assert_eq!(held.outcome().1, Some(Action::EndMaintenance));
     assert_eq!(
         failed(2).outcome(),
         (HostState::Deprovisioning, Some(Action::Manage))

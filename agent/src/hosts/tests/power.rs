@@ -524,6 +524,62 @@ async fn a_changed_password_reaches_ironic_while_the_server_runs() {
     );
 }
 
+/// Ironic takes another driver of an active node in maintenance only.
+#[tokio::test]
+async fn wherever_the_box_dies_while_ironic_is_told_of_a_bmc_the_node_is_as_wanted_and_never_failed()
+ {
+    let (mut site, mut server) = provisioned().await;
+    let given = site.store.only().unwrap().spec.bmc;
+    let ipmi = given.clone().map(|bmc| BmcDetails {
+        address: "ipmi://127.0.0.1:6230".to_owned(),
+        ..bmc
+    });
+    let turns = [
+        (None, "manual-management"),
+        (given, "redfish"),
+        (ipmi, "ipmi"),
+    ];
+    for changes in 0..5 {
+        for (bmc, driver) in &turns {
+            site.store
+                .change(HOST, |object| object.spec.bmc.clone_from(bmc));
+            site.ironic.lose_after(changes);
+            server.rounds(&mut site, 1).await;
+            site.restart_controller();
+            for _ in 0..20 {
+                server.step(&mut site).await;
+                let told = site.host().map(|host| (host.state, host.problem));
+                let fine =
+                    |told: &(HostState, Option<_>)| told.0 != HostState::Failed && told.1.is_none();
+                assert!(
+                    told.as_ref().is_none_or(fine),
+                    "{driver}, {changes}: {told:?}"
+                );
+            }
+            assert_eq!(site.ironic.driver(&node()).unwrap().0, *driver, "{changes}");
+            let known = site.ironic.client().node(&node()).await.unwrap();
+            assert!(!known.maintenance, "{driver}, {changes}");
+        }
+    }
+    assert_eq!(server.machine.writes, 1);
+}
+
+#[tokio::test]
+async fn what_somebody_put_into_maintenance_stays_so_whatever_its_object_names() {
+    let (mut site, mut server) = provisioned().await;
+    site.ironic.maintain(&node(), "bad memory");
+    site.store.change(HOST, |object| object.spec.bmc = None);
+    server.rounds(&mut site, 10).await;
+    assert_eq!(site.ironic.driver(&node()).unwrap().0, "redfish");
+    let known = site.ironic.client().node(&node()).await.unwrap();
+    assert_eq!(known.maintenance_reason.as_deref(), Some("bad memory"));
+    assert!(
+        site.problem().contains("into maintenance"),
+        "{}",
+        site.problem()
+    );
+}
+
 #[tokio::test]
 async fn a_bmc_that_dies_is_told_and_nothing_is_written_twice() {
     let (mut site, mut server) = provisioned().await;

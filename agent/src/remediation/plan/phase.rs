@@ -216,10 +216,10 @@ impl Case<'_> {
             let running = self.status(RemediationPhase::Running, 0);
             return (vec![running], None);
         }
-        match (is_waiting, self.host.spec.bmc.is_some()) {
-            (true, has_bmc) => self.waiting(has_bmc),
-            (false, true) => self.fence(),
-            (false, false) => self.restart(),
+        match (is_waiting, self.host.spec.stays_on()) {
+            (true, _) => self.waiting(),
+            (false, false) => self.fence(),
+            (false, true) => self.restart(),
         }
     }
 
@@ -267,7 +267,7 @@ impl Case<'_> {
         self.told(order, &why)
     }
 
-    /// Without a BMC nobody can say that it is off, so its pods stay.
+    /// Without a BMC, or where it must never be off, nobody can say that it is off, so its pods stay.
     fn restart(&self) -> Outcome {
         let meta = &self.host.metadata;
         let mut steps = Vec::new();
@@ -286,7 +286,7 @@ impl Case<'_> {
         self.status(RemediationPhase::Waiting, count)
     }
 
-    fn waiting(&self, has_bmc: bool) -> Outcome {
+    fn waiting(&self) -> Outcome {
         let status = &self.remediation.status;
         let strategy = &self.remediation.spec.strategy;
         let order = order(self.seen, self.machine, TaintOrder::OffWhenReady);
@@ -296,13 +296,16 @@ impl Case<'_> {
             // The clock was set back.
             return (vec![self.waits()], order);
         };
+        // While the box was away nobody could see its node come back.
+        let awake = i64::try_from(self.seen.awake.as_secs()).unwrap_or(i64::MAX);
+        let waited = elapsed.min(awake);
         let node = self.seen.nodes.get(&self.remediation.metadata.uid);
         let is_ready = matches!(node, Some(NodeView::There { is_ready: true, .. }));
         // MachineHealthCheck may ask for more than that, and has no word in it where a person made this object.
         let is_well = is_ready && self.condition(HEALTHY) != Some(ConditionStatus::False);
-        if is_well || elapsed < i64::from(strategy.timeout_seconds) {
+        if is_well || waited < i64::from(strategy.timeout_seconds) {
             let host = &self.host.metadata.name;
-            let why = match (is_ready, has_bmc) {
+            let why = match (is_ready, self.host.spec.bmc.is_some()) {
                 (true, _) => "its node is Ready again; MachineHealthCheck deletes this object when it finds the Machine healthy".to_owned(),
                 (false, true) => format!("the host {host} starts again; waiting for its node"),
                 (false, false) => format!(

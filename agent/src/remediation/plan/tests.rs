@@ -361,6 +361,45 @@ fn a_clean_up_waits_for_no_node_of_a_cluster_that_goes() {
     assert!(sim.clusters.contains_key(CLUSTER));
 }
 
+/// An upgrade of the box, or a power cut of the whole site: its servers come up beside it.
+#[test]
+fn the_time_of_a_box_that_was_away_does_not_count() {
+    let mut sim = unhealthy();
+    sim.settle();
+    sim.change(Kind::Host, json!({"status": {"poweredOn": false}}));
+    sim.settle();
+    sim.change(Kind::Host, json!({"status": {"poweredOn": true}}));
+    sim.settle();
+    sim.now += 1000;
+    sim.restart();
+    sim.settle();
+    assert_eq!(phase(&sim), "Waiting");
+    sim.now += 99;
+    sim.settle();
+    assert_eq!(phase(&sim), "Waiting");
+    sim.now += 1;
+    sim.settle();
+    assert_eq!(phase(&sim), "Running");
+}
+
+/// As the box makes its own objects.
+#[test]
+fn a_server_that_must_never_be_off_is_restarted_by_its_bmc_and_its_node_keeps_its_pods() {
+    let mut sim = Sim::new();
+    sim.server(
+        json!({"bmc": {"address": "redfish://1", "credentialsName": "c"}, "disablePowerOff": true}),
+    );
+    sim.remediate(json!({"retryLimit": 1, "timeoutSeconds": 100}));
+    sim.settle();
+    assert_eq!(phase(&sim), "Waiting");
+    assert_eq!(
+        sim.annotation("reboot.metal3.io"),
+        "metal3-remediation-uid-Remediation"
+    );
+    assert!(!sim.is_tainted && sim.annotation(OFF).is_empty());
+    assert!(reason(&sim).contains("n1 starts again"), "{}", reason(&sim));
+}
+
 #[test]
 fn a_clock_that_is_set_back_begins_the_time_anew() {
     let mut sim = unhealthy();

@@ -19,9 +19,11 @@ fn is_on(sim: &Sim) -> bool {
     sim.get(Kind::Host)["status"]["poweredOn"] == true
 }
 
-/// One life of the agent, until its power is cut after some writes.
+/// Some rounds of the agent, which may begin anew, until nothing that it writes arrives.
 fn live(seed: u64, sim: &mut Sim, random: &mut Random, late: &mut Vec<Action>) {
-    sim.forget();
+    if random.below(3) == 0 {
+        sim.restart();
+    }
     let mut left = random.below(12);
     for _ in 0..4 {
         let plan = sim.plan();

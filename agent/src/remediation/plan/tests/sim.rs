@@ -21,6 +21,8 @@ pub struct Sim {
     pub clusters: BTreeMap<String, Value>,
     pub is_partial: bool,
     pub now: i64,
+    /// When the agent began.
+    began: i64,
     /// The node's.
     pub is_ready: bool,
     pub is_tainted: bool,
@@ -42,6 +44,7 @@ impl Sim {
             clusters: BTreeMap::from([(CLUSTER.to_owned(), cluster)]),
             is_partial: false,
             now: START,
+            began: START - 10_000_000,
             is_ready: false,
             is_tainted: false,
             silent_for: None,
@@ -123,6 +126,7 @@ impl Sim {
     pub fn plan(&self) -> Plan {
         let mut seen = Remediations {
             is_partial: self.is_partial,
+            awake: Duration::from_secs((self.now - self.began).try_into().unwrap_or_default()),
             ..Remediations::default()
         };
         for (kind, object) in &self.objects {
@@ -195,8 +199,8 @@ impl Sim {
     }
 
     /// A restart of the agent.
-    pub fn forget(&mut self) {
-        self.view = None;
+    pub fn restart(&mut self) {
+        (self.view, self.began) = (None, self.now);
     }
 
     /// Plans, writes and visits until nothing is left to do.
@@ -211,7 +215,7 @@ impl Sim {
             if let Some((of, _)) = &self.view
                 && order != Some(of)
             {
-                self.forget();
+                self.view = None;
             }
             let is_news = self.visit(order);
             if !steps && !is_news {
