@@ -56,6 +56,8 @@ pub const APPROVE_ANNOTATION: &str = "firstlight.internal/approve";
 pub const SPEC_HONOURED: &str = "SpecHonoured";
 /// Condition of a host: which disk gets the image, or got it, and why; or why none does.
 pub const ROOT_DISK: &str = "RootDisk";
+/// Condition of a host whose system is on two disks that hold the same: do both?
+pub const MIRROR: &str = "Mirror";
 /// Condition of a host: may it get the private keys of a cluster?
 pub const TRUSTED: &str = "Trusted";
 

@@ -3,6 +3,7 @@
 //! Must not: choose. Beside a box `hosts::root_disk` of the agent does; any other Ironic names the disk by [`hints`].
 
 pub mod hints;
+pub mod identity;
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! What an installed server does before cloud-init: it waits until the box hands out its bootstrap data. And what it does
 //! later when the box orders packages ([`packages`]), an account in this server's BMC ([`bmc`]),
-//! or that this server starts the box's ramdisk by itself ([`ramdisk`]).
+//! or that this server starts the box's ramdisk by itself ([`ramdisk`]), or asks how its mirror is ([`mirror`]).
 //!
 //! A server is installed before anybody knows what it will become. Its config drive then carries an invitation
 //! ([`invitation`]) instead of user data: where to ask, a token, and the CA to trust. This program asks ([`link`],
@@ -20,6 +20,7 @@ pub mod follow;
 pub mod invitation;
 pub mod link;
 pub mod machine;
+pub mod mirror;
 pub mod packages;
 pub mod plan;
 pub mod ramdisk;

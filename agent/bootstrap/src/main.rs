@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use firstlight_api::account::Ask;
+use firstlight_api::mirror;
 use firstlight_api::packages::Order;
 use firstlight_api::ramdisk_order::{self, RamdiskOrder};
 use firstlight_bootstrap::access::{self, parse_access};
@@ -18,6 +19,7 @@ use firstlight_bootstrap::follow::follow;
 use firstlight_bootstrap::invitation::parse_invitation;
 use firstlight_bootstrap::link::Link;
 use firstlight_bootstrap::machine::{self, ThisMachine, restart_from_network};
+use firstlight_bootstrap::mirror::{look as mirror_of, root_device};
 use firstlight_bootstrap::packages::{ThisServer, obey};
 use firstlight_bootstrap::plan::Held;
 use firstlight_bootstrap::ramdisk::{self, ThisKernel};
@@ -26,6 +28,7 @@ use firstlight_bootstrap::sources::plan_sources;
 use firstlight_bootstrap::trust::plan_trust;
 use firstlight_client::net;
 use firstlight_client::net::interface::{clear_address, parse_mac};
+use serde::Serialize;
 
 /// Between two attempts after something on this machine failed: ending would let cloud-init start without its data.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -46,8 +49,9 @@ fn main() -> ExitCode {
         ["restart", mac] => return restart(Some(mac)),
         ["packages"] => return packages(),
         ["kexec", mac] => return kexec(mac),
+        ["mirror"] => return tell(&look_at_mirror),
         ["bmc", word] => match Ask::of(word) {
-            Some(ask) => return bmc(ask),
+            Some(ask) => return tell(&|| Ok(obey_bmc(&mut ThisBmc, ask))),
             None => return usage(),
         },
         _ => return usage(),
@@ -64,14 +68,15 @@ fn usage() -> ExitCode {
         "usage: firstlight-bootstrap (by its service), or firstlight-bootstrap restart [MAC]: restarts this server, \
          with MAC from the network, by that NIC, or firstlight-bootstrap packages: reads one order of the box as JSON, \
          or firstlight-bootstrap bmc look|make|remove: the box's account in this server's BMC, answers as JSON, \
+         or firstlight-bootstrap mirror: which disks hold this server's root, as JSON, \
          or firstlight-bootstrap kexec MAC: starts the box's ramdisk as one order on standard input says"
     );
     ExitCode::from(2)
 }
 
-/// The box's order, over SSH; the answer on standard output, for a password may be in it.
-fn bmc(ask: Ask) -> ExitCode {
-    let told = serde_json::to_vec(&obey_bmc(&mut ThisBmc, ask)).map_err(io::Error::from);
+/// The box's question, over SSH; the answer on standard output, for a password may be in it.
+fn tell<T: Serialize>(answer: &dyn Fn() -> io::Result<T>) -> ExitCode {
+    let told = answer().and_then(|told| Ok(serde_json::to_vec(&told)?));
     match told.and_then(|told| io::stdout().write_all(&told)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -79,6 +84,10 @@ fn bmc(ask: Ask) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn look_at_mirror() -> io::Result<mirror::Told> {
+    mirror_of(Path::new("/sys"), &root_device()?)
 }
 
 /// The box's order on standard input, over SSH. Nothing has changed if it fails.

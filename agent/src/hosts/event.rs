@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
 use firstlight_api::{
     account,
     bmh::BareMetalHost,
+    mirror,
     report::{Directive, Progress, Report},
     signed::PublicKey,
     start::StartOrder,
@@ -73,6 +74,12 @@ pub enum Event {
         mac: MacAddr,
         call: Call,
         result: Result<account::Told, SshError>,
+    },
+    /// What came of [`Effect::LookAtMirror`].
+    MirrorTold {
+        mac: MacAddr,
+        call: Call,
+        result: Result<mirror::Told, SshError>,
     },
     /// At the bootstrap endpoint.
     Asked(Question),
@@ -184,6 +191,12 @@ pub enum Effect {
         mac: MacAddr,
         address: Ipv4Addr,
         ask: account::Ask,
+        call: Call,
+    },
+    /// Its running system is asked, over SSH, how the mirror is that it runs on; [`Event::MirrorTold`].
+    LookAtMirror {
+        mac: MacAddr,
+        address: Ipv4Addr,
         call: Call,
     },
     /// Objects that count for nothing.

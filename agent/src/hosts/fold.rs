@@ -6,6 +6,7 @@
 mod account;
 mod hear;
 mod look;
+mod mirror;
 mod settle;
 
 use std::{
@@ -132,8 +133,8 @@ impl Hosts {
             tokens,
             all: BTreeMap::new(),
             by_node: BTreeMap::new(),
-            remembered,
             judged: remembered.keys().copied().collect(),
+            remembered,
             newcomers: Newcomers::default(),
             ironic: IronicSeen::default(),
             uploads: Vec::new(),
@@ -145,8 +146,8 @@ impl Hosts {
             moving: BTreeSet::new(),
             wall: 0,
             held: BTreeMap::new(),
-            failing: BTreeSet::new(),
             no_kexec: BTreeMap::new(),
+            failing: BTreeSet::new(),
             effects: Vec::new(),
         }
     }
@@ -189,6 +190,7 @@ impl Hosts {
                 self.account_written(mac, by, result, now);
             }
             Event::SystemTold { mac, call, result } => self.system_told(mac, call, result, now),
+            Event::MirrorTold { mac, call, result } => self.mirror_told(mac, call, result, now),
             Event::Asked(question) => self.asked(question, now),
             Event::Collected {
                 mac,
@@ -286,9 +288,9 @@ impl Hosts {
     fn forget(&mut self, mac: MacAddr) -> Option<Host> {
         let host = self.all.remove(&mac)?;
         self.by_node.remove(&node_uuid(mac));
+        self.judged.insert(mac);
         self.dirty.remove(&mac);
         self.moving.remove(&mac);
-        self.judged.insert(mac);
         self.held.remove(&mac);
         if self.shown.remove(&mac).is_some() {
             self.effects.push(Effect::Show { mac, shown: None });

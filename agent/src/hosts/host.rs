@@ -7,6 +7,7 @@ mod chosen;
 mod fit;
 mod history;
 mod identity;
+mod mirror;
 mod observe;
 mod ramdisk;
 mod remote;
@@ -49,6 +50,7 @@ use crate::{ssh::Towards, store::ServedImage};
 pub use account::Next as AccountNext;
 pub use fit::{Called, Naming, Ruled};
 use history::History;
+use mirror::Watch;
 pub use ramdisk::Part;
 use ramdisk::Ramdisk;
 use remote::Remote;
@@ -85,6 +87,7 @@ pub struct Host {
     pub system: System,
     pub remote: Remote,
     pub work: Work,
+    mirror: Watch,
     /// A system on a server of its model did not come up by kexec.
     no_kexec: bool,
     decision: Decision,
@@ -199,6 +202,7 @@ impl Host {
             system: System::default(),
             remote: Remote::default(),
             work: Work::new(now),
+            mirror: Watch::default(),
             no_kexec: false,
             decision: Decision::default(),
             history: History::new(now),

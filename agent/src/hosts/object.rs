@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use firstlight_api::{
     bmh::{
         BareMetalHost, BareMetalHostStatus, BootMode, Condition, ConditionStatus,
-        CredentialsStatus, ErrorType, FINALIZER, Image, OperationHistory, OperationMetric,
+        CredentialsStatus, ErrorType, FINALIZER, Image, MIRROR, OperationHistory, OperationMetric,
         OperationalStatus, ProvisionStatus, ProvisioningState, ROOT_DISK, SPEC_HONOURED, TRUSTED,
     },
     site::Gives,
@@ -251,7 +251,7 @@ fn conditions(
             now,
         )
     };
-    vec![
+    let conditions = [
         condition("Ready", is_ready, ready),
         condition("Provisioned", installed, reason),
         condition(
@@ -262,7 +262,29 @@ fn conditions(
         trusted(host, before, now),
         honoured(host, before, now),
         root_disk(shown, before, now),
-    ]
+    ];
+    conditions
+        .into_iter()
+        .chain(mirror(host, before, now))
+        .collect()
+}
+
+/// Of a host whose system is on a mirror. After a restart of the box what was seen stays until somebody has looked again.
+fn mirror(host: &Host, before: &[Condition], now: &str) -> Option<Condition> {
+    let state = host.mirror_state()?;
+    let old = before.iter().find(|old| old.kind == MIRROR);
+    if state.status == ConditionStatus::Unknown && old.is_some() {
+        return old.cloned();
+    }
+    let (status, reason) = (state.status, state.reason);
+    Some(Condition::new(
+        MIRROR,
+        status,
+        reason,
+        &state.says,
+        before,
+        now,
+    ))
 }
 
 /// Which disk gets the image, and why. After a restart of the box what was said stays until the ramdisk reports.

@@ -395,6 +395,9 @@ impl Runner {
                 ask,
                 call,
             } => self.ask_system(Node { mac, address }, ask, call),
+            Effect::LookAtMirror { mac, address, call } => {
+                self.look_at_mirror(Node { mac, address }, call);
+            }
             Effect::Answer { ticket, answer } => self.answer(ticket, answer),
             Effect::Show { mac, shown } => self.window.show(mac, shown),
             Effect::Look(pause) => drop(self.look.send_replace(pause)),

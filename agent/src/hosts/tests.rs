@@ -13,6 +13,7 @@ mod live;
 mod live_bmc;
 mod live_cd;
 mod manifests;
+mod mirrors;
 mod moves;
 mod power;
 mod rules;
@@ -390,6 +391,7 @@ struct Site<L = Good> {
     is_bmc_silent: bool,
     /// Of the server, once that is installed.
     system: System,
+    mirror: mirrors::Kernel,
     /// What comes of telling it to start the ramdisk by itself, and how often it was told; `None`: nobody hears of that.
     kexec: Option<Result<(), String>>,
     direct: usize,
@@ -464,6 +466,7 @@ impl<L: Luck> Site<L> {
             held: Vec::new(),
             is_bmc_silent: false,
             system: System::default(),
+            mirror: mirrors::Kernel::default(),
             kexec: Some(Ok(())),
             direct: 0,
             restarts: 0,
@@ -507,6 +510,7 @@ impl<L: Luck> Site<L> {
                     | Effect::Act(_)
                     | Effect::Collect(_)
                     | Effect::AskSystem { .. }
+                    | Effect::LookAtMirror { .. }
                     | Effect::Account { .. } => self.luck.next(),
                     _ => Fate::Good,
                 };
@@ -593,6 +597,13 @@ impl<L: Luck> Site<L> {
                     result = Err(SshError::Unreachable("the connection was lost".into()));
                 }
                 return Some(Event::SystemTold { mac, call, result });
+            }
+            Effect::LookAtMirror { mac, call, .. } => {
+                let mut result = self.mirror.answer(self.now)?;
+                if fate == Fate::Fails {
+                    result = Err(SshError::Unreachable("the connection was lost".into()));
+                }
+                return Some(Event::MirrorTold { mac, call, result });
             }
             Effect::Answer { ticket, answer } => {
                 self.replies.insert(ticket, answer);

@@ -11,6 +11,7 @@ mod bmc;
 mod call;
 mod error;
 mod keys;
+mod mirror;
 mod restart;
 
 use std::{
@@ -108,8 +109,19 @@ impl Keys {
         time: Duration,
     ) -> Result<Vec<u8>, SshError> {
         let command = [&["sudo", "-n"], command].concat();
+        self.run_as_itself(node, &command, input, time).await
+    }
+
+    /// As [`Keys::run`], without root.
+    async fn run_as_itself(
+        &self,
+        node: &Node,
+        command: &[&str],
+        input: &[u8],
+        time: Duration,
+    ) -> Result<Vec<u8>, SshError> {
         let (user, dir) = (user(node.mac), self.of(node.mac));
-        let call = self.call(&dir, &user, node.address, &command)?;
+        let call = self.call(&dir, &user, node.address, command)?;
         call.outcome(call.output(input, time).await?)
     }
 

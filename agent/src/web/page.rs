@@ -11,7 +11,8 @@ mod store;
 use std::fmt::{self, Display, Write as _};
 
 use firstlight_api::status::{
-    DhcpMode, HostState, HostStatus, NetworkStatus, Problem, SiteStatus, Step, StepState, TpmStatus,
+    DhcpMode, HostState, HostStatus, NetworkStatus, Problem, RootDiskState, SiteStatus, Step,
+    StepState, TpmStatus,
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -306,6 +307,14 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
     }
     if let Some(root) = &host.root_disk {
         writeln!(out, "<p class=\"dim\">{}</p>", Text(&root.says))?;
+        // Why nothing is written is said above where it matters.
+        if let Some(problem) = root
+            .problem
+            .as_ref()
+            .filter(|_| root.state == RootDiskState::Wrote)
+        {
+            write_problem(out, problem, "bad")?;
+        }
     }
     if !host.code.is_empty() {
         writeln!(

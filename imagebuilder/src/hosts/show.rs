@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use firstlight_api::status::{DiskUse, HostPower, HostStatus, SiteStatus};
+use firstlight_api::status::{DiskUse, HostPower, HostStatus, RootDiskState, SiteStatus};
 use firstlight_api::verb::{self, Manner, Owner, Verb};
 use serde::Serialize;
 
@@ -132,6 +132,12 @@ pub fn one(site: &SiteStatus, host: &HostStatus) -> String {
         DiskUse::Erasing => "it is being cleaned",
     };
     say("disk", disk);
+    let root = host.root_disk.as_ref();
+    let lost = root.filter(|root| root.state == RootDiskState::Wrote);
+    if let Some(problem) = lost.and_then(|root| root.problem.as_ref()) {
+        say("mirror", &problem.what);
+        say("next", &problem.next);
+    }
     say("rule", &host.rule_line());
     say("kexec", &host.kexec_line());
     if let Some(failed) = control.failed {

@@ -245,7 +245,7 @@ pub struct RootDiskStatus {
     pub state: RootDiskState,
     /// `would write /dev/sda (480 GB, serial S1): the smallest of 3 disks`
     pub says: String,
-    /// Why no disk is written.
+    /// Why no disk is written; or what its mirror has lost since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
 }

@@ -1,6 +1,7 @@
 //! Disks that an operating system can be installed on, from `/sys/block`.
 
 use firstlight_api::disk::Disk;
+use firstlight_api::disk::identity::{serial_of_page, world_wide_name};
 
 use super::sys::SysTree;
 
@@ -72,40 +73,12 @@ fn is_mounted(mounts: &str, name: &str) -> bool {
     })
 }
 
-/// The kernel's `naa.5000c500a0b1c2d3…` as udev writes it: first 64 bits, all of it, and the rest.
-fn world_wide_name(wwid: Option<&str>) -> (Option<String>, Option<String>, Option<String>) {
-    let Some(wwid) = wwid else {
-        return (None, None, None);
-    };
-    if wwid.starts_with("eui.") || wwid.starts_with("nvme.") {
-        return (Some(wwid.to_owned()), Some(wwid.to_owned()), None);
-    }
-    let Some(digits) = wwid
-        .strip_prefix("naa.")
-        .filter(|d| d.len() >= 16 && d.is_ascii())
-    else {
-        return (None, None, None);
-    };
-    let (first, rest) = digits.split_at(16);
-    let extension = (!rest.is_empty()).then(|| format!("0x{rest}"));
-    (
-        Some(format!("0x{first}")),
-        Some(format!("0x{digits}")),
-        extension,
-    )
-}
-
 fn serial(sys: &SysTree, dir: &str) -> Option<String> {
     let plain = [format!("{dir}/serial"), format!("{dir}/device/serial")];
-    plain.iter().find_map(|path| sys.text(path)).or_else(|| {
-        // SCSI vital product data page 0x80: four bytes of header, then text.
-        let page = sys.bytes(&format!("{dir}/device/vpd_pg80"))?;
-        let length = usize::from(u16::from_be_bytes([*page.get(2)?, *page.get(3)?]));
-        let text = String::from_utf8_lossy(page.get(4..4 + length)?)
-            .trim()
-            .to_owned();
-        (!text.is_empty()).then_some(text)
-    })
+    plain
+        .iter()
+        .find_map(|path| sys.text(path))
+        .or_else(|| serial_of_page(&sys.bytes(&format!("{dir}/device/vpd_pg80"))?))
 }
 
 fn is_hctl(name: &str) -> bool {

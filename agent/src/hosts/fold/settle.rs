@@ -142,6 +142,7 @@ impl Hosts {
         self.begin_probe(mac, now);
         self.begin_restart(mac, now);
         self.ask_system(mac, now);
+        self.look_at_mirror(mac, now);
         self.write_down(mac, now);
         changed
     }

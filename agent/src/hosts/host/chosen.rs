@@ -33,7 +33,13 @@ impl Host {
             (None, Some(held)) => (RootDiskState::Wrote, held),
             _ => return self.would_write(),
         };
-        held.root.as_ref().map(|root| said(does, root))
+        let said = said(does, held.root.as_ref()?);
+        // One that is given back is erased, whatever it has lost.
+        let state = self.mirror_state();
+        Some(RootDiskStatus {
+            problem: state.and_then(|state| state.problem),
+            ..said
+        })
     }
 
     fn would_write(&self) -> Option<RootDiskStatus> {

@@ -52,4 +52,13 @@ impl Runner {
             Event::SystemTold { mac, call, result }
         });
     }
+
+    pub(super) fn look_at_mirror(&mut self, node: Node, call: Call) {
+        let keys = self.hands.keys.clone();
+        self.tasks.spawn(async move {
+            let result = keys.look_at_mirror(&node).await;
+            let mac = node.mac;
+            Event::MirrorTold { mac, call, result }
+        });
+    }
 }

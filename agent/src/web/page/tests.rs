@@ -289,7 +289,17 @@ fn busy_hosts() -> Vec<HostStatus> {
             no_rule: "no rule of site.yaml fits this server".into(),
             ..host("host-525400bb0002", HostState::Discovered, "left alone")
         },
-        host("n3", HostState::Running, "running Debian 13"),
+        HostStatus {
+            root_disk: Some(RootDiskStatus {
+                state: RootDiskState::Wrote,
+                says: "wrote /dev/sda (4000 GB, serial S1) and /dev/sdb (4000 GB, serial S2) as a mirror: the only two disks".into(),
+                problem: Some(Problem {
+                    what: "its mirror has lost /dev/sda (4000 GB, serial S1)".into(),
+                    next: "put in another disk".into(),
+                }),
+            }),
+            ..host("n3", HostState::Running, "running Debian 13")
+        },
         HostStatus {
             problem: Some(Problem { what: "<script>alert('x')</script> & \"more\"".into(), next: "look at the server's screen".into() }),
             hardware: None,
