@@ -6,7 +6,7 @@ use kube::{
     Resource as _,
     api::ApiResource,
     runtime::{
-        reflector::{Store, store::Writer},
+        reflector::{ObjectRef, Store, store::Writer},
         watcher::Event,
     },
 };
@@ -86,10 +86,13 @@ pub struct Copy<K: 'static> {
     store: Writer<Seen<K>>,
     standing: Arc<Standing>,
     room: usize,
+    kind: ApiResource,
     /// Something did not fit.
     crowded: bool,
-    /// While a list comes: its size until now, and the newest version of which it is known that it is in it.
+    /// Of what is kept.
     size: usize,
+    /// While a list comes: its size until now, and the newest version of which it is known that it is in it.
+    coming: usize,
     newest: u64,
     /// The doubts that the last list answers.
     asked: u64,
@@ -98,11 +101,13 @@ pub struct Copy<K: 'static> {
 impl<K: Readable> Copy<K> {
     pub fn new(kind: ApiResource, standing: Arc<Standing>, room: usize) -> Self {
         Self {
-            store: Writer::new(kind),
+            store: Writer::new(kind.clone()),
             standing,
+            kind,
             room,
             crowded: false,
             size: 0,
+            coming: 0,
             newest: 0,
             asked: 0,
         }
@@ -126,7 +131,7 @@ impl<K: Readable> Copy<K> {
     pub fn hear(&mut self, event: Event<Seen<K>>) -> bool {
         match event {
             Event::Init => {
-                (self.size, self.crowded) = (0, false);
+                (self.coming, self.crowded) = (0, false);
                 self.ask();
                 // What was written before it was asked for, there or gone already.
                 self.newest = self.standing.borrow().written;
@@ -134,9 +139,9 @@ impl<K: Readable> Copy<K> {
                 true
             }
             Event::InitApply(object) => {
-                self.size += object.size;
+                self.coming += object.size;
                 self.newest = self.newest.max(version(&object));
-                self.crowded |= self.size > self.room;
+                self.crowded |= self.coming > self.room;
                 if !self.crowded {
                     self.store.apply_watcher_event(&Event::InitApply(object));
                 }
@@ -146,6 +151,7 @@ impl<K: Readable> Copy<K> {
                 self.store.apply_watcher_event(&Event::InitDone);
                 let asked = self.asked;
                 let there = self.reader().state();
+                self.size = there.iter().map(|seen| seen.size).sum();
                 self.standing.send_modify(|state| {
                     state.answered = state.answered.max(asked);
                     state
@@ -157,8 +163,10 @@ impl<K: Readable> Copy<K> {
             }
             Event::Apply(object) => {
                 let seen = version(&object);
-                let fits = self.others(&object) + object.size <= self.room;
+                self.size -= self.kept(&object);
+                let fits = self.size + object.size <= self.room;
                 self.crowded |= !fits;
+                self.size += if fits { object.size } else { 0 };
                 let event = if fits { Event::Apply } else { Event::Delete };
                 self.store.apply_watcher_event(&event(object));
                 self.now(seen);
@@ -167,6 +175,7 @@ impl<K: Readable> Copy<K> {
             Event::Delete(object) => {
                 let seen = version(&object);
                 let uid = object.meta().uid.clone().unwrap_or_default();
+                self.size -= self.kept(&object);
                 self.store.apply_watcher_event(&Event::Delete(object));
                 self.standing.send_modify(|state| state.stays(&uid));
                 self.now(seen);
@@ -197,13 +206,10 @@ impl<K: Readable> Copy<K> {
         });
     }
 
-    fn others(&self, object: &Seen<K>) -> usize {
-        let id = |seen: &Seen<K>| (seen.meta().namespace.clone(), seen.meta().name.clone());
-        let own = id(object);
-        let all = self.reader().state().into_iter();
-        all.filter(|other| id(other) != own)
-            .map(|other| other.size)
-            .sum()
+    /// The size of what is kept of this object.
+    fn kept(&self, object: &Seen<K>) -> usize {
+        let name = ObjectRef::from_obj_with(object, self.kind.clone());
+        self.reader().get(&name).map_or(0, |kept| kept.size)
     }
 }
 

@@ -4,6 +4,7 @@ use std::{convert::Infallible, io, net::IpAddr, time::Duration};
 
 use bytes::Bytes;
 use firstlight_admission::Shares;
+use firstlight_api::status::SiteStatus;
 use futures_util::stream;
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, StreamBody};
@@ -16,6 +17,9 @@ use crate::doors::{Door, Known, Place, Work};
 const AT_MOST_EVERY: Duration = Duration::from_millis(500);
 /// Something is sent in every such span, so that both ends notice when the other is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+const BEFORE: &str = "data: ";
+const AFTER: &str = "\n\n";
 
 /// Streams stay open, so they have places of their own: on the segment, and for who comes by the box itself or by SSH, whom
 /// the segment cannot shut out.
@@ -91,9 +95,20 @@ pub fn answer(web: &Web, peer: IpAddr) -> Response<Body> {
     response
 }
 
+/// An event, in which the value is JSON.
+pub fn render(status: &SiteStatus) -> String {
+    let json = serde_json::to_string(status).expect("a status is plain JSON");
+    [BEFORE, &json, AFTER].concat()
+}
+
+/// Of an event.
+pub fn json(event: &Bytes) -> Bytes {
+    event.slice(BEFORE.len()..event.len() - AFTER.len())
+}
+
 impl Open {
     /// `None`: its place is somebody else's, or the agent ends.
-    async fn next(&mut self) -> Option<String> {
+    async fn next(&mut self) -> Option<Bytes> {
         let status = &mut self.web.status;
         if std::mem::replace(&mut self.has_begun, true) {
             let change = async {
@@ -106,16 +121,15 @@ impl Open {
             };
             match change {
                 Ok(changed) => changed.ok()?,
-                Err(_) => return Some(":\n\n".to_owned()),
+                Err(_) => return Some(Bytes::from_static(b":\n\n")),
             }
         }
         status.mark_unchanged();
-        let json = serde_json::to_string(&self.web.status_now()).expect("a status is plain JSON");
-        Some(format!("data: {json}\n\n"))
+        Some(self.web.told.events.text(&self.web.status))
     }
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "the stream's items are results")]
-fn frame(text: String) -> Result<Frame<Bytes>, Infallible> {
-    Ok(Frame::data(text.into()))
+fn frame(text: Bytes) -> Result<Frame<Bytes>, Infallible> {
+    Ok(Frame::data(text))
 }

@@ -12,6 +12,7 @@ mod conversion;
 mod escapes;
 mod events;
 mod files;
+mod latest;
 mod media;
 pub mod page;
 mod proof;
@@ -43,8 +44,10 @@ pub use conversion::serve as serve_conversion;
 pub use pushes::serve as serve_pushes;
 pub use server::{serve_address, serve_segment};
 
-use self::{events::Streams, media::Media, proof::Examiner, relays::Relays};
-use crate::{boot_files::BootFiles, doors::Known, fleet::Fleet, paths::Paths, store::Store};
+use self::{events::Streams, latest::Latest, media::Media, proof::Examiner, relays::Relays};
+use crate::{
+    boot_files::BootFiles, doors::Known, fleet::Fleet, paths::Paths, status::metrics, store::Store,
+};
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -62,6 +65,15 @@ pub struct Web {
     relays: Arc<Mutex<Relays>>,
     media: Media,
     examiner: Examiner,
+    told: Arc<Told>,
+}
+
+/// The status value, as it is told.
+#[derive(Debug)]
+struct Told {
+    page: Latest,
+    events: Latest,
+    metrics: Latest,
 }
 
 impl Web {
@@ -82,14 +94,12 @@ impl Web {
             relays: Arc::default(),
             media: Media::default(),
             examiner: Examiner::new(),
+            told: Arc::new(Told {
+                page: Latest::new(page::render),
+                events: Latest::new(events::render),
+                metrics: Latest::new(metrics::render),
+            }),
         }
-    }
-
-    /// The status value with the time of now.
-    fn status_now(&self) -> SiteStatus {
-        let mut status = self.status.borrow().clone();
-        status.uptime = crate::clock::uptime().as_secs_f64();
-        status
     }
 }
 

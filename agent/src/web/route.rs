@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, sync::PoisonError, time::Instant};
 
+use bytes::Bytes;
 use firstlight_api::report::RELAY_HEADER;
 use firstlight_netboot::{
     MacAddr,
@@ -11,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::{Request, Response, body::Incoming};
 
 use super::{
-    Body, Web, artifacts, escapes::unescape, events, files, media, page, ramdisk, refusal, text,
+    Body, Web, artifacts, escapes::unescape, events, files, media, ramdisk, refusal, text,
 };
 use crate::{boot_files::BootFile, status::metrics};
 
@@ -55,18 +56,18 @@ async fn get(
     only_head: bool,
 ) -> Response<Body> {
     match path {
-        "/" => html(page::render(&web.status_now())),
+        "/" => html(web.told.page.text(&web.status)),
         "/api/v1/status" => text(
             StatusCode::OK,
             JSON,
-            serde_json::to_vec(&web.status_now()).expect("a status is plain JSON"),
+            events::json(&web.told.events.text(&web.status)),
         ),
         "/api/v1/events" if !only_head => events::answer(web, peer),
         "/readyz" => ready(web),
         "/metrics" => text(
             StatusCode::OK,
             metrics::CONTENT_TYPE,
-            metrics::render(&web.status_now()),
+            web.told.metrics.text(&web.status),
         ),
         "/boot/kernel" => boot(web.boot_files.find(KERNEL), headers, only_head).await,
         "/boot/initrd" => boot(web.boot_files.find(INITRD), headers, only_head).await,
@@ -153,7 +154,7 @@ fn is_plain_version(name: &str) -> bool {
     is_plain(&name.replace(['~', '+'], "."))
 }
 
-fn html(content: String) -> Response<Body> {
+fn html(content: Bytes) -> Response<Body> {
     let mut response = text(StatusCode::OK, HTML, content);
     // Nothing but what is in the page itself may run or be loaded.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'";
@@ -165,7 +166,7 @@ fn html(content: String) -> Response<Body> {
 }
 
 fn ready(web: &Web) -> Response<Body> {
-    let status = web.status_now();
+    let status = web.status.borrow();
     if status.ready {
         return text(StatusCode::OK, PLAIN, "ready\n");
     }

@@ -1,0 +1,95 @@
+//! What is told of the status value, made once for all who ask at about the same time: of a thousand hosts it is megabytes.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use firstlight_api::status::SiteStatus;
+use tokio::sync::watch;
+
+use crate::clock;
+
+/// So many times as long as it took to make, a text is good enough: a twentieth of a processor, however many read.
+const SHARE: u32 = 20;
+/// Without news it differs by its `uptime` only.
+const OLD: Duration = Duration::from_secs(1);
+
+/// One way to tell it.
+#[derive(Debug)]
+pub struct Latest {
+    render: fn(&SiteStatus) -> String,
+    made: Mutex<Option<Made>>,
+}
+
+#[derive(Debug)]
+struct Made {
+    /// Knows whether there is news since.
+    of: watch::Receiver<SiteStatus>,
+    at: Instant,
+    took: Duration,
+    text: Bytes,
+}
+
+impl Made {
+    fn is_good(&self) -> bool {
+        let age = self.at.elapsed();
+        let has_news = self.of.has_changed().unwrap_or_default();
+        age < self.took * SHARE || !has_news && age < OLD
+    }
+}
+
+impl Latest {
+    pub fn new(render: fn(&SiteStatus) -> String) -> Self {
+        let made = Mutex::default();
+        Self { render, made }
+    }
+
+    pub fn text(&self, status: &watch::Receiver<SiteStatus>) -> Bytes {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = made.as_ref().filter(|made| made.is_good()) {
+            return made.text.clone();
+        }
+        let (mut of, began) = (status.clone(), Instant::now());
+        let mut value = of.borrow_and_update().clone();
+        value.uptime = clock::uptime().as_secs_f64();
+        let text = Bytes::from((self.render)(&value));
+        *made = Some(Made {
+            of,
+            at: Instant::now(),
+            took: began.elapsed(),
+            text: text.clone(),
+        });
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_are_told_and_what_is_dear_is_made_once_for_many() {
+        let (sender, status) = watch::channel(SiteStatus::default());
+        let name = |name: &str| sender.send_modify(|status| name.clone_into(&mut status.site));
+        let latest = Latest::new(|status| {
+            if status.site == "large" {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            status.site.clone()
+        });
+        name("small");
+        assert_eq!(latest.text(&status), "small");
+        let told = || {
+            let until = Instant::now() + Duration::from_secs(20);
+            while latest.text(&status) != "large" {
+                assert!(Instant::now() < until, "the news are not told");
+            }
+        };
+        name("large");
+        told();
+        name("small");
+        assert_eq!(latest.text(&status), "large", "for a moment");
+    }
+}
