@@ -124,8 +124,7 @@ impl Open {
                 Err(_) => return Some(Bytes::from_static(b":\n\n")),
             }
         }
-        status.mark_unchanged();
-        Some(self.web.told.events.text(&self.web.status))
+        Some(self.web.told.events.follow(status))
     }
 }
 

@@ -35,8 +35,11 @@ struct Made {
 impl Made {
     fn is_good(&self) -> bool {
         let age = self.at.elapsed();
-        let has_news = self.of.has_changed().unwrap_or_default();
-        age < self.took * SHARE || !has_news && age < OLD
+        age < self.took * SHARE || !self.has_news() && age < OLD
+    }
+
+    fn has_news(&self) -> bool {
+        self.of.has_changed().unwrap_or_default()
     }
 }
 
@@ -47,9 +50,24 @@ impl Latest {
     }
 
     pub fn text(&self, status: &watch::Receiver<SiteStatus>) -> Bytes {
+        self.find(status).0
+    }
+
+    /// For who waits for news with `status`: what this text does not say yet is news still.
+    pub fn follow(&self, status: &mut watch::Receiver<SiteStatus>) -> Bytes {
+        status.mark_unchanged();
+        let (text, has_news) = self.find(status);
+        if has_news {
+            status.mark_changed();
+        }
+        text
+    }
+
+    /// And whether there is news since.
+    fn find(&self, status: &watch::Receiver<SiteStatus>) -> (Bytes, bool) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = made.as_ref().filter(|made| made.is_good()) {
-            return made.text.clone();
+            return (made.text.clone(), made.has_news());
         }
         let (mut of, began) = (status.clone(), Instant::now());
         let mut value = of.borrow_and_update().clone();
@@ -61,12 +79,13 @@ impl Latest {
             took: began.elapsed(),
             text: text.clone(),
         });
-        text
+        (text, false)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -89,7 +108,9 @@ mod tests {
         };
         name("large");
         told();
+        let mut reader = status.clone();
         name("small");
-        assert_eq!(latest.text(&status), "large", "for a moment");
+        assert_eq!(latest.follow(&mut reader), "large", "for a moment");
+        assert!(reader.has_changed().unwrap(), "the last news are not lost");
     }
 }
