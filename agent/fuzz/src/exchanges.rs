@@ -18,7 +18,7 @@ const CLIENTS: usize = 3;
 const FAULTS: Duration = Duration::from_secs(100);
 /// The longest that a client may take when nothing fails.
 const ENOUGH: Duration = Duration::from_secs(80);
-const LEASE: Duration = Duration::from_secs(120);
+const LEASE: Duration = Duration::from_mins(2);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {

@@ -104,7 +104,7 @@ fn measure(
             bytes = fetch(server.address)
                 .map_err(|error| format!("fetching from {}: {error}", server.name))?;
             all[at].push(bytes as f64 / 1e6 / began.elapsed().as_secs_f64());
-            used[at] += server.processor_time()? - before;
+            used[at] += server.processor_time()?.saturating_sub(before);
         }
     }
     let megabytes = (bytes * rounds) as f64 / 1e6;

@@ -115,7 +115,7 @@ impl Gate {
     /// A task came to its end. One that was replaced has left already.
     pub(super) fn leave(&mut self, ended: Result<(Id, ()), JoinError>) {
         let id = match &ended {
-            Ok((id, _)) => *id,
+            Ok((id, ())) => *id,
             Err(error) => error.id(),
         };
         let mut all = self.running.iter();

@@ -142,6 +142,10 @@ impl Session<'_> {
     /// A tick is nothing before its time, so whatever says nothing is one.
     fn next_input(&mut self, now: Duration) -> io::Result<Input> {
         let left = self.transfer.deadline().saturating_sub(now);
+        // Whatever else the client has said meanwhile.
+        if left.is_zero() {
+            return Ok(Input::Tick);
+        }
         let left = left.max(Duration::from_millis(1));
         if self.limit.abs_diff(left) > SLACK {
             self.line.socket.set_read_timeout(Some(left))?;

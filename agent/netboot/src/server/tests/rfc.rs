@@ -275,15 +275,15 @@ fn rfc3046_2_2_relay_information_comes_back_even_from_a_switch_that_is_no_relay(
 #[test]
 fn rfc3527_3_the_link_decides_the_address_and_the_relay_gets_the_answer() {
     let mut line = Timeline::new(relayed_site());
-    let link = b"\x05\x04\x0a\x09\x00\x00";
-    let packet = discover(mac(1)).through("172.22.0.9").option(82, link);
+    let of_link = b"\x05\x04\x0a\x09\x00\x00";
+    let packet = discover(mac(1)).through("172.22.0.9").option(82, of_link);
     let reply = line.at(0).send(&packet).reply();
     assert_eq!(reply.encode()[16..20], [10, 9, 0, 50]);
     let address = ip("172.22.0.9");
     assert_eq!(reply.destination, Destination::Relay { address, port: 67 });
     let request = select(mac(1), "10.9.0.50")
         .through("172.22.0.9")
-        .option(82, link);
+        .option(82, of_link);
     line.at(0).send(&request).expect("ACK 10.9.0.50");
 }
 
