@@ -7,6 +7,8 @@
 mod artifact;
 mod dhcp;
 mod disk;
+#[cfg(test)]
+mod exchanges;
 mod ramdisk;
 mod tftp;
 

@@ -27,17 +27,13 @@ pub fn run(bytes: &[u8]) {
                 if request.mode != Mode::Octet {
                     continue;
                 }
-                if transfer.is_some() {
-                    Input::RequestAgain
-                } else {
-                    let size = path.len() as u64 * 70_000;
-                    let (settings, oack) = Negotiated::new(&request.options, size, &limits);
-                    assert!(settings.block_size <= limits.block_size);
-                    assert!((1..=limits.window).contains(&settings.window));
-                    assert!(oack.as_ref().is_none_or(|oack| oack.len() < 100));
-                    transfer = Some(Transfer::new(settings, oack, size, now));
-                    Input::Tick
-                }
+                let size = path.len() as u64 * 70_000;
+                let (settings, oack) = Negotiated::new(&request.options, size, &limits);
+                assert!(settings.block_size <= limits.block_size);
+                assert!((1..=limits.window).contains(&settings.window));
+                assert!(oack.as_ref().is_none_or(|oack| oack.len() < 100));
+                transfer.get_or_insert_with(|| Transfer::new(settings, oack, size, now));
+                Input::Tick
             }
             Ok(ClientPacket::Write) => continue,
             Ok(ClientPacket::Ack(block)) => Input::Ack(block),

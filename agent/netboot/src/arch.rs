@@ -13,6 +13,12 @@ pub enum ClientArch {
     UefiX64Http,
     /// 6
     UefiIa32,
+    /// 15
+    UefiIa32Http,
+    /// 10
+    Arm32,
+    /// 18
+    Arm32Http,
     /// 11
     Arm64,
     /// 19
@@ -28,8 +34,11 @@ impl ClientArch {
             0 => Self::Bios,
             6 => Self::UefiIa32,
             7 | 9 => Self::UefiX64,
+            10 => Self::Arm32,
             11 => Self::Arm64,
+            15 => Self::UefiIa32Http,
             16 => Self::UefiX64Http,
+            18 => Self::Arm32Http,
             19 => Self::Arm64Http,
             other => Self::Other(other),
         }
@@ -62,6 +71,9 @@ impl fmt::Display for ClientArch {
             Self::UefiX64 => f.write_str("UEFI x86-64"),
             Self::UefiX64Http => f.write_str("UEFI x86-64 HTTP boot"),
             Self::UefiIa32 => f.write_str("32-bit UEFI"),
+            Self::UefiIa32Http => f.write_str("32-bit UEFI HTTP boot"),
+            Self::Arm32 => f.write_str("UEFI arm"),
+            Self::Arm32Http => f.write_str("UEFI arm HTTP boot"),
             Self::Arm64 => f.write_str("UEFI arm64"),
             Self::Arm64Http => f.write_str("UEFI arm64 HTTP boot"),
             Self::Other(code) => write!(f, "architecture {code}"),

@@ -69,11 +69,6 @@ impl BootOffer {
         }
     }
 
-    /// Whether there is something to boot.
-    pub fn is_bootable(&self) -> bool {
-        !matches!(self, Self::NotAsked | Self::Unsupported(_))
-    }
-
     /// Puts the boot information into a reply.
     pub(crate) fn write(
         &self,

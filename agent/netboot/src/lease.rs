@@ -115,6 +115,16 @@ impl LeaseTable {
             .is_some_and(|until| now < *until)
     }
 
+    /// Addresses that somebody unknown was seen to use, and that nobody was leased since.
+    pub fn contested(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.quarantined.keys().copied()
+    }
+
+    /// Whether `address` is one of [`Self::contested`].
+    pub fn was_contested(&self, address: Ipv4Addr) -> bool {
+        self.quarantined.contains_key(&address)
+    }
+
     /// How many addresses are in quarantine at `now`.
     pub fn quarantines(&self, now: Now) -> usize {
         self.quarantined

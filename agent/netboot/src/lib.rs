@@ -18,6 +18,7 @@ mod config;
 mod foreign;
 mod grub;
 mod ipxe;
+mod layout;
 mod lease;
 mod lease_log;
 mod limits;

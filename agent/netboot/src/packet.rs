@@ -23,13 +23,17 @@ pub enum PacketError {
     WrongDirection,
     #[error("the hardware address is no unicast Ethernet address")]
     HardwareAddress,
-    #[error("no DHCP message type: plain BOOTP is not served")]
-    PlainBootp,
     #[error("message type {0} is unknown")]
     UnknownMessageType(u8),
     #[error("option {0} has a wrong length")]
     OptionLength(u8),
 }
+
+/// The least that every client takes (RFC 2131 section 2): 576 bytes of IP.
+const LEAST_ROOM: u16 = 576;
+/// What fills an Ethernet frame: fragments are lost on many firmware.
+const MOST_ROOM: u16 = 1500;
+const IP_AND_UDP: u16 = 28;
 
 /// DHCP message type, option 53 (RFC 2132 section 9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,8 @@ pub enum MessageType {
     Release,
     /// 8: a client that has its address otherwise asks for the rest.
     Inform,
+    /// None: a client, or a server, of BOOTP (RFC 1534).
+    Bootp,
 }
 
 impl MessageType {
@@ -101,12 +107,16 @@ impl RawPacket {
         let mac = MacAddr::new(octets).ok_or(PacketError::HardwareAddress)?;
         let options = collect_options(datagram);
         let code = match options.get(&53).map(Vec::as_slice) {
-            None => return Err(PacketError::PlainBootp),
-            Some([code]) => *code,
+            None => None,
+            Some([code]) => Some(*code),
             Some(_) => return Err(PacketError::OptionLength(53)),
         };
-        let message_type =
-            MessageType::from_code(code).ok_or(PacketError::UnknownMessageType(code))?;
+        let message_type = match code {
+            None => MessageType::Bootp,
+            Some(code) => {
+                MessageType::from_code(code).ok_or(PacketError::UnknownMessageType(code))?
+            }
+        };
         Ok(Self {
             opcode: message.opcode(),
             xid: message.xid(),
@@ -179,6 +189,8 @@ pub struct Request {
     pub requested: Option<Ipv4Addr>,
     /// Option 54.
     pub server_id: Option<Ipv4Addr>,
+    /// Bytes that a reply may have, from what option 57 says of the IP packet.
+    pub room: usize,
     /// Option 60.
     pub vendor_class: Vec<u8>,
     /// Option 61, echoed (RFC 6842) and otherwise ignored: firmware, ramdisk and OS of one NIC send different ones.
@@ -220,6 +232,7 @@ impl Request {
             mac: raw.mac,
             requested: raw.address(50)?,
             server_id: raw.address(54)?,
+            room: room(raw.take(57).as_deref()),
             vendor_class: raw.take(60).unwrap_or_default(),
             client_id: raw.take(61),
             user_class: raw.take(77).unwrap_or_default(),
@@ -257,6 +270,12 @@ impl Request {
         }
         None
     }
+}
+
+fn room(largest: Option<&[u8]>) -> usize {
+    let asked = largest.and_then(|data| data.try_into().ok());
+    let bytes = asked.map_or(LEAST_ROOM, u16::from_be_bytes);
+    usize::from(bytes.clamp(LEAST_ROOM, MOST_ROOM) - IP_AND_UDP)
 }
 
 #[cfg(test)]

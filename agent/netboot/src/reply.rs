@@ -9,12 +9,10 @@ use dhcproto::v4::{
 
 use crate::boot_offer::BootOffer;
 use crate::packet::Request;
-use crate::{LeaseChange, MacAddr};
+use crate::{LeaseChange, MacAddr, layout};
 
-/// BOOTP messages had 300 bytes (RFC 951), and some relays and firmware drop shorter ones.
-const MIN_LENGTH: usize = 300;
-const END: u8 = 255;
-const RELAY_INFO: u8 = 82;
+/// BOOTP messages have 300 bytes (RFC 951), and some relays and firmware drop shorter ones.
+pub(crate) const BOOTP_LENGTH: usize = 300;
 
 /// Where a reply goes (RFC 2131 section 4.1), always from the port that the request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +60,8 @@ pub struct Reply {
     pub relay_info: Option<Vec<u8>>,
     /// On UDP, from the socket that the request came to.
     pub destination: Destination,
+    /// Bytes that the client takes.
+    pub room: usize,
     /// What `message` says about booting, for the page and the log.
     pub boot: BootOffer,
 }
@@ -74,22 +74,12 @@ impl Reply {
 
     /// The datagram's payload.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = self
+        let bytes = self
             .message
             .to_vec()
             .expect("file and server name fit their fields, options are split where they are long");
-        if let Some(info) = &self.relay_info
-            && bytes.last() == Some(&END)
-        {
-            bytes.pop();
-            for chunk in info.chunks(255) {
-                bytes.push(RELAY_INFO);
-                bytes.push(u8::try_from(chunk.len()).expect("chunks of at most 255"));
-                bytes.extend_from_slice(chunk);
-            }
-            bytes.push(END);
-        }
-        bytes.resize(bytes.len().max(MIN_LENGTH), 0);
+        let mut bytes = layout::fit(bytes, self.relay_info.as_deref(), self.room);
+        bytes.resize(bytes.len().max(BOOTP_LENGTH), 0);
         bytes
     }
 }
@@ -100,25 +90,30 @@ pub(crate) fn message_for(
     message_type: MessageType,
     server: Ipv4Addr,
 ) -> Message {
+    let mut message = bootp_for(request);
+    let options = message.opts_mut();
+    options.insert(DhcpOption::MessageType(message_type));
+    options.insert(DhcpOption::ServerIdentifier(server));
+    if let Some(id) = &request.client_id {
+        options.insert(DhcpOption::ClientIdentifier(id.clone()));
+    }
+    message
+}
+
+/// The fixed part of a reply, which is all that BOOTP knows.
+pub(crate) fn bootp_for(request: &Request) -> Message {
     let unspecified = Ipv4Addr::UNSPECIFIED;
-    let mac = request.mac.octets();
     let mut message = Message::new_with_id(
         request.xid,
         unspecified,
         unspecified,
         unspecified,
         request.giaddr,
-        &mac,
+        &request.mac.octets(),
     );
     message.set_opcode(Opcode::BootReply).set_htype(HType::Eth);
     if request.broadcast {
         message.set_flags(Flags::default().set_broadcast());
-    }
-    let options = message.opts_mut();
-    options.insert(DhcpOption::MessageType(message_type));
-    options.insert(DhcpOption::ServerIdentifier(server));
-    if let Some(id) = &request.client_id {
-        options.insert(DhcpOption::ClientIdentifier(id.clone()));
     }
     message
 }
@@ -166,6 +161,7 @@ pub(crate) fn nak(request: &Request, server: Ipv4Addr, why: &str) -> Reply {
         message,
         relay_info: request.relay_info.clone(),
         destination,
+        room: request.room,
         boot: BootOffer::NotAsked,
     }
 }

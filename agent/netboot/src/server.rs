@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use dhcproto::v4::{DhcpOption, Message, MessageType as WireType};
+use dhcproto::v4::{CLIENT_PORT, DhcpOption, Message, MessageType as WireType};
 
 use self::allocation::Allocation;
 pub use self::decision::{Counters, Decision, Event, Listener, Origin, ProbeResult, Reason};
@@ -22,7 +22,7 @@ use crate::config::{Authority, DhcpConfig, SubnetSpec};
 use crate::limits::{Limits, Standing};
 use crate::mode::ModeWatch;
 use crate::packet::{MessageType, Request};
-use crate::reply::{Reply, destination, message_for, nak};
+use crate::reply::{BOOTP_LENGTH, Destination, Reply, bootp_for, destination, message_for, nak};
 use crate::{LeaseChange, LeaseTable, Limit, MacAddr, Mode, Now, PacketError};
 
 /// How long an address is kept for a client that was offered it.
@@ -136,6 +136,7 @@ impl Server {
             MessageType::Decline => self.decline(&case, now),
             MessageType::Release => self.release(&case, now),
             MessageType::Inform => self.inform(&case),
+            MessageType::Bootp => self.bootp(&case, now),
             MessageType::Offer | MessageType::Ack | MessageType::Nak => {
                 Err(Reason::Malformed(PacketError::WrongDirection))
             }
@@ -154,19 +155,25 @@ impl Server {
         }
     }
 
-    /// The subnet that the client is on, by the relay's choice (RFC 3527) or address, or the box's own.
+    /// The subnet that the client is on, by the relay's choice (RFC 3527) or address, or the box's own. Who has an address
+    /// asks without its relay, and is believed (RFC 2131 section 4.3.2, RENEWING).
     fn subnet_for(&self, request: &Request) -> Result<SubnetSpec, Reason> {
+        let of = |address: Ipv4Addr| {
+            let mut subnets = self.config.spec().subnets.iter();
+            let on =
+                |s: &&SubnetSpec| s.subnet.network() <= address && address <= s.subnet.broadcast();
+            subnets.find(on).cloned()
+        };
         if request.giaddr.is_unspecified() {
-            return Ok(self.config.local_subnet().clone());
+            let is_there = matches!(
+                request.message_type,
+                MessageType::Request | MessageType::Inform
+            );
+            let own = of(request.ciaddr).filter(|_| is_there);
+            return Ok(own.unwrap_or_else(|| self.config.local_subnet().clone()));
         }
         let link = request.link_selection().unwrap_or(request.giaddr);
-        let found = self
-            .config
-            .spec()
-            .subnets
-            .iter()
-            .find(|s| s.subnet.network() <= link && link <= s.subnet.broadcast());
-        found.cloned().ok_or(Reason::UnknownRelay {
+        of(link).ok_or(Reason::UnknownRelay {
             relay: request.giaddr,
             link,
         })
@@ -221,15 +228,18 @@ impl Server {
             .get(&wanted)
             .is_some_and(|(mac, _)| *mac == request.mac);
         let authoritative = self.config.spec().authority == Authority::Authoritative;
+        // Whoever leased this client something knows that it has nothing else.
+        let knows = self
+            .leases
+            .of_mac(request.mac)
+            .is_some_and(|lease| now < lease.expires);
         if self.is_usable(wanted, request.mac, &case.subnet, now)
-            && (has_lease
-                || was_offered
-                || (self.is_never_leased(wanted) && self.is_room_for(case, now)))
+            && (has_lease || was_offered || (self.is_fresh(wanted) && self.is_room_for(case, now)))
             && (has_lease || selected || authoritative)
         {
             return self.acknowledge(case, wanted, now).map(Decision::Reply);
         }
-        if selected || authoritative {
+        if selected || authoritative || knows {
             let why = format!("{wanted} is not available to {}", request.mac);
             return Ok(Decision::Reply(nak(request, server, &why)));
         }
@@ -305,11 +315,15 @@ impl Server {
     /// From the holder only. Not to hear it costs nothing but time, so it is heard rarely enough for the disk.
     fn release(&mut self, case: &Case, now: Now) -> Result<Decision, Reason> {
         let (mac, address) = (case.request.mac, case.request.ciaddr);
+        let other = case
+            .request
+            .server_id
+            .is_some_and(|id| id != self.config.spec().server);
         let holds = self
             .leases
             .of_mac(mac)
             .is_some_and(|l| l.address == address);
-        if !holds || case.source != address {
+        if !holds || other || case.source != address {
             return Err(Reason::NotItsLease { address });
         }
         self.limits
@@ -323,13 +337,17 @@ impl Server {
         })
     }
 
-    /// Settings for a host that has its address already (RFC 2131 section 4.3.5): no lease times, no `yiaddr`.
+    /// Settings for a host that has its address already (RFC 2131 section 4.3.5): no lease times, no `yiaddr`, and to that
+    /// address even if a relay passed it on. Some hosts say it in the IP packet only.
     fn inform(&self, case: &Case) -> Result<Decision, Reason> {
         let (request, spec) = (case.request, self.config.spec());
-        if !case.subnet.subnet.has_host(request.ciaddr) {
-            return Err(Reason::NotItsLease {
-                address: request.ciaddr,
-            });
+        let is_relayed = !request.giaddr.is_unspecified();
+        let address = match request.ciaddr {
+            Ipv4Addr::UNSPECIFIED if !is_relayed => case.source,
+            address => address,
+        };
+        if !case.subnet.subnet.has_host(address) {
+            return Err(Reason::NotItsLease { address });
         }
         let mut message = message_for(request, WireType::Ack, spec.server);
         message.set_ciaddr(request.ciaddr);
@@ -340,8 +358,33 @@ impl Server {
             persist: Vec::new(),
             message,
             relay_info: request.relay_info.clone(),
-            destination: destination(request, Ipv4Addr::UNSPECIFIED),
+            destination: Destination::Unicast {
+                address,
+                port: CLIENT_PORT,
+            },
+            room: request.room,
             boot: case.boot.clone(),
+        }))
+    }
+
+    /// RFC 1534 section 2: a BOOTP client never says that it is gone, so that its address must be its own for ever.
+    fn bootp(&self, case: &Case, now: Now) -> Result<Decision, Reason> {
+        let (request, spec) = (case.request, self.config.spec());
+        let reserved = spec.reservations.get(&request.mac).map(|r| r.address);
+        let address = reserved
+            .filter(|address| self.is_usable(*address, request.mac, &case.subnet, now))
+            .ok_or(Reason::NotReserved)?;
+        let mut message = bootp_for(request);
+        message.set_yiaddr(address).set_siaddr(spec.server);
+        message.set_ciaddr(request.ciaddr);
+        self.write_settings(&mut message, case);
+        Ok(Decision::Reply(Reply {
+            persist: Vec::new(),
+            message,
+            relay_info: request.relay_info.clone(),
+            destination: destination(request, address),
+            room: BOOTP_LENGTH,
+            boot: BootOffer::NotAsked,
         }))
     }
 
@@ -363,6 +406,7 @@ impl Server {
             message,
             relay_info: request.relay_info.clone(),
             destination: destination(request, address),
+            room: request.room,
             boot: case.boot.clone(),
         }
     }

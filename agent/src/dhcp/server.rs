@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use firstlight_netboot::{
-    BootSite, Decision, Listener, MacAddr, ModeStep, Now, Origin, ProbeResult, Reason, Request,
-    Server,
+    BootOffer, BootSite, ClientArch, Decision, Listener, MacAddr, ModeStep, Now, Origin,
+    ProbeResult, Reason, Request, Server,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -38,6 +38,9 @@ use crate::{
 /// How often addresses are probed before anybody wants them, and leases are counted.
 const TICK: Duration = Duration::from_secs(10);
 
+/// Machines that cannot boot, of those that the page names.
+const NAMED: usize = 8;
+
 /// Serves until something breaks.
 pub async fn serve(
     dhcp: &Dhcp,
@@ -55,7 +58,7 @@ pub async fn serve(
     let clock = Clock::start();
     let (leases, table, problems) = LeaseFile::open(&dhcp.paths.leases(), clock.now())?;
     dhcp.status.problems("leases", problems);
-    for of_an_earlier_one in ["dhcp-range", "own-address"] {
+    for of_an_earlier_one in ["dhcp-range", "dhcp-firmware", "own-address"] {
         dhcp.status.problems(of_an_earlier_one, vec![]);
     }
     let config = config::dhcp_config(&dhcp.site, segment.mac).map_err(|errors| {
@@ -82,6 +85,7 @@ pub async fn serve(
         jobs,
         unwritten: 0,
         told_exhausted: None,
+        unsupported: BTreeMap::new(),
         _tasks: [
             AbortOnDrop(address_task),
             AbortOnDrop(watch_task),
@@ -139,6 +143,8 @@ struct Edge {
     unwritten: usize,
     /// The client that got no address, while that is on the page.
     told_exhausted: Option<MacAddr>,
+    /// Machines that the stick has nothing for, as the page names them.
+    unsupported: BTreeMap<MacAddr, ClientArch>,
     _tasks: [AbortOnDrop<()>; 3],
 }
 
@@ -289,6 +295,11 @@ impl Edge {
         match self.server.handle_request(&received.request, origin, now) {
             Decision::Reply(mut reply) => {
                 tracing::debug!(%mac, destination = ?reply.destination, boot = ?reply.boot, "DHCP reply");
+                match reply.boot {
+                    BootOffer::NotAsked => {}
+                    BootOffer::Unsupported(arch) => self.tell_unsupported(mac, Some(arch)),
+                    _ => self.tell_unsupported(mac, None),
+                }
                 let changes = std::mem::take(&mut reply.persist);
                 let answer = Answer { reply, received };
                 if changes.is_empty() && self.unwritten == 0 {
@@ -315,6 +326,7 @@ impl Edge {
                 match &reason {
                     Reason::Limited(_) | Reason::OwnQuestion => return Ok(()),
                     Reason::Exhausted { .. } => self.tell_exhausted(mac, &reason),
+                    Reason::Unsupported(arch) => self.tell_unsupported(mac, Some(*arch)),
                     _ => {}
                 }
             }
@@ -330,6 +342,22 @@ impl Edge {
             self.dhcp
                 .status
                 .problems("dhcp-range", vec![tell::exhausted(mac, reason)]);
+        }
+    }
+
+    /// `None`: it boots, for example with other settings of its firmware.
+    fn tell_unsupported(&mut self, mac: MacAddr, arch: Option<ClientArch>) {
+        let before = match arch {
+            Some(_) if self.unsupported.len() >= NAMED => return,
+            Some(arch) => self.unsupported.insert(mac, arch),
+            None => self.unsupported.remove(&mac),
+        };
+        if before != arch {
+            let problems = self.unsupported.iter();
+            let problems = problems.map(|(mac, arch)| tell::unsupported(*mac, *arch));
+            self.dhcp
+                .status
+                .problems("dhcp-firmware", problems.collect());
         }
     }
 

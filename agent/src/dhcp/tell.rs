@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use firstlight_api::status::{DhcpMode, Problem};
-use firstlight_netboot::{ForeignServer, MacAddr, Mode, Reason};
+use firstlight_netboot::{ClientArch, ForeignServer, MacAddr, Mode, Reason};
 
 /// The mode on the page, with the problem that it is, if it is one.
 pub fn mode(mode: Mode, own: Ipv4Addr) -> (DhcpMode, Option<Problem>) {
@@ -40,6 +40,16 @@ pub fn contested(own: Ipv4Addr, by: MacAddr) -> Problem {
             "another machine ({by}) has this box's address {own}, perhaps another box: servers reach either of the two"
         ),
         next: "switch one of the two off, or set another `provisioning.address` in the site.yaml of one"
+            .to_owned(),
+    }
+}
+
+/// A machine cannot boot from the stick.
+pub fn unsupported(mac: MacAddr, arch: ClientArch) -> Problem {
+    Problem {
+        what: format!("{mac} cannot boot: {}", Reason::Unsupported(arch)),
+        next: "if it is an x86-64 machine, let its firmware boot from the network by 64-bit UEFI, or by BIOS; otherwise \
+               switch its network boot off"
             .to_owned(),
     }
 }

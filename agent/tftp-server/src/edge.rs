@@ -1,4 +1,4 @@
-//! The tokio edge: one socket for requests, a task with a socket of its own for each transfer.
+//! The edge: one socket for requests, a thread with a socket of its own for each transfer.
 //!
 //! Here, and only here, are the clock, the sockets and the files.
 #![allow(
@@ -8,7 +8,8 @@
 )]
 
 mod gate;
-mod reader;
+mod line;
+mod packets;
 mod session;
 
 use std::io;
@@ -24,13 +25,16 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::gate::{Admission, Gate};
+use self::line::Line;
 use crate::options::NegotiationLimits;
 use crate::packet::{ClientPacket, ErrorCode, Mode, PacketError, ReadRequest, encode_error};
 use crate::path::FilePath;
 use crate::transfer::Outcome;
 
-/// Threads that wait for the disk at a time.
-const THREADS: usize = 32;
+/// Threads of transfers that had to give way and still wait for the disk.
+const LEAVING: usize = 32;
+
+const BUSY: &str = "too many transfers at once, try again later";
 
 /// What a name stands for.
 #[derive(Debug)]
@@ -73,7 +77,7 @@ impl Source {
     }
 }
 
-/// What the server serves. Opening may block: it runs on tokio's blocking threads.
+/// What the server serves. Opening may block: it runs on the transfer's thread, one of tokio's for what blocks.
 pub trait Provider: Send + Sync + 'static {
     /// `None`: there is no such file. An error is logged, and the client is told that the server failed.
     fn open(&self, path: &FilePath, client: SocketAddr) -> io::Result<Option<Source>>;
@@ -167,7 +171,7 @@ struct Shared {
     provider: Arc<dyn Provider>,
     limits: Limits,
     stats: Arc<Stats>,
-    /// For what waits for the disk. Forged requests are given up early, but not what a thread has begun for them.
+    /// One for each transfer, until its thread is at its end.
     threads: Arc<Semaphore>,
 }
 
@@ -185,7 +189,7 @@ impl Server {
             provider,
             limits,
             stats: Arc::default(),
-            threads: Arc::new(Semaphore::new(THREADS)),
+            threads: Arc::new(Semaphore::new(limits.shares.all + LEAVING)),
         };
         Ok(Self {
             socket,
@@ -238,19 +242,33 @@ impl Server {
             } else {
                 Standing::Stranger
             };
-            match gate.admit(client, standing, raw) {
-                Admission::Repeated => {}
+            let Ok(thread) = Arc::clone(&self.shared.threads).try_acquire_owned() else {
+                self.refuse(client, ErrorCode::NotDefined, BUSY).await;
+                continue;
+            };
+            let ticket = match gate.admit(client, standing, raw) {
+                Admission::Repeated => continue,
                 Admission::Full(why) => {
                     tracing::debug!(%client, path = %request.path, reason = why, "TFTP request refused");
                     self.refuse(client, ErrorCode::NotDefined, why).await;
+                    continue;
                 }
-                Admission::Granted(ticket) => {
-                    let shared = Arc::clone(&self.shared);
-                    gate.enter(ticket, client, raw, |line| {
-                        transfers.spawn(session::run(shared, request, client, line))
-                    });
+                Admission::Granted(ticket) => ticket,
+            };
+            let line = match Line::open(self.shared.local.ip(), client) {
+                Ok(line) => Arc::new(line),
+                Err(error) => {
+                    tracing::warn!(%client, path = %request.path, %error, "TFTP transfer failed");
+                    gate.end(ticket);
+                    continue;
                 }
-            }
+            };
+            let (shared, own) = (Arc::clone(&self.shared), Arc::clone(&line));
+            let task = transfers.spawn_blocking(move || {
+                session::run(&shared, &request, client, &own);
+                drop(thread);
+            });
+            gate.enter(ticket, client, raw, line, task.id());
         }
     }
 

@@ -19,13 +19,14 @@ pub struct RequestedOptions {
 impl RequestedOptions {
     /// Takes one option; names do not distinguish case (RFC 2347). The first of two equal ones counts.
     pub(crate) fn take(&mut self, name: &[u8], value: &[u8]) {
+        let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
         let number = || std::str::from_utf8(value).ok()?.parse::<u32>().ok();
-        let within = |low: u32, high: u32| number().filter(|n| (low..=high).contains(n));
+        let within = |low: u32, high: u32| number().filter(|n| digits && (low..=high).contains(n));
         if name.eq_ignore_ascii_case(b"blksize") {
             let size = within(8, 65464).and_then(|n| u16::try_from(n).ok());
             self.block_size = self.block_size.or(size);
         } else if name.eq_ignore_ascii_case(b"tsize") {
-            self.transfer_size |= number().is_some();
+            self.transfer_size |= digits;
         } else if name.eq_ignore_ascii_case(b"timeout") {
             let seconds = within(1, 255).and_then(|n| u8::try_from(n).ok());
             self.timeout = self.timeout.or(seconds);
@@ -43,6 +44,9 @@ pub struct NegotiationLimits {
     pub block_size: u16,
     /// Blocks before an acknowledgement (RFC 7440).
     pub window: u16,
+    /// Seconds until a retransmission. Six times that is how long a client that is gone keeps its place; one that asks for
+    /// more gets no such option acknowledged (RFC 2349), and the server's own times hold.
+    pub timeout: u8,
 }
 
 impl Default for NegotiationLimits {
@@ -50,6 +54,7 @@ impl Default for NegotiationLimits {
         Self {
             block_size: 1468,
             window: 64,
+            timeout: 30,
         }
     }
 }
@@ -95,7 +100,7 @@ impl Negotiated {
         if asked.transfer_size && size > 0 {
             acknowledge("tsize", size);
         }
-        if let Some(seconds) = asked.timeout {
+        if let Some(seconds) = asked.timeout.filter(|asked| *asked <= limits.timeout) {
             settings.timeout = Duration::from_secs(seconds.into());
             acknowledge("timeout", seconds.into());
         }

@@ -25,8 +25,6 @@ pub enum Input {
     },
     /// Nobody listens on the client's port any more.
     ClientGone,
-    /// The same request came again: the first answer was lost or is late.
-    RequestAgain,
 }
 
 /// What a client was last seen to do. Who comes with the same request from the same port is this client once more: a copy
@@ -208,8 +206,6 @@ impl Transfer {
                 let acknowledged = self.acknowledged();
                 self.finish(Outcome::ClientGone { acknowledged })
             }
-            Input::RequestAgain if self.answered => Action::Nothing,
-            Input::RequestAgain => self.send_again(now),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Which firmware is told what, by option numbers: 43, 60, 66, 67, 175.
 
-use crate::Decision;
 use crate::boot_offer::Side;
 use crate::testing::{Packet, Timeline, discover, dump_options, mac, small_site};
+use crate::{ClientArch, Decision, Reason};
 
 /// The boot options of the answer, without those that every lease has.
 fn boot_options(packet: &Packet, side: Side) -> String {
@@ -74,13 +74,24 @@ fn ipxe_gets_its_script_and_no_reason_to_wait() {
 }
 
 #[test]
-fn machines_that_nothing_fits_get_no_boot_options() {
-    for arch in [6, 11, 19, 27] {
+fn rfc4578_2_1_machines_that_nothing_fits_get_no_boot_options_and_a_reason() {
+    for (arch, name) in [
+        (6, "32-bit UEFI"),
+        (10, "UEFI arm"),
+        (11, "UEFI arm64"),
+        (15, "32-bit UEFI HTTP boot"),
+        (18, "UEFI arm HTTP boot"),
+        (19, "UEFI arm64 HTTP boot"),
+        (27, "architecture 27"),
+    ] {
         assert_eq!(boot_options(&pxe(arch), Side::Lease), "file=");
+        let why = Reason::Unsupported(ClientArch::from_code(arch.into()));
         assert_eq!(
             boot_options(&pxe(arch), Side::Proxy),
-            "Ignore(NothingToBoot)"
+            format!("Ignore({why:?})")
         );
+        let sentence = format!("its firmware is {name}, for which there is nothing on the stick");
+        assert!(why.to_string().starts_with(&sentence), "{why}");
         assert_eq!(
             boot_options(&pxe(arch).option(77, b"iPXE"), Side::Lease),
             "file="

@@ -1,7 +1,7 @@
 //! Which address a client gets.
 //!
 //! A host must not wait: an address that nobody had yet is offered at once (the client checks it itself and declines it if
-//! need be). Only an address that another host once had is probed first, and [`Server::probe_ahead`] lets that happen before
+//! need be). Only an address that somebody else once had is probed first, and [`Server::probe_ahead`] lets that happen before
 //! it is needed. When a flood has taken the whole range, a server that boots gets an address whose holder answers no probe.
 
 use std::net::Ipv4Addr;
@@ -48,11 +48,11 @@ impl Server {
             return Allocation::Exhausted;
         }
         let wish = case.request.requested;
-        let wished = wish.filter(|address| self.is_never_leased(*address) && usable(address));
+        let wished = wish.filter(|address| self.is_fresh(*address) && usable(address));
         let free = wished.or_else(|| self.candidates(mac, subnet, now).next());
         match free.or_else(|| self.deserted(case, now)) {
             None => Allocation::Exhausted,
-            Some(address) if self.is_never_leased(address) || self.is_found_free(address, now) => {
+            Some(address) if self.is_fresh(address) || self.is_found_free(address, now) => {
                 Allocation::Address(address)
             }
             Some(address) => Allocation::Probe(address),
@@ -85,16 +85,19 @@ impl Server {
         let fresh = subnet
             .range
             .iter()
-            .filter(|address| self.is_never_leased(*address));
+            .filter(|address| self.is_fresh(*address));
         let mut expired: Vec<&Lease> = self
             .leases
             .iter()
             .filter(|lease| subnet.range.contains(lease.address))
             .collect();
         expired.sort_by_key(|lease| (lease.expires, lease.address));
+        let contested = self.leases.contested();
+        let contested = contested.filter(|address| subnet.range.contains(*address));
         let subnet = subnet.clone();
         fresh
             .chain(expired.into_iter().map(|lease| lease.address))
+            .chain(contested)
             .filter(move |address| self.is_usable(*address, mac, &subnet, now))
     }
 
@@ -156,8 +159,9 @@ impl Server {
             && !self.leases.is_quarantined(address, now)
     }
 
-    pub(super) fn is_never_leased(&self, address: Ipv4Addr) -> bool {
-        self.leases.of_address(address).is_none()
+    /// Nobody had it, and nobody was found to use it.
+    pub(super) fn is_fresh(&self, address: Ipv4Addr) -> bool {
+        self.leases.of_address(address).is_none() && !self.leases.was_contested(address)
     }
 
     fn is_found_free(&self, address: Ipv4Addr, now: Now) -> bool {

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use dhcproto::v4::MessageType as WireType;
 
 use crate::reply::Reply;
-use crate::{AddressRange, LeaseChange, Limit, MacAddr, PacketError};
+use crate::{AddressRange, ClientArch, LeaseChange, Limit, MacAddr, PacketError};
 
 /// The socket that a datagram came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,8 +142,12 @@ pub enum Reason {
     },
     /// Another server leases addresses here, and this is no request for boot information.
     ProxyOnly,
-    /// Boot information was asked for on port 4011 by a machine that nothing on the stick fits.
-    NothingToBoot,
+    /// A proxy was asked by what does not boot from the network.
+    NotAsked,
+    /// A proxy was asked by a machine that nothing on the stick fits.
+    Unsupported(ClientArch),
+    /// A BOOTP client never says that it is gone, so it gets a reserved address and no other (RFC 1534 section 2).
+    NotReserved,
 }
 
 impl fmt::Display for Event {
@@ -193,9 +197,14 @@ impl fmt::Display for Reason {
             Self::NoAddressRequested => f.write_str("the message names no address"),
             Self::NotItsLease { address } => write!(f, "{address} is not leased to this client"),
             Self::ProxyOnly => f.write_str("another DHCP server leases addresses here"),
-            Self::NothingToBoot => {
-                f.write_str("the client did not ask to boot, or nothing on the stick fits it")
-            }
+            Self::NotAsked => f.write_str("the client did not ask for a boot file"),
+            Self::Unsupported(arch) => write!(
+                f,
+                "its firmware is {arch}, for which there is nothing on the stick: it starts x86-64 machines by BIOS or 64-bit UEFI"
+            ),
+            Self::NotReserved => f.write_str(
+                "a BOOTP client gets a reserved address only: name its MAC and an address under `hosts` in site.yaml",
+            ),
         }
     }
 }

@@ -19,9 +19,7 @@ pub(super) fn offer(
     if request.message_type != MessageType::Discover || boot == BootOffer::NotAsked {
         return Err(Reason::ProxyOnly);
     }
-    if !boot.is_bootable() {
-        return Err(Reason::NothingToBoot);
-    }
+    let boot = bootable(boot)?;
     let to = destination(request, Ipv4Addr::UNSPECIFIED);
     Ok(reply(config, request, WireType::Offer, boot, to))
 }
@@ -36,11 +34,20 @@ pub(super) fn boot_server(
         request.message_type,
         MessageType::Request | MessageType::Inform
     );
-    if !asks || !boot.is_bootable() {
-        return Err(Reason::NothingToBoot);
+    if !asks {
+        return Err(Reason::NotAsked);
     }
+    let boot = bootable(boot)?;
     let to = Destination::Sender;
     Ok(reply(config, request, WireType::Ack, boot, to))
+}
+
+fn bootable(boot: BootOffer) -> Result<BootOffer, Reason> {
+    match boot {
+        BootOffer::NotAsked => Err(Reason::NotAsked),
+        BootOffer::Unsupported(arch) => Err(Reason::Unsupported(arch)),
+        boot => Ok(boot),
+    }
 }
 
 fn reply(
@@ -59,6 +66,7 @@ fn reply(
         message,
         relay_info: request.relay_info.clone(),
         destination,
+        room: request.room,
         boot,
     })
 }

@@ -1,5 +1,7 @@
 //! Timelines of whole conversations, and what holds for all of them.
 
+mod rfc;
+
 use proptest::prelude::*;
 
 use crate::testing::*;
@@ -183,7 +185,6 @@ fn only_an_address_that_another_host_had_is_probed_before_it_is_offered() {
 
 #[test]
 fn a_server_that_boots_gets_an_address_although_invented_clients_have_them_all() {
-    let boots = |packet: Packet| packet.option(60, b"PXEClient:Arch:00007:UNDI:003016");
     let mut line = Timeline::new(small_site());
     for (n, at) in [(1, 0), (2, 600), (3, 601)] {
         let address = format!("172.22.0.{}", 99 + n);
@@ -273,7 +274,7 @@ fn addresses_probed_ahead_of_time_are_offered_without_a_pause() {
 }
 
 #[test]
-fn a_declined_address_is_left_alone_for_an_hour_even_after_a_restart() {
+fn rfc2131_4_3_3_a_declined_address_is_left_alone_for_an_hour_and_then_probed() {
     let mut line = Timeline::new(small_site());
     line.at(0)
         .send(&discover(mac(1)))
@@ -294,9 +295,25 @@ fn a_declined_address_is_left_alone_for_an_hour_even_after_a_restart() {
     line.at(3000)
         .send(&discover(mac(2)))
         .expect("OFFER 172.22.0.101");
+    // Then it is asked for by ARP, as whoever uses it may still be there.
+    let address = ip("172.22.0.100");
     line.at(3602)
-        .send(&discover(mac(3)))
+        .send(&discover(mac(2)))
+        .expect("OFFER 172.22.0.101");
+    line.at(3602)
+        .send(&discover(mac(4)))
+        .expect("OFFER 172.22.0.102");
+    let last = line.at(3602).send(&boots(discover(mac(3))));
+    assert_eq!(last.decision, Decision::Probe { address });
+    let now = line.at(3603).now();
+    line.server.probed(address, ProbeResult::Free, now);
+    line.at(3603)
+        .send(&boots(discover(mac(3))))
         .expect("OFFER 172.22.0.100");
+}
+
+fn boots(packet: Packet) -> Packet {
+    packet.option(60, b"PXEClient:Arch:00007:UNDI:003016")
 }
 
 #[test]

@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use firstlight_admission::{Admission as Places, Full, Standing, Ticket, Verdict};
-use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, Id, JoinError};
+use tokio::task::{Id, JoinError};
 
 use super::Limits;
-use super::session::{Ended, Line};
+use super::line::Line;
 use crate::transfer::Client;
 
 /// What to do with a request.
@@ -25,23 +25,22 @@ pub(super) enum Admission {
 
 struct Entry {
     client: SocketAddr,
-    task: AbortHandle,
+    task: Id,
     request: Vec<u8>,
-    again: mpsc::Sender<()>,
-    does: watch::Receiver<Client>,
+    line: Arc<Line>,
 }
 
 impl Entry {
     fn has_answered(&self) -> bool {
-        *self.does.borrow() != Client::Asked
+        self.line.client() != Client::Asked
     }
 
     /// A copy of the request that began the transfer, which came late or because the answer did; a client that begins
     /// anew is not at work on the old transfer. Who mistakes the one for the other leaves the client, which knows one
     /// port of ours, without an answer.
     fn is_begun_by(&self, request: &[u8]) -> bool {
-        let at_work = matches!(*self.does.borrow(), Client::Asked | Client::Answers);
-        self.request == request && at_work && !self.again.is_closed()
+        let at_work = matches!(self.line.client(), Client::Asked | Client::Answers);
+        self.request == request && at_work
     }
 }
 
@@ -70,8 +69,9 @@ impl Gate {
         if let Some(ticket) = self.clients.get(&client).copied() {
             let entry = &self.running[&ticket];
             if entry.is_begun_by(request) {
-                // One that waits is enough.
-                let _ = entry.again.try_send(());
+                if !entry.has_answered() {
+                    entry.line.answer_again();
+                }
                 return Admission::Repeated;
             }
             self.end(ticket);
@@ -87,9 +87,7 @@ impl Gate {
                 self.end(leaves);
                 Admission::Granted(ticket)
             }
-            Verdict::Refused(Full::Places) => {
-                Admission::Full("too many transfers at once, try again later")
-            }
+            Verdict::Refused(Full::Places) => Admission::Full(super::BUSY),
             Verdict::Refused(Full::Share) => {
                 Admission::Full("too many transfers of this client at once, try again later")
             }
@@ -101,36 +99,27 @@ impl Gate {
         ticket: Ticket,
         client: SocketAddr,
         request: &[u8],
-        start: impl FnOnce(Line) -> AbortHandle,
+        line: Arc<Line>,
+        task: Id,
     ) {
-        let (again, repeats) = mpsc::channel(1);
-        let (tells, does) = watch::channel(Client::Asked);
-        let task = start(Line {
-            repeats,
-            client: tells,
-        });
-        let request = request.to_vec();
         self.clients.insert(client, ticket);
-        self.running.insert(
-            ticket,
-            Entry {
-                client,
-                task,
-                request,
-                again,
-                does,
-            },
-        );
+        let entry = Entry {
+            client,
+            task,
+            request: request.to_vec(),
+            line,
+        };
+        self.running.insert(ticket, entry);
     }
 
     /// A task came to its end. One that was replaced has left already.
-    pub(super) fn leave(&mut self, ended: Result<(Id, Ended), JoinError>) {
+    pub(super) fn leave(&mut self, ended: Result<(Id, ()), JoinError>) {
         let id = match &ended {
-            Ok((id, _)) => *id,
+            Ok((id, ())) => *id,
             Err(error) => error.id(),
         };
         let mut all = self.running.iter();
-        let ticket = all.find(|(_, entry)| entry.task.id() == id);
+        let ticket = all.find(|(_, entry)| entry.task == id);
         if let Some(ticket) = ticket.map(|(ticket, _)| *ticket) {
             self.end(ticket);
         }
@@ -141,11 +130,18 @@ impl Gate {
         }
     }
 
-    fn end(&mut self, ticket: Ticket) {
+    /// Whether or not its transfer has begun.
+    pub(super) fn end(&mut self, ticket: Ticket) {
         self.places.leave(ticket);
         if let Some(entry) = self.running.remove(&ticket) {
-            entry.task.abort();
+            entry.line.cut();
             self.clients.remove(&entry.client);
         }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.running.values().for_each(|entry| entry.line.cut());
     }
 }
