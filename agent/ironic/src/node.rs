@@ -153,7 +153,7 @@ pub enum NodePatch {
 }
 
 impl NodePatch {
-    fn operation(&self) -> Value {
+    pub(crate) fn operation(&self) -> Value {
         match self {
             Self::InstanceInfo(info) => {
                 json!({"op": "add", "path": "/instance_info", "value": info})

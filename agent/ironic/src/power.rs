@@ -4,7 +4,7 @@ use http::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Client, ClientError, Node};
+use crate::{Client, ClientError, Node, NodePatch};
 
 /// What the power is to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -88,7 +88,12 @@ impl Client {
 
     /// All that depends on the driver becomes what it is by default. Nobody speaks to the BMC for it. Ironic changes the driver of a
     /// node that is `active` in maintenance only, so that lasts for as long; who is told of a failure asks for the same again.
-    pub async fn set_driver(&self, node: &str, driver: &Driver) -> Result<Node, ClientError> {
+    pub async fn set_driver(
+        &self,
+        node: &str,
+        driver: &Driver,
+        mark: Option<NodePatch>,
+    ) -> Result<Node, ClientError> {
         let (name, info, power, off) = match driver {
             Driver::Manual => ("manual-management", &json!({}), "fake", PowerOff::Disabled),
             Driver::Bmc {
@@ -108,7 +113,8 @@ impl Client {
         let path = format!("/v1/nodes/{node}?reset_interfaces=true");
         self.call::<Node, _>(Method::PATCH, &path, Some(&operations))
             .await?;
-        let end = [add("/maintenance", &json!(false))];
+        let mut end = vec![add("/maintenance", &json!(false))];
+        end.extend(mark.iter().map(NodePatch::operation));
         self.call(Method::PATCH, &format!("/v1/nodes/{node}"), Some(&end))
             .await
     }

@@ -37,7 +37,7 @@ pub async fn every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_del
     store.create(&host).await.unwrap();
     store.apply_status(&host).await.unwrap();
     let hardware = host.status.as_ref().unwrap().hardware.clone().unwrap();
-    let data = HardwareData::new(NAME, "default", hardware);
+    let data = HardwareData::new(NAME, "default", (*hardware).clone());
     store.apply_hardware(&data).await.unwrap();
     let found = only(&store).await;
     assert_eq!((&found.spec, &found.status), (&host.spec, &host.status));

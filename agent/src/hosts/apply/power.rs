@@ -35,16 +35,18 @@ pub async fn connect(
     if !driver.speaks_redfish() {
         let_go(client, node).await?;
     }
-    client.set_driver(node, &driver).await?;
+    client.set_driver(node, &driver, None).await?;
     let asked = client.ask_bmc(node).await;
     asked.map_err(explained_of_heard)?;
-    mark(client, act, node).await
+    client.patch_node(node, &[mark(act)]).await?;
+    Ok(())
 }
 
 pub async fn disconnect(client: &Client, act: &Act, node: &str) -> Result<(), ActionError> {
     let_go(client, node).await?;
-    client.set_driver(node, &Driver::Manual).await?;
-    mark(client, act, node).await
+    let mark = Some(mark(act));
+    client.set_driver(node, &Driver::Manual, mark).await?;
+    Ok(())
 }
 
 pub async fn switch(client: &Client, node: &str, target: PowerTarget) -> Result<(), ActionError> {
@@ -56,18 +58,19 @@ pub async fn tell(
     client: &Client,
     hands: &Hands,
     act: &Act,
-    node: &str,
+    known: &Node,
 ) -> Result<(), ActionError> {
+    let node = &known.uuid;
     if act.bmc.is_none() {
         // It may know one that is named no more.
-        if client.node(node).await?.has_bmc() {
+        if known.has_bmc() {
             disconnect(client, act, node).await?;
         }
         return Ok(());
     }
     let driver = driver(hands, act).await?;
-    client.set_driver(node, &driver).await?;
-    mark(client, act, node).await
+    client.set_driver(node, &driver, Some(mark(act))).await?;
+    Ok(())
 }
 
 /// Ironic restarts a server that is to come into the ramdisk, and leaves it to the firmware what that starts.
@@ -163,11 +166,10 @@ async fn moved(client: &Client, node: &str) -> Result<(), ActionError> {
     })
 }
 
-async fn mark(client: &Client, act: &Act, node: &str) -> Result<(), ActionError> {
+/// Of the BMC that Ironic knows from now on.
+fn mark(act: &Act) -> NodePatch {
     let mark = json!(act.bmc.as_deref().unwrap_or_default());
-    let patch = NodePatch::Extra(EXTRA_BMC.to_owned(), mark);
-    client.patch_node(node, &[patch]).await?;
-    Ok(())
+    NodePatch::Extra(EXTRA_BMC.to_owned(), mark)
 }
 
 async fn driver(hands: &Hands, act: &Act) -> Result<Driver, ActionError> {

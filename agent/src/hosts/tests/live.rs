@@ -121,7 +121,10 @@ async fn a_live_ironic_is_led_to_a_deployment_and_out_of_a_lost_token() {
     let mut server = server(&client);
     until_attempt(&client, &mut running.fleet, &mut server, 1).await;
     assert!(client.inventory(&node()).await.is_ok(), "it was inspected");
-    assert_eq!(running.hosts.borrow()[0].state, HostState::Provisioning);
+    assert_eq!(
+        running.page.borrow().hosts[0].state,
+        HostState::Provisioning
+    );
 
     server.power_cycle();
     until_attempt(&client, &mut running.fleet, &mut server, 2).await;
