@@ -1,5 +1,7 @@
 //! What the ramdisk tells the agent, and what it is told to do. Ironic's own protocol goes on beside this.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -75,7 +77,7 @@ pub struct Fresh {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
     /// As it goes into the host's status.
-    pub hardware: HardwareDetails,
+    pub hardware: Arc<HardwareDetails>,
     /// `uefi` or `bios`.
     pub boot_mode: String,
     /// Of `disks`, as many as in [`HardwareDetails::storage`].
@@ -146,7 +148,7 @@ impl Inventory {
     pub fn from_json(inventory: &Value) -> Result<Self, Excess> {
         let disks = bounded::list("disks", &inventory["disks"], MOST_DISKS)?;
         Ok(Self {
-            hardware: HardwareDetails::from_inventory(inventory)?,
+            hardware: Arc::new(HardwareDetails::from_inventory(inventory)?),
             disks: disks.iter().map(Disk::from_inventory).collect(),
             boot_mode: bounded::string(&inventory["boot"]["current_boot_mode"]),
         })

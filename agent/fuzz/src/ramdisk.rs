@@ -29,7 +29,7 @@ pub fn run(bytes: &[u8]) {
         0 => match Report::parse(rest) {
             Ok(report) => {
                 // What is kept is shown and written again.
-                let hardware = serde_json::to_value(&report.inventory.hardware);
+                let hardware = serde_json::to_value(&*report.inventory.hardware);
                 assert!(hardware.is_ok_and(|hardware| hardware.is_object()));
                 let names = report.disks.iter().map(|disk| disk.name.chars().count());
                 assert!(names.max().unwrap_or_default() <= 256);

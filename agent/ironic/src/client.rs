@@ -13,11 +13,17 @@ use hyper_util::{
 };
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::Semaphore;
 
 use crate::{ClientError, MICROVERSION, SetupError, error::message_of};
 
 /// Bytes of an answer; the longest is a page of 100 nodes.
 const LARGEST_ANSWER: usize = 64 << 20;
+
+/// Requests under way at a time: Ironic answers them one after the other in any case, and each has a connection with its buffers.
+const AT_ONCE: usize = 32;
+/// Connections that stay open.
+const IDLE: usize = 4;
 
 /// Where Ironic is and how to be let in.
 #[derive(Clone, Debug)]
@@ -49,13 +55,14 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Cheap to clone; clones share their connections.
+/// Cheap to clone; clones share their connections, and wait for each other if they ask for much at once.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
     base: Arc<str>,
     authorization: Option<HeaderValue>,
     timeout: Duration,
+    turns: Arc<Semaphore>,
 }
 
 impl Client {
@@ -77,11 +84,23 @@ impl Client {
             .enable_http1()
             .build();
         Ok(Self {
-            http: HttpClient::builder(TokioExecutor::new()).build(connector),
+            http: HttpClient::builder(TokioExecutor::new())
+                .pool_max_idle_per_host(IDLE)
+                .build(connector),
             base: config.url.trim_end_matches('/').into(),
             authorization: config.credentials.as_ref().map(basic).transpose()?,
             timeout: config.timeout,
+            turns: turns(),
         })
+    }
+
+    /// Waits for none of the others.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self {
+            turns: turns(),
+            ..self.clone()
+        }
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
@@ -131,6 +150,8 @@ impl Client {
             path: path.to_owned(),
             seconds: self.timeout.as_secs(),
         };
+        // It is never closed.
+        let _turn = self.turns.acquire().await;
         let exchange = self.exchange(&method, path, body.into());
         tokio::time::timeout(self.timeout, exchange)
             .await
@@ -182,6 +203,10 @@ impl Client {
             message: message_of(&bytes),
         })
     }
+}
+
+fn turns() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(AT_ONCE))
 }
 
 fn basic(credentials: &Credentials) -> Result<HeaderValue, SetupError> {

@@ -1,6 +1,8 @@
 //! Writes what has become of the account in a host's BMC: the Secret first, then the spec that names it, and the other way round.
 //! Broken off anywhere, it is done again.
 
+use std::sync::Arc;
+
 use firstlight_api::{bmh::BareMetalHost, status::Problem};
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -15,7 +17,7 @@ use super::{
 
 /// One change, with its way back.
 pub struct Writing {
-    pub object: Box<BareMetalHost>,
+    pub object: Arc<BareMetalHost>,
     pub change: Change,
     pub written: oneshot::Sender<Result<(), AccountError>>,
 }
@@ -23,7 +25,7 @@ pub struct Writing {
 /// What came of it.
 pub async fn ask(
     writings: &mpsc::Sender<Writing>,
-    object: Box<BareMetalHost>,
+    object: Arc<BareMetalHost>,
     change: Change,
 ) -> Result<(), AccountError> {
     let (written, answer) = oneshot::channel();

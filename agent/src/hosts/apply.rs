@@ -11,7 +11,7 @@ use firstlight_api::{
     status::Problem,
 };
 use firstlight_ironic::{
-    Client, ClientError, ConfigDrive, InstanceInfo, NewNode, NodePatch, PowerTarget,
+    Client, ClientError, ConfigDrive, InstanceInfo, NewNode, Node, NodePatch, PowerTarget,
     ProvisionState, ProvisionTarget, StartedBy,
 };
 use firstlight_netboot::MacAddr;
@@ -118,8 +118,8 @@ pub async fn apply(end: &IronicEnd, hands: &Hands, act: &Act) -> Result<(), Acti
     }
     match &act.action {
         Action::Register => {
-            register(&end.client, act, &node).await?;
-            power::tell(&end.client, hands, act, &node).await?;
+            let known = register(&end.client, act, &node).await?;
+            power::tell(&end.client, hands, act, &known).await?;
             Ok(end
                 .client
                 .provision(&node, &ProvisionTarget::Manage)
@@ -148,7 +148,7 @@ async fn simple(client: &Client, act: &Act, node: &str) -> Result<(), ClientErro
         Action::ForgetToken => client.set_power(node, PowerTarget::Reboot).await,
         Action::Inspect => go(ProvisionTarget::Inspect).await,
         Action::Provide { clean } => {
-            if !clean {
+            if !clean && !act.uncleaned {
                 client.patch_node(node, &uncleaned()).await?;
             }
             go(ProvisionTarget::Provide).await
@@ -239,7 +239,7 @@ async fn unregister(client: &Client, node: &str) -> Result<(), ClientError> {
     client.delete_node(node).await
 }
 
-async fn register(client: &Client, act: &Act, node: &str) -> Result<(), ClientError> {
+async fn register(client: &Client, act: &Act, node: &str) -> Result<Node, ClientError> {
     let inventory = act.report.as_ref().map(|report| &report.inventory);
     let or = |found: Option<&String>, other: &str| {
         let found = found.filter(|text| !text.is_empty());
@@ -252,12 +252,10 @@ async fn register(client: &Client, act: &Act, node: &str) -> Result<(), ClientEr
         boot_mode: or(inventory.map(|it| &it.boot_mode), boot_mode(act)),
         extra: vec![(EXTRA_MAC.to_owned(), act.mac.to_string())],
     };
-    match client.create_node(&new).await {
-        Err(error) if error.is_conflict() => {
-            client.node(node).await?;
-        }
-        created => drop(created?),
-    }
+    let known = match client.create_node(&new).await {
+        Err(error) if error.is_conflict() => client.node(node).await?,
+        created => created?,
+    };
     // The boot NIC alone: what a report says of other NICs may be the NICs of other servers.
     let mac = act.mac.to_string();
     match client.create_port(node, &mac).await {
@@ -269,7 +267,7 @@ async fn register(client: &Client, act: &Act, node: &str) -> Result<(), ClientEr
         }
         created => drop(created?),
     }
-    Ok(())
+    Ok(known)
 }
 
 /// As its owner says, for whom nobody has seen yet.
@@ -372,7 +370,7 @@ async fn drive_of_its_owner(
     let subject = Subject {
         name: &act.name,
         mac: act.mac,
-        object: act.object.as_ref(),
+        object: act.object.as_deref(),
         // Nobody makes a user for the box there.
         ssh_keys: &[&hands.ssh_keys[..], std::slice::from_ref(own)].concat(),
         box_key: Some(own),

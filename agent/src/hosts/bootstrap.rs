@@ -3,7 +3,7 @@
 //! The data is put together from the Secrets that the object names at the moment it is asked for, and kept nowhere. Only
 //! the confirmation ends it: a power cut between the answer and the confirmation loses nothing. Pure, except for reading.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use firstlight_api::{
     bmh::{BareMetalHost, SecretReference},
@@ -65,12 +65,12 @@ pub struct Secrets {
 /// A request to read what an object names.
 pub enum Reading {
     Bootstrap {
-        host: BareMetalHost,
+        host: Arc<BareMetalHost>,
         answer: oneshot::Sender<Result<Secrets, Problem>>,
     },
     /// Of its BMC.
     Credentials {
-        host: BareMetalHost,
+        host: Arc<BareMetalHost>,
         answer: oneshot::Sender<Result<Secret, Problem>>,
     },
 }

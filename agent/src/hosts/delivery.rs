@@ -1,7 +1,7 @@
 //! Handing out bootstrap data: from a question at the endpoint to its answer. What is next is decided at once; what takes time (reading
 //! Secrets) comes back as an event, and what must last is on the disk before the host hears of it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use firstlight_api::{bmh::BareMetalHost, site::SshKey, status::Problem};
 use tokio::sync::{mpsc, oneshot};
@@ -106,7 +106,7 @@ impl Collector<'_> {
         let subject = Subject {
             name: &of.name,
             mac: of.mac,
-            object: of.object.as_ref(),
+            object: of.object.as_deref(),
             ssh_keys: &[self.ssh_keys, old.as_slice()].concat(),
             box_key: box_key.as_ref(),
             host_key,
@@ -118,7 +118,7 @@ impl Collector<'_> {
 /// The Secrets that an object names.
 pub async fn read(
     secrets: &mpsc::Sender<Reading>,
-    host: BareMetalHost,
+    host: Arc<BareMetalHost>,
 ) -> Result<Secrets, Problem> {
     ask(secrets, |answer| Reading::Bootstrap { host, answer }).await
 }
@@ -126,7 +126,7 @@ pub async fn read(
 /// What its BMC wants to hear.
 pub async fn credentials(
     secrets: &mpsc::Sender<Reading>,
-    host: BareMetalHost,
+    host: Arc<BareMetalHost>,
 ) -> Result<Secret, Problem> {
     ask(secrets, |answer| Reading::Credentials { host, answer }).await
 }

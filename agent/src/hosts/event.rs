@@ -1,6 +1,6 @@
 //! What the hosts controller hears, and what it orders: values, so that a test can say and compare them.
 
-use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
+use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use firstlight_api::{
     account,
@@ -98,9 +98,15 @@ pub enum Event {
         nodes: Vec<Node>,
         asked: Duration,
     },
+    /// One of them, or that there is none.
+    Node {
+        mac: MacAddr,
+        node: Option<Box<Node>>,
+        asked: Duration,
+    },
     /// It has not, and why.
     IronicSilent(String),
-    Objects(Vec<BareMetalHost>),
+    Objects(Vec<Arc<BareMetalHost>>),
     /// The versions of Secrets that may be credentials.
     Secrets(Versions),
     Uploads(Vec<ServedImage>),
@@ -183,7 +189,7 @@ pub enum Effect {
     Account {
         mac: MacAddr,
         by: AccountBy,
-        object: Box<BareMetalHost>,
+        object: Arc<BareMetalHost>,
         change: Change,
     },
     /// Its running system is asked for the account in its BMC, over SSH; [`Event::SystemTold`].
@@ -208,10 +214,10 @@ pub enum Effect {
     /// What is known of a host has changed; `None`: it is forgotten.
     Show {
         mac: MacAddr,
-        shown: Option<Box<Shown>>,
+        shown: Option<Shown>,
     },
-    /// Ironic is asked at once, and then at this pace.
-    Look(Duration),
+    /// Ironic is asked soon, and then at this pace.
+    Look(Look),
     /// The file of a host that is as if it had never been here.
     ForgetLedger(MacAddr),
     /// The box's keys for a host that is gone.
@@ -224,6 +230,15 @@ pub enum Effect {
     Bmcs(BTreeSet<Endpoint>),
     /// Somebody was not believed.
     Refused(&'static str),
+}
+
+/// How Ironic is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The time between two looks, if Ironic is quick to answer.
+    pub pause: Duration,
+    /// Where something goes on, if each is to be asked for by itself: all others are looked at now and then. `None`: all are.
+    pub few: Option<Vec<MacAddr>>,
 }
 
 /// Which question to the system of a host: an answer to an older one counts for nothing.
@@ -247,9 +262,11 @@ pub struct Act {
     pub report: Option<Report>,
     /// Where its ramdisk listens.
     pub ramdisk: Option<std::net::SocketAddr>,
-    pub object: Option<BareMetalHost>,
+    pub object: Option<Arc<BareMetalHost>>,
     /// The mark of the BMC that its object names.
     pub bmc: Option<String>,
+    /// Its node says that nothing is erased.
+    pub uncleaned: bool,
     /// What the disk holds already, or is to get.
     pub deployment: Option<Deployment>,
     /// What the ramdisk does once the image is on the disk.
@@ -263,7 +280,7 @@ pub struct Act {
 pub struct Collect {
     pub mac: MacAddr,
     pub name: String,
-    pub object: Option<BareMetalHost>,
+    pub object: Option<Arc<BareMetalHost>>,
     pub question: Question,
 }
 
@@ -277,11 +294,11 @@ pub enum Reply {
     Bootstrap(Answer),
 }
 
-/// All that others see of a host.
+/// All that others see of a host. What has not changed is the same as the last time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
-    pub status: HostStatus,
+    pub status: Arc<HostStatus>,
     pub target: BootTarget,
     /// `None`: it is no object yet.
-    pub desired: Option<ObjectTarget>,
+    pub desired: Option<Arc<ObjectTarget>>,
 }

@@ -26,7 +26,7 @@ use firstlight_netboot::MacAddr;
 
 use super::{
     apply::node_uuid,
-    event::{Effect, End, Event, Now, Reply, Shown},
+    event::{Effect, End, Event, Look, Now, Reply, Shown},
     host::{All, Host, PolicyOf, Rules, Site},
     image::NodeImage,
     intent::SitePolicy,
@@ -104,9 +104,11 @@ pub struct Hosts {
     /// To be decided anew, and shown.
     dirty: BTreeSet<MacAddr>,
     shown: BTreeMap<MacAddr, Shown>,
-    /// Whose nodes Ironic changes by itself.
+    /// Whose nodes Ironic changes by itself, or has changed by an order of ours.
     moving: BTreeSet<MacAddr>,
-    pace: Duration,
+    look: Look,
+    /// What is known of Ironic is older than an action.
+    look_again: bool,
     /// Seconds since 1970, at the last event.
     wall: i64,
     /// That wait for somebody to let them go, as they are called.
@@ -128,7 +130,10 @@ impl Hosts {
     /// `remembered`: what was found on the disk.
     pub fn new(settings: Settings, tokens: Tokens, remembered: BTreeMap<MacAddr, Ledger>) -> Self {
         Self {
-            pace: settings.pace.busy,
+            look: Look {
+                pause: settings.pace.busy,
+                few: None,
+            },
             settings,
             tokens,
             all: BTreeMap::new(),
@@ -144,6 +149,7 @@ impl Hosts {
             dirty: BTreeSet::new(),
             shown: BTreeMap::new(),
             moving: BTreeSet::new(),
+            look_again: false,
             wall: 0,
             held: BTreeMap::new(),
             no_kexec: BTreeMap::new(),
@@ -202,6 +208,9 @@ impl Hosts {
                 self.touch_all();
             }
             Event::Nodes { nodes, asked } => self.nodes(nodes, asked, now),
+            Event::Node { mac, node, asked } => {
+                self.node(mac, node.map(|node| *node), asked, now);
+            }
             Event::IronicSilent(error) => {
                 if std::mem::take(&mut self.ironic.up) {
                     tracing::warn!(error, "Ironic does not answer any more; hosts wait for it");
@@ -325,7 +334,7 @@ impl Hosts {
             End::Later => host.work.failed(now, pace.busy * 3, None),
             End::Refused(problem) => host.work.failed(now, pace.refused, Some(problem)),
         }
-        self.look_at(pace.busy);
+        self.look_again = true;
     }
 }
 

@@ -20,6 +20,7 @@ mod work;
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
     time::Duration,
 };
 
@@ -82,7 +83,7 @@ pub struct Host {
     pretender: Option<Pretender>,
     pub ramdisk: Ramdisk,
     pub node: Option<Node>,
-    pub object: Option<BareMetalHost>,
+    pub object: Option<Arc<BareMetalHost>>,
     pub memory: Memory,
     pub system: System,
     pub remote: Remote,
@@ -273,6 +274,7 @@ impl Host {
         // Its firmware ran again: what answered before does not any more.
         self.system_is_down();
         self.ramdisk.reported(report, now);
+        self.share_hardware();
         self.remote.came();
     }
 
@@ -315,7 +317,7 @@ impl Host {
     fn decide(&mut self, site: &Site, now: Duration) {
         let held = (site.standing != Standing::Current).then_some(HELD);
         let mut wanted = intent::wanted(&Source {
-            object: self.object.as_ref(),
+            object: self.object.as_deref(),
             ledger: self.memory.known(),
             unclaimed: site.unclaimed,
             is_given: self.ruled.rule().is_some() || self.rules.hints,
@@ -385,7 +387,7 @@ impl Host {
             refused: self.work.refused.is_some(),
             barred: self.decision.barred.as_ref(),
             remote: self.remote.seen(),
-            owes_account: self.object.as_ref().is_some_and(bmc_account::is_owed),
+            owes_account: self.object.as_deref().is_some_and(bmc_account::is_owed),
         }
     }
 
@@ -420,7 +422,7 @@ impl Host {
     pub fn remove_if_due(&mut self, now: Duration) {
         let due = self.plan().is_some_and(|plan| plan.release);
         if due && !self.work.removed && !self.memory.rests(now) {
-            if self.object.as_ref().is_some_and(bmc_account::is_owed) {
+            if self.object.as_deref().is_some_and(bmc_account::is_owed) {
                 tracing::warn!(host = self.name, mac = %self.mac, "a deleted host leaves the box's account in its BMC");
             }
             self.memory.queue(Step::Remove);

@@ -36,6 +36,8 @@ const MANAGER: &str = "firstlight-hosts";
 const COALESCE: Duration = Duration::from_millis(500);
 /// Characters that the API server takes for sure: it counts to 1024 bytes.
 const NOTE: usize = 340;
+/// Until a change is noticed: to look at what has changed is to look at all.
+const NOTICED: Duration = Duration::from_millis(50);
 /// For an Event.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Its plural is its singular.
@@ -66,8 +68,7 @@ impl KubeStore {
             instance: None,
         };
         let events = Recorder::new(client.clone(), reporter);
-        // Who reads the objects waits for more changes himself.
-        let mut watches = Watches::new(client.clone(), MANAGER, Duration::ZERO);
+        let mut watches = Watches::new(client.clone(), MANAGER, NOTICED);
         let mut secret_watches = Watches::new(client, MANAGER, COALESCE);
         Self {
             // Without the large ones, of Helm and of clusters. Of others no version is known: a change is seen when Ironic is told again.
@@ -248,8 +249,8 @@ impl HostStore for KubeStore {
         }
     }
 
-    async fn list(&self) -> Result<Listed<BareMetalHost>> {
-        Ok(self.hosts.all().await?.owned())
+    async fn list(&self) -> Result<Listed<Arc<BareMetalHost>>> {
+        self.hosts.all().await
     }
 
     async fn create(&self, host: &BareMetalHost) -> Result<()> {

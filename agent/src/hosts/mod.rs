@@ -68,7 +68,7 @@ use crate::{
     pki::Pki,
     sources::Sources,
     ssh::{self, Keys},
-    status::{StatusSender, Update},
+    status::StatusSender,
 };
 use fold::Pace;
 use kube_store::KubeStore;
@@ -128,26 +128,16 @@ pub async fn run(
         };
         let ironic = watch::Sender::new(None);
         let store = watch::Sender::new(None);
-        let hosts = watch::Sender::new(Vec::new());
-        let mut shown = hosts.subscribe();
         let inputs = Inputs {
             fleet: controller,
             ironic: ironic.subscribe(),
             store: store.subscribe(),
             artifacts: facts.artifacts.clone(),
-            hosts,
             bmcs: facts.bmcs.clone(),
-            status: status.clone(),
-        };
-        let show = async {
-            while shown.changed().await.is_ok() {
-                status.send(Update::Hosts(shown.borrow_and_update().clone()));
-            }
-            Ok(())
+            status,
         };
         tokio::try_join!(
             runner::run(settings, inputs),
-            show,
             follow(&mut facts.ironic, &ironic, ironic_end),
             follow(&mut facts.kubernetes, &store, |client| Ok(KubeStore::new(
                 client

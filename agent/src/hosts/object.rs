@@ -25,7 +25,7 @@ use super::{
 
 /// The object as it should be: its times stay, and what it knows that we forgot. `now` is RFC 3339.
 pub fn desired(host: &Host, gives: &Gives, now: &str) -> ObjectTarget {
-    let old = host.object.as_ref();
+    let old = host.object.as_deref();
     let boot_mode = boot_mode(host).or_else(|| old?.spec.boot_mode);
     let spec = made::spec(host.mac.to_string(), boot_mode);
     let mut object = BareMetalHost::new(&host.name, &host.namespace, spec);
@@ -54,7 +54,8 @@ pub fn desired(host: &Host, gives: &Gives, now: &str) -> ObjectTarget {
 }
 
 fn leave(host: &Host) -> Leave {
-    let is_deleted = host.object.as_ref().is_none_or(BareMetalHost::is_deleted);
+    let object = host.object.as_deref();
+    let is_deleted = object.is_none_or(BareMetalHost::is_deleted);
     if host.ledger().passing && host.memory.is_kept() && !is_deleted {
         Leave::Unmissed
     } else if host.work.removed {
@@ -88,7 +89,7 @@ fn held_image(host: &Host) -> Option<Image> {
 }
 
 fn status(host: &Host, boot_mode: Option<BootMode>, now: &str) -> BareMetalHostStatus {
-    let old = host.object.as_ref();
+    let old = host.object.as_deref();
     let shown = host.status();
     let before = old.and_then(|old| old.status.clone()).unwrap_or_default();
     let problem = shown.problem.as_ref();

@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Result, bail};
 use firstlight_api::bmh::{BareMetalHost, FINALIZER, HardwareData, Image, annotations};
+use firstlight_netboot::MacAddr;
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use tokio::{
     sync::{mpsc, watch},
@@ -28,8 +29,8 @@ use crate::{
     status::Failing,
 };
 
-/// Changes within this time become one write. An edit is answered by two rounds.
-const COALESCE: Duration = Duration::from_millis(400);
+/// Changes within this time become one write.
+const COALESCE: Duration = Duration::from_millis(300);
 /// Hosts whose objects are written side by side.
 const AT_ONCE: usize = 8;
 
@@ -81,12 +82,25 @@ impl ObjectTarget {
     }
 }
 
+/// All objects that are to be some way. A copy shares what is in it.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    pub hosts: BTreeMap<MacAddr, Arc<ObjectTarget>>,
+    pub strays: Vec<Arc<ObjectTarget>>,
+}
+
+impl Wanted {
+    fn all(&self) -> impl Iterator<Item = &ObjectTarget> {
+        self.hosts.values().chain(&self.strays).map(|one| &**one)
+    }
+}
+
 /// Runs for ever. What people change and what we want is looked at once; without either, objects are looked at after `look`. Without a store it
 /// waits; an error is tried again, and told if it stays.
 pub async fn run<S: HostStore>(
     store: watch::Receiver<Option<S>>,
-    wanted: watch::Receiver<Arc<Vec<ObjectTarget>>>,
-    seen: mpsc::Sender<Vec<BareMetalHost>>,
+    wanted: watch::Receiver<Arc<Wanted>>,
+    seen: mpsc::Sender<Vec<Arc<BareMetalHost>>>,
     look: Duration,
     failing: Failing,
 ) -> Result<()> {
@@ -107,14 +121,15 @@ pub async fn run<S: HostStore>(
         edits,
         watching: JoinSet::new(),
         budgets: Budgets::default(),
+        ended: Instant::now(),
     };
     reconcile::run(keeper, teller).await
 }
 
 struct Keeper<S> {
     store: watch::Receiver<Option<S>>,
-    wanted: watch::Receiver<Arc<Vec<ObjectTarget>>>,
-    seen: mpsc::Sender<Vec<BareMetalHost>>,
+    wanted: watch::Receiver<Arc<Wanted>>,
+    seen: mpsc::Sender<Vec<Arc<BareMetalHost>>>,
     look: Duration,
     /// What is wanted before the objects are known knows nothing of their history: first they are told, then written.
     told: bool,
@@ -122,10 +137,12 @@ struct Keeper<S> {
     edits: mpsc::Receiver<()>,
     watching: JoinSet<()>,
     budgets: Budgets,
+    /// The last round.
+    ended: Instant,
 }
 
 impl<S: HostStore> Reconciler for Keeper<S> {
-    type Seen = (S, Arc<Vec<ObjectTarget>>, Listed<BareMetalHost>);
+    type Seen = (S, Arc<Wanted>, Listed<Arc<BareMetalHost>>);
 
     async fn look(&mut self) -> Result<Self::Seen> {
         let Some(api) = self.store.wait_for(Option::is_some).await?.clone() else {
@@ -144,10 +161,12 @@ impl<S: HostStore> Reconciler for Keeper<S> {
     }
 
     async fn apply(&mut self, (api, hosts, listed): Self::Seen) -> Result<Applied> {
-        let hosts = if self.told { hosts.as_slice() } else { &[] };
+        let nothing = Wanted::default();
+        let hosts = if self.told { &hosts } else { &nothing };
         let (objects, failures) = write_all(&api, listed, hosts, &mut self.budgets).await?;
         self.told = true;
         self.seen.send(objects).await?;
+        self.ended = Instant::now();
         let rest = self.look;
         Ok(Applied { failures, rest })
     }
@@ -163,7 +182,13 @@ impl<S: HostStore> Reconciler for Keeper<S> {
         };
         // What is wanted follows from what was seen. A round before that would write what was wanted before, and so on for ever.
         drop(self.seen.reserve().await?);
-        tokio::time::sleep(COALESCE.min(self.look)).await;
+        let coalesce = COALESCE.min(self.look);
+        let pause = match reason {
+            // What follows from an edit is written by another round: the one that reads it does not wait, unless there was one just now.
+            Reason::Change => coalesce.saturating_sub(self.ended.elapsed()),
+            _ => coalesce,
+        };
+        tokio::time::sleep(pause).await;
         Ok(reason)
     }
 
@@ -176,17 +201,17 @@ impl<S: HostStore> Reconciler for Keeper<S> {
 /// written: it holds up no other.
 pub async fn write_all<S: HostStore>(
     api: &S,
-    mut listed: Listed<BareMetalHost>,
-    wanted: &[ObjectTarget],
+    mut listed: Listed<Arc<BareMetalHost>>,
+    wanted: &Wanted,
     budgets: &mut Budgets,
-) -> Result<(Vec<BareMetalHost>, Vec<String>)> {
+) -> Result<(Vec<Arc<BareMetalHost>>, Vec<String>)> {
     let mut trouble = std::mem::take(&mut listed.unreadable);
     let mut changed = false;
     budgets.keep(wanted);
     let budgets = Mutex::new(budgets);
     let index = Index::of(&listed.objects);
     let mut writes = FuturesOrdered::new();
-    let mut wanted = wanted.iter();
+    let mut wanted = wanted.all();
     loop {
         while writes.len() < AT_ONCE
             && let Some(desired) = wanted.next()
@@ -226,10 +251,11 @@ struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    fn of(objects: &'a [BareMetalHost]) -> Self {
-        let by_name = objects.iter().map(|object| (name_of(object), object));
+    fn of(objects: &'a [Arc<BareMetalHost>]) -> Self {
+        let objects = objects.iter().map(|object| &**object);
+        let by_name = objects.clone().map(|object| (name_of(object), object));
         // Of two the one that comes first stays.
-        let by_mac = objects.iter().rev().map(|object| (mac_of(object), object));
+        let by_mac = objects.rev().map(|object| (mac_of(object), object));
         Self {
             by_name: by_name.collect(),
             by_mac: by_mac.collect(),
@@ -319,8 +345,8 @@ impl Budgets {
     /// An installation of a large server.
     const BURST: u64 = 512 * 1024;
 
-    fn keep(&mut self, wanted: &[ObjectTarget]) {
-        let keys = wanted.iter().map(|one| Key::of(&one.host.metadata));
+    fn keep(&mut self, wanted: &Wanted) {
+        let keys = wanted.all().map(|one| Key::of(&one.host.metadata));
         let keys: BTreeSet<_> = keys.collect();
         self.0.retain(|key, _| keys.contains(key));
     }
@@ -355,7 +381,11 @@ async fn write_status<S: HostStore>(
     if let Some(found) = hardware(new)
         && old.and_then(hardware).as_ref() != Some(&found)
     {
-        let data = HardwareData::new(&new.metadata.name, &new.metadata.namespace, found);
+        let data = HardwareData::new(
+            &new.metadata.name,
+            &new.metadata.namespace,
+            Arc::unwrap_or_clone(found),
+        );
         api.apply_hardware(&data).await?;
     }
     api.apply_status(new).await?;
@@ -431,7 +461,7 @@ mod tests {
     struct Picky(Arc<Mutex<Vec<String>>>);
 
     impl HostStore for Picky {
-        async fn list(&self) -> anyhow::Result<Listed<BareMetalHost>> {
+        async fn list(&self) -> anyhow::Result<Listed<Arc<BareMetalHost>>> {
             Ok(Listed {
                 objects: Vec::new(),
                 unreadable: vec!["the BareMetalHost odd cannot be read: size".to_owned()],
@@ -484,12 +514,13 @@ mod tests {
                 let _ = changed.try_send(());
             }
         }
-        async fn list(&self) -> anyhow::Result<Listed<BareMetalHost>> {
+        async fn list(&self) -> anyhow::Result<Listed<Arc<BareMetalHost>>> {
             let mut lists = self.lists.lock().unwrap();
             *lists += 1;
             let host = BareMetalHost::new("a", "default", BareMetalHostSpec::default());
+            let host = Arc::new(host);
             Ok(Listed {
-                objects: vec![host; *lists],
+                objects: std::iter::repeat_n(host, *lists).collect(),
                 unreadable: Vec::new(),
             })
         }
@@ -538,17 +569,24 @@ mod tests {
         running.abort();
     }
 
+    fn all_of(targets: impl IntoIterator<Item = ObjectTarget>) -> Wanted {
+        let macs = (1..).map(|last| MacAddr::new([2, 0, 0, 0, 0, last]).unwrap());
+        let targets = targets.into_iter().map(Arc::new);
+        Wanted {
+            hosts: macs.zip(targets).collect(),
+            strays: Vec::new(),
+        }
+    }
+
     #[tokio::test]
     async fn an_object_that_is_refused_holds_up_no_other_and_is_told() {
         let store = Picky::default();
-        let wanted: Vec<ObjectTarget> = ["a", "b", "c"]
-            .into_iter()
-            .map(|name| ObjectTarget {
-                host: BareMetalHost::new(name, "default", BareMetalHostSpec::default()),
-                stray: false,
-                ..ObjectTarget::stray()
-            })
-            .collect();
+        let wanted = ["a", "b", "c"].into_iter().map(|name| ObjectTarget {
+            host: BareMetalHost::new(name, "default", BareMetalHostSpec::default()),
+            stray: false,
+            ..ObjectTarget::stray()
+        });
+        let wanted = all_of(wanted);
         let listed = store.list().await.unwrap();
         let (_, trouble) = write_all(&store, listed, &wanted, &mut Budgets::default())
             .await
@@ -568,13 +606,15 @@ mod tests {
         };
         let store = Picky::default();
         let listed = Listed {
-            objects: vec![object("02:00:00:00:00:01")],
+            objects: vec![Arc::new(object("02:00:00:00:00:01"))],
             unreadable: Vec::new(),
         };
         let mut wanted = ObjectTarget::stray();
         (wanted.host, wanted.stray) = (object("02:00:00:00:00:02"), false);
         let budgets = &mut Budgets::default();
-        let (_, told) = write_all(&store, listed, &[wanted], budgets).await.unwrap();
+        let (_, told) = write_all(&store, listed, &all_of([wanted]), budgets)
+            .await
+            .unwrap();
         let taken = "taken by the BareMetalHost of another server, 02:00:00:00:00:01";
         assert!(told.iter().any(|told| told.contains(taken)), "{told:?}");
         assert!(store.0.lock().unwrap().is_empty(), "nothing was written");
@@ -596,15 +636,15 @@ mod tests {
             ..ObjectTarget::stray()
         };
         let listed = || Listed {
-            objects: vec![BareMetalHost::new(
+            objects: vec![Arc::new(BareMetalHost::new(
                 "b",
                 "default",
                 BareMetalHostSpec::default(),
-            )],
+            ))],
             unreadable: Vec::new(),
         };
         for round in 0..600 {
-            let wanted = [target(&round.to_string())];
+            let wanted = all_of([target(&round.to_string())]);
             write_all(&store, listed(), &wanted, &mut budgets)
                 .await
                 .unwrap();
@@ -613,7 +653,7 @@ mod tests {
         let written = store.0.lock().unwrap().len();
         assert!((10..=17).contains(&written), "{written} in five minutes");
         tokio::time::sleep(Duration::from_mins(1)).await;
-        write_all(&store, listed(), &[target("last")], &mut budgets)
+        write_all(&store, listed(), &all_of([target("last")]), &mut budgets)
             .await
             .unwrap();
         assert_eq!(

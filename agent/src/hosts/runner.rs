@@ -7,14 +7,13 @@ mod shown;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use firstlight_api::{
     account::Order,
     bmh::BareMetalHost,
     report::Directive,
-    status::{HostStatus, Problem},
+    status::Problem,
     verb::{DEPARTURE_WINDOW_S, MOST_DEPARTURES},
 };
 use firstlight_netboot::MacAddr;
@@ -29,12 +28,12 @@ use super::{
     apply::{self, ActionError, Hands},
     bootstrap,
     delivery::Collector,
-    event::{AccountBy, Effect, End, Event, Now, Question, Reply},
+    event::{AccountBy, Effect, End, Event, Look, Now, Question, Reply},
     fold::{self, Hosts},
     ledger::{Ledger, Ledgers},
     memory::Ticket,
     objects,
-    poll::{self, IronicEnd, Look},
+    poll::{self, IronicEnd},
     ramdisk_files::RamdiskFiles,
     rmcp,
     store::{HostStore, Versions},
@@ -72,7 +71,6 @@ pub struct Inputs<S> {
     pub store: watch::Receiver<Option<S>>,
     /// The artifacts of the box.
     pub artifacts: watch::Receiver<Option<Artifacts>>,
-    pub hosts: watch::Sender<Vec<HostStatus>>,
     /// Where Ironic may go.
     pub bmcs: watch::Sender<BTreeSet<Endpoint>>,
     pub status: StatusSender,
@@ -87,8 +85,11 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
     } = inputs.fleet;
     let (looks, mut looked) = mpsc::channel(1);
     let (seen, mut objects_seen) = mpsc::channel(1);
-    let look = watch::Sender::new(pace.busy);
-    let wanted = watch::Sender::new(Arc::new(Vec::new()));
+    let look = watch::Sender::new(Look {
+        pause: pace.busy,
+        few: None,
+    });
+    let wanted = watch::Sender::new(Arc::default());
     let (secrets, readings) = mpsc::channel(16);
     let mut background = JoinSet::new();
     background.spawn(bootstrap::read_secrets(inputs.store.clone(), readings));
@@ -107,7 +108,12 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
             "servers are not written to Kubernetes",
         ),
     ));
-    background.spawn(poll::run(inputs.ironic.clone(), look.subscribe(), looks));
+    background.spawn(poll::run(
+        inputs.ironic.clone(),
+        look.subscribe(),
+        pace.idle,
+        looks,
+    ));
     let mut tick = tokio::time::interval(pace.busy);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (remembered, to_disk, mut from_disk) = open(&settings.ledgers, &mut background)?;
@@ -124,13 +130,13 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
         ironic: None,
         artifacts: inputs.artifacts,
         bmcs: inputs.bmcs,
+        window: Window::new(view, inputs.status.clone(), wanted),
         status: inputs.status,
         uploads: Vec::new(),
         accounts,
         tasks: JoinSet::new(),
         to_disk,
         look,
-        window: Window::new(view, inputs.hosts, wanted),
         questions: BTreeMap::new(),
         ticket: 0,
     };
@@ -143,7 +149,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
                 Some(input) => runner.event_of(input),
                 None => return Ok(()),
             },
-            Some(look) = looked.recv() => event_of(look),
+            Some(event) = looked.recv() => event,
             Some(objects) = objects_seen.recv() => Event::Objects(objects),
             Some(versions) = versions_seen.recv() => Event::Secrets(versions),
             Some(event) = from_disk.recv() => event,
@@ -208,16 +214,6 @@ fn open(ledgers: &Ledgers, background: &mut JoinSet<anyhow::Result<()>>) -> anyh
     Ok((remembered, to_disk, from_disk))
 }
 
-fn event_of(look: Look) -> Event {
-    match look.nodes {
-        Ok(nodes) => Event::Nodes {
-            nodes,
-            asked: look.asked,
-        },
-        Err(error) => Event::IronicSilent(error.to_string()),
-    }
-}
-
 /// Who waits for an answer.
 enum Waiting {
     Report(oneshot::Sender<Directive>),
@@ -237,8 +233,7 @@ struct Runner {
     accounts: mpsc::Sender<Writing>,
     tasks: JoinSet<Event>,
     to_disk: mpsc::UnboundedSender<Save>,
-    /// Asks for the nodes at once; the value is the pause after that.
-    look: watch::Sender<Duration>,
+    look: watch::Sender<Look>,
     window: Window,
     questions: BTreeMap<Ticket, Waiting>,
     ticket: Ticket,
@@ -331,7 +326,7 @@ impl Runner {
         &mut self,
         mac: MacAddr,
         by: AccountBy,
-        object: Box<BareMetalHost>,
+        object: Arc<BareMetalHost>,
         change: Change,
     ) {
         let accounts = self.accounts.clone();
@@ -400,7 +395,7 @@ impl Runner {
             }
             Effect::Answer { ticket, answer } => self.answer(ticket, answer),
             Effect::Show { mac, shown } => self.window.show(mac, shown),
-            Effect::Look(pause) => drop(self.look.send_replace(pause)),
+            Effect::Look(look) => drop(self.look.send_replace(look)),
             Effect::ForgetKeys(mac) => {
                 let keys = self.hands.keys.clone();
                 tokio::spawn(async move { keys.forget(mac).await });

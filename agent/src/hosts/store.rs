@@ -62,7 +62,7 @@ pub trait HostStore: Clone + Send + Sync + 'static {
         std::future::pending()
     }
     /// Also hosts that cannot be read, as far as they can: paused, so that nothing happens to their servers.
-    fn list(&self) -> impl Future<Output = anyhow::Result<Listed<BareMetalHost>>> + Send;
+    fn list(&self) -> impl Future<Output = anyhow::Result<Listed<Arc<BareMetalHost>>>> + Send;
     /// Of an object that is there already nothing is changed.
     fn create(&self, host: &BareMetalHost) -> impl Future<Output = anyhow::Result<()>> + Send;
     /// Refused if `object` has changed since it was read.

@@ -1,5 +1,7 @@
 //! Objects that are no host of ours: what they ask for counts for nothing, and they are told why. Pure.
 
+use std::sync::Arc;
+
 use firstlight_api::{
     bmh::{
         BareMetalHost, BareMetalHostStatus, Condition, ConditionStatus, ErrorType,
@@ -19,14 +21,14 @@ use super::{
 pub struct Strays {
     /// For the page.
     pub problems: Vec<Problem>,
-    pub targets: Vec<ObjectTarget>,
+    pub targets: Vec<Arc<ObjectTarget>>,
 }
 
 impl Strays {
     /// `now` is RFC 3339.
     pub fn tell(&mut self, object: &BareMetalHost, why: &Why, now: &str) {
         self.problems.push(why.problem(object));
-        self.targets.push(told(object, why, now));
+        self.targets.push(Arc::new(told(object, why, now)));
     }
 
     /// Of objects of this namespace.
@@ -37,7 +39,7 @@ impl Strays {
     }
 
     pub fn replace(&mut self, made: &BareMetalHost) {
-        self.targets.push(replaced(made));
+        self.targets.push(Arc::new(replaced(made)));
     }
 }
 
@@ -144,14 +146,14 @@ fn replaced(made: &BareMetalHost) -> ObjectTarget {
 
 /// Of several objects about one server: the one that counts, those that it takes the place of, and others.
 pub struct Parted {
-    pub counts: BareMetalHost,
-    pub replaced: Vec<BareMetalHost>,
-    pub others: Vec<BareMetalHost>,
+    pub counts: Arc<BareMetalHost>,
+    pub replaced: Vec<Arc<BareMetalHost>>,
+    pub others: Vec<Arc<BareMetalHost>>,
 }
 
 /// `known`: the namespace and name of the object that counted until now. `None`: there are none.
-pub fn part(mut objects: Vec<BareMetalHost>, known: Option<(&str, &str)>) -> Option<Parted> {
-    let rank = |object: &BareMetalHost| {
+pub fn part(mut objects: Vec<Arc<BareMetalHost>>, known: Option<(&str, &str)>) -> Option<Parted> {
+    let rank = |object: &Arc<BareMetalHost>| {
         let meta = &object.metadata;
         let ours = meta
             .finalizers

@@ -82,6 +82,8 @@ const NAME: &str = "host-525400000001";
 const TWIN: &str = "rack1-n3";
 /// Between two rounds of a server and its site.
 const ROUND: Duration = Duration::from_secs(2);
+/// Each of so many looks is one at all nodes.
+const ALL: usize = 3;
 /// No story takes as long.
 const ROUNDS: usize = 400;
 
@@ -142,7 +144,7 @@ fn settings(unclaimed: SitePolicy) -> fold::Settings {
 /// The API server's part in this: objects by name.
 #[derive(Clone, Default)]
 struct MemoryStore {
-    objects: Arc<Mutex<Vec<BareMetalHost>>>,
+    objects: Arc<Mutex<Vec<Arc<BareMetalHost>>>>,
     secrets: Arc<Mutex<BTreeMap<String, Secret>>>,
     /// The notes of Events.
     told: Arc<Mutex<Vec<String>>>,
@@ -159,21 +161,18 @@ impl MemoryStore {
             .iter()
             .position(|object| object.metadata.name == name)
             .unwrap_or_else(|| {
-                objects.push(BareMetalHost::new(
-                    name,
-                    "default",
-                    firstlight_api::bmh::BareMetalHostSpec::default(),
-                ));
+                let spec = firstlight_api::bmh::BareMetalHostSpec::default();
+                objects.push(Arc::new(BareMetalHost::new(name, "default", spec)));
                 objects.len() - 1
             });
-        change(&mut objects[index]);
+        change(Arc::make_mut(&mut objects[index]));
     }
 
     fn only(&self) -> Option<BareMetalHost> {
         let mut objects = self.objects.lock().unwrap().clone();
         objects.retain(|object| object.metadata.name != TWIN);
         assert!(objects.len() <= 1, "one server is one object: {objects:?}");
-        objects.pop()
+        objects.pop().map(Arc::unwrap_or_clone)
     }
 
     /// As the API server does: a deleted object without finalizers is gone.
@@ -216,7 +215,7 @@ impl HostStore for MemoryStore {
         }
     }
 
-    async fn list(&self) -> anyhow::Result<Listed<BareMetalHost>> {
+    async fn list(&self) -> anyhow::Result<Listed<Arc<BareMetalHost>>> {
         self.answers()?;
         Ok(Listed {
             objects: self.objects.lock().unwrap().clone(),
@@ -385,6 +384,8 @@ struct Site<L = Good> {
     cuts: usize,
     /// So many rounds after a cut, Ironic does not answer yet.
     boots: usize,
+    /// At Ironic's nodes.
+    looks: usize,
     strays: Strays,
     held: Vec<String>,
     /// No BMC answers the box.
@@ -462,6 +463,7 @@ impl<L: Luck> Site<L> {
             luck,
             cuts: 0,
             boots: 0,
+            looks: 0,
             strays: Strays::default(),
             held: Vec::new(),
             is_bmc_silent: false,
@@ -491,6 +493,7 @@ impl<L: Luck> Site<L> {
         self.hosts = hosts(&self.settings, &self.disk);
         self.store.is_told = false;
         self.shown.clear();
+        self.looks = 0;
         self.replies.clear();
     }
 
@@ -609,7 +612,7 @@ impl<L: Luck> Site<L> {
                 self.replies.insert(ticket, answer);
             }
             Effect::Show { mac, shown } => match shown {
-                Some(shown) => drop(self.shown.insert(mac, *shown)),
+                Some(shown) => drop(self.shown.insert(mac, shown)),
                 None => drop(self.shown.remove(&mac)),
             },
             Effect::ForgetKeys(mac) => self.hands.keys.forget(mac).await,
@@ -637,12 +640,29 @@ impl<L: Luck> Site<L> {
             })
             .await;
             let asked = self.now;
-            match end.client.nodes().await {
-                Ok(nodes) if self.luck.next() != Fate::Fails => {
-                    self.take(Event::Nodes { nodes, asked }).await;
-                }
-                _ => self.take(Event::IronicSilent("late".into())).await,
-            }
+            // As among many hosts, where all nodes are looked at now and then only.
+            let is_of_all = self.looks.is_multiple_of(ALL);
+            self.looks += 1;
+            let seen = if is_of_all {
+                let nodes = end.client.nodes().await;
+                nodes.map(|nodes| Event::Nodes { nodes, asked })
+            } else {
+                let node = end.client.node(&node()).await;
+                let node = match node {
+                    Err(error) if error.is_not_found() => Ok(None),
+                    node => node.map(|node| Some(Box::new(node))),
+                };
+                node.map(|node| Event::Node {
+                    mac: mac(),
+                    node,
+                    asked,
+                })
+            };
+            let seen = match seen {
+                Ok(seen) if self.luck.next() != Fate::Fails => seen,
+                _ => Event::IronicSilent("late".into()),
+            };
+            self.take(seen).await;
         }
         if self.is_kubernetes_up {
             self.store.is_down = self.luck.next() == Fate::Fails;
@@ -653,12 +673,12 @@ impl<L: Luck> Site<L> {
                 self.store.is_told = true;
                 self.take(Event::Objects(listed.objects)).await;
             }
-            let wanted: Vec<objects::ObjectTarget> = self
-                .shown
-                .values()
-                .filter_map(|shown| shown.desired.clone())
-                .chain(self.strays.targets.iter().cloned())
-                .collect();
+            let hosts = self.shown.iter();
+            let hosts = hosts.filter_map(|(mac, shown)| Some((*mac, shown.desired.clone()?)));
+            let wanted = objects::Wanted {
+                hosts: hosts.collect(),
+                strays: self.strays.targets.clone(),
+            };
             if let Ok(listed) = self.store.list().await
                 && let Ok((objects, _)) = objects::write_all(
                     &self.store,
@@ -697,7 +717,7 @@ impl<L: Luck> Site<L> {
     }
 
     fn host(&self) -> Option<HostStatus> {
-        Some(self.shown.get(&mac())?.status.clone())
+        Some((*self.shown.get(&mac())?.status).clone())
     }
 
     fn state(&self) -> Option<HostState> {

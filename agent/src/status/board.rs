@@ -2,83 +2,87 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use firstlight_api::status::{Problem, SiteStatus, Step, StepState};
+use firstlight_api::status::{HostStatus, Problem, SiteStatus, Step, StepState};
 
 use super::{StepChange, StepName, Update};
 
-/// The status value with what is needed to keep it right.
-#[derive(Clone, Debug)]
+/// What is needed beside the status value to keep it right.
+#[derive(Clone, Debug, Default)]
 pub struct Board {
-    status: SiteStatus,
     notes: BTreeMap<StepName, String>,
     problems: BTreeMap<&'static str, Vec<Problem>>,
 }
 
-impl Board {
-    pub fn new(version: &str) -> Self {
-        let bring_up = StepName::ALL.iter().map(|step| Step {
-            name: step.name().to_owned(),
-            title: step.title().to_owned(),
-            state: StepState::Waiting,
-        });
-        let status = SiteStatus {
-            version: version.to_owned(),
-            bring_up: bring_up.collect(),
-            ..SiteStatus::default()
-        };
-        Self {
-            status,
-            notes: BTreeMap::new(),
-            problems: BTreeMap::new(),
-        }
+/// Nothing has happened yet.
+pub fn empty(version: &str) -> SiteStatus {
+    let bring_up = StepName::ALL.iter().map(|step| Step {
+        name: step.name().to_owned(),
+        title: step.title().to_owned(),
+        state: StepState::Waiting,
+    });
+    SiteStatus {
+        version: version.to_owned(),
+        bring_up: bring_up.collect(),
+        ..SiteStatus::default()
     }
+}
 
-    pub fn status(&self, now: Duration) -> SiteStatus {
-        let mut status = self.status.clone();
+impl Board {
+    /// What follows from several parts of it.
+    pub fn tell(&self, status: &mut SiteStatus, now: Duration) {
         status.uptime = now.as_secs_f64();
         status.ready = status
             .bring_up
             .iter()
             .all(|step| matches!(step.state, StepState::Done { .. }));
         status.problems = self.problems.values().flatten().cloned().collect();
-        for (step, note) in &self.notes {
-            let step = &mut status.bring_up[*step as usize];
-            step.title = format!("{}: {note}", step.title);
+        for (step, shown) in StepName::ALL.iter().zip(&mut status.bring_up) {
+            shown.title = match self.notes.get(step) {
+                Some(note) => format!("{}: {note}", step.title()),
+                None => step.title().to_owned(),
+            };
         }
-        status
     }
 
     /// Returns the step that is done with this update and was not before.
-    pub fn apply(&mut self, update: Update, now: Duration) -> Option<StepName> {
+    pub fn apply(
+        &mut self,
+        status: &mut SiteStatus,
+        update: Update,
+        now: Duration,
+    ) -> Option<StepName> {
         match update {
-            Update::Site(name) => self.status.site = name,
+            Update::Site(name) => status.site = name,
             Update::Step(step, change) => {
-                return self.step(step, change, now.as_secs_f64()).then_some(step);
+                let state = &mut status.bring_up[step as usize].state;
+                return self
+                    .step(state, step, change, now.as_secs_f64())
+                    .then_some(step);
             }
             Update::Interface { name, mac, address } => {
-                let network = &mut self.status.network;
+                let network = &mut status.network;
                 (network.interface, network.mac, network.address) = (name, mac, address);
             }
-            Update::Dhcp(mode) => self.status.network.dhcp = mode,
-            Update::Leases(leases) => self.status.network.leases = leases,
+            Update::Dhcp(mode) => status.network.dhcp = mode,
+            Update::Leases(leases) => status.network.leases = leases,
             Update::Refused { what, count } => {
                 if count > 0 {
-                    self.status.network.refused.insert(what.to_owned(), count);
+                    status.network.refused.insert(what.to_owned(), count);
                 }
             }
-            Update::Hosts(hosts) => self.status.hosts = hosts,
-            Update::Clusters(clusters) => self.status.clusters = clusters,
-            Update::Addons(addons) => self.status.addons = addons,
-            Update::Software(software) => self.status.software = software,
-            Update::Artifacts(artifacts) => self.status.artifacts = artifacts,
-            Update::Certificates(ends) => self.status.certificates = ends,
+            Update::Host(mac, host) => replace(&mut status.hosts, &mac, host),
+            Update::Clusters(clusters) => status.clusters = clusters,
+            Update::Addons(addons) => status.addons = addons,
+            Update::Software(software) => status.software = software,
+            Update::Artifacts(artifacts) => status.artifacts = artifacts,
+            Update::Certificates(ends) => status.certificates = ends,
             Update::Round(round) => {
-                let controllers = &mut self.status.controllers;
+                let controllers = &mut status.controllers;
                 controllers.retain(|other| other.name != round.name);
                 controllers.push(round);
                 controllers.sort_by(|a, b| a.name.cmp(&b.name));
             }
-            Update::BeforeStart(lines) => self.status.before_start = lines,
+            Update::BeforeStart(lines) => status.before_start = lines,
             Update::Problems(source, problems) => {
                 self.problems.insert(source, problems);
             }
@@ -87,9 +91,14 @@ impl Board {
     }
 
     /// A retry keeps the time of the first start, so that the page shows how long a step takes in all.
-    fn step(&mut self, step: StepName, change: StepChange, now: f64) -> bool {
+    fn step(
+        &mut self,
+        state: &mut StepState,
+        step: StepName,
+        change: StepChange,
+        now: f64,
+    ) -> bool {
         self.notes.remove(&step);
-        let state = &mut self.status.bring_up[step as usize].state;
         let was_done = matches!(state, StepState::Done { .. });
         let since = match *state {
             StepState::Running { started } | StepState::Failed { started, .. } => started,
@@ -117,19 +126,48 @@ impl Board {
     }
 }
 
+/// They stay in the order of their names.
+fn replace(hosts: &mut Vec<HostStatus>, mac: &str, host: Option<Box<HostStatus>>) {
+    let old = hosts.iter().position(|host| host.mac == mac);
+    match (old, host) {
+        (Some(at), Some(host)) if hosts[at].name == host.name => hosts[at] = *host,
+        (old, host) => {
+            if let Some(at) = old {
+                hosts.remove(at);
+            }
+            if let Some(host) = host {
+                let at = hosts.partition_point(|other| other.name < host.name);
+                hosts.insert(at, *host);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// With its value, as it is told.
+    struct Told(Board, SiteStatus);
+
+    impl Told {
+        fn new() -> Self {
+            Self(Board::default(), empty("1"))
+        }
+
+        fn apply(&mut self, update: Update, now: Duration) {
+            self.0.apply(&mut self.1, update, now);
+            self.0.tell(&mut self.1, now);
+        }
+    }
 
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
-    fn change(board: &mut Board, seconds: u64, step: StepName, change: StepChange) -> StepState {
+    fn change(board: &mut Told, seconds: u64, step: StepName, change: StepChange) -> StepState {
         board.apply(Update::Step(step, change), at(seconds));
-        board.status(at(seconds)).bring_up[step as usize]
-            .state
-            .clone()
+        board.1.bring_up[step as usize].state.clone()
     }
 
     fn failed() -> StepChange {
@@ -148,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_step_that_failed_and_is_retried_keeps_its_first_start() {
-        let mut board = Board::new("1");
+        let mut board = Told::new();
         let running = || StepChange::Running { note: None };
         assert_eq!(
             change(&mut board, 2, StepName::Network, running()),
@@ -188,19 +226,19 @@ mod tests {
 
     #[test]
     fn ready_means_that_every_step_is_done() {
-        let mut board = Board::new("1");
+        let mut board = Told::new();
         for step in StepName::ALL {
-            assert!(!board.status(at(1)).ready);
+            assert!(!board.1.ready);
             change(&mut board, 1, step, StepChange::Done);
         }
-        assert!(board.status(at(1)).ready);
+        assert!(board.1.ready);
         change(&mut board, 2, StepName::Ironic, failed());
-        assert!(!board.status(at(2)).ready);
+        assert!(!board.1.ready);
     }
 
     #[test]
     fn a_note_is_shown_until_the_step_moves_on() {
-        let mut board = Board::new("1");
+        let mut board = Told::new();
         change(
             &mut board,
             1,
@@ -209,11 +247,7 @@ mod tests {
                 note: Some("waiting for a cable".into()),
             },
         );
-        let title = |board: &Board| {
-            board.status(at(1)).bring_up[StepName::Network as usize]
-                .title
-                .clone()
-        };
+        let title = |board: &Told| board.1.bring_up[StepName::Network as usize].title.clone();
         assert_eq!(title(&board), "Provisioning network: waiting for a cable");
         change(&mut board, 2, StepName::Network, StepChange::Done);
         assert_eq!(title(&board), "Provisioning network");
@@ -221,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_source_replaces_only_its_own_problems() {
-        let mut board = Board::new("1");
+        let mut board = Told::new();
         let problem = |what: &str| Problem {
             what: what.into(),
             next: String::new(),
@@ -232,6 +266,32 @@ mod tests {
         );
         board.apply(Update::Problems("disk", vec![problem("c")]), at(1));
         board.apply(Update::Problems("site", vec![]), at(2));
-        assert_eq!(board.status(at(2)).problems, [problem("c")]);
+        assert_eq!(board.1.problems, [problem("c")]);
+    }
+
+    #[test]
+    fn a_host_is_told_in_its_place_by_name_and_forgotten_by_its_mac() {
+        let mut board = Told::new();
+        let mut tell = |mac: &str, name: Option<&str>| {
+            let host = name.map(|name| {
+                Box::new(HostStatus {
+                    name: name.into(),
+                    mac: mac.into(),
+                    ..HostStatus::default()
+                })
+            });
+            board.apply(Update::Host(mac.into(), host), at(1));
+            let hosts = board.1.hosts.iter();
+            let called: Vec<String> = hosts
+                .map(|host| format!("{} {}", host.mac, host.name))
+                .collect();
+            called.join(", ")
+        };
+        assert_eq!(tell("m1", Some("b")), "m1 b");
+        assert_eq!(tell("m2", Some("a")), "m2 a, m1 b");
+        assert_eq!(tell("m2", Some("a")), "m2 a, m1 b");
+        assert_eq!(tell("m2", Some("c")), "m1 b, m2 c");
+        assert_eq!(tell("m1", None), "m2 c");
+        assert_eq!(tell("m1", None), "m2 c");
     }
 }

@@ -46,8 +46,8 @@ pub enum Update {
         what: &'static str,
         count: u64,
     },
-    /// Replaces the whole list.
-    Hosts(Vec<HostStatus>),
+    /// Of the host with this MAC; `None`: it is forgotten.
+    Host(String, Option<Box<HostStatus>>),
     /// Replaces the whole list.
     Clusters(Vec<ClusterStatus>),
     /// Replaces the whole list.
@@ -129,21 +129,20 @@ pub struct StatusOwner {
 }
 
 pub fn channel(version: &str) -> (StatusSender, watch::Receiver<SiteStatus>, StatusOwner) {
-    let board = Board::new(version);
     let (sender, updates) = mpsc::unbounded_channel();
-    let (publish, reader) = watch::channel(board.status(clock::uptime()));
+    let (publish, reader) = watch::channel(board::empty(version));
     (
         StatusSender { updates: sender },
         reader,
         StatusOwner {
-            board,
+            board: Board::default(),
             updates,
             publish,
         },
     )
 }
 
-/// Applies updates until `stop`.
+/// Applies updates until `stop`, in place: there is one value, however many hosts are in it and whoever reads.
 pub async fn own(mut owner: StatusOwner, stop: CancellationToken) -> anyhow::Result<()> {
     let mut batch = Vec::new();
     loop {
@@ -151,12 +150,14 @@ pub async fn own(mut owner: StatusOwner, stop: CancellationToken) -> anyhow::Res
             () = stop.cancelled() => return Ok(()),
             count = owner.updates.recv_many(&mut batch, 64) => if count == 0 { return Ok(()) },
         }
-        let now = clock::uptime();
-        for update in batch.drain(..) {
-            if let Some(step) = owner.board.apply(update, now) {
-                tracing::info!(step = step.name(), uptime = now.as_secs_f64(), "step done");
+        let (board, now) = (&mut owner.board, clock::uptime());
+        owner.publish.send_modify(|status| {
+            for update in batch.drain(..) {
+                if let Some(step) = board.apply(status, update, now) {
+                    tracing::info!(step = step.name(), uptime = now.as_secs_f64(), "step done");
+                }
             }
-        }
-        owner.publish.send_replace(owner.board.status(now));
+            board.tell(status, now);
+        });
     }
 }

@@ -1,6 +1,9 @@
 //! `BareMetalHost` objects of a real API server, as the hosts controller writes, follows and deletes them.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use firstlight_agent::{
     hosts::{
@@ -37,7 +40,7 @@ pub async fn every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_del
     store.create(&host).await.unwrap();
     store.apply_status(&host).await.unwrap();
     let hardware = host.status.as_ref().unwrap().hardware.clone().unwrap();
-    let data = HardwareData::new(NAME, "default", hardware);
+    let data = HardwareData::new(NAME, "default", (*hardware).clone());
     store.apply_hardware(&data).await.unwrap();
     let found = only(&store).await;
     assert_eq!((&found.spec, &found.status), (&host.spec, &host.status));
@@ -202,7 +205,7 @@ async fn quiet(edits: &mut mpsc::Receiver<()>) {
 async fn only(store: &KubeStore) -> BareMetalHost {
     let mut objects = store.list().await.unwrap().objects;
     assert_eq!(objects.len(), 1);
-    objects.remove(0)
+    Arc::unwrap_or_clone(objects.remove(0))
 }
 
 fn host() -> BareMetalHost {

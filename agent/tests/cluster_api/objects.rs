@@ -280,9 +280,7 @@ impl Objects {
     }
 
     pub async fn wait_until(&self, what: &str, holds: impl AsyncFn() -> bool) {
-        if !self.comes(holds).await {
-            panic!("not within {PATIENCE:?}: {what}");
-        }
+        assert!(self.comes(holds).await, "not within {PATIENCE:?}: {what}");
     }
 
     /// Everything that is there is told when it does not come.

@@ -104,6 +104,8 @@ figures! {
     BASE_LARGEST: "base-largest", "largest file (lines without its tests)", Count, 688.0, most 400.0;
     BASE_LINES: "base-lines", "hand-written Rust without tests (lines)", Count, 54_679.0, most 54_679.0;
     BASE_PACKET: "base-packet", "agent, 1000 hosts known: processor time of a DHCP packet (ms)", Count, none, most 1.0;
+    /// As servers of a rack say of themselves, with one copy of their objects that a watch has, and the page.
+    BASE_HOSTS_MEMORY: "base-hosts-memory", "  memory that those hosts take", Megabytes, none, most 64.0;
     BASE_SCHEDULES: "base-schedules", "seeded schedules with kills and faults", Count, 11.0, least 500.0;
     /// By eight addresses that read nothing, end no request and send 41 MB of JSON.
     BASE_FLOOD_MEMORY: "base-flood-memory", "agent: memory that a flood of HTTP takes", Megabytes, none, most 50.0;

@@ -218,7 +218,7 @@ fn status() -> BareMetalHostStatus {
             firmware: Some(firmware()),
             custom_deploy: Some(method()),
         },
-        hardware: Some(hardware()),
+        hardware: Some(hardware().into()),
         operation_history: OperationHistory {
             register: metric(),
             inspect: metric(),

@@ -269,3 +269,27 @@ impl Storage {
         }
     }
 }
+
+/// In JSON it is what is in it: most of what is known of a host, and several have it.
+pub(super) mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::HardwareDetails;
+
+    #[expect(clippy::ref_option, reason = "as serde calls it")]
+    pub fn serialize<S: Serializer>(
+        hardware: &Option<Arc<HardwareDetails>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        hardware.as_deref().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Arc<HardwareDetails>>, D::Error> {
+        let hardware = Option::<HardwareDetails>::deserialize(deserializer)?;
+        Ok(hardware.map(Arc::new))
+    }
+}

@@ -1,12 +1,14 @@
 //! What the agent says of a host.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::object::is_zero;
 
 use super::{
     BootMode, Condition, CustomDeploy, FirmwareConfig, HardwareDetails, Image, RaidConfig,
-    RootDeviceHints, SecretReference,
+    RootDeviceHints, SecretReference, hardware::shared,
 };
 
 /// Upstream's `BareMetalHostStatus`, every field of it.
@@ -34,8 +36,8 @@ pub struct BareMetalHostStatus {
     /// Where in its life the host is, and what it holds.
     pub provisioning: ProvisionStatus,
     /// As of its last report; absent until there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hardware: Option<HardwareDetails>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "shared")]
+    pub hardware: Option<Arc<HardwareDetails>>,
     /// When each kind of operation took place last.
     #[serde(default)]
     pub operation_history: OperationHistory,

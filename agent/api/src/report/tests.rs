@@ -150,9 +150,9 @@ proptest! {
     #[test]
     fn any_inventory_is_taken_or_refused_and_is_valid_json_after(inventory in any_json()) {
         if let Ok(report) = parse(&with("/inventory", inventory)) {
-            let json = serde_json::to_string(&report.inventory.hardware).unwrap();
+            let json = serde_json::to_string(&*report.inventory.hardware).unwrap();
             let again: HardwareDetails = serde_json::from_str(&json).unwrap();
-            prop_assert_eq!(again, report.inventory.hardware);
+            prop_assert_eq!(again, (*report.inventory.hardware).clone());
             let is_short = |text: &String| text.chars().count() <= 256 && !text.contains(char::is_control);
             for disk in report.inventory.disks {
                 let texts = [Some(disk.name), Some(disk.model), disk.serial, disk.wwn, disk.by_path, disk.tran];
@@ -164,9 +164,9 @@ proptest! {
     #[test]
     fn any_frequency_is_one_that_json_carries(frequency in prop_oneof![0.0..2e6_f64, any::<f64>()]) {
         let report = parse(&with("/inventory", json!({"cpu": {"frequency": frequency.to_string()}}))).unwrap();
-        let json = serde_json::to_string(&report.inventory.hardware).unwrap();
+        let json = serde_json::to_string(&*report.inventory.hardware).unwrap();
         let again: HardwareDetails = serde_json::from_str(&json).unwrap();
-        prop_assert_eq!(again, report.inventory.hardware);
+        prop_assert_eq!(again, (*report.inventory.hardware).clone());
     }
 
     #[test]

@@ -57,11 +57,12 @@ pub async fn tell(
     client: &Client,
     hands: &Hands,
     act: &Act,
-    node: &str,
+    known: &Node,
 ) -> Result<(), ActionError> {
+    let node = &known.uuid;
     if act.bmc.is_none() {
         // It may know one that is named no more.
-        if client.node(node).await?.has_bmc() {
+        if known.has_bmc() {
             disconnect(client, node).await?;
         }
         return Ok(());

@@ -99,7 +99,7 @@ impl Hosts {
             (AccountNext::Write(change), Some(object)) => self.effects.push(Effect::Account {
                 mac,
                 by,
-                object: Box::new(object),
+                object,
                 change,
             }),
             (AccountNext::Tell(order), _) => self.account_goes_on(mac, by, Some(order), now),

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -38,9 +39,7 @@ impl Hosts {
         self.ironic.up = true;
         let mut by_mac: BTreeMap<MacAddr, Node> = BTreeMap::new();
         for node in nodes {
-            let mac = node.extra[EXTRA_MAC].as_str();
-            let mac = mac.and_then(|mac| mac.parse::<MacAddr>().ok());
-            if let Some(mac) = mac.filter(|mac| node.uuid == node_uuid(*mac)) {
+            if let Some(mac) = mac_of(&node) {
                 self.host(mac, now);
                 by_mac.insert(mac, node);
             }
@@ -53,11 +52,27 @@ impl Hosts {
         }
     }
 
-    pub(super) fn objects(&mut self, objects: Vec<BareMetalHost>, now: Now) {
+    pub(super) fn node(
+        &mut self,
+        mac: MacAddr,
+        node: Option<Node>,
+        asked: Duration,
+        now: Duration,
+    ) {
+        self.ironic.up = true;
+        let node = node.filter(|node| mac_of(node) == Some(mac));
+        let host = self.all.get_mut(&mac);
+        let host = host.filter(|host| host.work.is_shown_by(asked));
+        if host.is_some_and(|host| host.observe_node(node, now)) {
+            self.dirty.insert(mac);
+        }
+    }
+
+    pub(super) fn objects(&mut self, objects: Vec<Arc<BareMetalHost>>, now: Now) {
         self.effects.push(Effect::Use(disks_of(&objects)));
         self.effects.push(Effect::Bmcs(bmcs_of(&objects)));
         let mut gone: BTreeSet<MacAddr> = self.all.keys().copied().collect();
-        let mut by_mac: BTreeMap<MacAddr, Vec<BareMetalHost>> = BTreeMap::new();
+        let mut by_mac: BTreeMap<MacAddr, Vec<Arc<BareMetalHost>>> = BTreeMap::new();
         let mut strays = Strays::default();
         let wall = clock::rfc3339_of(now.wall);
         for object in objects {
@@ -139,7 +154,7 @@ impl Hosts {
     }
 
     /// True if it says something new.
-    fn object(&mut self, mac: MacAddr, object: BareMetalHost, now: Duration) -> bool {
+    fn object(&mut self, mac: MacAddr, object: Arc<BareMetalHost>, now: Duration) -> bool {
         let site = self.settings.site.clone();
         let versions = self.credentials.clone();
         let host = self.host(mac, now);
@@ -191,6 +206,12 @@ impl Hosts {
     }
 }
 
+/// Of a node of ours, whose it is.
+fn mac_of(node: &Node) -> Option<MacAddr> {
+    let mac = node.extra[EXTRA_MAC].as_str()?.parse().ok()?;
+    (node.uuid == node_uuid(mac)).then_some(mac)
+}
+
 /// True if it names another BMC than before, or other credentials.
 fn is_named(host: &mut Host, object: &BareMetalHost, versions: &Versions) -> bool {
     let bmc = object.spec.bmc.as_ref();
@@ -208,7 +229,7 @@ fn is_named(host: &mut Host, object: &BareMetalHost, versions: &Versions) -> boo
 }
 
 /// Which disks hosts refer to.
-fn disks_of(objects: &[BareMetalHost]) -> Vec<Reference> {
+fn disks_of(objects: &[Arc<BareMetalHost>]) -> Vec<Reference> {
     let wanted = objects.iter().filter_map(|object| {
         let image = object.spec.image.as_ref()?;
         Some(Reference {
@@ -220,7 +241,7 @@ fn disks_of(objects: &[BareMetalHost]) -> Vec<Reference> {
 }
 
 /// Where the BMCs listen that hosts name by an address.
-fn bmcs_of(objects: &[BareMetalHost]) -> BTreeSet<Endpoint> {
+fn bmcs_of(objects: &[Arc<BareMetalHost>]) -> BTreeSet<Endpoint> {
     let named = objects.iter().filter_map(|object| object.spec.bmc.as_ref());
     named
         .filter_map(|details| bmc::read(details).ok()?.endpoint())

@@ -1,12 +1,14 @@
 //! What follows from what was heard: for each host that it is about, decide anew, note what has been seen, begin what is due, show what
 //! has changed.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use firstlight_api::{
+    order,
     status::HostState,
     verb::{DEPARTURE_WINDOW_S, MOST_DEPARTURES},
 };
+use firstlight_ironic::Node;
 use firstlight_netboot::MacAddr;
 
 use super::{Hosts, site_of};
@@ -14,12 +16,13 @@ use crate::{
     clock,
     fleet::Answer,
     hosts::{
-        event::{Act, Effect, Now, Reply, Shown},
+        event::{Act, Effect, Look, Now, Reply, Shown},
         host::{Host, KexecKnown as Known},
         known,
         ledger::{Ledger, Model, Move},
         memory::{Next, Step},
         object,
+        objects::ObjectTarget,
         plan::{Action, Plan},
     },
     ssh::Towards,
@@ -31,20 +34,26 @@ impl Hosts {
             self.decide(mac, now.up);
             self.show(mac, now);
         }
-        let pace = self.settings.pace;
-        let pause = if self.moving.is_empty() {
-            pace.idle
-        } else {
-            pace.busy
-        };
-        if pause != self.pace {
-            self.look_at(pause);
+        let look = self.wanted_look();
+        if std::mem::take(&mut self.look_again) || self.look != look {
+            self.look = look.clone();
+            self.effects.push(Effect::Look(look));
         }
     }
 
-    pub(super) fn look_at(&mut self, pause: Duration) {
-        self.pace = pause;
-        self.effects.push(Effect::Look(pause));
+    fn wanted_look(&self) -> Look {
+        /// So many nodes of a list take Ironic as long as one that is asked for by itself.
+        const WORTH: usize = 25;
+        let pace = self.settings.pace;
+        let is_few = self.moving.len() * WORTH <= self.all.len();
+        Look {
+            pause: if self.moving.is_empty() {
+                pace.idle
+            } else {
+                pace.busy
+            },
+            few: is_few.then(|| self.moving.iter().copied().collect()),
+        }
     }
 
     /// Time alone may change a plan, or make something due.
@@ -284,6 +293,7 @@ impl Hosts {
                     ramdisk: host.ramdisk_listens(),
                     object: host.object.clone(),
                     bmc: host.remote.mark().map(str::to_owned),
+                    uncleaned: host.node.as_ref().is_some_and(is_uncleaned),
                     deployment: host.ledger().deployment.clone(),
                     start,
                     token,
@@ -315,7 +325,7 @@ impl Hosts {
         let Some(host) = self.all.get(&mac) else {
             return;
         };
-        if host.plan().is_some_and(moves) || host.is_switched() {
+        if host.plan().is_some_and(moves) || host.is_switched() || host.work.is_unclear() {
             self.moving.insert(mac);
         } else {
             self.moving.remove(&mac);
@@ -325,32 +335,60 @@ impl Hosts {
         } else {
             self.held.remove(&mac);
         }
-        let mut shown = Shown {
-            status: host.status(),
-            target: host.boot_target(),
-            desired: has_object(host).then(|| {
-                let rule = host.ruled.rule();
-                let rule = rule.and_then(|index| self.settings.site.rules.get(index));
-                let gives = self.settings.site.gives(mac, rule);
-                object::desired(host, &gives, &clock::rfc3339_of(now.wall))
+        let status = host.status();
+        let target = host.boot_target();
+        let desired = has_object(host).then(|| {
+            let rule = host.ruled.rule();
+            let rule = rule.and_then(|index| self.settings.site.rules.get(index));
+            let gives = self.settings.site.gives(mac, rule);
+            object::desired(host, &gives, &clock::rfc3339_of(now.wall))
+        });
+        let old = self.shown.get(&mac);
+        let shown = Shown {
+            status: match old {
+                Some(old) if *old.status == status => old.status.clone(),
+                _ => Arc::new(status),
+            },
+            target,
+            desired: desired.map(|desired| {
+                let old = old.and_then(|old| old.desired.as_ref());
+                kept(old, desired)
             }),
         };
-        let old = self.shown.get(&mac);
-        if old.is_some_and(|old| same(old, &mut shown)) {
+        if old.is_some_and(|old| is_kept(old, &shown)) {
             return;
         }
         self.shown.insert(mac, shown.clone());
-        let shown = Some(Box::new(shown));
+        let shown = Some(shown);
         self.effects.push(Effect::Show { mac, shown });
     }
 }
 
-fn same(old: &Shown, new: &mut Shown) -> bool {
-    let objects = match (&old.desired, &mut new.desired) {
-        (Some(old), Some(new)) => object::same_but_for_times(old, new),
-        (old, new) => old == new,
+/// What was wanted, if nothing but times has changed; of what the server is made of, the copy that others have, too.
+fn kept(old: Option<&Arc<ObjectTarget>>, mut new: ObjectTarget) -> Arc<ObjectTarget> {
+    let Some(old) = old.filter(|old| object::same_but_for_times(old, &mut new)) else {
+        return Arc::new(new);
     };
-    objects && old.status == new.status && old.target == new.target
+    let hardware = new.host.status.and_then(|status| status.hardware);
+    let known = old.host.status.as_ref().map(|status| &status.hardware);
+    match (known, &hardware) {
+        (Some(Some(known)), Some(shared)) if !Arc::ptr_eq(known, shared) => {
+            let mut target = old.clone();
+            if let Some(status) = &mut Arc::make_mut(&mut target).host.status {
+                status.hardware = hardware;
+            }
+            target
+        }
+        _ => old.clone(),
+    }
+}
+
+fn is_kept(old: &Shown, new: &Shown) -> bool {
+    let objects = match (&old.desired, &new.desired) {
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+        (old, new) => old.is_none() && new.is_none(),
+    };
+    objects && Arc::ptr_eq(&old.status, &new.status) && old.target == new.target
 }
 
 /// Who has only asked for an address is nobody yet, and of whom something is to be remembered there is an object once it is.
@@ -360,7 +398,13 @@ fn has_object(host: &Host) -> bool {
         && (host.object.is_some() || host.memory.is_kept() && !host.ruled.is_nameless())
 }
 
-/// Only there does Ironic change a node by itself; everything else begins with an action, which makes it look at once.
+/// As `apply` would make it; nobody else changes that.
+fn is_uncleaned(node: &Node) -> bool {
+    let order = &node.extra[order::EXTRA];
+    node.automated_clean != Some(true) && (order.is_null() || order == "")
+}
+
+/// Only there does Ironic change a node by itself; everything else begins with an action, after which it is looked at.
 fn moves(plan: &Plan) -> bool {
     matches!(
         plan.state,

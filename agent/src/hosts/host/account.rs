@@ -187,7 +187,7 @@ impl Host {
             || wanted.paused.is_some()
             || wanted.detached.is_some()
             || self.rules.twin
-            || self.object.as_ref().is_none_or(BareMetalHost::is_deleted);
+            || self.object.as_deref().is_none_or(BareMetalHost::is_deleted);
         waits.then_some(Next::rest(SOON))
     }
 
@@ -279,7 +279,7 @@ impl Host {
     /// First Ironic lets go of it: it would speak to a BMC that does not know it any more.
     fn account_removed(&mut self, bmc: Bmc) -> Next {
         let has_bmc = self.is_ironic_by_bmc();
-        let object = self.object.as_ref();
+        let object = self.object.as_deref();
         match object.map(account::named) {
             Some(Named::Ours) => Next::rest(SOON),
             Some(Named::Nothing) if has_bmc => Next::rest(SOON),

@@ -90,13 +90,13 @@ impl Host {
     /// As its ramdisk says now, or has said before the box was restarted.
     pub(super) fn hardware(&self) -> Option<&HardwareDetails> {
         let reported = self.ramdisk.report();
-        let reported = reported.map(|report| &report.inventory.hardware);
-        reported.or_else(|| self.object.as_ref()?.status.as_ref()?.hardware.as_ref())
+        let reported = reported.map(|report| &*report.inventory.hardware);
+        reported.or_else(|| self.object.as_ref()?.status.as_ref()?.hardware.as_deref())
     }
 
     /// Nobody has said a word about it but the box.
     pub fn is_nobodys(&self) -> bool {
-        self.object.as_ref().is_none_or(made::is_as_made)
+        self.object.as_deref().is_none_or(made::is_as_made)
     }
 
     /// The place of the rule that fits, and what that calls it; `None` while nobody knows what it is made of.
@@ -185,7 +185,7 @@ impl Host {
     /// Whoever spoke first in its name may have said that it is made of something else than the machine that is believed now.
     fn made_anew(&self, gives: &Gives) -> Option<BareMetalHost> {
         let is_free = self.ramdisk.report().is_some() && self.ledger().deployment.is_none();
-        let object = self.object.as_ref();
+        let object = self.object.as_deref();
         let object = object.filter(|object| is_free && !object.is_deleted())?;
         made::anew(object, gives)
     }

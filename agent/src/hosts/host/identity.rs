@@ -125,7 +125,7 @@ impl Host {
             system: self.system_key(),
             tpm: self.who.tpm(),
             wrong_code: self.rules.wrong_code,
-            is_chosen: self.object.as_ref().is_some_and(is_chosen),
+            is_chosen: self.object.as_deref().is_some_and(is_chosen),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is seen of a host, and what follows from it at once.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use firstlight_api::{
     bmh::{BareMetalHost, Image, ProvisioningState, annotations},
@@ -44,15 +44,24 @@ impl Host {
     }
 
     /// The object as it is now, with the policy that holds then. True if that is news.
-    pub fn observe_object(&mut self, object: Option<BareMetalHost>) -> bool {
+    pub fn observe_object(&mut self, object: Option<Arc<BareMetalHost>>) -> bool {
         let news = self.object != object;
         self.object = object;
+        self.share_hardware();
         news
+    }
+
+    /// What it is made of is known by its object and by its ramdisk, as a rule the same.
+    pub fn share_hardware(&mut self) {
+        let status = self.object.as_ref().and_then(|it| it.status.as_ref());
+        if let Some(hardware) = status.and_then(|status| status.hardware.as_ref()) {
+            self.ramdisk.share(hardware);
+        }
     }
 
     /// The object as it says itself to be. One that comes from another management cluster brings its status as an annotation, and
     /// its server what was installed from there.
-    pub fn moved_in(&mut self, mut object: BareMetalHost) -> BareMetalHost {
+    pub fn moved_in(&mut self, mut object: Arc<BareMetalHost>) -> Arc<BareMetalHost> {
         let said = &object.metadata.annotations;
         let is_paused = annotations::paused_by(said).is_some_and(|by| by != UNREADABLE);
         let has_status = object.status.as_ref();
@@ -74,7 +83,9 @@ impl Host {
                 });
             }
         });
-        object.status = status.or(object.status);
+        if status.is_some() {
+            Arc::make_mut(&mut object).status = status;
+        }
         object
     }
 

@@ -2,10 +2,14 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
     time::Duration,
 };
 
-use firstlight_api::report::{LookupState, Phase, Progress, Report};
+use firstlight_api::{
+    bmh::HardwareDetails,
+    report::{LookupState, Phase, Progress, Report},
+};
 
 /// A ramdisk that reports a lost token within this time after Ironic was made to forget it has not asked since.
 const TOKEN_SETTLES: Duration = Duration::from_secs(5);
@@ -41,7 +45,18 @@ impl Ramdisk {
             self.phase = None;
         }
         self.ended = false;
-        self.report = Some((report, now));
+        if let Some((old, _)) = self.report.replace((report, now)) {
+            self.share(&old.inventory.hardware);
+        }
+    }
+
+    /// What is known to be the same is kept once.
+    pub fn share(&mut self, hardware: &Arc<HardwareDetails>) {
+        if let Some((report, _)) = &mut self.report
+            && report.inventory.hardware == *hardware
+        {
+            report.inventory.hardware = hardware.clone();
+        }
     }
 
     pub fn has_part(&mut self, part: Option<Part>) {

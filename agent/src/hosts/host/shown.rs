@@ -62,7 +62,7 @@ impl Host {
             hardware: report.map(|report| HardwareSummary {
                 tpm: tpm::status(self.ledger(), self.who.tpm(), &report.tpm),
                 boot_mode: report.inventory.boot_mode.clone(),
-                ..HardwareSummary::from(&report.inventory.hardware)
+                ..HardwareSummary::from(&*report.inventory.hardware)
             }),
             history: self.history.ended().to_vec(),
         }

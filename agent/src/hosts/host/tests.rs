@@ -56,7 +56,7 @@ fn claimed(ledger: Ledger, image: &NodeImage) -> Host {
         image: Some(image.published("http://box")),
         ..BareMetalHostSpec::default()
     };
-    staged.object = Some(BareMetalHost::new("n1", "metal3-system", spec));
+    staged.object = Some(BareMetalHost::new("n1", "metal3-system", spec).into());
     staged
 }
 
@@ -80,7 +80,7 @@ fn a_control_planes_data_are_for_who_is_trusted_at_that_moment() {
             ..Ledger::default()
         };
         let mut host = claimed(ledger, &image);
-        let object = host.object.as_mut().unwrap();
+        let object = Arc::make_mut(host.object.as_mut().unwrap());
         let role = role.map(|name| (name.to_owned(), String::new()));
         object.metadata.annotations.extend(role);
         host.replan(&at(Standing::Current, &image), Duration::from_secs(1));

@@ -1,6 +1,6 @@
 //! What others see of all hosts, changed in place: a host that changes costs the same, however many there are.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use firstlight_api::status::HostStatus;
 use firstlight_netboot::MacAddr;
@@ -8,41 +8,44 @@ use tokio::sync::watch;
 
 use crate::{
     fleet::View,
-    hosts::{event::Shown, objects::ObjectTarget},
+    hosts::{
+        event::Shown,
+        objects::{ObjectTarget, Wanted},
+    },
+    status::{StatusSender, Update},
 };
 
 pub struct Window {
     view: watch::Sender<Arc<View>>,
-    /// By name.
-    hosts: watch::Sender<Vec<HostStatus>>,
-    wanted: watch::Sender<Arc<Vec<ObjectTarget>>>,
+    status: StatusSender,
+    /// As the page has them.
+    told: BTreeMap<MacAddr, Arc<HostStatus>>,
+    wanted: watch::Sender<Arc<Wanted>>,
 }
 
 impl Window {
     pub fn new(
         view: watch::Sender<Arc<View>>,
-        hosts: watch::Sender<Vec<HostStatus>>,
-        wanted: watch::Sender<Arc<Vec<ObjectTarget>>>,
+        status: StatusSender,
+        wanted: watch::Sender<Arc<Wanted>>,
     ) -> Self {
         Self {
             view,
-            hosts,
+            status,
+            told: BTreeMap::new(),
             wanted,
         }
     }
 
     /// Objects that are no hosts.
-    pub fn stray(&self, strays: Vec<ObjectTarget>) {
-        self.wanted.send_modify(|wanted| {
-            let wanted = Arc::make_mut(wanted);
-            wanted.retain(|one| !one.stray);
-            wanted.extend(strays);
-        });
+    pub fn stray(&self, strays: Vec<Arc<ObjectTarget>>) {
+        self.wanted
+            .send_modify(|wanted| Arc::make_mut(wanted).strays = strays);
     }
 
     /// `None`: it is forgotten.
-    pub fn show(&self, mac: MacAddr, shown: Option<Box<Shown>>) {
-        let (status, target, desired) = match shown.map(|shown| *shown) {
+    pub fn show(&mut self, mac: MacAddr, shown: Option<Shown>) {
+        let (status, target, desired) = match shown {
             Some(shown) => (Some(shown.status), Some(shown.target), shown.desired),
             None => (None, None, None),
         };
@@ -57,31 +60,33 @@ impl Window {
             }
             true
         });
-        let mac = mac.to_string();
-        self.hosts.send_if_modified(|hosts| {
-            let old = hosts.iter().position(|host| host.mac == mac);
-            let old = old.map(|at| hosts.remove(at));
-            let changed = old != status;
-            if let Some(status) = status {
-                let at = hosts.partition_point(|host| host.name < status.name);
-                hosts.insert(at, status);
+        if !is_same(self.told.get(&mac), status.as_ref()) {
+            let host = status.as_deref().cloned().map(Box::new);
+            self.status.send(Update::Host(mac.to_string(), host));
+            match status {
+                Some(status) => drop(self.told.insert(mac, status)),
+                None => drop(self.told.remove(&mac)),
             }
-            changed
-        });
+        }
         self.wanted.send_if_modified(|wanted| {
-            let of = |one: &ObjectTarget| !one.stray && one.host.spec.boot_mac_address == mac;
-            let old = wanted.iter().position(of);
-            if old.map(|at| &wanted[at]) == desired.as_ref() {
+            if is_same(wanted.hosts.get(&mac), desired.as_ref()) {
                 return false;
             }
-            let wanted = Arc::make_mut(wanted);
-            match (old, desired) {
-                (Some(at), Some(desired)) => wanted[at] = desired,
-                (Some(at), None) => drop(wanted.remove(at)),
-                (None, Some(desired)) => wanted.push(desired),
-                (None, None) => {}
+            let hosts = &mut Arc::make_mut(wanted).hosts;
+            match desired {
+                Some(desired) => drop(hosts.insert(mac, desired)),
+                None => drop(hosts.remove(&mac)),
             }
             true
         });
+    }
+}
+
+/// What has not changed is the same value.
+fn is_same<T>(old: Option<&Arc<T>>, new: Option<&Arc<T>>) -> bool {
+    match (old, new) {
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+        (None, None) => true,
+        _ => false,
     }
 }

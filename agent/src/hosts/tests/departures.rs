@@ -141,7 +141,8 @@ impl Rack {
         let nodes = (0..HOSTS).map(node).collect();
         let asked = self.now.up;
         self.take(Event::Nodes { nodes, asked });
-        self.take(Event::Objects(self.objects.clone()));
+        let objects = self.objects.iter().cloned().map(Arc::new);
+        self.take(Event::Objects(objects.collect()));
         self.take(Event::Tick);
     }
 

@@ -1,12 +1,14 @@
-//! What one DHCP packet costs with a thousand hosts: a figure of `scripts/bench base`.
+//! What a thousand hosts cost: one DHCP packet of each, memory, a round over all of their objects. Figures of `scripts/bench base`.
 
 use std::time::Instant;
 
 use firstlight_netboot::ClientArch;
+use serde_json::json;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{fleet::View, hosts::runner::Window};
+use crate::{fleet::View, hosts::runner::Window, status};
 
 const HOSTS: u32 = 1000;
 
@@ -16,7 +18,7 @@ fn mac_of(number: u32) -> MacAddr {
 }
 
 /// Milliseconds for one packet of each host, in the mean: decided, and shown to everybody who looks.
-fn packet(hosts: &mut Hosts, window: &Window, arch: Option<ClientArch>) -> f64 {
+fn packet(hosts: &mut Hosts, window: &mut Window, arch: Option<ClientArch>) -> f64 {
     let began = Instant::now();
     for number in 0..HOSTS {
         let event = Event::Dhcp {
@@ -44,10 +46,10 @@ fn now() -> Now {
 #[ignore = "figures of scripts/bench base, measured alone"]
 async fn figures_of_a_packet() {
     let mut hosts = hosts(&settings(SitePolicy::Cluster), &BTreeMap::new());
-    let wanted = watch::Sender::new(Arc::new(Vec::new()));
-    let window = Window::new(
+    let wanted = watch::Sender::new(Arc::default());
+    let mut window = Window::new(
         watch::Sender::new(Arc::new(View::default())),
-        watch::Sender::new(Vec::new()),
+        status::channel("tests").0,
         wanted.clone(),
     );
     let server = Server::new(FakeIronic::start().await.unwrap().client());
@@ -75,9 +77,206 @@ async fn figures_of_a_packet() {
             }
         }
     }
-    assert_eq!(wanted.borrow().len(), HOSTS as usize);
-    packet(&mut hosts, &window, None);
-    let renewal = packet(&mut hosts, &window, None);
-    let boot = packet(&mut hosts, &window, Some(ClientArch::UefiX64));
+    assert_eq!(wanted.borrow().hosts.len(), HOSTS as usize);
+    packet(&mut hosts, &mut window, None);
+    let renewal = packet(&mut hosts, &mut window, None);
+    let boot = packet(&mut hosts, &mut window, Some(ClientArch::UefiX64));
     eprintln!("figure base-packet {:.4}", renewal.max(boot));
+}
+
+/// What a server of a rack says of itself.
+fn of_a_rack(number: u32, address: Ipv4Addr) -> Inventory {
+    let mac = mac_of(number);
+    let nic = |card: u32| {
+        json!({"name": format!("eno{card}"), "mac_address": if card == 0 { mac.to_string() } else { format!("02:00:00:{card:02x}:{:02x}:{:02x}", number >> 8, number & 0xff) },
+            "ipv4_address": if card == 0 { json!(address) } else { json!(null) }, "has_carrier": card < 2, "vendor": "0x8086", "product": "0x1593",
+            "speed_mbps": 25_000, "pci_address": format!("0000:31:00.{card}")})
+    };
+    let disk = |slot: u32| {
+        json!({"name": format!("/dev/nvme{slot}n1"), "model": "SAMSUNG MZQL23T8HCLS-00A07", "size": 3_840_755_982_336_u64, "rotational": false,
+            "wwn": format!("eui.36344730{number:06}{slot:02}"), "serial": format!("S64HNE0T{number:06}{slot:02}"), "vendor": null,
+            "by_path": format!("/dev/disk/by-path/pci-0000:c{slot}:00.0-nvme-1")})
+    };
+    let flags: Vec<String> = (0..150).map(|flag| format!("avx512_{flag}")).collect();
+    let said = json!({
+        "interfaces": (0..6).map(nic).collect::<Vec<_>>(),
+        "cpu": {"architecture": "x86_64", "count": 128, "model_name": "AMD EPYC 9554 64-Core Processor", "frequency": "3100.0", "flags": flags},
+        "memory": {"total": 1_649_267_441_664_u64, "physical_mb": 1_572_864},
+        "disks": (0..8).map(disk).collect::<Vec<_>>(),
+        "boot": {"current_boot_mode": "uefi", "pxe_interface": mac.to_string()},
+        "system_vendor": {"manufacturer": "Dell Inc.", "product_name": "PowerEdge R7625", "serial_number": format!("ABC{number:04}"),
+            "firmware": {"vendor": "Dell Inc.", "version": "1.8.3", "build_date": "04/02/2024"}},
+        "bmc_address": null, "bmc_v6address": null, "hostname": "ramdisk",
+    });
+    Inventory::from_json(&said).unwrap()
+}
+
+/// MB of this process: now, and the most since [`forget_most`].
+fn memory() -> (f64, f64) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let megabytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kilobytes = line.unwrap().trim().trim_end_matches(" kB");
+        kilobytes.parse::<f64>().unwrap() * 1024.0 / 1e6
+    };
+    (megabytes("VmRSS:"), megabytes("VmHWM:"))
+}
+
+fn forget_most() {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+}
+
+/// All that the agent has of hosts beside one copy of their objects: decided, shown, on the page, wanted of Kubernetes.
+struct Rack {
+    hosts: Hosts,
+    store: MemoryStore,
+    window: Window,
+    wanted: watch::Receiver<Arc<objects::Wanted>>,
+    budgets: objects::Budgets,
+    up: Duration,
+}
+
+impl Rack {
+    fn fold(&mut self, event: Event) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            let now = Now {
+                up: self.up,
+                ..now()
+            };
+            for effect in self.hosts.fold(event, now) {
+                match effect {
+                    Effect::Show { mac, shown } => self.window.show(mac, shown),
+                    Effect::Save { mac, .. } => events.push(Event::Saved {
+                        mac,
+                        result: Ok(()),
+                    }),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Objects are read, written as they shall be, and told; as seconds.
+    async fn round(&mut self) -> f64 {
+        let began = Instant::now();
+        let wanted = self.wanted.borrow_and_update().clone();
+        let listed = self.store.list().await.unwrap();
+        let round = objects::write_all(&self.store, listed, &wanted, &mut self.budgets).await;
+        let (seen, failures) = round.unwrap();
+        assert!(failures.is_empty(), "{failures:?}");
+        self.fold(Event::Objects(seen));
+        began.elapsed().as_secs_f64()
+    }
+
+    async fn settle(&mut self) {
+        self.round().await;
+        while self.wanted.has_changed().unwrap() {
+            self.round().await;
+        }
+    }
+}
+
+#[tokio::test]
+#[ignore = "figures of scripts/bench base, measured alone"]
+async fn figures_of_a_thousand_hosts() {
+    let (before, _) = memory();
+    let mut settings = settings(SitePolicy::Cluster);
+    settings.network = Ipv4Addr::new(10, 0, 0, 0)..=Ipv4Addr::new(10, 0, 255, 255);
+    let (sender, page, owner) = status::channel("tests");
+    tokio::spawn(status::own(owner, CancellationToken::new()));
+    let wanted = watch::Sender::new(Arc::default());
+    let mut rack = Rack {
+        hosts: hosts(&settings, &BTreeMap::new()),
+        store: MemoryStore::default(),
+        window: Window::new(
+            watch::Sender::new(Arc::new(View::default())),
+            sender,
+            wanted.clone(),
+        ),
+        wanted: wanted.subscribe(),
+        budgets: objects::Budgets::default(),
+        up: Duration::from_mins(1),
+    };
+    rack.fold(Event::Ironic {
+        box_http: "http://10.0.0.1".into(),
+    });
+    rack.settle().await;
+    let server = Server::new(FakeIronic::start().await.unwrap().client());
+    for number in 0..HOSTS {
+        let address = Ipv4Addr::from(0x0a00_0100 + number);
+        let [_, _, a, b] = number.to_be_bytes();
+        let mut key = [1; 32];
+        (key[0], key[1]) = (a, b);
+        rack.up += Duration::from_secs(1);
+        rack.fold(Event::Report {
+            ticket: 0,
+            from: Speaker {
+                peer: address.into(),
+                key: PublicKey::new(key),
+                ..server.speaker()
+            },
+            report: Box::new(Report {
+                boot_mac: mac_of(number).to_string(),
+                address: address.to_string(),
+                inventory: of_a_rack(number, address),
+                ..server.report()
+            }),
+        });
+        if number % 100 == 99 {
+            rack.settle().await;
+            tokio::task::yield_now().await;
+        }
+    }
+    rack.settle().await;
+    assert_eq!(rack.store.objects.lock().unwrap().len(), HOSTS as usize);
+    assert_eq!(page.borrow().hosts.len(), HOSTS as usize);
+    let copy = copy_of(&rack.store);
+    let (all, most) = memory();
+    eprintln!(
+        "MB: {before:.1} before, {all:.1} with all, {most:.1} at most; a copy of all objects {copy:.1}"
+    );
+    forget_most();
+    // Nothing happens, then everything: each has a word to say, while somebody reads the page.
+    let began = Instant::now();
+    rack.up += Duration::from_secs(1);
+    rack.fold(Event::Tick);
+    let tick = began.elapsed().as_secs_f64();
+    let quiet = rack.round().await;
+    eprintln!("ms: a tick {:.1}, a round {:.1}", tick * 1e3, quiet * 1e3);
+    let began = Instant::now();
+    for number in 0..HOSTS {
+        rack.fold(Event::Dhcp {
+            mac: mac_of(number),
+            arch: Some(ClientArch::UefiX64),
+            address: Some(Ipv4Addr::from(0x0a00_0100 + number)),
+        });
+        if number % 10 == 9 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let events = began.elapsed().as_secs_f64();
+    let round = rack.round().await;
+    rack.settle().await;
+    let began = Instant::now();
+    let json = serde_json::to_vec(&*page.borrow()).unwrap();
+    eprintln!(
+        "ms: an event {:.3}, a round that writes all {:.1}, the page's JSON of {} kB {:.1}; MB at most {:.1}",
+        events * 1e3 / f64::from(HOSTS),
+        round * 1e3,
+        json.len() / 1000,
+        began.elapsed().as_secs_f64() * 1e3,
+        memory().1
+    );
+    eprintln!("figure base-hosts-memory {:.1}", memory().1 - before);
+}
+
+/// MB of one copy of all objects, which the API server would have here.
+fn copy_of(store: &MemoryStore) -> f64 {
+    let (before, _) = memory();
+    let objects = store.objects.lock().unwrap().clone();
+    let copy: Vec<BareMetalHost> = objects.iter().map(|object| (**object).clone()).collect();
+    let (after, _) = memory();
+    assert!(!copy.is_empty());
+    after - before
 }

@@ -100,12 +100,12 @@ async fn until_attempt(client: &Client, fleet: &mut Fleet, server: &mut Server, 
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    if tokio::time::timeout(PATIENCE, reached).await.is_err() {
-        panic!(
-            "attempt {attempt} never waited for its ramdisk: {:?}",
-            client.node(&node()).await
-        );
-    }
+    let reached = tokio::time::timeout(PATIENCE, reached).await;
+    assert!(
+        reached.is_ok(),
+        "attempt {attempt} never waited for its ramdisk: {:?}",
+        client.node(&node()).await
+    );
 }
 
 #[tokio::test]
@@ -121,7 +121,10 @@ async fn a_live_ironic_is_led_to_a_deployment_and_out_of_a_lost_token() {
     let mut server = server(&client);
     until_attempt(&client, &mut running.fleet, &mut server, 1).await;
     assert!(client.inventory(&node()).await.is_ok(), "it was inspected");
-    assert_eq!(running.hosts.borrow()[0].state, HostState::Provisioning);
+    assert_eq!(
+        running.page.borrow().hosts[0].state,
+        HostState::Provisioning
+    );
 
     server.power_cycle();
     until_attempt(&client, &mut running.fleet, &mut server, 2).await;

@@ -273,8 +273,8 @@ impl Rack {
     }
 
     pub fn is_free(&self) -> bool {
-        let hosts = self.running.hosts.borrow();
-        let state = hosts.first().map(|host| host.state);
+        let page = self.running.page.borrow();
+        let state = page.hosts.first().map(|host| host.state);
         state == Some(HostState::Available) && self.status().error_type.is_none()
     }
 

@@ -16,7 +16,7 @@ fn manifest(site: &Site) {
     });
 }
 
-fn objects(site: &Site) -> Vec<BareMetalHost> {
+fn objects(site: &Site) -> Vec<Arc<BareMetalHost>> {
     site.store.objects.lock().unwrap().clone()
 }
 

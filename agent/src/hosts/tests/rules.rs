@@ -35,7 +35,8 @@ async fn reports(site: &mut Site, server: &Server, number: u8) {
 fn object(site: &Site, name: &str) -> Option<BareMetalHost> {
     let objects = site.store.objects.lock().unwrap();
     let mut objects = objects.iter();
-    objects.find(|it| it.metadata.name == name).cloned()
+    let found = objects.find(|it| it.metadata.name == name);
+    found.map(|object| (**object).clone())
 }
 
 const GIVEN: &str = "
@@ -86,7 +87,8 @@ async fn a_new_server_gets_what_the_first_rule_that_fits_says_and_is_installed()
 /// Its first report comes from somebody who says that the server is of `vendor`, and falls silent.
 async fn is_played(site: &mut Site, server: &Server, vendor: &str) {
     let mut report = server.report();
-    vendor.clone_into(&mut report.inventory.hardware.system_vendor.manufacturer);
+    let hardware = Arc::make_mut(&mut report.inventory.hardware);
+    vendor.clone_into(&mut hardware.system_vendor.manufacturer);
     let from = Speaker {
         key: PublicKey::new([9; 32]),
         ..server.speaker()
@@ -218,7 +220,7 @@ async fn two_servers_that_a_rule_calls_the_same_are_both_named_and_the_second_wa
         (second.name.as_str(), second.rule),
         ("host-525400000002", None)
     );
-    let why = second.problem.unwrap().what;
+    let why = second.problem.clone().unwrap().what;
     assert!(
         why.contains(MAC) && why.contains("52:54:00:00:00:02"),
         "{why}"

@@ -1,6 +1,8 @@
 //! The whole controller, with its clock, its tasks and ledgers on a disk: what the virtual clock cannot show.
 
+use firstlight_api::status::SiteStatus;
 use tokio::{io::AsyncWriteExt, net::TcpListener, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
@@ -40,7 +42,7 @@ pub struct Running {
 /// All that is lost when it is killed.
 pub struct Controller {
     pub fleet: Fleet,
-    pub hosts: watch::Receiver<Vec<HostStatus>>,
+    pub page: watch::Receiver<SiteStatus>,
     pub task: JoinHandle<anyhow::Result<()>>,
 }
 
@@ -54,8 +56,8 @@ impl Controller {
         patience: Patience,
     ) -> Self {
         let (fleet, controller) = fleet::channel();
-        let hosts = watch::Sender::new(Vec::new());
-        let shown = hosts.subscribe();
+        let (status, page, owner) = crate::status::channel("tests");
+        tokio::spawn(crate::status::own(owner, CancellationToken::new()));
         let hands = hands(state, mpsc::channel(1).0);
         let settings = runner::Settings {
             judged_by: fold::Settings {
@@ -77,13 +79,12 @@ impl Controller {
             ironic,
             store,
             artifacts: watch::Sender::new(None).subscribe(),
-            hosts,
             bmcs: watch::Sender::default(),
-            status: crate::status::channel("tests").0,
+            status,
         };
         Self {
             fleet,
-            hosts: shown,
+            page,
             task: tokio::spawn(runner::run(settings, inputs)),
         }
     }
@@ -133,17 +134,17 @@ impl Running {
     }
 
     pub fn host(&self) -> Option<HostStatus> {
-        let hosts = self.controller.hosts.borrow();
-        hosts.iter().find(|host| host.mac == MAC).cloned()
+        let page = self.controller.page.borrow();
+        page.hosts.iter().find(|host| host.mac == MAC).cloned()
     }
 
     pub async fn wait_for(&mut self, what: &str, is: impl Fn(&HostStatus) -> bool) -> HostStatus {
         let found = self
             .controller
-            .hosts
-            .wait_for(|hosts| hosts.iter().any(&is));
+            .page
+            .wait_for(|page| page.hosts.iter().any(&is));
         let shown = tokio::time::timeout(Duration::from_secs(20), found).await;
-        let Ok(hosts) = shown.map(|found| found.unwrap().clone()) else {
+        let Ok(hosts) = shown.map(|found| found.unwrap().hosts.clone()) else {
             panic!("waited for {what}; the page shows {:?}", self.host())
         };
         hosts.into_iter().find(&is).unwrap()

@@ -311,7 +311,7 @@ async fn ordered_beside(other: Started) -> StartOrder {
         let mut hardware = HardwareDetails::default();
         hardware.system_vendor.manufacturer = model().vendor;
         hardware.system_vendor.product_name = model().product;
-        object.status.get_or_insert_default().hardware = Some(hardware);
+        object.status.get_or_insert_default().hardware = Some(hardware.into());
     });
     let ledger = Ledger {
         deployment: Some(Deployment {

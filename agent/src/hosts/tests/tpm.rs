@@ -446,7 +446,7 @@ fn a_disk_with_the_key_that_was_approved_makes_no_machine_that_server() {
     let mut object = BareMetalHost::default();
     let word = (APPROVE_ANNOTATION.to_owned(), key.code());
     object.metadata.annotations.extend([word]);
-    host.object = Some(object);
+    host.object = Some(object.into());
     let before = host.ledger().clone();
     let claim = Claim {
         key,

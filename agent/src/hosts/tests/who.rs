@@ -200,14 +200,14 @@ async fn a_disk_of_another_server_is_not_wiped_by_the_word_for_all() {
     site.pass(Duration::from_mins(10)).await;
     let mut report = other.report();
     report.boot_mac = "52:54:00:00:00:02".to_owned();
-    report.inventory.hardware.nics.clear();
+    Arc::make_mut(&mut report.inventory.hardware).nics.clear();
     report.disks[0].signatures = vec!["gpt".to_owned()];
     report.disks[0].mark = Some(Mark::Installed { deployment });
     site.report(other.speaker(), report).await;
     site.pass(ROUND).await;
     let second = "52:54:00:00:00:02".parse().unwrap();
     let status = site.shown[&second].status.clone();
-    let problem = status.problem.unwrap();
+    let problem = status.problem.clone().unwrap();
     assert!(
         problem.what
             == format!("its disk /dev/vda holds the system that this box installed on {NAME}"),
@@ -241,7 +241,7 @@ async fn a_server_that_starts_from_its_second_card_is_not_taken_for_a_new_one() 
     let mut report = other.report();
     report.boot_mac = "52:54:00:00:00:02".to_owned();
     // Its disks look blank: nothing but the cards says whose they are.
-    report.inventory.hardware.nics = [MAC, "52:54:00:00:00:02"]
+    Arc::make_mut(&mut report.inventory.hardware).nics = [MAC, "52:54:00:00:00:02"]
         .map(|mac| firstlight_api::bmh::Nic {
             mac: mac.to_owned(),
             ..firstlight_api::bmh::Nic::default()

@@ -83,7 +83,7 @@ impl Host {
 
     /// Only a system that the box has installed lets it in, and none is disturbed that is on its way somewhere.
     fn may_be_called(&self, wanted: DesiredAccount, now: Duration) -> bool {
-        let named = self.object.as_ref().map(account::named);
+        let named = self.object.as_deref().map(account::named);
         let is_wanted = match wanted {
             DesiredAccount::Nothing => false,
             DesiredAccount::Create => named != Some(Named::Theirs),
