@@ -25,7 +25,6 @@ use firstlight_ironic::PowerTarget;
 use firstlight_netboot::MacAddr;
 
 use super::{
-    apply::node_uuid,
     event::{Effect, End, Event, Look, Now, Reply, Shown},
     host::{All, Host, PolicyOf, Rules, Site},
     image::NodeImage,
@@ -33,6 +32,7 @@ use super::{
     known::Newcomers,
     ledger::{Ledger, Model},
     memory::Ticket,
+    node_uuid::node_uuid,
     plan::Action,
     store::Versions,
     stray::Strays,

@@ -32,6 +32,7 @@ pub mod kube_store;
 pub mod ledger;
 pub mod made;
 mod memory;
+mod node_uuid;
 mod object;
 mod objects;
 mod plan;

@@ -84,12 +84,12 @@ impl ObjectTarget {
 
 /// All objects that are to be some way. A copy shares what is in it.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct Targets {
     pub hosts: BTreeMap<MacAddr, Arc<ObjectTarget>>,
     pub strays: Vec<Arc<ObjectTarget>>,
 }
 
-impl Wanted {
+impl Targets {
     fn all(&self) -> impl Iterator<Item = &ObjectTarget> {
         self.hosts.values().chain(&self.strays).map(|one| &**one)
     }
@@ -99,7 +99,7 @@ impl Wanted {
 /// waits; an error is tried again, and told if it stays.
 pub async fn run<S: HostStore>(
     store: watch::Receiver<Option<S>>,
-    wanted: watch::Receiver<Arc<Wanted>>,
+    wanted: watch::Receiver<Arc<Targets>>,
     seen: mpsc::Sender<Vec<Arc<BareMetalHost>>>,
     look: Duration,
     failing: Failing,
@@ -128,7 +128,7 @@ pub async fn run<S: HostStore>(
 
 struct Keeper<S> {
     store: watch::Receiver<Option<S>>,
-    wanted: watch::Receiver<Arc<Wanted>>,
+    wanted: watch::Receiver<Arc<Targets>>,
     seen: mpsc::Sender<Vec<Arc<BareMetalHost>>>,
     look: Duration,
     /// What is wanted before the objects are known knows nothing of their history: first they are told, then written.
@@ -142,7 +142,7 @@ struct Keeper<S> {
 }
 
 impl<S: HostStore> Reconciler for Keeper<S> {
-    type Seen = (S, Arc<Wanted>, Listed<Arc<BareMetalHost>>);
+    type Seen = (S, Arc<Targets>, Listed<Arc<BareMetalHost>>);
 
     async fn look(&mut self) -> Result<Self::Seen> {
         let Some(api) = self.store.wait_for(Option::is_some).await?.clone() else {
@@ -161,7 +161,7 @@ impl<S: HostStore> Reconciler for Keeper<S> {
     }
 
     async fn apply(&mut self, (api, hosts, listed): Self::Seen) -> Result<Applied> {
-        let nothing = Wanted::default();
+        let nothing = Targets::default();
         let hosts = if self.told { &hosts } else { &nothing };
         let (objects, failures) = write_all(&api, listed, hosts, &mut self.budgets).await?;
         self.told = true;
@@ -202,7 +202,7 @@ impl<S: HostStore> Reconciler for Keeper<S> {
 pub async fn write_all<S: HostStore>(
     api: &S,
     mut listed: Listed<Arc<BareMetalHost>>,
-    wanted: &Wanted,
+    wanted: &Targets,
     budgets: &mut Budgets,
 ) -> Result<(Vec<Arc<BareMetalHost>>, Vec<String>)> {
     let mut trouble = std::mem::take(&mut listed.unreadable);
@@ -345,7 +345,7 @@ impl Budgets {
     /// An installation of a large server.
     const BURST: u64 = 512 * 1024;
 
-    fn keep(&mut self, wanted: &Wanted) {
+    fn keep(&mut self, wanted: &Targets) {
         let keys = wanted.all().map(|one| Key::of(&one.host.metadata));
         let keys: BTreeSet<_> = keys.collect();
         self.0.retain(|key, _| keys.contains(key));
@@ -569,10 +569,10 @@ mod tests {
         running.abort();
     }
 
-    fn all_of(targets: impl IntoIterator<Item = ObjectTarget>) -> Wanted {
+    fn all_of(targets: impl IntoIterator<Item = ObjectTarget>) -> Targets {
         let macs = (1..).map(|last| MacAddr::new([2, 0, 0, 0, 0, last]).unwrap());
         let targets = targets.into_iter().map(Arc::new);
-        Wanted {
+        Targets {
             hosts: macs.zip(targets).collect(),
             strays: Vec::new(),
         }

@@ -11,8 +11,8 @@ use tokio::sync::{
 };
 
 use super::{
-    apply::node_uuid,
     event::{Event, Look},
+    node_uuid::node_uuid,
 };
 use crate::clock;
 

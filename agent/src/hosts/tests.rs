@@ -49,7 +49,7 @@ use tokio::sync::{mpsc, watch};
 use super::{
     account::{self as accounts, AccountError},
     account_writer,
-    apply::{self, Hands, node_uuid},
+    apply::{self, Hands},
     bootstrap::{self, Reading},
     delivery::Collector,
     event::{Effect, Event, Now, Question, Reply, Shown},
@@ -59,6 +59,7 @@ use super::{
     intent::SitePolicy,
     ledger::Ledger,
     memory::Ticket,
+    node_uuid::node_uuid,
     objects,
     poll::IronicEnd,
     ramdisk_files::RamdiskFiles,
@@ -675,7 +676,7 @@ impl<L: Luck> Site<L> {
             }
             let hosts = self.shown.iter();
             let hosts = hosts.filter_map(|(mac, shown)| Some((*mac, shown.desired.clone()?)));
-            let wanted = objects::Wanted {
+            let wanted = objects::Targets {
                 hosts: hosts.collect(),
                 strays: self.strays.targets.clone(),
             };

@@ -17,11 +17,12 @@ use super::Hosts;
 use crate::{
     clock,
     hosts::{
-        apply::node_uuid,
         bmc,
         event::{Effect, Now},
         host::Host,
-        made, object,
+        made,
+        node_uuid::node_uuid,
+        object,
         plan::EXTRA_MAC,
         store::Versions,
         stray::{self, Strays, Why},

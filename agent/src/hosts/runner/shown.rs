@@ -10,7 +10,7 @@ use crate::{
     fleet::View,
     hosts::{
         event::Shown,
-        objects::{ObjectTarget, Wanted},
+        objects::{ObjectTarget, Targets},
     },
     status::{StatusSender, Update},
 };
@@ -20,14 +20,14 @@ pub struct Window {
     status: StatusSender,
     /// As the page has them.
     told: BTreeMap<MacAddr, Arc<HostStatus>>,
-    wanted: watch::Sender<Arc<Wanted>>,
+    wanted: watch::Sender<Arc<Targets>>,
 }
 
 impl Window {
     pub fn new(
         view: watch::Sender<Arc<View>>,
         status: StatusSender,
-        wanted: watch::Sender<Arc<Wanted>>,
+        wanted: watch::Sender<Arc<Targets>>,
     ) -> Self {
         Self {
             view,

@@ -131,7 +131,7 @@ struct Rack {
     hosts: Hosts,
     store: MemoryStore,
     window: Window,
-    wanted: watch::Receiver<Arc<objects::Wanted>>,
+    wanted: watch::Receiver<Arc<objects::Targets>>,
     budgets: objects::Budgets,
     up: Duration,
 }
