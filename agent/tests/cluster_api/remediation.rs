@@ -31,7 +31,10 @@ pub async fn a_worker_that_hangs_is_switched_off_and_on_and_keeps_its_machine() 
         let said = json!({"status": {"poweredOn": is_on}});
         objects.patch_status("BareMetalHost", host, said).await;
     };
-    let bmc = json!({"spec": {"bmc": {"address": "redfish://172.22.0.9/redfish/v1/Systems/1", "credentialsName": "bmc"}}});
+    // As docs/clusters.md says: the object that the box made says that nobody may switch it off.
+    let bmc = json!({"spec": {
+        "bmc": {"address": "redfish://172.22.0.9/redfish/v1/Systems/1", "credentialsName": "bmc"}, "disablePowerOff": false,
+    }});
     objects.patch("BareMetalHost", host, bmc).await;
     objects
         .wait_for("MachineHealthCheck", "workers", "at work", |check| {

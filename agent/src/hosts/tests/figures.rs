@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use firstlight_api::status::SiteStatus;
 use firstlight_netboot::ClientArch;
 use serde_json::json;
 use tokio::sync::watch;
@@ -18,21 +19,20 @@ fn mac_of(number: u32) -> MacAddr {
 }
 
 /// Milliseconds for one packet of each host, in the mean: decided, and shown to everybody who looks.
-fn packet(hosts: &mut Hosts, window: &mut Window, arch: Option<ClientArch>) -> f64 {
+fn packet(rack: &mut Rack, arch: Option<ClientArch>) -> f64 {
     let began = Instant::now();
     for number in 0..HOSTS {
-        let event = Event::Dhcp {
+        rack.fold(Event::Dhcp {
             mac: mac_of(number),
             arch,
-            address: Some(Ipv4Addr::from(0x0a00_0000 + number)),
-        };
-        for effect in hosts.fold(event, now()) {
-            if let Effect::Show { mac, shown } = effect {
-                window.show(mac, shown);
-            }
-        }
+            address: Some(address_of(number)),
+        });
     }
     began.elapsed().as_secs_f64() * 1000.0 / f64::from(HOSTS)
+}
+
+fn address_of(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(0x0a00_0100 + number)
 }
 
 fn now() -> Now {
@@ -45,42 +45,16 @@ fn now() -> Now {
 #[tokio::test]
 #[ignore = "figures of scripts/bench base, measured alone"]
 async fn figures_of_a_packet() {
-    let mut hosts = hosts(&settings(SitePolicy::Cluster), &BTreeMap::new());
-    let wanted = watch::Sender::new(Arc::default());
-    let mut window = Window::new(
-        watch::Sender::new(Arc::new(View::default())),
-        status::channel("tests").0,
-        wanted.clone(),
-    );
+    let (mut rack, _page) = Rack::new();
+    rack.settle().await;
     let server = Server::new(FakeIronic::start().await.unwrap().client());
     for number in 0..HOSTS {
-        let address = Ipv4Addr::from(0x7f00_0001 + number % 200);
-        let report = Report {
-            boot_mac: mac_of(number).to_string(),
-            address: address.to_string(),
-            ..server.report()
-        };
-        let from = Speaker {
-            peer: address.into(),
-            ..server.speaker()
-        };
-        // A quarter of an hour later, when the one before with this address has gone.
-        let up = Duration::from_mins(15 * u64::from(number / 200));
-        let event = Event::Report {
-            ticket: 0,
-            from,
-            report: Box::new(report),
-        };
-        for effect in hosts.fold(event, Now { up, ..now() }) {
-            if let Effect::Show { mac, shown } = effect {
-                window.show(mac, shown);
-            }
-        }
+        rack.report(&server, number, server.report());
     }
-    assert_eq!(wanted.borrow().hosts.len(), HOSTS as usize);
-    packet(&mut hosts, &mut window, None);
-    let renewal = packet(&mut hosts, &mut window, None);
-    let boot = packet(&mut hosts, &mut window, Some(ClientArch::UefiX64));
+    assert_eq!(rack.wanted.borrow().hosts.len(), HOSTS as usize);
+    packet(&mut rack, None);
+    let renewal = packet(&mut rack, None);
+    let boot = packet(&mut rack, Some(ClientArch::UefiX64));
     eprintln!("figure base-packet {:.4}", renewal.max(boot));
 }
 
@@ -137,6 +111,49 @@ struct Rack {
 }
 
 impl Rack {
+    fn new() -> (Self, watch::Receiver<SiteStatus>) {
+        let mut settings = settings(SitePolicy::Cluster);
+        settings.network = Ipv4Addr::new(10, 0, 0, 0)..=Ipv4Addr::new(10, 0, 255, 255);
+        let (sender, page, owner) = status::channel("tests");
+        tokio::spawn(status::own(owner, CancellationToken::new()));
+        let wanted = watch::Sender::new(Arc::default());
+        let view = watch::Sender::new(Arc::new(View::default()));
+        let mut rack = Self {
+            hosts: hosts(&settings, &BTreeMap::new()),
+            store: MemoryStore::default(),
+            wanted: wanted.subscribe(),
+            window: Window::new(view, sender, wanted),
+            budgets: objects::Budgets::default(),
+            up: Duration::from_mins(1),
+        };
+        rack.fold(Event::Ironic {
+            box_http: "http://10.0.0.1".into(),
+        });
+        (rack, page)
+    }
+
+    /// So many a minute may be new.
+    fn report(&mut self, server: &Server, number: u32, report: Report) {
+        let [_, _, a, b] = number.to_be_bytes();
+        let mut key = [1; 32];
+        (key[0], key[1]) = (a, b);
+        let address = address_of(number);
+        self.up += Duration::from_secs(1);
+        self.fold(Event::Report {
+            ticket: 0,
+            from: Speaker {
+                peer: address.into(),
+                key: PublicKey::new(key),
+                ..server.speaker()
+            },
+            report: Box::new(Report {
+                boot_mac: mac_of(number).to_string(),
+                address: address.to_string(),
+                ..report
+            }),
+        });
+    }
+
     fn fold(&mut self, event: Event) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
@@ -181,48 +198,15 @@ impl Rack {
 #[ignore = "figures of scripts/bench base, measured alone"]
 async fn figures_of_a_thousand_hosts() {
     let (before, _) = memory();
-    let mut settings = settings(SitePolicy::Cluster);
-    settings.network = Ipv4Addr::new(10, 0, 0, 0)..=Ipv4Addr::new(10, 0, 255, 255);
-    let (sender, page, owner) = status::channel("tests");
-    tokio::spawn(status::own(owner, CancellationToken::new()));
-    let wanted = watch::Sender::new(Arc::default());
-    let mut rack = Rack {
-        hosts: hosts(&settings, &BTreeMap::new()),
-        store: MemoryStore::default(),
-        window: Window::new(
-            watch::Sender::new(Arc::new(View::default())),
-            sender,
-            wanted.clone(),
-        ),
-        wanted: wanted.subscribe(),
-        budgets: objects::Budgets::default(),
-        up: Duration::from_mins(1),
-    };
-    rack.fold(Event::Ironic {
-        box_http: "http://10.0.0.1".into(),
-    });
+    let (mut rack, page) = Rack::new();
     rack.settle().await;
     let server = Server::new(FakeIronic::start().await.unwrap().client());
     for number in 0..HOSTS {
-        let address = Ipv4Addr::from(0x0a00_0100 + number);
-        let [_, _, a, b] = number.to_be_bytes();
-        let mut key = [1; 32];
-        (key[0], key[1]) = (a, b);
-        rack.up += Duration::from_secs(1);
-        rack.fold(Event::Report {
-            ticket: 0,
-            from: Speaker {
-                peer: address.into(),
-                key: PublicKey::new(key),
-                ..server.speaker()
-            },
-            report: Box::new(Report {
-                boot_mac: mac_of(number).to_string(),
-                address: address.to_string(),
-                inventory: of_a_rack(number, address),
-                ..server.report()
-            }),
-        });
+        let report = Report {
+            inventory: of_a_rack(number, address_of(number)),
+            ..server.report()
+        };
+        rack.report(&server, number, report);
         if number % 100 == 99 {
             rack.settle().await;
             tokio::task::yield_now().await;
@@ -231,11 +215,8 @@ async fn figures_of_a_thousand_hosts() {
     rack.settle().await;
     assert_eq!(rack.store.objects.lock().unwrap().len(), HOSTS as usize);
     assert_eq!(page.borrow().hosts.len(), HOSTS as usize);
-    let copy = copy_of(&rack.store);
     let (all, most) = memory();
-    eprintln!(
-        "MB: {before:.1} before, {all:.1} with all, {most:.1} at most; a copy of all objects {copy:.1}"
-    );
+    eprintln!("MB: {before:.1} before, {all:.1} with all, {most:.1} at most");
     forget_most();
     // Nothing happens, then everything: each has a word to say, while somebody reads the page.
     let began = Instant::now();
@@ -244,39 +225,17 @@ async fn figures_of_a_thousand_hosts() {
     let tick = began.elapsed().as_secs_f64();
     let quiet = rack.round().await;
     eprintln!("ms: a tick {:.1}, a round {:.1}", tick * 1e3, quiet * 1e3);
-    let began = Instant::now();
-    for number in 0..HOSTS {
-        rack.fold(Event::Dhcp {
-            mac: mac_of(number),
-            arch: Some(ClientArch::UefiX64),
-            address: Some(Ipv4Addr::from(0x0a00_0100 + number)),
-        });
-        if number % 10 == 9 {
-            tokio::task::yield_now().await;
-        }
-    }
-    let events = began.elapsed().as_secs_f64();
+    let event = packet(&mut rack, Some(ClientArch::UefiX64));
     let round = rack.round().await;
     rack.settle().await;
     let began = Instant::now();
     let json = serde_json::to_vec(&*page.borrow()).unwrap();
     eprintln!(
-        "ms: an event {:.3}, a round that writes all {:.1}, the page's JSON of {} kB {:.1}; MB at most {:.1}",
-        events * 1e3 / f64::from(HOSTS),
+        "ms: an event {event:.3}, a round that writes all {:.1}, the page's JSON of {} kB {:.1}; MB at most {:.1}",
         round * 1e3,
         json.len() / 1000,
         began.elapsed().as_secs_f64() * 1e3,
         memory().1
     );
     eprintln!("figure base-hosts-memory {:.1}", memory().1 - before);
-}
-
-/// MB of one copy of all objects, which the API server would have here.
-fn copy_of(store: &MemoryStore) -> f64 {
-    let (before, _) = memory();
-    let objects = store.objects.lock().unwrap().clone();
-    let copy: Vec<BareMetalHost> = objects.iter().map(|object| (**object).clone()).collect();
-    let (after, _) = memory();
-    assert!(!copy.is_empty());
-    after - before
 }
