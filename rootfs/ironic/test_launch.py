@@ -1,10 +1,14 @@
 """What becomes of Ironic's database, with real files. Run: python3 rootfs/ironic/test_launch.py"""
 
+import contextlib
 import os
 import random
+import shutil
 import sqlite3
 import sys
 import tempfile
+import threading
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -41,11 +45,43 @@ class Database(unittest.TestCase):
     def damaged(self):
         return os.path.exists(self.path + '.damaged')
 
-    def test_each_commit_syncs_the_directory_too(self):
-        with sqlite3.connect(self.template) as database:
-            launch.sync_wholly(database)
-            self.assertEqual(database.execute('PRAGMA synchronous').fetchone(), (3,))
+    def test_each_commit_is_synced_and_read_after_a_kill(self):
+        database = sqlite3.connect(self.template)
+        launch.settle(database)
+        self.assertEqual(database.execute('PRAGMA synchronous').fetchone(), (2,))
+        database.execute('INSERT INTO nodes VALUES (?)', ['acknowledged'])
+        database.commit()
+        # What a kill leaves: the commit is in the file beside the database.
+        for end in ('', '-wal'):
+            shutil.copyfile(self.template + end, self.path + end)
         database.close()
+        self.prepare()
+        self.assertEqual(self.nodes(), 1)
+
+    def test_writers_take_turns_and_one_may_write_within_its_own(self):
+        database = sqlite3.connect(self.template, check_same_thread=False, timeout=0)
+
+        @contextlib.contextmanager
+        def session_for_write():
+            yield database
+
+        session = launch.one_by_one(session_for_write)
+        inside, most = [], []
+
+        def write():
+            for _ in range(50):
+                with session(), session():
+                    inside.append(1)
+                    most.append(len(inside))
+                    time.sleep(0)
+                    inside.pop()
+        writers = [threading.Thread(target=write) for _ in range(8)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        database.close()
+        self.assertEqual(max(most), 1)
 
     def test_a_missing_database_is_made_and_a_whole_one_is_kept(self):
         self.prepare()
