@@ -44,6 +44,8 @@ use crate::ssh::Towards;
 pub const MOST_ATTEMPTS: u64 = 3;
 const MOST_TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(10);
+/// The first heartbeat comes a few seconds after the registration.
+const HEARD_WITHIN: Duration = Duration::from_secs(20);
 /// A ramdisk reports every 30 s while it is registered.
 const SILENT: Duration = Duration::from_secs(100);
 /// The fault of a node whose BMC is silent.
@@ -310,6 +312,15 @@ impl<'a> Observed<'a> {
             .report
             .map_or(self.node_since, |(_, at)| at.max(self.node_since));
         self.now.saturating_sub(heard) > LONG_SILENT
+    }
+
+    /// Ironic has not heard the ramdisk that is registered with it, and will in a moment. It takes a fast way with one that it has heard; another
+    /// one is switched off for it: it restarts the server for the record, and the token of the ramdisk is void.
+    fn is_unheard(&self, node: &Node) -> bool {
+        let is_registered = self
+            .ramdisk()
+            .is_some_and(|report| report.lookup == LookupState::Registered);
+        is_registered && node.agent().is_none() && self.rests(HEARD_WITHIN)
     }
 
     /// Ironic waits in vain: somebody restarted the server before the ramdisk was told to go.

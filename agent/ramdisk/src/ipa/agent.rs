@@ -25,6 +25,8 @@ const REPORT_EVERY: Duration = Duration::from_secs(30);
 /// less and less often: an offer that is not wanted costs Ironic as much as one that is.
 const OFFER_AFTER: Duration = Duration::from_secs(10);
 const OFFER_LONGEST: Duration = Duration::from_mins(4);
+/// Before that Ironic still works on the inventory and hears no heartbeat.
+const INSPECTED_AFTER: Duration = SECOND;
 const REST_SHORT: Duration = Duration::from_secs(2);
 const REST_LONGEST: Duration = Duration::from_secs(12);
 
@@ -243,8 +245,10 @@ impl Agent {
             return Vec::new();
         }
         match answer {
-            Registration::Accepted(node) if inspecting => self.register(now, node, OFFER_LONGEST),
-            Registration::Accepted(node) => self.register(now, node, OFFER_AFTER),
+            Registration::Accepted(node) if inspecting => {
+                self.register(now, node, INSPECTED_AFTER, OFFER_LONGEST)
+            }
+            Registration::Accepted(node) => self.register(now, node, Duration::ZERO, OFFER_AFTER),
             // Inspection not wanted is the usual case: the node's own lookup may still be.
             Registration::NotWanted | Registration::TokenHidden if inspecting => self.look_up(),
             Registration::NotWanted => {
@@ -283,14 +287,20 @@ impl Agent {
         self.rest(now, pause, format!("{reason}; trying again"))
     }
 
-    fn register(&mut self, now: Duration, node: Node, offer_pause: Duration) -> Vec<Action> {
+    fn register(
+        &mut self,
+        now: Duration,
+        node: Node,
+        beat_pause: Duration,
+        offer_pause: Duration,
+    ) -> Vec<Action> {
         self.lookup = LookupState::Registered;
         self.failures = 0;
         self.deployed = None;
         let actions = self.say(format!("Registered with Ironic as node {}.", node.uuid));
         self.stage = Stage::Registered(Session {
             node,
-            beat_due: Some(now),
+            beat_due: Some(now + beat_pause),
             last_beat: now,
             eager_until: now + EAGER_FOR,
             report_due: Some(now),

@@ -103,6 +103,9 @@ pub(super) fn manageable(o: &Observed, node: &Node) -> Plan {
     if !node.has_bmc() && node.power_state.as_deref() != Some("power on") {
         return plan("recording that it is switched on").act(Action::Switch(PowerTarget::On));
     }
+    if o.is_unheard(node) {
+        return plan("waiting for the first heartbeat of its ramdisk").lookup(o);
+    }
     plan("making it available").lookup(o).act(Action::Provide {
         clean: o.ledger.leaving,
     })

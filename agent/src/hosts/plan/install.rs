@@ -122,13 +122,17 @@ pub(super) fn available(o: &Observed, node: &Node) -> Plan {
         return power::keep(o, node, plan);
     }
     match o.ramdisk().map(|report| report.lookup) {
+        Some(LookupState::Registered) if o.is_unheard(node) => Plan::new(
+            HostState::Provisioning,
+            "waiting for the first heartbeat of its ramdisk",
+        )
+        .lookup(o),
         Some(LookupState::Registered) => plan,
         Some(LookupState::TokenLost) => {
             Plan::new(HostState::Available, "giving its ramdisk a new token")
                 .lookup(o)
                 .act(Action::ForgetToken)
         }
-        // Ironic takes a fast way when the ramdisk is there already.
         _ => Plan::new(HostState::Available, "waiting for its ramdisk to register").lookup(o),
     }
 }

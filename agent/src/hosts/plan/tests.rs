@@ -289,6 +289,27 @@ fn a_blank_machine_is_registered_and_one_with_data_is_left_alone() {
 }
 
 #[test]
+fn ironic_goes_on_when_it_has_heard_the_ramdisk_or_does_not_for_long() {
+    let world = |state: &str, since, heard: bool| {
+        let world = world().node(state, json!({}));
+        let world = world.with(|world| world.node_since = since);
+        world.change_node(|node| {
+            let url = heard.then_some("https://172.22.1.0:9999");
+            node.driver_internal_info = json!({"agent_url": url});
+            node.inspection_finished_at = Some("2026-11-01T00:00:00".to_owned());
+        })
+    };
+    let provide = Some(Action::Provide { clean: false });
+    for (state, next) in [("manageable", provide), ("available", first_deploy(1))] {
+        assert_eq!(world(state, NOW, true).outcome().1, next);
+        let waits = world(state, NOW - 19, false).plan();
+        assert_eq!((waits.action, waits.directive), (None, lookup()));
+        assert!(waits.step.contains("first heartbeat"), "{}", waits.step);
+        assert_eq!(world(state, NOW - 20, false).outcome().1, next);
+    }
+}
+
+#[test]
 fn an_image_that_the_disk_cannot_hold_is_not_begun() {
     let small = |raw_bytes| {
         let image = world().node("available", json!({}));

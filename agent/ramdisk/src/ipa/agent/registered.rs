@@ -70,8 +70,8 @@ impl Agent {
             HeartbeatReply::Accepted if is_eager => eager.min(steady).max(at_least),
             HeartbeatReply::Accepted => steady.max(at_least),
             HeartbeatReply::Failed(_) => BEAT_RETRY.min(steady).max(at_least),
-            // Ironic took as long because somebody else had the node, not because it has much to do.
-            HeartbeatReply::Locked => BEAT_RETRY.min(steady),
+            // Ironic took as long because somebody else had the node, not because it has much to do. The next step may wait for this beat.
+            HeartbeatReply::Locked => took.min(BEAT_RETRY),
             HeartbeatReply::Forgotten(_) => return self.reset(now, answer),
         };
         // A beat that a finished job forced meanwhile comes first.

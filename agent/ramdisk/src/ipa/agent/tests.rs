@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::super::event::{Failure, HeartbeatReply, Request};
 use super::{
-    registered::{BEAT_EAGER, BEAT_LONGEST, BEAT_RETRY, BEAT_WORKING},
+    registered::{BEAT_EAGER, BEAT_LONGEST, BEAT_RETRY, BEAT_SPACING, BEAT_WORKING},
     *,
 };
 
@@ -228,17 +228,18 @@ fn the_box_is_asked_first_then_inspection_then_lookup() {
 }
 
 #[test]
-fn an_accepted_inventory_saves_the_lookup() {
+fn an_accepted_inventory_saves_the_lookup_and_is_worked_on_before_the_first_heartbeat() {
     let (mut line, _) = Line::start(true);
     line.send(Event::Reported(Ok(lookup())));
-    let actions = line.send(Event::Registration(Registration::Accepted(node("t"))));
-    assert_eq!(
-        actions[0],
-        Action::Beat {
-            uuid: "n1".into(),
-            token: "t".into()
-        }
-    );
+    let accepted = Event::Registration(Registration::Accepted(node("t")));
+    let report = Action::Report {
+        lookup: LookupState::Registered,
+    };
+    assert_eq!(line.send(accepted), [report]);
+    let before = line.now;
+    let (uuid, token) = ("n1".into(), "t".into());
+    assert_eq!(line.wake(), [Action::Beat { uuid, token }]);
+    assert_eq!(line.now - before, seconds(1));
 }
 
 #[test]
@@ -310,9 +311,9 @@ fn without_a_box_it_is_a_plain_agent() {
     line.send(Event::Registration(Registration::NotWanted));
     line.send(Event::Registration(Registration::NotWanted));
     assert_eq!(line.wake(), [Action::Inspect { node: None }]);
-    let actions = line.send(Event::Registration(Registration::Accepted(node("t"))));
+    line.send(Event::Registration(Registration::Accepted(node("t"))));
     assert_eq!(
-        actions,
+        line.wake(),
         [Action::Beat {
             uuid: "n1".into(),
             token: "t".into()
@@ -428,12 +429,14 @@ fn heartbeats_are_fewer_while_a_job_runs() {
 fn a_locked_node_is_tried_again_soon() {
     let mut line = Line::registered();
     line.wake_until(|a| matches!(a, Action::Beat { .. }));
-    // Which Ironic says after it has waited for whoever has the node.
-    line.now += seconds(3);
-    let before = line.now;
-    line.send(Event::HeartbeatReply(HeartbeatReply::Locked));
-    line.wake_until(|a| matches!(a, Action::Beat { .. }));
-    assert_eq!(line.now - before, BEAT_RETRY);
+    // Which Ironic says at once, or after it has waited for whoever has the node.
+    for (took, gap) in [(0, BEAT_SPACING), (3, seconds(3)), (60, BEAT_RETRY)] {
+        line.now += seconds(took);
+        let before = line.now;
+        line.send(Event::HeartbeatReply(HeartbeatReply::Locked));
+        line.wake_until(|a| matches!(a, Action::Beat { .. }));
+        assert_eq!(line.now - before, gap, "{took}");
+    }
 }
 
 #[test]
