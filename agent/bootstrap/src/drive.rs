@@ -1,7 +1,7 @@
 //! The config drive that Ironic has written behind the installed system.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +15,11 @@ const LINK: &str = "/dev/disk/by-label/config-2";
 /// In what udev knows of a device.
 const LABEL: &str = "E:ID_FS_LABEL=config-2";
 const MOUNT_POINT: &str = "/run/firstlight/config-drive";
+/// The same in the first volume descriptor of ISO 9660 (ECMA-119 8.4): where that is, its type and standard identifier, and where in it
+/// the volume identifier is.
+const DESCRIPTOR_AT: u64 = 16 * 2048;
+const IDENTIFIER: &[u8] = b"\x01CD001";
+const VOLUME: std::ops::Range<usize> = 40..72;
 /// Bytes of a file on it. Any disk may carry the label, and a link on it may lead to a device without an end.
 const LARGEST: u64 = 4 << 20;
 
@@ -27,8 +32,8 @@ pub struct Drive {
     pub user_data: Option<Vec<u8>>,
 }
 
-/// The device, once udev has looked at every disk; `None` if there is none. It is the one on the disk that this system runs from:
-/// another disk may have one of an earlier installation.
+/// The device; `None` if there is none. It is the one on the disk that this system runs from, which nobody has to wait for: another disk
+/// may have one of an earlier installation, and is looked at once udev has looked at every disk.
 pub fn find_drive() -> Result<Option<PathBuf>> {
     let root = Path::new("/");
     let device = fs::metadata(root)
@@ -59,13 +64,27 @@ fn drive_beside(root: &Path, number: &str) -> Option<PathBuf> {
         let known = root
             .join("run/udev/data")
             .join(format!("b{}", number.trim()));
-        path.join("partition").exists()
-            && fs::read_to_string(known).is_ok_and(|known| known.lines().any(|line| line == LABEL))
+        let is_known =
+            || fs::read_to_string(known).is_ok_and(|known| known.lines().any(|line| line == LABEL));
+        let node = path.file_name().map(|name| root.join("dev").join(name));
+        path.join("partition").exists() && (is_known() || node.is_some_and(|node| has_label(&node)))
     };
     let drive = beside
         .map(|entry| entry.path())
         .find(|path| is_drive(path))?;
     Some(root.join("dev").join(drive.file_name()?))
+}
+
+/// udev may not have come to it yet.
+fn has_label(device: &Path) -> bool {
+    let mut descriptor = [0; VOLUME.end];
+    let read = fs::File::open(device).and_then(|mut file| {
+        file.seek(SeekFrom::Start(DESCRIPTOR_AT))?;
+        file.read_exact(&mut descriptor)
+    });
+    read.is_ok()
+        && descriptor.starts_with(IDENTIFIER)
+        && descriptor[VOLUME].trim_ascii_end() == b"config-2"
 }
 
 /// Waits until udev has named every device that is there by now.
@@ -160,6 +179,24 @@ mod tests {
         assert_eq!(beside("9:0"), None, "a root on something else");
         write("run/udev/data/b8:4", "E:ID_FS_LABEL=config-2-old\n");
         assert_eq!(beside("8:3"), None);
+        fs::remove_file(dir.path().join("run/udev/data/b8:4")).unwrap();
+        assert_eq!(beside("8:3"), None, "of which udev knows nothing");
+        let iso = |label: &str, length| {
+            let head = "\0".repeat(16 * 2048);
+            let mut whole = format!("{head}\u{1}CD001\u{1}\0{:32}{label:32}", "LINUX");
+            whole.truncate(length);
+            write("dev/sda4", &whole);
+        };
+        iso("config-2", usize::MAX);
+        assert_eq!(beside("8:3"), Some(dir.path().join("dev/sda4")));
+        for (label, length) in [
+            ("config-20", usize::MAX),
+            ("config-2", 16 * 2048 + 71),
+            ("", 0),
+        ] {
+            iso(label, length);
+            assert_eq!(beside("8:3"), None, "{label}");
+        }
     }
 
     #[test]
