@@ -10,13 +10,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use firstlight_api::mirror;
 use firstlight_api::status::{HardwareSummary, HostState};
 use imagebuilder::build::cache::digest_file;
 use lab::wire::format_mac;
 use lab::{
     BoxSpec, DiskContent, Firmware, NicModel, ServerDisk, ServerSpec, data_disk, disk_serial,
 };
-use qemu_tests::scene::{Scene, host_in, installs};
+use qemu_tests::scene::{Scene, find_host, host_in, installs};
 use qemu_tests::site::{Purpose, TestSite, build_site};
 use qemu_tests::ssh::Ssh;
 use serde_json::{Value, json};
@@ -137,6 +138,15 @@ fn install(row: &Row, scene: &mut Scene<'_>) -> Result<()> {
     is_reported(&hardware, &server)?;
     if row.mirror {
         loses_each_disk(&system, &server, scene)?;
+        // It is asked once in ten minutes.
+        scene.wait_status(
+            "the page tells that its mirror has lost a disk",
+            Duration::from_mins(12),
+            |status| {
+                let problem = find_host(status, &mac)?.problem.as_ref()?;
+                problem.what.contains("its mirror has lost").then_some(())
+            },
+        )?;
     }
     scene.nothing_leaked()?;
     if let Some(before) = before {
@@ -187,6 +197,9 @@ fn loses_each_disk(system: &Ssh, server: &ServerSpec, scene: &mut Scene<'_>) -> 
             "its disks: {here}"
         );
         is_on_the_mirror(system)?;
+        let told = mirror::Told::parse(system.run("sudo firstlight-bootstrap mirror")?.as_bytes())?;
+        let whole = told.mirror.map(|mirror| mirror.whole.len());
+        ensure!(whole == Some(1), "disks that hold its mirror: {whole:?}");
     }
     Ok(())
 }
