@@ -15,7 +15,7 @@ mod named;
 
 use super::{
     image::{NodeImage, algorithm, same_digest},
-    ledger::{Ledger, Move},
+    ledger::{Deployment, Ledger, Move},
     root_disk::WantedDisks,
 };
 use crate::store::ServedImage;
@@ -270,8 +270,12 @@ fn nobody_said(source: &Source, object: Option<&BareMetalHost>) -> DesiredState 
     let held = object.is_some_and(|object| object.spec.consumer_ref.is_some());
     let deployment = ledger.deployment.as_ref();
     let taken_away = deployment.is_some_and(|deployment| deployment.shown);
+    // A machine holds a host first, and says what it shall become once its data are there.
+    let becomes_its = deployment.is_some_and(Deployment::is_staged) && !taken_away;
     match source.unclaimed {
-        SitePolicy::Cluster if online && !held => DesiredState::Stage(install(Data::Endpoint)),
+        SitePolicy::Cluster if online && (!held || becomes_its) => {
+            DesiredState::Stage(install(Data::Endpoint))
+        }
         SitePolicy::Plain if online && !ledger.released && !taken_away => {
             DesiredState::Install(install(Data::Site))
         }

@@ -161,6 +161,13 @@ pub fn claim<L>(site: &Site<L>) {
             name: "m1".into(),
             ..SecretReference::default()
         });
+    });
+    hold(site);
+}
+
+/// The first that a machine says of its host.
+fn hold<L>(site: &Site<L>) {
+    site.store.change(NAME, |object| {
         object.spec.consumer_ref = Some(ObjectReference {
             name: "m1".into(),
             ..ObjectReference::default()
@@ -246,6 +253,15 @@ async fn a_host_of_the_cluster_is_written_once_before_it_is_claimed_and_gets_its
         assert_eq!(stolen, Some(Answer::WrongToken), "a token alone is nothing");
     }
 
+    // Held by its machine, whose data are still being made: its system goes on waiting.
+    hold(&site);
+    for _ in 0..20 {
+        machine.step(&mut site).await;
+        site.pass(ROUND).await;
+        let answer = site.bootstrap(&token, key_of(&drive), Ask::Fetch).await;
+        assert!(matches!(answer, Some(Answer::Wait { .. })), "{answer:?}");
+        assert!(staged(&site, &machine), "{}", site.told());
+    }
     claim(&site);
     let delivered = |site: &Site, machine: &Machine| {
         machine.data.is_some() && is_in(site, ProvisioningState::Provisioned)
