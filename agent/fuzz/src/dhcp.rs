@@ -57,6 +57,7 @@ pub fn server(bytes: &[u8]) {
         let origin = Origin {
             listener,
             source: Ipv4Addr::UNSPECIFIED,
+            destination: Ipv4Addr::BROADCAST,
         };
         let mut decision = server.handle_request(&request, origin, now);
         if let Decision::Probe { address } = decision {

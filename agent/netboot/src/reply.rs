@@ -93,7 +93,11 @@ pub(crate) fn message_for(
     let mut message = bootp_for(request);
     let options = message.opts_mut();
     options.insert(DhcpOption::MessageType(message_type));
+    let server = request.server_identifier(server);
     options.insert(DhcpOption::ServerIdentifier(server));
+    if let Some(subnet) = request.subnet_selection {
+        options.insert(DhcpOption::SubnetSelection(subnet));
+    }
     if let Some(id) = &request.client_id {
         options.insert(DhcpOption::ClientIdentifier(id.clone()));
     }

@@ -6,14 +6,16 @@
 
 mod allocation;
 mod decision;
+mod inform;
 mod proxy;
 mod segment;
+mod subnet;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use dhcproto::v4::{CLIENT_PORT, DhcpOption, Message, MessageType as WireType};
+use dhcproto::v4::{DhcpOption, Message, MessageType as WireType};
 
 use self::allocation::Allocation;
 pub use self::decision::{Counters, Decision, Event, Listener, Origin, ProbeResult, Reason};
@@ -22,7 +24,7 @@ use crate::config::{Authority, DhcpConfig, SubnetSpec};
 use crate::limits::{Limits, Standing};
 use crate::mode::ModeWatch;
 use crate::packet::{MessageType, Request};
-use crate::reply::{BOOTP_LENGTH, Destination, Reply, bootp_for, destination, message_for, nak};
+use crate::reply::{BOOTP_LENGTH, Reply, bootp_for, message_for, nak};
 use crate::{LeaseChange, LeaseTable, Limit, MacAddr, Mode, Now, PacketError};
 
 /// How long an address is kept for a client that was offered it.
@@ -128,7 +130,7 @@ impl Server {
             source: origin.source,
             standing,
             boot,
-            subnet: self.subnet_for(request)?,
+            subnet: self.subnet_for(request, origin)?,
         };
         match request.message_type {
             MessageType::Discover => self.discover(&case, now),
@@ -153,30 +155,6 @@ impl Server {
         } else {
             Standing::Stranger
         }
-    }
-
-    /// The subnet that the client is on, by the relay's choice (RFC 3527) or address, or the box's own. Who has an address
-    /// asks without its relay, and is believed (RFC 2131 section 4.3.2, RENEWING).
-    fn subnet_for(&self, request: &Request) -> Result<SubnetSpec, Reason> {
-        let of = |address: Ipv4Addr| {
-            let mut subnets = self.config.spec().subnets.iter();
-            let on =
-                |s: &&SubnetSpec| s.subnet.network() <= address && address <= s.subnet.broadcast();
-            subnets.find(on).cloned()
-        };
-        if request.giaddr.is_unspecified() {
-            let is_there = matches!(
-                request.message_type,
-                MessageType::Request | MessageType::Inform
-            );
-            let own = of(request.ciaddr).filter(|_| is_there);
-            return Ok(own.unwrap_or_else(|| self.config.local_subnet().clone()));
-        }
-        let link = request.link_selection().unwrap_or(request.giaddr);
-        of(link).ok_or(Reason::UnknownRelay {
-            relay: request.giaddr,
-            link,
-        })
     }
 
     fn discover(&mut self, case: &Case, now: Now) -> Result<Decision, Reason> {
@@ -212,7 +190,7 @@ impl Server {
         let request = case.request;
         let server = self.config.spec().server;
         let selected = match request.server_id {
-            Some(other) if other != server => {
+            Some(other) if request.is_for_other(server) => {
                 self.offers.retain(|_, (mac, _)| *mac != request.mac);
                 return Err(Reason::ChoseOtherServer { server: other });
             }
@@ -281,7 +259,7 @@ impl Server {
 
     /// The client found that somebody else uses the address (RFC 2131 section 4.3.3).
     fn decline(&mut self, case: &Case, now: Now) -> Result<Decision, Reason> {
-        let (mac, server) = (case.request.mac, case.request.server_id);
+        let mac = case.request.mac;
         let address = case.request.requested.ok_or(Reason::NoAddressRequested)?;
         let is_its_own = self
             .leases
@@ -291,7 +269,7 @@ impl Server {
                 .offers
                 .get(&address)
                 .is_some_and(|(other, _)| *other == mac);
-        if !is_its_own || server.is_some_and(|id| id != self.config.spec().server) {
+        if !is_its_own || case.request.is_for_other(self.config.spec().server) {
             return Err(Reason::NotItsLease { address });
         }
         self.offers.remove(&address);
@@ -315,15 +293,14 @@ impl Server {
     /// From the holder only. Not to hear it costs nothing but time, so it is heard rarely enough for the disk.
     fn release(&mut self, case: &Case, now: Now) -> Result<Decision, Reason> {
         let (mac, address) = (case.request.mac, case.request.ciaddr);
-        let other = case
-            .request
-            .server_id
-            .is_some_and(|id| id != self.config.spec().server);
+        let other = case.request.is_for_other(self.config.spec().server);
+        // To the relay, if that is the server by RFC 5107.
+        let is_from_it = case.source == address || case.request.server_override().is_some();
         let holds = self
             .leases
             .of_mac(mac)
             .is_some_and(|l| l.address == address);
-        if !holds || other || case.source != address {
+        if !holds || other || !is_from_it {
             return Err(Reason::NotItsLease { address });
         }
         self.limits
@@ -335,36 +312,6 @@ impl Server {
             persist: vec![change],
             event: Event::Released { mac, address },
         })
-    }
-
-    /// Settings for a host that has its address already (RFC 2131 section 4.3.5): no lease times, no `yiaddr`, and to that
-    /// address even if a relay passed it on. Some hosts say it in the IP packet only.
-    fn inform(&self, case: &Case) -> Result<Decision, Reason> {
-        let (request, spec) = (case.request, self.config.spec());
-        let is_relayed = !request.giaddr.is_unspecified();
-        let address = match request.ciaddr {
-            Ipv4Addr::UNSPECIFIED if !is_relayed => case.source,
-            address => address,
-        };
-        if !case.subnet.subnet.has_host(address) {
-            return Err(Reason::NotItsLease { address });
-        }
-        let mut message = message_for(request, WireType::Ack, spec.server);
-        message.set_ciaddr(request.ciaddr);
-        self.write_settings(&mut message, case);
-        case.boot
-            .write(&mut message, request, spec.server, Side::Lease);
-        Ok(Decision::Reply(Reply {
-            persist: Vec::new(),
-            message,
-            relay_info: request.relay_info.clone(),
-            destination: Destination::Unicast {
-                address,
-                port: CLIENT_PORT,
-            },
-            room: request.room,
-            boot: case.boot.clone(),
-        }))
     }
 
     /// RFC 1534 section 2: a BOOTP client never says that it is gone, so that its address must be its own for ever.
@@ -382,7 +329,7 @@ impl Server {
             persist: Vec::new(),
             message,
             relay_info: request.relay_info.clone(),
-            destination: destination(request, address),
+            destination: self.destination(case, address),
             room: BOOTP_LENGTH,
             boot: BootOffer::NotAsked,
         }))
@@ -405,7 +352,7 @@ impl Server {
             persist: Vec::new(),
             message,
             relay_info: request.relay_info.clone(),
-            destination: destination(request, address),
+            destination: self.destination(case, address),
             room: request.room,
             boot: case.boot.clone(),
         }

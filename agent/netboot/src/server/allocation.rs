@@ -102,10 +102,10 @@ impl Server {
     }
 
     /// An address whose holder may never have been there: whoever invents clients takes every address there is. The newest
-    /// first, as servers that are switched off were there before. Only where a probe can ask.
+    /// first, as servers that are switched off were there before.
     fn deserted(&self, case: &Case, now: Now) -> Option<Ipv4Addr> {
         let mac = case.request.mac;
-        if case.standing == Standing::Stranger || !case.request.giaddr.is_unspecified() {
+        if case.standing == Standing::Stranger {
             return None;
         }
         // As `acknowledge` writes it.
@@ -182,15 +182,16 @@ impl Server {
         self.probes.insert(address, (result, now));
     }
 
-    /// The next few addresses of the box's own segment that new clients would get and that were not probed lately.
+    /// The next few addresses of each subnet that new clients would get and that were not probed lately.
     pub fn probe_ahead(&self, now: Now) -> Vec<Ipv4Addr> {
         if let Mode::Proxy(_) = self.mode() {
             return Vec::new();
         }
-        self.candidates(nobody(), self.config.local_subnet(), now)
-            .take(AHEAD)
-            .filter(|address| !self.is_found_free(*address, now))
-            .collect()
+        let ahead = |subnet| {
+            let next = self.candidates(nobody(), subnet, now).take(AHEAD);
+            next.filter(|address| !self.is_found_free(*address, now))
+        };
+        self.config.spec().subnets.iter().flat_map(ahead).collect()
     }
 }
 

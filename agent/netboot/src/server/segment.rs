@@ -70,9 +70,7 @@ impl Server {
         else {
             return false;
         };
-        let ours = request
-            .server_id
-            .is_none_or(|id| id == self.config.spec().server);
+        let ours = !request.is_for_other(self.config.spec().server);
         let reserved = self.config.spec().reservations.get(&request.mac);
         match request.message_type {
             MessageType::Discover => {
