@@ -72,6 +72,16 @@ impl Reply {
         self.message.opts().msg_type()
     }
 
+    /// It promises nothing.
+    pub fn is_offer(&self) -> bool {
+        self.message_type() == Some(MessageType::Offer)
+    }
+
+    /// It gives or confirms an address, or settings.
+    pub fn is_acknowledgement(&self) -> bool {
+        self.message_type() == Some(MessageType::Ack)
+    }
+
     /// The datagram's payload.
     pub fn encode(&self) -> Vec<u8> {
         let bytes = self

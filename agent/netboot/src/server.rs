@@ -64,6 +64,7 @@ struct Case<'a> {
 impl Server {
     /// Nothing is answered until the segment was asked: see [`Self::ask`].
     pub fn new(config: DhcpConfig, leases: LeaseTable) -> Self {
+        let limits = Limits::new(config.spec().guard);
         let spread = config.spec().nic.map_or(0, |nic| nic.octets()[5]);
         Self {
             config,
@@ -72,7 +73,7 @@ impl Server {
             offers: BTreeMap::new(),
             probes: BTreeMap::new(),
             declined: BTreeMap::new(),
-            limits: Limits::new(),
+            limits,
             counters: Counters::default(),
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Case, ProbeResult, QUARANTINE, Server};
 use crate::config::SubnetSpec;
 use crate::limits::Standing;
-use crate::{Lease, MacAddr, Mode, Now};
+use crate::{AddressRange, Lease, MacAddr, Mode, Now};
 
 /// How long a probe's "nobody answered" is believed.
 const FREE_HOLDS: Duration = Duration::from_mins(5);
@@ -64,14 +64,22 @@ impl Server {
         case.standing != Standing::Stranger || self.has_room_in(&case.subnet, now)
     }
 
-    /// Whether a stranger on the box's own segment would get an address.
-    pub fn has_room(&self, now: Now) -> bool {
-        self.has_room_in(self.config.local_subnet(), now)
+    /// Whether a stranger would get an address of the subnet with this range.
+    pub fn has_room(&self, range: AddressRange, now: Now) -> bool {
+        let mut subnets = self.config.spec().subnets.iter();
+        let subnet = subnets.find(|subnet| subnet.range == range);
+        subnet.is_none_or(|subnet| self.has_room_in(subnet, now))
     }
 
     fn has_room_in(&self, subnet: &SubnetSpec, now: Now) -> bool {
-        let kept = subnet.range.size() / KEPT_PART;
-        let kept = usize::try_from(kept).expect("at most a quarter of 65536");
+        let size = usize::try_from(subnet.range.size()).expect("at most 65536");
+        let kept = usize::try_from(subnet.range.size() / KEPT_PART).expect("a quarter of that");
+        // Nobody looks at each while even these, and the box and a router, leave enough.
+        let reservations = self.config.spec().reservations.len();
+        let taken = self.leases.known() + self.offers.len() + self.probes.len() + reservations + 2;
+        if taken + kept < size {
+            return true;
+        }
         self.candidates(nobody(), subnet, now).nth(kept).is_some()
     }
 
@@ -82,21 +90,23 @@ impl Server {
         subnet: &SubnetSpec,
         now: Now,
     ) -> impl Iterator<Item = Ipv4Addr> {
-        let fresh = subnet
-            .range
-            .iter()
-            .filter(|address| self.is_fresh(*address));
-        let mut expired: Vec<&Lease> = self
-            .leases
-            .iter()
-            .filter(|lease| subnet.range.contains(lease.address))
-            .collect();
-        expired.sort_by_key(|lease| (lease.expires, lease.address));
+        let fresh = self.leases.unleased(subnet.range);
+        let fresh = fresh.filter(|address| !self.leases.was_contested(*address));
+        let range = subnet.range;
+        // Only where no fresh one is left, as it goes through all leases.
+        let expired = std::iter::once_with(move || {
+            let leases = self.leases.iter();
+            let mut expired: Vec<&Lease> = leases
+                .filter(|lease| range.contains(lease.address))
+                .collect();
+            expired.sort_by_key(|lease| (lease.expires, lease.address));
+            expired
+        });
         let contested = self.leases.contested();
         let contested = contested.filter(|address| subnet.range.contains(*address));
         let subnet = subnet.clone();
         fresh
-            .chain(expired.into_iter().map(|lease| lease.address))
+            .chain(expired.flatten().map(|lease| lease.address))
             .chain(contested)
             .filter(move |address| self.is_usable(*address, mac, &subnet, now))
     }
