@@ -80,13 +80,11 @@ impl Row {
             .router
             .command("dnsmasq")
             .args([
-                "--keep-in-foreground",
+                // Gives up no user, as there is no other one in here.
+                "--no-daemon",
                 "--conf-file=/dev/null",
                 "--pid-file=",
                 "--port=0",
-                "--user=root",
-                "--group=root",
-                "--log-facility=-",
                 "--interface=row",
                 "--interface=fl-host",
                 "--bind-interfaces",
