@@ -22,12 +22,17 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["--serve-dhcp", interface, folder] => serve::run(interface, Path::new(folder)),
-        ["--agent", agent] => {
+        ["--agent", agent, which @ ..] => {
+            let is_asked = |what| which.is_empty() || which.contains(&what);
             space::apart();
-            dhcp::measure();
-            http::measure(agent);
+            if is_asked("dhcp") {
+                dhcp::measure();
+            }
+            if is_asked("http") {
+                http::measure(agent);
+            }
         }
-        _ => panic!("usage: netboot_figures --agent PROGRAM"),
+        _ => panic!("usage: netboot_figures --agent PROGRAM [dhcp] [http]"),
     }
 }
 

@@ -7,13 +7,15 @@
 use std::{
     fmt::Write as _,
     fs::File,
-    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    io::{self, Write as _},
     net::{IpAddr, Shutdown, TcpStream as Blocking},
+    os::fd::AsRawFd,
     sync::Arc,
     time::Duration,
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use nix::libc;
 use tokio::{
     io::AsyncReadExt as _,
     net::TcpStream,
@@ -28,6 +30,8 @@ const HEAD: usize = 8 * 1024;
 const HEADERS: usize = 64;
 /// For what the socket was given to be taken, a third of its buffer at least; as `doors::Paced` has it.
 const TAKEN: Duration = Duration::from_secs(30);
+/// In one call.
+const PIECE: usize = 8 * 1024 * 1024;
 /// Answers at a time; one more is hyper's, which takes longer over it.
 static THREADS: std::sync::LazyLock<Arc<Semaphore>> =
     std::sync::LazyLock::new(|| Arc::new(Semaphore::new(128)));
@@ -154,17 +158,33 @@ fn send_blocking(mut stream: &Blocking, direct: Direct) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(TAKEN))?;
     stream.write_all(text(&direct.head).as_bytes())?;
-    let Some((mut file, first, count)) = direct.part else {
+    let Some((file, first, count)) = direct.part else {
         return Ok(());
     };
-    file.seek(SeekFrom::Start(first))?;
-    // By `sendfile`, which the standard library takes for a file and a socket.
-    let sent = io::copy(&mut file.take(count), &mut stream)?;
-    if sent < count {
-        tracing::warn!("a file cannot be read to its end");
-        return Err(io::ErrorKind::UnexpectedEof.into());
+    let mut at = first;
+    while at < first + count {
+        let sent = kernel_sends(&file, stream, at, first + count - at)?;
+        if sent == 0 {
+            tracing::warn!("a file cannot be read to its end");
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        at += sent;
     }
     Ok(())
+}
+
+/// How many bytes went.
+fn kernel_sends(file: &File, stream: &Blocking, at: u64, count: u64) -> io::Result<u64> {
+    let mut offset = libc::off64_t::try_from(at).map_err(io::Error::other)?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(PIECE);
+    #[allow(
+        unsafe_code,
+        reason = "the standard library copies a file for a socket itself, so that a later change of it does not show"
+    )]
+    // SAFETY: both descriptors are open as long as their owners, and `offset` outlives the call, which keeps no pointer to it.
+    let sent =
+        unsafe { libc::sendfile64(stream.as_raw_fd(), file.as_raw_fd(), &raw mut offset, count) };
+    u64::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
 /// Names in the capitals that GRUB looks for, as hyper writes them.
