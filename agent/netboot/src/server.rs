@@ -7,6 +7,7 @@
 mod allocation;
 mod decision;
 mod inform;
+mod offers;
 mod proxy;
 mod segment;
 mod subnet;
@@ -19,6 +20,7 @@ use dhcproto::v4::{DhcpOption, Message, MessageType as WireType};
 
 use self::allocation::Allocation;
 pub use self::decision::{Counters, Decision, Event, Listener, Origin, ProbeResult, Reason};
+use self::offers::Offers;
 use crate::boot_offer::{BootOffer, Side};
 use crate::config::{Authority, DhcpConfig, SubnetSpec};
 use crate::limits::{Limits, Standing};
@@ -42,8 +44,9 @@ pub struct Server {
     config: DhcpConfig,
     mode: ModeWatch,
     leases: LeaseTable,
-    /// What was offered and not yet requested: not worth writing to disk.
-    offers: BTreeMap<Ipv4Addr, (MacAddr, Now)>,
+    offers: Offers,
+    /// By the first address of a range: all that are lower have a lease, so nobody looks for a fresh one there.
+    fresh: BTreeMap<Ipv4Addr, Ipv4Addr>,
     /// The last probe of an address, and when.
     probes: BTreeMap<Ipv4Addr, (ProbeResult, Now)>,
     /// Who declined the addresses that are in quarantine, and until when they are.
@@ -70,7 +73,8 @@ impl Server {
             config,
             mode: ModeWatch::new(spread),
             leases,
-            offers: BTreeMap::new(),
+            offers: Offers::default(),
+            fresh: BTreeMap::new(),
             probes: BTreeMap::new(),
             declined: BTreeMap::new(),
             limits,
@@ -175,10 +179,8 @@ impl Server {
             reply.message.opts_mut().insert(DhcpOption::RapidCommit);
             return Ok(Decision::Reply(reply));
         }
-        self.offers
-            .retain(|_, (mac, until)| *mac != request.mac && now < *until);
-        self.offers
-            .insert(address, (request.mac, now.plus(OFFER_HOLDS)));
+        let until = now.plus(OFFER_HOLDS);
+        self.offers.offer(request.mac, address, until, now);
         Ok(Decision::Reply(self.lease_reply(
             case,
             WireType::Offer,
@@ -192,7 +194,7 @@ impl Server {
         let server = self.config.spec().server;
         let selected = match request.server_id {
             Some(other) if request.is_for_other(server) => {
-                self.offers.retain(|_, (mac, _)| *mac != request.mac);
+                self.offers.forget(request.mac);
                 return Err(Reason::ChoseOtherServer { server: other });
             }
             selected => selected.is_some(),
@@ -202,10 +204,7 @@ impl Server {
             .leases
             .of_mac(request.mac)
             .is_some_and(|l| l.address == wanted);
-        let was_offered = self
-            .offers
-            .get(&wanted)
-            .is_some_and(|(mac, _)| *mac == request.mac);
+        let was_offered = self.offers.was(request.mac, wanted);
         let authoritative = self.config.spec().authority == Authority::Authoritative;
         // Whoever leased this client something knows that it has nothing else.
         let knows = self
@@ -246,10 +245,15 @@ impl Server {
                 expires,
             });
         }
+        let before = self.leases.of_mac(mac).map(|lease| lease.address);
         for change in &persist {
             self.leases.apply(change);
         }
-        self.offers.retain(|_, (other, _)| *other != mac);
+        self.note_leased(
+            case.subnet.range,
+            before.filter(|before| *before != address),
+        );
+        self.offers.forget(mac);
         // Somebody is there from now on.
         self.probes.remove(&address);
         let mut reply = self.lease_reply(case, WireType::Ack, address);
@@ -266,14 +270,11 @@ impl Server {
             .leases
             .of_mac(mac)
             .is_some_and(|l| l.address == address)
-            || self
-                .offers
-                .get(&address)
-                .is_some_and(|(other, _)| *other == mac);
+            || self.offers.was(mac, address);
         if !is_its_own || case.request.is_for_other(self.config.spec().server) {
             return Err(Reason::NotItsLease { address });
         }
-        self.offers.remove(&address);
+        self.offers.forget(mac);
         self.declined.retain(|_, (_, until)| now < *until);
         let of_client = self.declined.values().filter(|(m, _)| *m == mac).count();
         let most = usize::try_from(case.subnet.range.size())
@@ -284,6 +285,7 @@ impl Server {
         let until = now.plus(QUARANTINE);
         let change = LeaseChange::Quarantined { address, until };
         self.leases.apply(&change);
+        self.fresh.clear();
         self.declined.insert(address, (mac, until));
         Ok(Decision::Record {
             persist: vec![change],

@@ -172,10 +172,18 @@ impl Edge {
                     None
                 }
                 answer = sources.durable.recv() => {
-                    let answer = answer.context("writing the lease file ended")??;
-                    self.unwritten -= 1;
-                    if let Some(answer) = answer {
-                        self.ports.send(&answer).await;
+                    let mut answer = answer;
+                    // All that one write has let out, for requests come as many at a time.
+                    loop {
+                        let written = answer.context("writing the lease file ended")??;
+                        self.unwritten -= 1;
+                        if let Some(written) = written {
+                            self.ports.send(&written).await;
+                        }
+                        match sources.durable.try_recv() {
+                            Ok(next) => answer = Some(next),
+                            Err(_) => break,
+                        }
                     }
                     None
                 }

@@ -35,11 +35,8 @@ impl Server {
         let (mac, subnet) = (case.request.mac, &case.subnet);
         let reserved = self.config.spec().reservations.get(&mac).map(|r| r.address);
         let leased = self.leases.of_mac(mac).map(|l| l.address);
-        let offered = self
-            .offers
-            .iter()
-            .find(|(_, (m, until))| *m == mac && now < *until);
-        let known = [reserved, leased, offered.map(|(address, _)| *address)];
+        let offered = self.offers.of(mac, now);
+        let known = [reserved, leased, offered];
         let usable = |address: &Ipv4Addr| self.is_usable(*address, mac, subnet, now);
         if let Some(address) = known.into_iter().flatten().find(usable) {
             return Allocation::Address(address);
@@ -90,9 +87,17 @@ impl Server {
         subnet: &SubnetSpec,
         now: Now,
     ) -> impl Iterator<Item = Ipv4Addr> {
-        let fresh = self.leases.unleased(subnet.range);
-        let fresh = fresh.filter(|address| !self.leases.was_contested(*address));
         let range = subnet.range;
+        let fresh = self.fresh_of(range);
+        let mut offered = self.offers.others(fresh, mac, now).peekable();
+        let fresh = self
+            .leases
+            .unleased(fresh)
+            .filter(move |address| {
+                while offered.next_if(|offered| offered < address).is_some() {}
+                offered.next_if_eq(address).is_none()
+            })
+            .filter(|address| !self.leases.was_contested(*address));
         // Only where no fresh one is left, as it goes through all leases.
         let expired = std::iter::once_with(move || {
             let leases = self.leases.iter();
@@ -109,6 +114,23 @@ impl Server {
             .chain(expired.flatten().map(|lease| lease.address))
             .chain(contested)
             .filter(move |address| self.is_usable(*address, mac, &subnet, now))
+    }
+
+    /// The part of `range` that is not known to be leased as a whole.
+    fn fresh_of(&self, range: AddressRange) -> AddressRange {
+        let from = self.fresh.get(&range.first()).copied();
+        let from = from.unwrap_or(range.first()).min(range.last());
+        AddressRange::new(from, range.last()).expect("a part of a range")
+    }
+
+    /// An address of `range` was leased, perhaps instead of `freed`, which any range may hold.
+    pub(super) fn note_leased(&mut self, range: AddressRange, freed: Option<Ipv4Addr>) {
+        if freed.is_some() {
+            self.fresh.clear();
+        }
+        let first = self.leases.unleased(self.fresh_of(range)).next();
+        self.fresh
+            .insert(range.first(), first.unwrap_or(range.last()));
     }
 
     /// An address whose holder may never have been there: whoever invents clients takes every address there is. The newest
@@ -143,8 +165,7 @@ impl Server {
         let lease = lease.filter(|lease| now < lease.expires);
         let is_holder = lease.is_some_and(|lease| lease.mac == mac);
         // The holder may have lost it, because it answers no probe.
-        let offered = self.offers.get(&address);
-        let is_offered = offered.is_some_and(|(other, until)| *other == mac && now < *until);
+        let is_offered = self.offers.of(mac, now) == Some(address);
         self.is_open(address, mac, subnet, now)
             && (lease.is_none() || is_holder || is_offered)
             && (is_holder || !self.is_found_in_use(address, now))
@@ -159,10 +180,7 @@ impl Server {
         };
         let is_infrastructure =
             address == self.config.spec().server || Some(address) == subnet.router;
-        let offered_to_other = self
-            .offers
-            .get(&address)
-            .is_some_and(|(other, until)| *other != mac && now < *until);
+        let offered_to_other = self.offers.is_others(address, mac, now);
         belongs
             && !is_infrastructure
             && !offered_to_other

@@ -26,10 +26,7 @@ impl Server {
             .leases
             .of_mac(client)
             .is_some_and(|lease| lease.address == found.offered);
-        let offered = self
-            .offers
-            .get(&found.offered)
-            .is_some_and(|(mac, _)| *mac == client);
+        let offered = self.offers.was(client, found.offered);
         let is_own = found.server == self.config.spec().server && (leased || offered);
         if is_known || is_own {
             return None;
