@@ -5,6 +5,7 @@
 //! Must not: decide anything about DHCP. A new situation belongs into `firstlight-netboot` with a test there.
 
 mod addresses;
+mod clock;
 mod conditions;
 mod config;
 pub mod lease_file;

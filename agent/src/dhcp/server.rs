@@ -21,16 +21,16 @@ use tokio::{
 use super::{
     AbortOnDrop, Dhcp,
     addresses::{self, WAITING},
+    clock::Clock,
     conditions::{Conditions, SOURCES},
     config,
     lease_file::{self, Job, LeaseFile},
     ports::{Answer, Ports, Received},
-    prober::{ProbeEvent, Prober},
+    prober::{ProbeEvent, Prober, sleep_until},
     sockets::{self, Arrival},
     tell,
 };
 use crate::{
-    clock,
     fleet::Input,
     liveness,
     network::Segment,
@@ -103,26 +103,6 @@ pub async fn serve(
         others,
     };
     edge.run(sources).await
-}
-
-/// One clock for leases and questions: it starts as the wall clock, which leases in the file are told by, and is not moved
-/// afterwards.
-#[derive(Clone, Copy, Debug)]
-struct Clock {
-    at_boot: u64,
-}
-
-impl Clock {
-    fn start() -> Self {
-        let wall = u64::try_from(clock::wall_seconds()).unwrap_or(0);
-        Self {
-            at_boot: wall.saturating_sub(clock::uptime().as_secs()),
-        }
-    }
-
-    fn now(self) -> Now {
-        Now::from_unix_seconds(self.at_boot + clock::uptime().as_secs())
-    }
 }
 
 /// What comes to the loop from its tasks.
@@ -205,7 +185,7 @@ impl Edge {
                     let other = *sources.others.borrow_and_update();
                     self.contested(other)
                 }
-                () = until(untold), if untold.is_some() => {
+                () = sleep_until(untold), if untold.is_some() => {
                     self.tell_leases();
                     None
                 }
@@ -415,11 +395,5 @@ impl Edge {
         status.done(StepName::Dhcp);
         status.problems("dhcp", problem.into_iter().collect());
         status.send(Update::Dhcp(shown));
-    }
-}
-
-async fn until(when: Option<tokio::time::Instant>) {
-    if let Some(when) = when {
-        tokio::time::sleep_until(when).await;
     }
 }
