@@ -42,7 +42,7 @@ pub fn measure(agent: &str) {
                 for mut load in loads {
                     assert!(load.wait().unwrap().success(), "{}: curl", space.name);
                 }
-                let spent = (server.processor_time() - before).as_secs_f64();
+                let spent = server.processor_time().saturating_sub(before).as_secs_f64();
                 used.push(spent * 1e9 / (bytes as f64 * f64::from(clients)));
             }
         }

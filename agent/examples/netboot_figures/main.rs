@@ -6,6 +6,8 @@
 #![allow(
     clippy::print_stdout,
     clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
     clippy::unwrap_used,
     reason = "a measuring program"
 )]

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Busy machines are slow.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Runtime files of this machine are not met.
 pub fn apart() {

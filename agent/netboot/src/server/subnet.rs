@@ -29,10 +29,12 @@ impl Server {
             request.message_type,
             MessageType::Request | MessageType::Inform | MessageType::Release
         );
-        if is_renewal && origin.destination == self.config.spec().server {
-            if let Some(own) = self.subnet_of(request.ciaddr) {
-                return Ok(own.clone());
-            }
+        let is_unicast = origin.destination == self.config.spec().server;
+        if let Some(own) = self.subnet_of(request.ciaddr)
+            && is_renewal
+            && is_unicast
+        {
+            return Ok(own.clone());
         }
         match selected {
             Some(selected) => {
