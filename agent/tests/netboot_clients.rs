@@ -23,7 +23,7 @@ fn needs(program: &str, package: &str) {
     let folders = ["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/lib/systemd"];
     let is_there = |folder: &&str| Path::new(folder).join(program).exists();
     assert!(
-        folders.iter().any(|folder| is_there(folder)),
+        folders.iter().any(is_there),
         "{program} is missing: install the Debian package {package}"
     );
 }

@@ -2,7 +2,7 @@
 //! own, which waits for the disk and for the other end, as a transfer of TFTP has.
 //!
 //! Only a plain `GET` of a file is answered here; its request is looked at before it is taken from the socket, so that everything
-//! else, and everything odd, is hyper's. Must not: know which files there are ([`Answers::file`] does).
+//! else, and everything odd, is hyper's. Must not: know which files there are ([`Files::file`] does).
 
 use std::{
     fmt::Write as _,
@@ -22,7 +22,6 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
-use super::server::Answers;
 use crate::doors::Place;
 
 /// Of a request that is looked at.
@@ -36,6 +35,19 @@ const PIECE: usize = 8 * 1024 * 1024;
 static THREADS: std::sync::LazyLock<Arc<Semaphore>> =
     std::sync::LazyLock::new(|| Arc::new(Semaphore::new(128)));
 
+/// Who knows of files.
+pub trait Files {
+    /// A `GET` that the kernel may answer; `None`: hyper asks for it.
+    fn file(
+        &self,
+        _peer: IpAddr,
+        _path: &str,
+        _headers: &HeaderMap,
+    ) -> impl Future<Output = Option<Direct>> + Send {
+        async { None }
+    }
+}
+
 /// What a request is answered with.
 pub struct Direct {
     /// Status and headers.
@@ -45,7 +57,7 @@ pub struct Direct {
 }
 
 /// A request that was looked at.
-struct Asked {
+struct FileRequest {
     path: String,
     headers: HeaderMap,
     length: usize,
@@ -54,7 +66,7 @@ struct Asked {
 
 /// Answers what can be answered so, one request after the other; the rest of the connection, if there is one, is for hyper.
 pub async fn serve(
-    site: &impl Answers,
+    site: &impl Files,
     mut stream: TcpStream,
     peer: IpAddr,
     place: &Place,
@@ -85,7 +97,7 @@ pub async fn serve(
 }
 
 /// `None`: for hyper.
-fn look(seen: &[u8]) -> Option<Asked> {
+fn look(seen: &[u8]) -> Option<FileRequest> {
     let mut space = [httparse::EMPTY_HEADER; HEADERS];
     let mut request = httparse::Request::new(&mut space);
     let httparse::Status::Complete(length) = request.parse(seen).ok()? else {
@@ -115,7 +127,7 @@ fn look(seen: &[u8]) -> Option<Asked> {
         Some(word) if word.as_bytes().eq_ignore_ascii_case(b"close") => false,
         Some(_) => return None,
     };
-    Some(Asked {
+    Some(FileRequest {
         path: path.to_owned(),
         headers,
         length,

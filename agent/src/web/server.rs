@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Body, Web,
-    direct::{self, Direct},
+    direct::{self, Direct, Files},
     route,
 };
 use crate::{
@@ -69,7 +69,7 @@ const UNSENT: usize = 128 * 1024;
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Who answers at an address.
-pub trait Answers: Clone + Send + Sync + 'static {
+pub trait Answers: Files + Clone + Send + Sync + 'static {
     /// For a problem's sentence.
     const WHAT: &'static str;
 
@@ -84,14 +84,11 @@ pub trait Answers: Clone + Send + Sync + 'static {
         peer: IpAddr,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Body>> + Send;
-    /// A `GET` that the kernel may answer with a file; `None`: [`Self::answer`] is asked.
-    fn file(
-        &self,
-        _peer: IpAddr,
-        _path: &str,
-        _headers: &HeaderMap,
-    ) -> impl Future<Output = Option<Direct>> + Send {
-        async { None }
+}
+
+impl Files for Web {
+    async fn file(&self, peer: IpAddr, path: &str, headers: &HeaderMap) -> Option<Direct> {
+        route::file(self, peer, path, headers).await
     }
 }
 
@@ -108,10 +105,6 @@ impl Answers for Web {
 
     async fn answer(&self, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
         route::answer(self, peer, request).await
-    }
-
-    async fn file(&self, peer: IpAddr, path: &str, headers: &HeaderMap) -> Option<Direct> {
-        route::file(self, peer, path, headers).await
     }
 }
 
