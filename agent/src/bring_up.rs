@@ -8,7 +8,7 @@ use firstlight_api::{
     site::{ClusterChoice, SiteConfig, Standing},
     status::Problem,
 };
-use firstlight_netboot::{BootSite, BoxHttp, CaFingerprint};
+use firstlight_netboot::{BootSite, BoxHttp, CaFingerprint, Guard};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -215,6 +215,7 @@ pub async fn dhcp(
         fleet,
         status,
         leased: facts.leased.clone(),
+        guard: Guard::Up,
     };
     dhcp::run(
         dhcp,

@@ -9,6 +9,7 @@
 
 pub mod cluster;
 mod parse;
+mod relayed;
 pub mod rules;
 pub mod schema;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use crate::status::HardwareSummary;
 
 pub use cluster::{ClusterChoice, ClusterConfig, ControlPlanes, HostRole, Ipv4Network, Workers};
 pub use parse::parse_site;
+pub use relayed::RelayedNetwork;
 pub use rules::{BmcAccount, GivenRootDisk, Gives, Rule};
 pub use values::SshKey;
 
@@ -76,6 +78,11 @@ pub struct ProvisioningConfig {
     pub address: Subnet,
     /// Leased to hosts without an address of their own. Inside the network, and never holds the box's address.
     pub range: AddressRange,
+    /// The router of this network, which hosts are told, and behind which the relayed networks are. Neither the box's address
+    /// nor in the range.
+    pub gateway: Option<Ipv4Addr>,
+    /// Networks whose servers reach the box through a relay agent and `gateway`; no two of all overlap.
+    pub relayed: Vec<RelayedNetwork>,
 }
 
 /// How a person names one of the box's NICs.
@@ -179,7 +186,7 @@ pub struct HostConfig {
     pub mac: MacAddr,
     /// Absent: `host-` and its MAC without colons.
     pub name: Option<HostName>,
-    /// Inside the provisioning network, not the box's, unique.
+    /// Inside the provisioning network or a relayed one, not the box's, no router's, unique.
     pub address: Option<Ipv4Addr>,
     /// Instead of the site's [`SiteConfig::install`].
     pub install: Option<InstallPolicy>,
@@ -199,6 +206,8 @@ impl Default for SiteConfig {
             interface: InterfaceChoice::Auto,
             range: AddressRange::derived_from(address),
             address,
+            gateway: None,
+            relayed: Vec::new(),
         };
         let cluster = ClusterConfig::usual(&provisioning, &[]);
         Self {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use firstlight_client::net::dhcp::{Client, Output};
 use firstlight_netboot::{
     AddressRange, Decision, DhcpConfig, DhcpSpec, ForeignProbe, ForeignServer, LeaseTable,
-    Listener, MacAddr, Now, Origin, ProbeResult, Request, Server, compact, decode_log,
+    Listener, MacAddr, Now, Origin, ProbeResult, Request, Server, SubnetSpec, compact, decode_log,
     encode_records, observe_foreign,
 };
 
@@ -22,8 +22,20 @@ const CAPTURES: [&str; 4] = [
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 1];
 const XID: u32 = 7;
 
+/// Where the relay agent of the relayed network is.
+const RELAY: [u8; 4] = [10, 9, 0, 1];
+
 /// The first message says how the box stands on the segment; each one after it comes a little later.
 pub fn server(bytes: &[u8]) {
+    conversation(bytes, None);
+}
+
+/// The same through a relay agent.
+pub fn relay(bytes: &[u8]) {
+    conversation(bytes, Some(RELAY));
+}
+
+fn conversation(bytes: &[u8], relay: Option<[u8; 4]>) {
     let mut messages = messages(bytes);
     let how = messages.next().unwrap_or_default().first().copied();
     let how = how.unwrap_or_default();
@@ -47,6 +59,11 @@ pub fn server(bytes: &[u8]) {
     probe.step(Duration::ZERO);
     let mut log = compact(&LeaseTable::default(), now);
     for datagram in messages {
+        let mut datagram = datagram.to_vec();
+        if let (Some(relay), Some(giaddr)) = (relay, datagram.get_mut(24..28)) {
+            giaddr.copy_from_slice(&relay);
+        }
+        let datagram = datagram.as_slice();
         now = Now::from_unix_seconds(now.unix_seconds() + u64::from(how));
         let overheard = observe_foreign(datagram);
         probe.receive(datagram);
@@ -57,6 +74,11 @@ pub fn server(bytes: &[u8]) {
         let origin = Origin {
             listener,
             source: Ipv4Addr::UNSPECIFIED,
+            destination: if how & 4 == 0 {
+                Ipv4Addr::BROADCAST
+            } else {
+                Ipv4Addr::new(192, 168, 77, 1)
+            },
         };
         let mut decision = server.handle_request(&request, origin, now);
         if let Decision::Probe { address } = decision {
@@ -84,6 +106,12 @@ fn site() -> Server {
     let mut spec = DhcpSpec::for_box(subnet, 80);
     let (first, last) = ([192, 168, 77, 100].into(), [192, 168, 77, 102].into());
     spec.subnets[0].range = AddressRange::new(first, last).expect("a range");
+    let (first, last) = ([10, 9, 0, 50].into(), [10, 9, 0, 52].into());
+    spec.subnets.push(SubnetSpec {
+        subnet: "10.9.0.1/24".parse().expect("a subnet"),
+        range: AddressRange::new(first, last).expect("a range"),
+        router: Some(RELAY.into()),
+    });
     let config = DhcpConfig::new(spec).expect("settings of a box");
     Server::new(config, LeaseTable::default())
 }
@@ -104,6 +132,31 @@ pub fn server_seeds() -> Vec<Vec<u8>> {
         .to_vec();
     seeds.extend(captures.iter().map(|capture| join(&[&[0], capture])));
     seeds
+}
+
+/// With what relay agents add: circuit, link, override; a selected subnet.
+pub fn relay_seeds() -> Vec<Vec<u8>> {
+    let infos: [&[u8]; 4] = [
+        &[82, 6, 1, 4, b'p', b'o', b'r', b't'],
+        &[82, 6, 5, 4, 10, 9, 0, 0],
+        &[82, 12, 5, 4, 10, 9, 0, 0, 11, 4, 10, 9, 0, 1],
+        &[118, 4, 10, 9, 0, 0],
+    ];
+    let message = |kind: u8, info: &[u8]| {
+        let mut packet = vec![1, 1, 6, 0, 0, 0, 0, 7];
+        packet.resize(28, 0);
+        packet.extend(MAC);
+        packet.resize(236, 0);
+        packet.extend([99, 130, 83, 99, 53, 1, kind, 50, 4, 10, 9, 0, 50]);
+        packet.extend(info);
+        packet.push(255);
+        packet
+    };
+    let conversation = |info: &&[u8]| {
+        let [discover, request, inform] = [1, 3, 8].map(|kind| message(kind, info));
+        join(&[&[4], &discover, &request, &inform])
+    };
+    infos.iter().map(conversation).collect()
 }
 
 fn decoded(hex: &str) -> Vec<u8> {

@@ -150,6 +150,7 @@ impl World {
         let origin = Origin {
             listener: Listener::Dhcp,
             source: request.ciaddr,
+            destination: Ipv4Addr::BROADCAST,
         };
         match self.server.handle_request(&request, origin, self.wall()) {
             Decision::Reply(reply) => {

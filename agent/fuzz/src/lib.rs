@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     Target {
         name: "artifact",
         run: artifact::run,
@@ -34,6 +34,11 @@ pub const TARGETS: [Target; 6] = [
         name: "dhcp_client",
         run: dhcp::client,
         seeds: dhcp::client_seeds,
+    },
+    Target {
+        name: "dhcp_relay",
+        run: dhcp::relay,
+        seeds: dhcp::relay_seeds,
     },
     Target {
         name: "dhcp_server",

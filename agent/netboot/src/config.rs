@@ -15,6 +15,15 @@ pub enum Authority {
     NotAuthoritative,
 }
 
+/// Whether strangers, and single clients, are held to what a site's servers need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// On every site.
+    Up,
+    /// Where the server is measured.
+    Down,
+}
+
 /// An address that one host always gets, and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
@@ -58,6 +67,8 @@ pub struct DhcpSpec {
     pub ntp: Vec<Ipv4Addr>,
     /// Option 15.
     pub domain: Option<String>,
+    /// Against floods.
+    pub guard: Guard,
 }
 
 impl DhcpSpec {
@@ -88,6 +99,7 @@ impl DhcpSpec {
             dns: Vec::new(),
             ntp: vec![server],
             domain: None,
+            guard: Guard::Up,
         }
     }
 }

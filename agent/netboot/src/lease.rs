@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{MacAddr, Now};
+use crate::{AddressRange, MacAddr, Now};
 
 /// An address and until when nobody else gets it, which is at least as long as it was promised: so most renewals change
 /// nothing. The binding stays after that, so that a host gets its old address again.
@@ -113,6 +113,20 @@ impl LeaseTable {
         self.quarantined
             .get(&address)
             .is_some_and(|until| now < *until)
+    }
+
+    /// Addresses of `range` that no lease is known of, not even an expired one.
+    pub fn unleased(&self, range: AddressRange) -> impl Iterator<Item = Ipv4Addr> {
+        let leased = self.by_address.range(range.first()..=range.last());
+        let mut leased = leased.map(|(address, _)| *address).peekable();
+        range
+            .iter()
+            .filter(move |address| leased.next_if_eq(address).is_none())
+    }
+
+    /// Addresses that a lease or a quarantine is known of.
+    pub fn known(&self) -> usize {
+        self.by_address.len() + self.quarantined.len()
     }
 
     /// Addresses that somebody unknown was seen to use, and that nobody was leased since.

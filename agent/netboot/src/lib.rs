@@ -36,7 +36,7 @@ pub use boot_choice::{
     BootSite, BootTarget, CaFingerprint, KernelArg, KernelArgError, kernel_command_line,
 };
 pub use boot_offer::BootOffer;
-pub use config::{Authority, ConfigError, DhcpConfig, DhcpSpec, Reservation, SubnetSpec};
+pub use config::{Authority, ConfigError, DhcpConfig, DhcpSpec, Guard, Reservation, SubnetSpec};
 pub use foreign::{ForeignProbe, ForeignServer, Overheard, ProbeStep, observe_foreign};
 pub use grub::{generic_grub_config, host_grub_config};
 pub use ipxe::ipxe_script;

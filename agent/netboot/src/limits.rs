@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{MacAddr, Now};
+use crate::{Guard, MacAddr, Now};
 
 /// A quantity that may be used up and grows again.
 #[derive(Clone, Copy, Debug)]
@@ -95,21 +95,26 @@ pub(crate) struct Limits {
     swept: Now,
     strangers: Bucket,
     changes: Bucket,
+    guard: Guard,
 }
 
 impl Limits {
-    pub fn new() -> Self {
+    pub fn new(guard: Guard) -> Self {
         let start = Now::default();
         Self {
             clients: BTreeMap::new(),
             swept: start,
             strangers: Bucket::full(OF_STRANGERS, start),
             changes: Bucket::full(CHANGES, start),
+            guard,
         }
     }
 
     /// One message of `mac`.
     pub fn message(&mut self, mac: MacAddr, standing: Standing, now: Now) -> Result<(), Limit> {
+        if self.guard == Guard::Down {
+            return Ok(());
+        }
         if self.clients.len() >= REMEMBERED && self.swept != now {
             self.swept = now;
             self.clients
@@ -133,7 +138,8 @@ impl Limits {
 
     /// One write to the disk.
     pub fn change(&mut self, standing: Standing, now: Now) -> Result<(), Limit> {
-        if standing != Standing::Known && !self.changes.take(CHANGES, now) {
+        let counts = self.guard == Guard::Up && standing != Standing::Known;
+        if counts && !self.changes.take(CHANGES, now) {
             return Err(Limit::Changes);
         }
         Ok(())

@@ -205,6 +205,8 @@ pub struct Request {
     pub arch: Option<ClientArch>,
     /// Option 97 as it came: type byte and SMBIOS UUID.
     pub machine_id: Option<Vec<u8>>,
+    /// Option 118 (RFC 3011): the subnet that whoever asks for others wants an address of.
+    pub subnet_selection: Option<Ipv4Addr>,
 }
 
 impl Request {
@@ -240,6 +242,9 @@ impl Request {
             relay_info: raw.take(82),
             arch: raw.take(93).as_deref().and_then(ClientArch::from_option),
             machine_id: raw.take(97),
+            subnet_selection: raw
+                .address(118)?
+                .filter(|address| !address.is_unspecified()),
         })
     }
 
@@ -258,12 +263,44 @@ impl Request {
         self.user_class == b"iPXE" || self.user_class == b"\x04iPXE"
     }
 
+    /// A relay agent passed it on.
+    pub fn is_relayed(&self) -> bool {
+        !self.giaddr.is_unspecified()
+    }
+
     /// Link selection (RFC 3527): sub-option 5 of option 82, the subnet that the relay wants an address from.
     pub(crate) fn link_selection(&self) -> Option<Ipv4Addr> {
+        self.relay_address(5)
+    }
+
+    /// Server identifier override (RFC 5107): sub-option 11 of option 82, by which the relay is the server for its clients, so
+    /// that it hears their renewals, too.
+    pub(crate) fn server_override(&self) -> Option<Ipv4Addr> {
+        let is_of_a_host = |address: &Ipv4Addr| {
+            !address.is_unspecified() && !address.is_broadcast() && !address.is_multicast()
+        };
+        self.relay_address(11)
+            .filter(|_| self.is_relayed())
+            .filter(is_of_a_host)
+    }
+
+    /// By which `server`, whose own address it is, has this client know it (option 54).
+    pub(crate) fn server_identifier(&self, server: Ipv4Addr) -> Ipv4Addr {
+        self.server_override().unwrap_or(server)
+    }
+
+    /// The message names a server (option 54) that is not `server`.
+    pub(crate) fn is_for_other(&self, server: Ipv4Addr) -> bool {
+        let is_other = |id: Ipv4Addr| id != server && id != self.server_identifier(server);
+        self.server_id.is_some_and(is_other)
+    }
+
+    /// A sub-option of option 82 that is an address.
+    fn relay_address(&self, wanted: u8) -> Option<Ipv4Addr> {
         let mut rest = self.relay_info.as_deref()?;
         while let [code, length, tail @ ..] = rest {
             let (data, next) = tail.split_at_checked(usize::from(*length))?;
-            if *code == 5 {
+            if *code == wanted {
                 return <[u8; 4]>::try_from(data).ok().map(Ipv4Addr::from);
             }
             rest = next;

@@ -72,6 +72,16 @@ impl Reply {
         self.message.opts().msg_type()
     }
 
+    /// It promises nothing.
+    pub fn is_offer(&self) -> bool {
+        self.message_type() == Some(MessageType::Offer)
+    }
+
+    /// It gives or confirms an address, or settings.
+    pub fn is_acknowledgement(&self) -> bool {
+        self.message_type() == Some(MessageType::Ack)
+    }
+
     /// The datagram's payload.
     pub fn encode(&self) -> Vec<u8> {
         let bytes = self
@@ -93,7 +103,11 @@ pub(crate) fn message_for(
     let mut message = bootp_for(request);
     let options = message.opts_mut();
     options.insert(DhcpOption::MessageType(message_type));
+    let server = request.server_identifier(server);
     options.insert(DhcpOption::ServerIdentifier(server));
+    if let Some(subnet) = request.subnet_selection {
+        options.insert(DhcpOption::SubnetSelection(subnet));
+    }
     if let Some(id) = &request.client_id {
         options.insert(DhcpOption::ClientIdentifier(id.clone()));
     }

@@ -6,23 +6,27 @@
 
 mod allocation;
 mod decision;
+mod inform;
+mod offers;
 mod proxy;
 mod segment;
+mod subnet;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use dhcproto::v4::{CLIENT_PORT, DhcpOption, Message, MessageType as WireType};
+use dhcproto::v4::{DhcpOption, Message, MessageType as WireType};
 
 use self::allocation::Allocation;
 pub use self::decision::{Counters, Decision, Event, Listener, Origin, ProbeResult, Reason};
+use self::offers::Offers;
 use crate::boot_offer::{BootOffer, Side};
 use crate::config::{Authority, DhcpConfig, SubnetSpec};
 use crate::limits::{Limits, Standing};
 use crate::mode::ModeWatch;
 use crate::packet::{MessageType, Request};
-use crate::reply::{BOOTP_LENGTH, Destination, Reply, bootp_for, destination, message_for, nak};
+use crate::reply::{BOOTP_LENGTH, Reply, bootp_for, message_for, nak};
 use crate::{LeaseChange, LeaseTable, Limit, MacAddr, Mode, Now, PacketError};
 
 /// How long an address is kept for a client that was offered it.
@@ -40,8 +44,9 @@ pub struct Server {
     config: DhcpConfig,
     mode: ModeWatch,
     leases: LeaseTable,
-    /// What was offered and not yet requested: not worth writing to disk.
-    offers: BTreeMap<Ipv4Addr, (MacAddr, Now)>,
+    offers: Offers,
+    /// By the first address of a range: all that are lower have a lease, so nobody looks for a fresh one there.
+    fresh: BTreeMap<Ipv4Addr, Ipv4Addr>,
     /// The last probe of an address, and when.
     probes: BTreeMap<Ipv4Addr, (ProbeResult, Now)>,
     /// Who declined the addresses that are in quarantine, and until when they are.
@@ -62,15 +67,17 @@ struct Case<'a> {
 impl Server {
     /// Nothing is answered until the segment was asked: see [`Self::ask`].
     pub fn new(config: DhcpConfig, leases: LeaseTable) -> Self {
+        let limits = Limits::new(config.spec().guard);
         let spread = config.spec().nic.map_or(0, |nic| nic.octets()[5]);
         Self {
             config,
             mode: ModeWatch::new(spread),
             leases,
-            offers: BTreeMap::new(),
+            offers: Offers::default(),
+            fresh: BTreeMap::new(),
             probes: BTreeMap::new(),
             declined: BTreeMap::new(),
-            limits: Limits::new(),
+            limits,
             counters: Counters::default(),
         }
     }
@@ -128,7 +135,7 @@ impl Server {
             source: origin.source,
             standing,
             boot,
-            subnet: self.subnet_for(request)?,
+            subnet: self.subnet_for(request, origin)?,
         };
         match request.message_type {
             MessageType::Discover => self.discover(&case, now),
@@ -155,30 +162,6 @@ impl Server {
         }
     }
 
-    /// The subnet that the client is on, by the relay's choice (RFC 3527) or address, or the box's own. Who has an address
-    /// asks without its relay, and is believed (RFC 2131 section 4.3.2, RENEWING).
-    fn subnet_for(&self, request: &Request) -> Result<SubnetSpec, Reason> {
-        let of = |address: Ipv4Addr| {
-            let mut subnets = self.config.spec().subnets.iter();
-            let on =
-                |s: &&SubnetSpec| s.subnet.network() <= address && address <= s.subnet.broadcast();
-            subnets.find(on).cloned()
-        };
-        if request.giaddr.is_unspecified() {
-            let is_there = matches!(
-                request.message_type,
-                MessageType::Request | MessageType::Inform
-            );
-            let own = of(request.ciaddr).filter(|_| is_there);
-            return Ok(own.unwrap_or_else(|| self.config.local_subnet().clone()));
-        }
-        let link = request.link_selection().unwrap_or(request.giaddr);
-        of(link).ok_or(Reason::UnknownRelay {
-            relay: request.giaddr,
-            link,
-        })
-    }
-
     fn discover(&mut self, case: &Case, now: Now) -> Result<Decision, Reason> {
         let request = case.request;
         let address = match self.allocate(case, now) {
@@ -196,10 +179,8 @@ impl Server {
             reply.message.opts_mut().insert(DhcpOption::RapidCommit);
             return Ok(Decision::Reply(reply));
         }
-        self.offers
-            .retain(|_, (mac, until)| *mac != request.mac && now < *until);
-        self.offers
-            .insert(address, (request.mac, now.plus(OFFER_HOLDS)));
+        let until = now.plus(OFFER_HOLDS);
+        self.offers.offer(request.mac, address, until, now);
         Ok(Decision::Reply(self.lease_reply(
             case,
             WireType::Offer,
@@ -212,8 +193,8 @@ impl Server {
         let request = case.request;
         let server = self.config.spec().server;
         let selected = match request.server_id {
-            Some(other) if other != server => {
-                self.offers.retain(|_, (mac, _)| *mac != request.mac);
+            Some(other) if request.is_for_other(server) => {
+                self.offers.forget(request.mac);
                 return Err(Reason::ChoseOtherServer { server: other });
             }
             selected => selected.is_some(),
@@ -223,10 +204,7 @@ impl Server {
             .leases
             .of_mac(request.mac)
             .is_some_and(|l| l.address == wanted);
-        let was_offered = self
-            .offers
-            .get(&wanted)
-            .is_some_and(|(mac, _)| *mac == request.mac);
+        let was_offered = self.offers.was(request.mac, wanted);
         let authoritative = self.config.spec().authority == Authority::Authoritative;
         // Whoever leased this client something knows that it has nothing else.
         let knows = self
@@ -267,10 +245,15 @@ impl Server {
                 expires,
             });
         }
+        let before = self.leases.of_mac(mac).map(|lease| lease.address);
         for change in &persist {
             self.leases.apply(change);
         }
-        self.offers.retain(|_, (other, _)| *other != mac);
+        self.note_leased(
+            case.subnet.range,
+            before.filter(|before| *before != address),
+        );
+        self.offers.forget(mac);
         // Somebody is there from now on.
         self.probes.remove(&address);
         let mut reply = self.lease_reply(case, WireType::Ack, address);
@@ -281,20 +264,17 @@ impl Server {
 
     /// The client found that somebody else uses the address (RFC 2131 section 4.3.3).
     fn decline(&mut self, case: &Case, now: Now) -> Result<Decision, Reason> {
-        let (mac, server) = (case.request.mac, case.request.server_id);
+        let mac = case.request.mac;
         let address = case.request.requested.ok_or(Reason::NoAddressRequested)?;
         let is_its_own = self
             .leases
             .of_mac(mac)
             .is_some_and(|l| l.address == address)
-            || self
-                .offers
-                .get(&address)
-                .is_some_and(|(other, _)| *other == mac);
-        if !is_its_own || server.is_some_and(|id| id != self.config.spec().server) {
+            || self.offers.was(mac, address);
+        if !is_its_own || case.request.is_for_other(self.config.spec().server) {
             return Err(Reason::NotItsLease { address });
         }
-        self.offers.remove(&address);
+        self.offers.forget(mac);
         self.declined.retain(|_, (_, until)| now < *until);
         let of_client = self.declined.values().filter(|(m, _)| *m == mac).count();
         let most = usize::try_from(case.subnet.range.size())
@@ -305,6 +285,7 @@ impl Server {
         let until = now.plus(QUARANTINE);
         let change = LeaseChange::Quarantined { address, until };
         self.leases.apply(&change);
+        self.fresh.clear();
         self.declined.insert(address, (mac, until));
         Ok(Decision::Record {
             persist: vec![change],
@@ -315,15 +296,14 @@ impl Server {
     /// From the holder only. Not to hear it costs nothing but time, so it is heard rarely enough for the disk.
     fn release(&mut self, case: &Case, now: Now) -> Result<Decision, Reason> {
         let (mac, address) = (case.request.mac, case.request.ciaddr);
-        let other = case
-            .request
-            .server_id
-            .is_some_and(|id| id != self.config.spec().server);
+        let other = case.request.is_for_other(self.config.spec().server);
+        // To the relay, if that is the server by RFC 5107.
+        let is_from_it = case.source == address || case.request.server_override().is_some();
         let holds = self
             .leases
             .of_mac(mac)
             .is_some_and(|l| l.address == address);
-        if !holds || other || case.source != address {
+        if !holds || other || !is_from_it {
             return Err(Reason::NotItsLease { address });
         }
         self.limits
@@ -335,36 +315,6 @@ impl Server {
             persist: vec![change],
             event: Event::Released { mac, address },
         })
-    }
-
-    /// Settings for a host that has its address already (RFC 2131 section 4.3.5): no lease times, no `yiaddr`, and to that
-    /// address even if a relay passed it on. Some hosts say it in the IP packet only.
-    fn inform(&self, case: &Case) -> Result<Decision, Reason> {
-        let (request, spec) = (case.request, self.config.spec());
-        let is_relayed = !request.giaddr.is_unspecified();
-        let address = match request.ciaddr {
-            Ipv4Addr::UNSPECIFIED if !is_relayed => case.source,
-            address => address,
-        };
-        if !case.subnet.subnet.has_host(address) {
-            return Err(Reason::NotItsLease { address });
-        }
-        let mut message = message_for(request, WireType::Ack, spec.server);
-        message.set_ciaddr(request.ciaddr);
-        self.write_settings(&mut message, case);
-        case.boot
-            .write(&mut message, request, spec.server, Side::Lease);
-        Ok(Decision::Reply(Reply {
-            persist: Vec::new(),
-            message,
-            relay_info: request.relay_info.clone(),
-            destination: Destination::Unicast {
-                address,
-                port: CLIENT_PORT,
-            },
-            room: request.room,
-            boot: case.boot.clone(),
-        }))
     }
 
     /// RFC 1534 section 2: a BOOTP client never says that it is gone, so that its address must be its own for ever.
@@ -382,7 +332,7 @@ impl Server {
             persist: Vec::new(),
             message,
             relay_info: request.relay_info.clone(),
-            destination: destination(request, address),
+            destination: self.destination(case, address),
             room: BOOTP_LENGTH,
             boot: BootOffer::NotAsked,
         }))
@@ -405,7 +355,7 @@ impl Server {
             persist: Vec::new(),
             message,
             relay_info: request.relay_info.clone(),
-            destination: destination(request, address),
+            destination: self.destination(case, address),
             room: request.room,
             boot: case.boot.clone(),
         }

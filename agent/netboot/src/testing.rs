@@ -41,6 +41,8 @@ pub struct Packet {
     pub giaddr: Ipv4Addr,
     /// Of the IP packet, if it is not ciaddr.
     pub source: Option<Ipv4Addr>,
+    /// Of the IP packet, if it is not the one that such a message goes to.
+    pub destination: Option<Ipv4Addr>,
     pub options: Vec<(u8, Vec<u8>)>,
 }
 
@@ -52,6 +54,7 @@ impl Packet {
             ciaddr: Ipv4Addr::UNSPECIFIED,
             giaddr: Ipv4Addr::UNSPECIFIED,
             source: None,
+            destination: None,
             options: vec![(53, vec![message_type])],
         }
     }
@@ -78,6 +81,27 @@ impl Packet {
     pub fn from(mut self, source: &str) -> Self {
         self.source = Some(ip(source));
         self
+    }
+
+    pub fn to(mut self, destination: &str) -> Self {
+        self.destination = Some(ip(destination));
+        self
+    }
+
+    /// To the box by its relay or by a client that has an address, otherwise to everybody.
+    fn origin(&self) -> Origin {
+        let source = self.source.unwrap_or(self.ciaddr);
+        let knows_the_box = !source.is_unspecified() || !self.giaddr.is_unspecified();
+        let usual = if knows_the_box {
+            ip("172.22.0.1")
+        } else {
+            Ipv4Addr::BROADCAST
+        };
+        Origin {
+            listener: Listener::Dhcp,
+            source,
+            destination: self.destination.unwrap_or(usual),
+        }
     }
 
     pub fn broadcast(mut self) -> Self {
@@ -140,16 +164,19 @@ pub struct Answer {
     pub decision: Decision,
 }
 
+/// To the box, from `source`.
+pub fn origin(listener: Listener, source: &str) -> Origin {
+    Origin {
+        listener,
+        source: ip(source),
+        destination: ip("172.22.0.1"),
+    }
+}
+
 /// One datagram to a server, as the edge does it.
-pub fn handle(
-    server: &mut Server,
-    datagram: &[u8],
-    listener: Listener,
-    source: Ipv4Addr,
-    now: Now,
-) -> Decision {
+pub fn handle(server: &mut Server, datagram: &[u8], origin: Origin, now: Now) -> Decision {
     match Request::parse(datagram) {
-        Ok(request) => server.handle_request(&request, Origin { listener, source }, now),
+        Ok(request) => server.handle_request(&request, origin, now),
         Err(error) => Decision::Ignore(Reason::Malformed(error)),
     }
 }
@@ -230,9 +257,8 @@ impl Moment<'_> {
     }
 
     pub fn send(self, packet: &Packet) -> Answer {
-        let source = packet.source.unwrap_or(packet.ciaddr);
         let server = &mut self.timeline.server;
-        let decision = handle(server, &packet.encode(), Listener::Dhcp, source, self.now);
+        let decision = handle(server, &packet.encode(), packet.origin(), self.now);
         let persist = match &decision {
             Decision::Reply(reply) => reply.persist.as_slice(),
             Decision::Record { persist, .. } => persist.as_slice(),

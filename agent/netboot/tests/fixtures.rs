@@ -67,9 +67,13 @@ enum Side {
 }
 
 fn handle(server: &mut Server, datagram: &[u8], listener: Listener) -> Decision {
-    let source = Ipv4Addr::UNSPECIFIED;
+    let origin = Origin {
+        listener,
+        source: Ipv4Addr::UNSPECIFIED,
+        destination: Ipv4Addr::BROADCAST,
+    };
     match Request::parse(datagram) {
-        Ok(request) => server.handle_request(&request, Origin { listener, source }, now()),
+        Ok(request) => server.handle_request(&request, origin, now()),
         Err(error) => Decision::Ignore(Reason::Malformed(error)),
     }
 }

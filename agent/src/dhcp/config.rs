@@ -1,17 +1,31 @@
 //! `site.yaml` as the DHCP server's settings: pure.
 
 use firstlight_api::site::SiteConfig;
-use firstlight_netboot::{ConfigError, DhcpConfig, DhcpSpec, MacAddr, Reservation};
+use firstlight_netboot::{
+    ConfigError, DhcpConfig, DhcpSpec, Guard, MacAddr, Reservation, SubnetSpec,
+};
 
 use firstlight_api::names::HTTP_PORT;
 
 /// # Errors
 /// Those of [`DhcpConfig`]; `site.yaml` has been checked for the same, so they are defects of ours.
 /// `nic`: the box's own on its segment.
-pub fn dhcp_config(site: &SiteConfig, nic: MacAddr) -> Result<DhcpConfig, Vec<ConfigError>> {
+pub fn dhcp_config(
+    site: &SiteConfig,
+    nic: MacAddr,
+    guard: Guard,
+) -> Result<DhcpConfig, Vec<ConfigError>> {
     let mut spec = DhcpSpec::for_box(site.provisioning.address, HTTP_PORT);
     spec.nic = Some(nic);
+    spec.guard = guard;
     spec.subnets[0].range = site.provisioning.range;
+    spec.subnets[0].router = site.provisioning.gateway;
+    let relayed = site.provisioning.relayed.iter();
+    spec.subnets.extend(relayed.map(|relayed| SubnetSpec {
+        subnet: relayed.gateway,
+        range: relayed.range,
+        router: Some(relayed.gateway.address()),
+    }));
     for host in &site.hosts {
         let Some(address) = host.address else {
             continue;
@@ -40,7 +54,7 @@ mod tests {
             "provisioning: {address: 10.9.0.1/16, range: 10.9.1.0-10.9.1.9}\nhosts:\n- {mac: '52:54:00:00:00:02', name: n2, address: 10.9.0.2}\n- {mac: '52:54:00:00:00:03'}\n",
         )
         .unwrap();
-        let config = dhcp_config(&site, nic()).unwrap();
+        let config = dhcp_config(&site, nic(), Guard::Up).unwrap();
         let spec = config.spec();
         assert_eq!(spec.subnets[0].range.to_string(), "10.9.1.0-10.9.1.9");
         assert_eq!(spec.server.to_string(), "10.9.0.1");
@@ -53,6 +67,27 @@ mod tests {
             ("10.9.0.2".to_owned(), "n2")
         );
         assert_eq!(spec.reservations.len(), 1);
+    }
+
+    #[test]
+    fn relayed_networks_have_their_own_range_and_router() {
+        let site = parse_site(
+            "provisioning: {gateway: 172.22.0.254, relayed: [{subnet: 10.9.0.0/24, gateway: 10.9.0.1}]}\nhosts: [{mac: '52:54:00:00:00:02', address: 10.9.0.2}]",
+        )
+        .unwrap();
+        let config = dhcp_config(&site, nic(), Guard::Up).unwrap();
+        let subnets = config.spec().subnets.iter();
+        let shown = subnets.map(|subnet| (subnet.range.to_string(), subnet.router.unwrap()));
+        assert_eq!(
+            shown.collect::<Vec<_>>(),
+            [
+                (
+                    "172.22.0.100-172.22.0.250".to_owned(),
+                    [172, 22, 0, 254].into()
+                ),
+                ("10.9.0.100-10.9.0.250".to_owned(), [10, 9, 0, 1].into()),
+            ]
+        );
     }
 
     #[test]
@@ -69,7 +104,7 @@ mod tests {
                 "cluster: none\nprovisioning: {{address: {address}}}"
             ))
             .unwrap();
-            let config = dhcp_config(&site, nic()).unwrap();
+            let config = dhcp_config(&site, nic(), Guard::Up).unwrap();
             assert_eq!(config.spec().subnets[0].range, site.provisioning.range);
         }
     }

@@ -16,7 +16,7 @@ use crate::files::{self, Access};
 /// Appended lines before the file is written anew with one line a lease.
 const COMPACT_AFTER: usize = 4096;
 /// Jobs that may wait, and that are written at once.
-const TOGETHER: usize = 256;
+const TOGETHER: usize = 4096;
 
 /// The open log.
 #[derive(Debug)]

@@ -1,10 +1,12 @@
 //! The DHCP edge: sockets, clock, lease file and probes around `firstlight-netboot`, which decides.
 //!
 //! [`run`] holds the server for one segment at a time. `server` is the loop, `ports` are its sockets, `prober` asks for other DHCP
-//! servers, `addresses` asks who has one, `lease_file` writes, `tell` says what people should know; each of what takes time is a task of its own.
+//! servers, `addresses` asks who has one, `lease_file` writes, `conditions` keeps what people should know and `tell` says it; each of what takes time is a task of its own.
 //! Must not: decide anything about DHCP. A new situation belongs into `firstlight-netboot` with a test there.
 
 mod addresses;
+mod clock;
+mod conditions;
 mod config;
 pub mod lease_file;
 mod ports;
@@ -17,7 +19,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use firstlight_api::{site::SiteConfig, status::DhcpMode};
-use firstlight_netboot::BootSite;
+use firstlight_netboot::{BootSite, Guard};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +41,8 @@ pub struct Dhcp {
     pub status: StatusSender,
     /// Addresses that are leased now.
     pub leased: watch::Sender<Arc<BTreeSet<Ipv4Addr>>>,
+    /// Down only where the server is measured.
+    pub guard: Guard,
 }
 
 /// Serves the segment, whichever it is, until `stop`.

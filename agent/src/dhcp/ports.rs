@@ -22,6 +22,8 @@ pub struct Received {
     pub request: Request,
     pub listener: Listener,
     pub from: SocketAddr,
+    /// As it was addressed.
+    pub to: Ipv4Addr,
 }
 
 /// A reply and the request that it is for.
@@ -48,13 +50,16 @@ impl Ports {
         })
     }
 
+    pub fn of(&self, listener: Listener) -> &UdpSocket {
+        match listener {
+            Listener::Dhcp => &self.main,
+            Listener::Pxe => &self.pxe,
+        }
+    }
+
     /// An answer that does not get out is asked for again.
     pub async fn send(&self, Answer { reply, received }: &Answer) {
-        let socket = if received.listener == Listener::Pxe {
-            &self.pxe
-        } else {
-            &self.main
-        };
+        let socket = self.of(received.listener);
         let to = match reply.destination {
             Destination::Broadcast { port } => SocketAddrV4::new(Ipv4Addr::BROADCAST, port).into(),
             Destination::Unicast { address, port } | Destination::Relay { address, port } => {

@@ -118,9 +118,11 @@ async fn run(
     }
 }
 
-async fn sleep_until(when: Option<Instant>) {
-    if let Some(when) = when {
-        tokio::time::sleep_until(when).await;
+/// For as long as that; for ever without one.
+pub async fn sleep_until(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when).await,
+        None => std::future::pending().await,
     }
 }
 

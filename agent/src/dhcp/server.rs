@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use firstlight_netboot::{
-    BootOffer, BootSite, ClientArch, Decision, Listener, MacAddr, ModeStep, Now, Origin,
-    ProbeResult, Reason, Request, Server,
+    BootOffer, BootSite, Decision, Event, LeaseChange, Listener, MacAddr, ModeStep, Now, Origin,
+    ProbeResult, Reason, Reply, Request, Server,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -21,14 +21,16 @@ use tokio::{
 use super::{
     AbortOnDrop, Dhcp,
     addresses::{self, WAITING},
+    clock::Clock,
+    conditions::{Conditions, SOURCES},
     config,
     lease_file::{self, Job, LeaseFile},
     ports::{Answer, Ports, Received},
-    prober::{ProbeEvent, Prober},
-    sockets, tell,
+    prober::{ProbeEvent, Prober, sleep_until},
+    sockets::{self, Arrival},
+    tell,
 };
 use crate::{
-    clock,
     fleet::Input,
     liveness,
     network::Segment,
@@ -37,9 +39,10 @@ use crate::{
 
 /// How often addresses are probed before anybody wants them, and leases are counted.
 const TICK: Duration = Duration::from_secs(10);
-
-/// Machines that cannot boot, of those that the page names.
-const NAMED: usize = 8;
+/// How soon others know who has a lease; a rack that is switched on changes that many times a second.
+const TELL: Duration = Duration::from_millis(50);
+/// Datagrams that are looked at before anything else gets its turn.
+const AT_ONCE: usize = 64;
 
 /// Serves until something breaks.
 pub async fn serve(
@@ -58,10 +61,10 @@ pub async fn serve(
     let clock = Clock::start();
     let (leases, table, problems) = LeaseFile::open(&dhcp.paths.leases(), clock.now())?;
     dhcp.status.problems("leases", problems);
-    for of_an_earlier_one in ["dhcp-range", "dhcp-firmware", "own-address"] {
+    for of_an_earlier_one in SOURCES.into_iter().chain(["own-address"]) {
         dhcp.status.problems(of_an_earlier_one, vec![]);
     }
-    let config = config::dhcp_config(&dhcp.site, segment.mac).map_err(|errors| {
+    let config = config::dhcp_config(&dhcp.site, segment.mac, dhcp.guard).map_err(|errors| {
         let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
         anyhow!("{}", texts.join("; "))
     })?;
@@ -70,7 +73,8 @@ pub async fn serve(
     server.ask(clock.now());
     let (connection, netlink, _) =
         rtnetlink::new_connection().context("opening a netlink socket")?;
-    let (ask, found, address_task) = addresses::spawn_prober(addresses::open_arp(segment)?);
+    let (ask, found, address_task) =
+        addresses::spawn_prober(addresses::open_arp(segment)?, segment);
     let (others, watch_task) =
         addresses::spawn_watch(addresses::open_arp(segment)?, segment.address.address());
     let (jobs, durable) = lease_file::spawn(leases);
@@ -84,8 +88,8 @@ pub async fn serve(
         waiting: BTreeMap::new(),
         jobs,
         unwritten: 0,
-        told_exhausted: None,
-        unsupported: BTreeMap::new(),
+        conditions: Conditions::default(),
+        untold: None,
         _tasks: [
             AbortOnDrop(address_task),
             AbortOnDrop(watch_task),
@@ -99,26 +103,6 @@ pub async fn serve(
         others,
     };
     edge.run(sources).await
-}
-
-/// One clock for leases and questions: it starts as the wall clock, which leases in the file are told by, and is not moved
-/// afterwards.
-#[derive(Clone, Copy, Debug)]
-struct Clock {
-    at_boot: u64,
-}
-
-impl Clock {
-    fn start() -> Self {
-        let wall = u64::try_from(clock::wall_seconds()).unwrap_or(0);
-        Self {
-            at_boot: wall.saturating_sub(clock::uptime().as_secs()),
-        }
-    }
-
-    fn now(self) -> Now {
-        Now::from_unix_seconds(self.at_boot + clock::uptime().as_secs())
-    }
 }
 
 /// What comes to the loop from its tasks.
@@ -141,10 +125,9 @@ struct Edge {
     jobs: mpsc::Sender<Job<Option<Answer>>>,
     /// Jobs that are not on the disk yet.
     unwritten: usize,
-    /// The client that got no address, while that is on the page.
-    told_exhausted: Option<MacAddr>,
-    /// Machines that the stick has nothing for, as the page names them.
-    unsupported: BTreeMap<MacAddr, ClientArch>,
+    conditions: Conditions,
+    /// When others are told who has a lease, if that changed.
+    untold: Option<tokio::time::Instant>,
     _tasks: [AbortOnDrop<()>; 3],
 }
 
@@ -156,28 +139,41 @@ impl Edge {
         let pulse = liveness::pulse("dhcp");
         loop {
             pulse.beat();
+            let untold = self.untold;
             let step = tokio::select! {
-                received = self.ports.main.recv_from(&mut main) => {
-                    let (length, from) = received.context("receiving on UDP port 67")?;
-                    self.datagram(&main[..length], Listener::Dhcp, from).await?;
+                arrived = sockets::receive(&self.ports.main, &mut main) => {
+                    let arrived = arrived.context("receiving on UDP port 67")?;
+                    self.datagrams(&mut main, Listener::Dhcp, arrived).await?;
                     None
                 }
-                received = self.ports.pxe.recv_from(&mut pxe) => {
-                    let (length, from) = received.context("receiving on UDP port 4011")?;
-                    self.datagram(&pxe[..length], Listener::Pxe, from).await?;
+                arrived = sockets::receive(&self.ports.pxe, &mut pxe) => {
+                    let arrived = arrived.context("receiving on UDP port 4011")?;
+                    self.datagrams(&mut pxe, Listener::Pxe, arrived).await?;
                     None
                 }
                 answer = sources.durable.recv() => {
-                    let answer = answer.context("writing the lease file ended")??;
-                    self.unwritten -= 1;
-                    if let Some(answer) = answer {
-                        self.ports.send(&answer).await;
+                    let mut answer = answer;
+                    // All that one write has let out, for requests come as many at a time.
+                    loop {
+                        let written = answer.context("writing the lease file ended")??;
+                        self.unwritten -= 1;
+                        if let Some(written) = written {
+                            self.ports.send(&written).await;
+                        }
+                        match sources.durable.try_recv() {
+                            Ok(next) => answer = Some(next),
+                            Err(_) => break,
+                        }
                     }
                     None
                 }
                 result = sources.found.recv() => {
                     let (address, result) = result.context("probing addresses ended")?;
-                    self.server.probed(address, result, self.clock.now());
+                    let now = self.clock.now();
+                    self.server.probed(address, result, now);
+                    if result == ProbeResult::InUse {
+                        self.conditions.duplicate(address, None, now);
+                    }
                     for received in self.waiting.remove(&address).unwrap_or_default() {
                         self.handle(received).await?;
                     }
@@ -188,6 +184,10 @@ impl Edge {
                     changed.context("watching the own address ended")?;
                     let other = *sources.others.borrow_and_update();
                     self.contested(other)
+                }
+                () = sleep_until(untold), if untold.is_some() => {
+                    self.tell_leases();
+                    None
                 }
                 _ = tick.tick() => {
                     self.tick();
@@ -233,10 +233,9 @@ impl Edge {
             what: "dhcp",
             count: self.server.counters().limited,
         });
-        if self.told_exhausted.is_some() && self.server.has_room(now) {
-            self.told_exhausted = None;
-            self.dhcp.status.problems("dhcp-range", vec![]);
-        }
+        self.conditions
+            .tick(|range| self.server.has_room(range, now), now);
+        self.tell_conditions();
         for address in self.server.probe_ahead(now) {
             if self.ask.try_send(address).is_err() {
                 break;
@@ -244,7 +243,8 @@ impl Edge {
         }
     }
 
-    fn tell_leases(&self) {
+    fn tell_leases(&mut self) {
+        self.untold = None;
         let now = self.clock.now();
         let leases = self.server.leases();
         let held = leases.iter().filter(|lease| now < lease.expires);
@@ -259,26 +259,35 @@ impl Edge {
         });
     }
 
-    async fn datagram(
+    /// Those that came together with the first.
+    async fn datagrams(
         &mut self,
-        datagram: &[u8],
+        buffer: &mut [u8],
         listener: Listener,
-        from: SocketAddr,
+        mut arrived: Arrival,
     ) -> Result<()> {
-        match Request::parse(datagram) {
-            Ok(request) => {
-                self.handle(Received {
-                    request,
-                    listener,
-                    from,
-                })
-                .await
+        for _ in 0..AT_ONCE {
+            let Arrival { length, from, to } = arrived;
+            match Request::parse(&buffer[..length]) {
+                Ok(request) => {
+                    let received = Received {
+                        request,
+                        listener,
+                        from,
+                        to,
+                    };
+                    self.handle(received).await?;
+                }
+                Err(error) => tracing::debug!(%from, %error, "a datagram was ignored"),
             }
-            Err(error) => {
-                tracing::debug!(%from, %error, "a datagram was ignored");
-                Ok(())
+            let socket = self.ports.of(listener);
+            match sockets::try_receive(socket, buffer) {
+                Some(next) => arrived = next,
+                None => break,
             }
         }
+        self.tell_conditions();
+        Ok(())
     }
 
     async fn handle(&mut self, received: Received) -> Result<()> {
@@ -290,26 +299,20 @@ impl Edge {
         let origin = Origin {
             listener: received.listener,
             source,
+            destination: received.to,
         };
         let now = self.clock.now();
         match self.server.handle_request(&received.request, origin, now) {
-            Decision::Reply(mut reply) => {
+            Decision::Reply(reply) => {
                 tracing::debug!(%mac, destination = ?reply.destination, boot = ?reply.boot, "DHCP reply");
-                match reply.boot {
-                    BootOffer::NotAsked => {}
-                    BootOffer::Unsupported(arch) => self.tell_unsupported(mac, Some(arch)),
-                    _ => self.tell_unsupported(mac, None),
-                }
-                let changes = std::mem::take(&mut reply.persist);
-                let answer = Answer { reply, received };
-                if changes.is_empty() && self.unwritten == 0 {
-                    self.ports.send(&answer).await;
-                } else {
-                    self.write(changes, Some(answer)).await?;
-                }
+                self.booting(&received, &reply, now);
+                self.answer(Answer { reply, received }).await?;
             }
             Decision::Record { persist, event } => {
                 tracing::info!(%mac, reason = %event, "DHCP");
+                if let Event::Declined { mac, address } = event {
+                    self.conditions.duplicate(address, Some(mac), now);
+                }
                 self.write(persist, None).await?;
             }
             Decision::Probe { address } => {
@@ -323,12 +326,10 @@ impl Edge {
             }
             Decision::Ignore(reason) => {
                 tracing::debug!(%mac, %reason, "a DHCP request was ignored");
-                match &reason {
-                    Reason::Limited(_) | Reason::OwnQuestion => return Ok(()),
-                    Reason::Exhausted { .. } => self.tell_exhausted(mac, &reason),
-                    Reason::Unsupported(arch) => self.tell_unsupported(mac, Some(*arch)),
-                    _ => {}
+                if matches!(reason, Reason::Limited(_) | Reason::OwnQuestion) {
+                    return Ok(());
                 }
+                self.conditions.ignored(mac, &reason, now);
             }
         }
         let address = self.server.leases().of_mac(mac).map(|lease| lease.address);
@@ -336,40 +337,42 @@ impl Edge {
         Ok(())
     }
 
-    fn tell_exhausted(&mut self, mac: MacAddr, reason: &Reason) {
-        if self.told_exhausted.is_none() {
-            self.told_exhausted = Some(mac);
-            self.dhcp
-                .status
-                .problems("dhcp-range", vec![tell::exhausted(mac, reason)]);
+    /// What a reply says of a machine that boots.
+    fn booting(&mut self, received: &Received, reply: &Reply, now: Now) {
+        let (request, mac) = (&received.request, received.request.mac);
+        match reply.boot {
+            BootOffer::NotAsked => return,
+            BootOffer::Unsupported(arch) => return self.conditions.firmware(mac, Some(arch)),
+            _ => self.conditions.firmware(mac, None),
+        }
+        let is_firmware = (request.is_pxe() || request.is_http_boot()) && !request.is_ipxe();
+        if is_firmware && reply.is_acknowledgement() {
+            self.conditions.boots(mac, now);
         }
     }
 
-    /// `None`: it boots, for example with other settings of its firmware.
-    fn tell_unsupported(&mut self, mac: MacAddr, arch: Option<ClientArch>) {
-        let before = match arch {
-            Some(_) if self.unsupported.len() >= NAMED => return,
-            Some(arch) => self.unsupported.insert(mac, arch),
-            None => self.unsupported.remove(&mac),
-        };
-        if before != arch {
-            let problems = self.unsupported.iter();
-            let problems = problems.map(|(mac, arch)| tell::unsupported(*mac, *arch));
-            self.dhcp
-                .status
-                .problems("dhcp-firmware", problems.collect());
+    /// An offer promises nothing, so it waits for no disk; everything else leaves in the order of the decisions.
+    async fn answer(&mut self, mut answer: Answer) -> Result<()> {
+        let changes = std::mem::take(&mut answer.reply.persist);
+        if changes.is_empty() && (self.unwritten == 0 || answer.reply.is_offer()) {
+            self.ports.send(&answer).await;
+            return Ok(());
+        }
+        self.write(changes, Some(answer)).await
+    }
+
+    fn tell_conditions(&mut self) {
+        for (source, problems) in self.conditions.news() {
+            self.dhcp.status.problems(source, problems);
         }
     }
 
     /// On the disk before the answer leaves, and in the order of the decisions. A disk that takes nothing ends this server:
     /// no promise without it.
-    async fn write(
-        &mut self,
-        changes: Vec<firstlight_netboot::LeaseChange>,
-        then: Option<Answer>,
-    ) -> Result<()> {
+    async fn write(&mut self, changes: Vec<LeaseChange>, then: Option<Answer>) -> Result<()> {
         if !changes.is_empty() {
-            self.tell_leases();
+            let soon = tokio::time::Instant::now() + TELL;
+            self.untold.get_or_insert(soon);
         }
         self.unwritten += 1;
         let now = self.clock.now();

@@ -54,11 +54,45 @@ pub fn unsupported(mac: MacAddr, arch: ClientArch) -> Problem {
     }
 }
 
+/// Two machines, and neither is the box.
+pub fn duplicate(address: Ipv4Addr, mac: Option<MacAddr>) -> Problem {
+    let what = match mac {
+        Some(mac) => format!(
+            "two machines have the address {address}: {mac} was leased it and found it in use"
+        ),
+        None => format!("a machine uses {address}, which the box has not leased to it"),
+    };
+    Problem {
+        what,
+        next: "give the machine that was configured by hand another address, outside of the ranges of site.yaml; the box leases this one to nobody for an hour"
+            .to_owned(),
+    }
+}
+
+/// A machine starts, and starts again.
+pub fn loops(mac: MacAddr, boots: usize) -> Problem {
+    Problem {
+        what: format!("{mac} booted from the network {boots} times within 30 minutes"),
+        next: "look at its screen: if its ramdisk stops, that says why; if its system does not start, its disk may be \
+               broken, or missing in the firmware's boot order"
+            .to_owned(),
+    }
+}
+
+/// A network that nobody wrote down.
+pub fn unknown_relay(reason: &Reason) -> Problem {
+    Problem {
+        what: format!("servers behind a router get no address: {reason}"),
+        next: "docs/netboot.md says what a relayed network needs; the box reads site.yaml when it starts"
+            .to_owned(),
+    }
+}
+
 /// A client got no address.
 pub fn exhausted(mac: MacAddr, reason: &Reason) -> Problem {
     Problem {
         what: format!("{mac} got no address: {reason}"),
-        next: "set a larger `provisioning.range` in site.yaml and start the box again, or switch off what nobody needs: \
+        next: "set a larger `range` for that network under `provisioning` in site.yaml and start the box again, or switch off what nobody needs: \
                addresses are free again a few hours later"
             .to_owned(),
     }

@@ -46,7 +46,7 @@ use crate::{fleet::Answer, store::ServedImage};
 pub struct Settings {
     pub site: Arc<SiteConfig>,
     /// Where ramdisks are.
-    pub network: RangeInclusive<Ipv4Addr>,
+    pub networks: Vec<RangeInclusive<Ipv4Addr>>,
     pub image: Result<NodeImage, Problem>,
     /// What hosts are there for that nobody claimed.
     pub unclaimed: SitePolicy,

@@ -116,8 +116,12 @@ pub async fn run(
         let settings = Settings {
             judged_by: fold::Settings {
                 unclaimed: SitePolicy::of(&site),
-                network: site.provisioning.address.first_host()
-                    ..=site.provisioning.address.last_host(),
+                networks: site
+                    .provisioning
+                    .networks()
+                    .iter()
+                    .map(|network| network.first()..=network.last())
+                    .collect(),
                 site,
                 image: image::load(&paths.images()),
                 pace: Pace::default(),

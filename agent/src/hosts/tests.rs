@@ -130,7 +130,7 @@ fn node() -> String {
 fn settings(unclaimed: SitePolicy) -> fold::Settings {
     fold::Settings {
         site: Arc::new(SiteConfig::default()),
-        network: Ipv4Addr::LOCALHOST..=Ipv4Addr::new(127, 0, 0, 254),
+        networks: vec![Ipv4Addr::LOCALHOST..=Ipv4Addr::new(127, 0, 0, 254)],
         image: Ok(NodeImage {
             name: "node".into(),
             sha256: "ab".repeat(32),

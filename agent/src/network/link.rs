@@ -7,10 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use firstlight_api::site::{MacAddr, Subnet};
+use firstlight_api::site::{Ipv4Network, MacAddr, Subnet};
 use futures_util::TryStreamExt;
 use rtnetlink::{
-    Handle, LinkDummy, LinkUnspec,
+    Handle, LinkDummy, LinkUnspec, RouteMessageBuilder,
     packet_route::{
         address::AddressAttribute,
         link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage},
@@ -143,6 +143,27 @@ pub async fn add_address(handle: &Handle, index: u32, address: Ipv4Addr, prefix:
     added
         .or_else(accept_existing)
         .with_context(|| format!("adding the address {address}/{prefix}"))
+}
+
+/// A route to each of `networks` by the router `gateway`; what is there already stays.
+pub async fn add_routes(
+    handle: &Handle,
+    index: u32,
+    gateway: Ipv4Addr,
+    networks: impl IntoIterator<Item = Ipv4Network>,
+) -> Result<()> {
+    for network in networks {
+        let route = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(network.first(), network.prefix())
+            .gateway(gateway)
+            .output_interface(index)
+            .build();
+        let added = handle.route().add(route).execute().await;
+        added
+            .or_else(accept_existing)
+            .with_context(|| format!("adding a route to {network} by {gateway}"))?;
+    }
+    Ok(())
 }
 
 fn accept_existing(error: rtnetlink::Error) -> Result<(), rtnetlink::Error> {

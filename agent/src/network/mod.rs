@@ -1,10 +1,11 @@
 //! The box's own addresses: `box0` for its Kubernetes, and the provisioning NIC.
 //!
-//! `choose` decides (pure), `link` and `arp` talk to the kernel and the segment, [`run`] is the loop: observe, choose, apply, tell.
+//! `choose` decides (pure), `link`, `arp` and `echo` talk to the kernel, the segment and what is beyond it, [`run`] is the loop: observe, choose, apply, tell.
 //! Must not: serve anything. Others wait on the [`Segment`] that is published here.
 
 pub mod arp;
 pub mod choose;
+pub mod echo;
 pub mod firewall;
 mod link;
 
@@ -12,7 +13,7 @@ use std::{collections::BTreeSet, fs, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use firstlight_api::{
-    site::{MacAddr, SiteConfig, Subnet},
+    site::{MacAddr, RelayedNetwork, SiteConfig, Subnet},
     status::Problem,
 };
 use futures_util::StreamExt;
@@ -249,6 +250,11 @@ impl Keeper {
                 return Ok(IN_USE + spread);
             }
             link::add_address(handle, link.index, address.address(), address.prefix()).await?;
+        }
+        if let Some(gateway) = self.site.provisioning.gateway {
+            let relayed = self.site.provisioning.relayed.iter();
+            let networks = relayed.map(RelayedNetwork::network);
+            link::add_routes(handle, link.index, gateway, networks).await?;
         }
         let now = Segment {
             index: link.index,

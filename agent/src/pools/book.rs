@@ -54,6 +54,13 @@ pub fn kept_back(seen: &Pools) -> Vec<KeptBack> {
             what: "what the box leases to servers (provisioning.range of site.yaml)".to_owned(),
         },
     ];
+    all.extend(provisioning.relayed.iter().map(|relayed| KeptBack {
+        first: relayed.range.first().into(),
+        last: relayed.range.last().into(),
+        what: "what the box leases to servers (provisioning.relayed of site.yaml)".to_owned(),
+    }));
+    let routers = provisioning.routers();
+    all.extend(routers.map(|router| KeptBack::one(router.into(), "a router's".to_owned())));
     let named = seen.site.hosts.iter().filter_map(|host| {
         let what = format!("the server {}'s (hosts of site.yaml)", host.mac);
         Some(KeptBack::one(host.address?.into(), what))

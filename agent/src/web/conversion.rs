@@ -65,6 +65,8 @@ struct Conversions {
     places: Arc<Semaphore>,
 }
 
+impl super::direct::Files for Conversions {}
+
 impl Answers for Conversions {
     const WHAT: &'static str = "the conversion of v1beta1 objects";
 

@@ -8,7 +8,9 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::Response;
 
 use super::{
-    Body, full,
+    Body,
+    direct::Direct,
+    full,
     range::{RangeReply, plan_range},
     refusal,
 };
@@ -30,6 +32,20 @@ pub async fn serve(path: &Path, headers: &HeaderMap, only_head: bool) -> Respons
         }
         Err(refused) => refused,
     }
+}
+
+/// The same for a `GET`, to be sent by the kernel; `None` where there is nothing to send.
+pub async fn direct(path: &Path, headers: &HeaderMap) -> Option<Direct> {
+    let Opened { file, length, etag } = opened(path).await.ok()?;
+    let mut asked = None;
+    let note = |first, count| {
+        asked = Some((first, count));
+        full(Bytes::new())
+    };
+    let head = part_of(headers, false, length, etag, note).map(drop);
+    let (first, count) = asked?;
+    let part = Some((file, first, count));
+    Some(Direct { head, part })
 }
 
 /// `path`, or why it cannot be had.

@@ -1,6 +1,6 @@
 //! The HTTP server: page, API, network boot, images, the ramdisk's reports. The paths are listed in docs/reference.md.
 //!
-//! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick; `media` virtual CDs made of that; `relays` sends servers
+//! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick, and `direct` has the kernel send it; `media` virtual CDs made of that; `relays` sends servers
 //! to each other for images; `server` owns
 //! sockets and limits; `pushes` is the registry's door for who pushes; `bootstrap` and `conversion` have TLS, on ports of their own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`.
@@ -9,6 +9,7 @@ mod account;
 mod artifacts;
 mod bootstrap;
 mod conversion;
+mod direct;
 mod escapes;
 mod events;
 mod files;

@@ -66,6 +66,8 @@ struct Pushes {
     room: Room,
 }
 
+impl super::direct::Files for Pushes {}
+
 impl Answers for Pushes {
     const WHAT: &'static str = "the registry's door for pushes";
 

@@ -1,6 +1,6 @@
 //! A request to an answer.
 
-use std::{net::IpAddr, sync::PoisonError, time::Instant};
+use std::{net::IpAddr, path::PathBuf, sync::PoisonError, time::Instant};
 
 use bytes::Bytes;
 use firstlight_api::report::RELAY_HEADER;
@@ -12,7 +12,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::{Request, Response, body::Incoming};
 
 use super::{
-    Body, Web, artifacts, escapes::unescape, events, files, media, ramdisk, refusal, text,
+    Body, Web, artifacts, direct::Direct, escapes::unescape, events, files, media, ramdisk,
+    refusal, text,
 };
 use crate::{boot_files::BootFile, status::metrics};
 
@@ -87,14 +88,7 @@ async fn get(
                 if !only_head && let Some(relay) = relay(web, peer, name, headers) {
                     return relay;
                 }
-                let on_stick = web.paths.images().join(name);
-                let uploaded = web.paths.uploaded_images().join(name);
-                let path = if on_stick.exists() {
-                    on_stick
-                } else {
-                    uploaded
-                };
-                return files::serve(&path, headers, only_head).await;
+                return files::serve(&image(web, name), headers, only_head).await;
             }
             let suites = [
                 ("/apt/base/", web.paths.apt_base()),
@@ -110,6 +104,42 @@ async fn get(
             let name = path.trim_start_matches('/');
             boot(web.boot_files.find(name), headers, only_head).await
         }
+    }
+}
+
+/// What is large: kernel and initramfs, images.
+pub async fn file(web: &Web, peer: IpAddr, path: &str, headers: &HeaderMap) -> Option<Direct> {
+    let path = normalize(path);
+    let found = match path.as_str() {
+        "/boot/kernel" => web.boot_files.find(KERNEL),
+        "/boot/initrd" => web.boot_files.find(INITRD),
+        path => {
+            let name = path
+                .strip_prefix("/images/")
+                .filter(|name| is_plain(name))?;
+            if let Some(relay) = relay(web, peer, name, headers) {
+                let (head, _) = relay.into_parts();
+                let mut head = Response::from_parts(head, ());
+                let none = HeaderValue::from_static("0");
+                head.headers_mut().insert(header::CONTENT_LENGTH, none);
+                return Some(Direct { head, part: None });
+            }
+            return files::direct(&image(web, name), headers).await;
+        }
+    };
+    match found {
+        Some(BootFile::Stick(path)) => files::direct(&path, headers).await,
+        _ => None,
+    }
+}
+
+/// On the stick, or else uploaded.
+fn image(web: &Web, name: &str) -> PathBuf {
+    let on_stick = web.paths.images().join(name);
+    if on_stick.exists() {
+        on_stick
+    } else {
+        web.paths.uploaded_images().join(name)
     }
 }
 

@@ -13,6 +13,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use firstlight_admission::Shares;
 use firstlight_api::status::Problem;
+use http::HeaderMap;
 use http_body_util::BodyExt;
 use hyper::{
     Request, Response,
@@ -31,7 +32,11 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::{Body, Web, route};
+use super::{
+    Body, Web,
+    direct::{self, Direct, Files},
+    route,
+};
 use crate::{
     doors::{Door, Known, Paced, Place, Work},
     network::{self, Segment},
@@ -64,7 +69,7 @@ const UNSENT: usize = 128 * 1024;
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Who answers at an address.
-pub trait Answers: Clone + Send + Sync + 'static {
+pub trait Answers: Files + Clone + Send + Sync + 'static {
     /// For a problem's sentence.
     const WHAT: &'static str;
 
@@ -79,6 +84,12 @@ pub trait Answers: Clone + Send + Sync + 'static {
         peer: IpAddr,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+impl Files for Web {
+    async fn file(&self, peer: IpAddr, path: &str, headers: &HeaderMap) -> Option<Direct> {
+        route::file(self, peer, path, headers).await
+    }
 }
 
 impl Answers for Web {
@@ -207,12 +218,15 @@ async fn serve_connection(site: impl Answers, stream: TcpStream, peer: IpAddr, p
     if let Err(error) = set_options(&stream) {
         tracing::debug!(%peer, %error, "a socket option was refused");
     }
-    let stream = Paced::new(stream);
     let talk = async {
         match site.tls() {
-            None => talk(&site, stream, peer, &place).await,
+            None => match direct::serve(&site, stream, peer, &place, HEAD_TIME).await? {
+                Some(stream) => talk(&site, Paced::new(stream), peer, &place).await,
+                None => Ok(()),
+            },
             Some(acceptor) => {
-                let secure = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream));
+                let secure = acceptor.accept(Paced::new(stream));
+                let secure = tokio::time::timeout(HANDSHAKE, secure);
                 talk(&site, secure.await??, peer, &place).await
             }
         }

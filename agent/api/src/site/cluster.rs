@@ -179,7 +179,7 @@ impl FromStr for Ipv4Network {
             || address.octets()[0] == 0
         {
             return Err(ValueError(format!(
-                "{text} cannot be used by pods or services; use a private network such as 10.244.0.0/16"
+                "{text} cannot be a network of servers, pods or services; use a private network such as 10.244.0.0/16"
             )));
         }
         Ok(network)
@@ -205,7 +205,7 @@ impl ProvisioningConfig {
         while at >= net.first_host() {
             if self.range.contains(at) {
                 at = self.range.first();
-            } else if at != net.address() && !taken.contains(&at) {
+            } else if at != net.address() && Some(at) != self.gateway && !taken.contains(&at) {
                 return Some(at);
             }
             at = Ipv4Addr::from_bits(at.to_bits() - 1);
@@ -225,37 +225,42 @@ const SERVICE_NETWORKS: [([u8; 4], u8); 3] = [
     ([192, 168, 0, 0], 17),
 ];
 
-/// The first of the usual networks that overlaps none of `others`.
-fn usual(candidates: &[([u8; 4], u8)], others: &[Ipv4Network]) -> Ipv4Network {
+/// The first of the usual networks, or else of the private ones, that overlaps none of `others`.
+fn usual(candidates: &[([u8; 4], u8)], others: &[Ipv4Network]) -> Option<Ipv4Network> {
+    let ten = (0..=255).map(|second| ([10, second, 0, 0], 16));
+    let seventeen = (16..32).map(|second| ([172, second, 0, 0], 16));
     let mut networks = candidates
         .iter()
-        .map(|(first, prefix)| Ipv4Network::around(Ipv4Addr::from(*first), *prefix));
-    networks
-        .find(|network| !others.iter().any(|other| network.overlaps(other)))
-        .expect("two networks cannot overlap three that lie apart")
+        .copied()
+        .chain(ten)
+        .chain(seventeen)
+        .map(|(first, prefix)| Ipv4Network::around(Ipv4Addr::from(first), prefix));
+    networks.find(|network| !others.iter().any(|other| network.overlaps(other)))
 }
 
 impl ClusterConfig {
     /// For pods: 10.244.0.0/16 if it is free.
-    pub(super) fn usual_pods(others: &[Ipv4Network]) -> Ipv4Network {
+    pub(super) fn usual_pods(others: &[Ipv4Network]) -> Option<Ipv4Network> {
         usual(&POD_NETWORKS, others)
     }
 
     /// For services: 10.96.0.0/12 if it is free.
-    pub(super) fn usual_services(others: &[Ipv4Network]) -> Ipv4Network {
+    pub(super) fn usual_services(others: &[Ipv4Network]) -> Option<Ipv4Network> {
         usual(&SERVICE_NETWORKS, others)
     }
 
-    /// What `cluster: {}` means; `None` when the provisioning network has no address left for the endpoint.
+    /// What `cluster: {}` means; `None` when the provisioning network has no address left for the endpoint, or the site's networks
+    /// leave none for pods and services.
     pub fn usual(provisioning: &ProvisioningConfig, taken: &[Ipv4Addr]) -> Option<Self> {
-        let site = provisioning.network();
-        let pod_cidr = Self::usual_pods(&[site]);
+        let mut others = provisioning.networks();
+        let pod_cidr = Self::usual_pods(&others)?;
+        others.push(pod_cidr);
         Some(Self {
             control_planes: ControlPlanes::default(),
             workers: Workers::default(),
             endpoint: provisioning.free_address(taken)?,
             pod_cidr,
-            service_cidr: Self::usual_services(&[site, pod_cidr]),
+            service_cidr: Self::usual_services(&others)?,
         })
     }
 }

@@ -1,17 +1,18 @@
 //! The tree of `site.yaml` to a [`SiteConfig`], collecting every problem on the way.
 
 mod cluster;
+mod provisioning;
 mod rules;
 mod value;
 
 use std::{collections::HashMap, net::Ipv4Addr};
 
 use super::{
-    AddressRange, ClusterChoice, HostConfig, HostName, HostRole, MacAddr, ProvisioningConfig,
-    SiteConfig, SiteProblem, SiteProblems, SshKey, ValueError, schema,
+    ClusterChoice, HostConfig, HostName, HostRole, MacAddr, ProvisioningConfig, SiteConfig,
+    SiteProblem, SiteProblems, SshKey, ValueError, schema,
     yaml::{Key, Node, Position, Value, parse_yaml},
 };
-use value::{parse_addon, parse_box_address, parse_interface, parse_join, parse_package};
+use value::{parse_addon, parse_join, parse_package};
 
 /// Parses and checks the content of `site.yaml`.
 ///
@@ -129,47 +130,6 @@ impl Walk {
         addons
     }
 
-    fn provisioning(&mut self, node: &Node) -> ProvisioningConfig {
-        let mut config = SiteConfig::default().provisioning;
-        let fields = self.fields(node, schema::PROVISIONING_KEYS, "`provisioning`");
-        if let Some(interface) = self.value(&fields, "interface", parse_interface) {
-            config.interface = interface;
-        }
-        let before = self.problems.len();
-        if let Some(address) = self.value(&fields, "address", parse_box_address) {
-            config.address = address;
-            config.range = AddressRange::derived_from(address);
-        }
-        let address_is_right = self.problems.len() == before;
-        if let Some(range) = self.value(&fields, "range", str::parse::<AddressRange>) {
-            let net = config.address;
-            let place = fields["range"].place;
-            if !address_is_right {
-                // A range can only be judged against a network that is known.
-            } else if !net.has_host(range.first()) || !net.has_host(range.last()) {
-                let (first, last) = (net.first_host(), net.last_host());
-                self.report(
-                    place,
-                    format!(
-                        "the range {range} is not inside the network of {net}, which has {first}-{last}"
-                    ),
-                );
-            } else if range.contains(net.address()) {
-                let better = AddressRange::derived_from(net);
-                self.report(
-                    place,
-                    format!(
-                        "the range {range} holds the box's own address {}; for example use {better}",
-                        net.address()
-                    ),
-                );
-            } else {
-                config.range = range;
-            }
-        }
-        config
-    }
-
     fn host(
         &mut self,
         node: &Node,
@@ -189,7 +149,7 @@ impl Walk {
                     net.range.first()
                 ))
             })?;
-            if !net.address.has_host(address) {
+            if net.subnet_of(address).is_none() {
                 return Err(ValueError(format!(
                     "{address} is not a host address in the network of {}",
                     net.address
@@ -198,6 +158,11 @@ impl Walk {
             if address == net.address.address() {
                 return Err(ValueError(format!(
                     "{address} is the box's own address; give the host another one"
+                )));
+            }
+            if net.routers().any(|router| router == address) {
+                return Err(ValueError(format!(
+                    "{address} is a router's address; give the host another one"
                 )));
             }
             Ok(address)

@@ -19,7 +19,9 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "addons",
     "packages",
 ];
-pub(super) const PROVISIONING_KEYS: &[&str] = &["interface", "address", "range"];
+pub(super) const PROVISIONING_KEYS: &[&str] =
+    &["interface", "address", "range", "gateway", "relayed"];
+pub(super) const RELAYED_KEYS: &[&str] = &["subnet", "range", "gateway"];
 pub(super) const HOST_KEYS: &[&str] = &[
     "mac", "name", "address", "install", "role", "rootDisk", "clean",
 ];
@@ -167,6 +169,28 @@ struct ProvisioningSpec {
     /// Addresses to lease, FIRST-LAST. Default: a part of the network, 172.22.0.100-172.22.0.250.
     #[schemars(pattern(r"^[0-9.]+ *- *[0-9.]+$"))]
     range: Option<String>,
+    /// Router of this network: servers are told of it, and the box reaches the relayed networks through it. Default: none.
+    #[schemars(pattern(r"^[0-9.]+$"))]
+    gateway: Option<String>,
+    /// Networks behind that router whose servers boot from this box, too: a relay agent there forwards DHCP to the box's address.
+    #[schemars(length(max = 32))]
+    relayed: Option<Vec<RelayedSpec>>,
+}
+
+/// One network whose servers reach the box through a relay agent.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct RelayedSpec {
+    /// Its first address with prefix length, such as 10.9.0.0/24. It overlaps no other network of the site.
+    #[schemars(pattern(r"^[0-9.]+/[0-9]+$"))]
+    subnet: String,
+    /// Addresses to lease there, FIRST-LAST. Default: a part of the network.
+    #[schemars(pattern(r"^[0-9.]+ *- *[0-9.]+$"))]
+    range: Option<String>,
+    /// Its router, which its servers are told.
+    #[schemars(pattern(r"^[0-9.]+$"))]
+    gateway: String,
 }
 
 /// blank: install servers whose disks are all blank. wipe: install whatever is on the disks. never: leave alone.
@@ -200,7 +224,7 @@ struct HostSpec {
     mac: String,
     /// Host name. Default: host- and the MAC without colons.
     name: Option<String>,
-    /// Its address on the provisioning network, inside or outside the range. Default: from the range.
+    /// Its address on the provisioning network or a relayed one, inside or outside the range. Default: from the range.
     address: Option<String>,
     install: Option<InstallSpec>,
     role: Option<RoleSpec>,

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster;
+mod relayed;
 mod rules;
 
 use std::net::Ipv4Addr;
@@ -68,6 +69,8 @@ fn a_full_file_is_read_whole() {
             address: cidr("10.0.0.1/16"),
             range: AddressRange::new(Ipv4Addr::new(10, 0, 1, 0), Ipv4Addr::new(10, 0, 2, 255))
                 .unwrap(),
+            gateway: None,
+            relayed: vec![],
         },
         install: InstallPolicy::Never,
         join: JoinPolicy::Approve,
@@ -379,6 +382,7 @@ fn the_schema_has_the_keys_of_the_parser() {
         sorted(schema::CLUSTER_KEYS)
     );
     for (of, known) in [
+        ("RelayedSpec", schema::RELAYED_KEYS),
         ("RuleSpec", schema::RULE_KEYS),
         ("MatchSpec", schema::MATCH_KEYS),
         ("RootDiskSpec", schema::ROOT_DISK_KEYS),

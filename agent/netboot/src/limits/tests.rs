@@ -210,14 +210,15 @@ fn an_address_range_that_was_full_has_room_again() {
         line.at(0).send(&select(mac(n), &address));
     }
     let (full, later) = (line.at(1).now(), line.at(5401).now());
-    assert!(!line.server.has_room(full));
-    assert!(line.server.has_room(later));
+    let range = line.server.config().spec().subnets[0].range;
+    assert!(!line.server.has_room(range, full));
+    assert!(line.server.has_room(range, later));
 }
 
 #[test]
 fn known_clients_are_remembered_also_when_strangers_fill_the_memory() {
     let now = Now::from_unix_seconds(START);
-    let mut limits = Limits::new();
+    let mut limits = Limits::new(Guard::Up);
     for n in 0..20_000 {
         let _ = limits.message(invented(n), Standing::Stranger, now);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Case, ProbeResult, QUARANTINE, Server};
 use crate::config::SubnetSpec;
 use crate::limits::Standing;
-use crate::{Lease, MacAddr, Mode, Now};
+use crate::{AddressRange, Lease, MacAddr, Mode, Now};
 
 /// How long a probe's "nobody answered" is believed.
 const FREE_HOLDS: Duration = Duration::from_mins(5);
@@ -35,11 +35,8 @@ impl Server {
         let (mac, subnet) = (case.request.mac, &case.subnet);
         let reserved = self.config.spec().reservations.get(&mac).map(|r| r.address);
         let leased = self.leases.of_mac(mac).map(|l| l.address);
-        let offered = self
-            .offers
-            .iter()
-            .find(|(_, (m, until))| *m == mac && now < *until);
-        let known = [reserved, leased, offered.map(|(address, _)| *address)];
+        let offered = self.offers.of(mac, now);
+        let known = [reserved, leased, offered];
         let usable = |address: &Ipv4Addr| self.is_usable(*address, mac, subnet, now);
         if let Some(address) = known.into_iter().flatten().find(usable) {
             return Allocation::Address(address);
@@ -64,14 +61,22 @@ impl Server {
         case.standing != Standing::Stranger || self.has_room_in(&case.subnet, now)
     }
 
-    /// Whether a stranger on the box's own segment would get an address.
-    pub fn has_room(&self, now: Now) -> bool {
-        self.has_room_in(self.config.local_subnet(), now)
+    /// Whether a stranger would get an address of the subnet with this range.
+    pub fn has_room(&self, range: AddressRange, now: Now) -> bool {
+        let mut subnets = self.config.spec().subnets.iter();
+        let subnet = subnets.find(|subnet| subnet.range == range);
+        subnet.is_none_or(|subnet| self.has_room_in(subnet, now))
     }
 
     fn has_room_in(&self, subnet: &SubnetSpec, now: Now) -> bool {
-        let kept = subnet.range.size() / KEPT_PART;
-        let kept = usize::try_from(kept).expect("at most a quarter of 65536");
+        let size = usize::try_from(subnet.range.size()).expect("at most 65536");
+        let kept = usize::try_from(subnet.range.size() / KEPT_PART).expect("a quarter of that");
+        // Nobody looks at each while even these, and the box and a router, leave enough.
+        let reservations = self.config.spec().reservations.len();
+        let taken = self.leases.known() + self.offers.len() + self.probes.len() + reservations + 2;
+        if taken + kept < size {
+            return true;
+        }
         self.candidates(nobody(), subnet, now).nth(kept).is_some()
     }
 
@@ -82,30 +87,57 @@ impl Server {
         subnet: &SubnetSpec,
         now: Now,
     ) -> impl Iterator<Item = Ipv4Addr> {
-        let fresh = subnet
-            .range
-            .iter()
-            .filter(|address| self.is_fresh(*address));
-        let mut expired: Vec<&Lease> = self
+        let range = subnet.range;
+        let fresh = self.fresh_of(range);
+        let mut offered = self.offers.others(fresh, mac, now).peekable();
+        let fresh = self
             .leases
-            .iter()
-            .filter(|lease| subnet.range.contains(lease.address))
-            .collect();
-        expired.sort_by_key(|lease| (lease.expires, lease.address));
+            .unleased(fresh)
+            .filter(move |address| {
+                while offered.next_if(|offered| offered < address).is_some() {}
+                offered.next_if_eq(address).is_none()
+            })
+            .filter(|address| !self.leases.was_contested(*address));
+        // Only where no fresh one is left, as it goes through all leases.
+        let expired = std::iter::once_with(move || {
+            let leases = self.leases.iter();
+            let mut expired: Vec<&Lease> = leases
+                .filter(|lease| range.contains(lease.address))
+                .collect();
+            expired.sort_by_key(|lease| (lease.expires, lease.address));
+            expired
+        });
         let contested = self.leases.contested();
         let contested = contested.filter(|address| subnet.range.contains(*address));
         let subnet = subnet.clone();
         fresh
-            .chain(expired.into_iter().map(|lease| lease.address))
+            .chain(expired.flatten().map(|lease| lease.address))
             .chain(contested)
             .filter(move |address| self.is_usable(*address, mac, &subnet, now))
     }
 
+    /// The part of `range` that is not known to be leased as a whole.
+    fn fresh_of(&self, range: AddressRange) -> AddressRange {
+        let from = self.fresh.get(&range.first()).copied();
+        let from = from.unwrap_or(range.first()).min(range.last());
+        AddressRange::new(from, range.last()).expect("a part of a range")
+    }
+
+    /// An address of `range` was leased, perhaps instead of `freed`, which any range may hold.
+    pub(super) fn note_leased(&mut self, range: AddressRange, freed: Option<Ipv4Addr>) {
+        if freed.is_some() {
+            self.fresh.clear();
+        }
+        let first = self.leases.unleased(self.fresh_of(range)).next();
+        self.fresh
+            .insert(range.first(), first.unwrap_or(range.last()));
+    }
+
     /// An address whose holder may never have been there: whoever invents clients takes every address there is. The newest
-    /// first, as servers that are switched off were there before. Only where a probe can ask.
+    /// first, as servers that are switched off were there before.
     fn deserted(&self, case: &Case, now: Now) -> Option<Ipv4Addr> {
         let mac = case.request.mac;
-        if case.standing == Standing::Stranger || !case.request.giaddr.is_unspecified() {
+        if case.standing == Standing::Stranger {
             return None;
         }
         // As `acknowledge` writes it.
@@ -133,8 +165,7 @@ impl Server {
         let lease = lease.filter(|lease| now < lease.expires);
         let is_holder = lease.is_some_and(|lease| lease.mac == mac);
         // The holder may have lost it, because it answers no probe.
-        let offered = self.offers.get(&address);
-        let is_offered = offered.is_some_and(|(other, until)| *other == mac && now < *until);
+        let is_offered = self.offers.of(mac, now) == Some(address);
         self.is_open(address, mac, subnet, now)
             && (lease.is_none() || is_holder || is_offered)
             && (is_holder || !self.is_found_in_use(address, now))
@@ -149,10 +180,7 @@ impl Server {
         };
         let is_infrastructure =
             address == self.config.spec().server || Some(address) == subnet.router;
-        let offered_to_other = self
-            .offers
-            .get(&address)
-            .is_some_and(|(other, until)| *other != mac && now < *until);
+        let offered_to_other = self.offers.is_others(address, mac, now);
         belongs
             && !is_infrastructure
             && !offered_to_other
@@ -182,15 +210,16 @@ impl Server {
         self.probes.insert(address, (result, now));
     }
 
-    /// The next few addresses of the box's own segment that new clients would get and that were not probed lately.
+    /// The next few addresses of each subnet that new clients would get and that were not probed lately.
     pub fn probe_ahead(&self, now: Now) -> Vec<Ipv4Addr> {
         if let Mode::Proxy(_) = self.mode() {
             return Vec::new();
         }
-        self.candidates(nobody(), self.config.local_subnet(), now)
-            .take(AHEAD)
-            .filter(|address| !self.is_found_free(*address, now))
-            .collect()
+        let ahead = |subnet| {
+            let next = self.candidates(nobody(), subnet, now).take(AHEAD);
+            next.filter(|address| !self.is_found_free(*address, now))
+        };
+        self.config.spec().subnets.iter().flat_map(ahead).collect()
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Origin {
     pub listener: Listener,
     /// Source address of the IP packet.
     pub source: Ipv4Addr,
+    /// Destination address of the IP packet: the box's own, or a broadcast.
+    pub destination: Ipv4Addr,
 }
 
 /// What to do about a datagram.
@@ -118,6 +120,11 @@ pub enum Reason {
         /// The network that the client is in: link selection of the relay agent, or else `giaddr`.
         link: Ipv4Addr,
     },
+    /// No subnet is configured for what the client selects.
+    UnknownSubnet {
+        /// Option 118.
+        selected: Ipv4Addr,
+    },
     /// All addresses are leased, offered, reserved, in quarantine, or kept for servers that boot.
     Exhausted {
         /// The subnet's.
@@ -176,7 +183,11 @@ impl fmt::Display for Reason {
             Self::Limited(Limit::Declines) => f.write_str("too many addresses were declined"),
             Self::UnknownRelay { relay, link } => write!(
                 f,
-                "the relay agent {relay} asks for an address of the network of {link}, which is not configured: add that network to site.yaml, or take the relay agent away"
+                "the relay agent {relay} asks for an address of the network of {link}, which is not configured: add that network under `provisioning.relayed` in site.yaml, or take the relay agent away"
+            ),
+            Self::UnknownSubnet { selected } => write!(
+                f,
+                "the client selects the subnet of {selected}, which is not configured"
             ),
             Self::Exhausted { range } => write!(
                 f,

@@ -26,10 +26,7 @@ impl Server {
             .leases
             .of_mac(client)
             .is_some_and(|lease| lease.address == found.offered);
-        let offered = self
-            .offers
-            .get(&found.offered)
-            .is_some_and(|(mac, _)| *mac == client);
+        let offered = self.offers.was(client, found.offered);
         let is_own = found.server == self.config.spec().server && (leased || offered);
         if is_known || is_own {
             return None;
@@ -70,9 +67,7 @@ impl Server {
         else {
             return false;
         };
-        let ours = request
-            .server_id
-            .is_none_or(|id| id == self.config.spec().server);
+        let ours = !request.is_for_other(self.config.spec().server);
         let reserved = self.config.spec().reservations.get(&request.mac);
         match request.message_type {
             MessageType::Discover => {

@@ -1,5 +1,6 @@
 //! Timelines of whole conversations, and what holds for all of them.
 
+mod relays;
 mod rfc;
 
 use proptest::prelude::*;
@@ -656,8 +657,7 @@ fn a_proxy_gives_boot_information_and_nothing_else() {
     let Decision::Reply(ack) = handle(
         &mut line.server,
         &asked,
-        Listener::Pxe,
-        ip("172.22.0.9"),
+        origin(Listener::Pxe, "172.22.0.9"),
         now,
     ) else {
         panic!("no reply");
@@ -775,7 +775,7 @@ proptest! {
         let mut line = Timeline::new(small_site());
         let now = line.at(0).now();
         for listener in [Listener::Dhcp, Listener::Pxe] {
-            handle(&mut line.server, &datagram, listener, ip("0.0.0.0"), now);
+            handle(&mut line.server, &datagram, origin(listener, "0.0.0.0"), now);
         }
     }
 
@@ -799,7 +799,7 @@ proptest! {
         }
         let now = line.at(0).now();
         for listener in [Listener::Dhcp, Listener::Pxe] {
-            if let Decision::Reply(reply) = handle(&mut line.server, &datagram, listener, ip("0.0.0.0"), now) {
+            if let Decision::Reply(reply) = handle(&mut line.server, &datagram, origin(listener, "0.0.0.0"), now) {
                 let bytes = reply.encode();
                 prop_assert!(bytes.len() >= 300);
                 dump_options(&bytes);

@@ -75,11 +75,14 @@ impl Hosts {
         let mac = report.boot_mac.parse::<MacAddr>();
         let mac = mac.map_err(|_| ("report-mac", "the report has no MAC address"))?;
         let address = report.address.parse::<Ipv4Addr>().ok();
+        let mut networks = self.settings.networks.iter();
         let address = address
-            .filter(|address| from.peer == *address && self.settings.network.contains(address))
+            .filter(|address| {
+                from.peer == *address && networks.any(|network| network.contains(address))
+            })
             .ok_or((
                 "report-address",
-                "the box believes a report only from the address that it names, in the box's network",
+                "the box believes a report only from the address that it names, in the box's network or a relayed one",
             ))?;
         let taken = self.all.values().any(|host| {
             host.mac != mac && host.who.address() == Some(address) && host.who.speaks(now, patience)

@@ -113,7 +113,7 @@ struct Rack {
 impl Rack {
     fn new() -> (Self, watch::Receiver<SiteStatus>) {
         let mut settings = settings(SitePolicy::Cluster);
-        settings.network = Ipv4Addr::new(10, 0, 0, 0)..=Ipv4Addr::new(10, 0, 255, 255);
+        settings.networks = vec![Ipv4Addr::new(10, 0, 0, 0)..=Ipv4Addr::new(10, 0, 255, 255)];
         let (sender, page, owner) = status::channel("tests");
         tokio::spawn(status::own(owner, CancellationToken::new()));
         let wanted = watch::Sender::new(Arc::default());

@@ -59,18 +59,23 @@ impl Walk {
         if !fits {
             return ClusterChoice::None;
         }
-        let network = site.provisioning.network();
-        let pod_cidr = pods.unwrap_or_else(|| {
-            let mut others = vec![network];
-            others.extend(services);
-            ClusterConfig::usual_pods(&others)
-        });
-        let service_cidr =
-            services.unwrap_or_else(|| ClusterConfig::usual_services(&[network, pod_cidr]));
+        let mut others = site.provisioning.networks();
+        others.extend(services);
+        let pod_cidr = pods.or_else(|| ClusterConfig::usual_pods(&others));
+        let mut others = site.provisioning.networks();
+        others.extend(pod_cidr);
+        let usual_services = ClusterConfig::usual_services(&others);
+        let (Some(pod_cidr), Some(service_cidr)) = (pod_cidr, services.or(usual_services)) else {
+            self.report(place, "the site's networks leave no private network for pods and services; name `podCidr` and `serviceCidr`, or say `cluster: none`");
+            return ClusterChoice::None;
+        };
         if pod_cidr.overlaps(&service_cidr) {
-            let better = ClusterConfig::usual_services(&[network, pod_cidr]);
+            let better = example(usual_services);
             let place = fields["serviceCidr"].place;
-            self.report(place, format!("serviceCidr {service_cidr} overlaps podCidr {pod_cidr}; for example use {better}"));
+            self.report(
+                place,
+                format!("serviceCidr {service_cidr} overlaps podCidr {pod_cidr}{better}"),
+            );
         }
         let endpoint = if fields.get("endpoint").is_some_and(|node| is_given(node)) {
             endpoint
@@ -114,19 +119,29 @@ impl Walk {
                     sizes.end()
                 )));
             }
-            let own = site.provisioning.network();
-            if fits && network.overlaps(&own) {
-                let better = match key {
-                    "podCidr" => ClusterConfig::usual_pods(&[own]),
-                    _ => ClusterConfig::usual_services(&[own]),
-                };
+            let all = site.provisioning.networks();
+            let other = all.iter().position(|other| network.overlaps(other));
+            if let Some(at) = other.filter(|_| fits) {
+                let better = example(match key {
+                    "podCidr" => ClusterConfig::usual_pods(&all),
+                    _ => ClusterConfig::usual_services(&all),
+                });
+                let kind = if at == 0 { "provisioning" } else { "relayed" };
                 return Err(ValueError(format!(
-                    "{key} {network} overlaps the provisioning network {own}; for example use {better}"
+                    "{key} {network} overlaps the {kind} network {}{better}",
+                    all[at]
                 )));
             }
             Ok(network)
         })
     }
+}
+
+/// The end of a sentence.
+fn example(network: Option<Ipv4Network>) -> String {
+    network.map_or_else(String::new, |network| {
+        format!("; for example use {network}")
+    })
 }
 
 fn is_given(node: &Node) -> bool {
@@ -182,6 +197,8 @@ fn parse_endpoint(text: &str, site: Option<&SiteConfig>) -> Result<Ipv4Addr, Val
         format!("is not a host address in the network of {net}")
     } else if address == net.address() {
         "is the box's own address".to_owned()
+    } else if site.provisioning.gateway == Some(address) {
+        "is the router's address".to_owned()
     } else if range.contains(address) {
         format!("is inside the range {range} that is leased to servers")
     } else if taken(site).contains(&address) {

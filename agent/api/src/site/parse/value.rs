@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::super::{InterfaceChoice, JoinPolicy, Subnet, ValueError};
+use super::super::{InterfaceChoice, Ipv4Network, JoinPolicy, Subnet, ValueError};
 
 pub fn parse_join(text: &str) -> Result<JoinPolicy, ValueError> {
     match text {
@@ -67,12 +67,41 @@ pub fn parse_package(text: &str) -> Result<String, ValueError> {
     Ok(text.to_owned())
 }
 
-/// The box's Kubernetes has 100.64.0.0/22 for itself, see docs/reference.md.
+/// The box's Kubernetes has this for itself, see docs/reference.md.
+fn inner() -> Ipv4Network {
+    Ipv4Network::around(Ipv4Addr::new(100, 64, 0, 0), 22)
+}
+
+/// A relayed network, by its first address.
+pub fn parse_network(text: &str) -> Result<Ipv4Network, ValueError> {
+    let network: Ipv4Network = text.parse()?;
+    if !(8..=30).contains(&network.prefix()) {
+        return Err(ValueError(format!(
+            "a prefix length of {} is not possible here; use 8 to 30, for example {}/24",
+            network.prefix(),
+            network.first()
+        )));
+    }
+    if network.overlaps(&inner()) {
+        return Err(ValueError(format!(
+            "{network} overlaps {}, which the box uses inside; use another network",
+            inner()
+        )));
+    }
+    Ok(network)
+}
+
+pub fn parse_router(text: &str) -> Result<Ipv4Addr, ValueError> {
+    text.parse().map_err(|_| {
+        ValueError(format!(
+            "`{text}` is not an IPv4 address; write it like 172.22.0.254"
+        ))
+    })
+}
+
 pub fn parse_box_address(text: &str) -> Result<Subnet, ValueError> {
     let net: Subnet = text.parse()?;
-    let inner =
-        Subnet::new(Ipv4Addr::new(100, 64, 0, 1), 22).expect("100.64.0.1/22 is a host address");
-    if net.network() <= inner.broadcast() && inner.network() <= net.broadcast() {
+    if Ipv4Network::around(net.address(), net.prefix()).overlaps(&inner()) {
         return Err(ValueError(format!(
             "{net} overlaps 100.64.0.0/22, which the box uses inside; use a private network such as 172.22.0.1/24"
         )));

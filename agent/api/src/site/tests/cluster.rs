@@ -181,7 +181,7 @@ fn what_cannot_work_is_refused_with_what_would() {
             "cluster: {podCidr: 10.244.0.0/33}",
             "is not an IPv4 network",
         ),
-        ("cluster: {podCidr: 224.0.0.0/16}", "cannot be used by pods"),
+        ("cluster: {podCidr: 224.0.0.0/16}", "cannot be a network of"),
         (
             "provisioning: {address: 10.0.0.1/30}\ncluster: {}",
             "line 2, column 10: the cluster needs an address for its API, and 10.0.0.0/30 has none left",

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The box's segment, and 10.9.0.0/24 behind the relay agent 10.9.0.1.
-fn relayed_site() -> DhcpSpec {
+pub(super) fn relayed_site() -> DhcpSpec {
     let mut spec = small_site();
     spec.subnets.push(SubnetSpec {
         subnet: "10.9.0.1/24".parse().unwrap(),
@@ -26,7 +26,13 @@ fn codes(reply: &Reply) -> Vec<u8> {
 }
 
 /// By DISCOVER and REQUEST, through a relay agent if there is one.
-fn lease(line: &mut Timeline, seconds: u64, client: MacAddr, address: &str, relay: Option<&str>) {
+pub(super) fn lease(
+    line: &mut Timeline,
+    seconds: u64,
+    client: MacAddr,
+    address: &str,
+    relay: Option<&str>,
+) {
     let through = |packet: Packet| match relay {
         Some(relay) => packet.through(relay),
         None => packet,
@@ -345,8 +351,8 @@ fn pxe_2_2_3_port_4011_answers_whoever_boots_where_it_asked_from() {
     };
     let now = line.at(0).now();
     let mut ask = |datagram: &[u8]| {
-        let source = ip("172.22.0.77");
-        handle(&mut line.server, datagram, Listener::Pxe, source, now)
+        let origin = origin(Listener::Pxe, "172.22.0.77");
+        handle(&mut line.server, datagram, origin, now)
     };
     for kind in [3, 8] {
         let Decision::Reply(reply) = ask(&asked(kind, 0)) else {

@@ -1,0 +1,277 @@
+//! Large files in clear: the kernel sends them (`sendfile`), and no byte passes through the program. Each answer has a thread of its
+//! own, which waits for the disk and for the other end, as a transfer of TFTP has.
+//!
+//! Only a plain `GET` of a file is answered here; its request is looked at before it is taken from the socket, so that everything
+//! else, and everything odd, is hyper's. Must not: know which files there are ([`Files::file`] does).
+
+use std::{
+    fmt::Write as _,
+    fs::File,
+    io::{self, Write as _},
+    net::{IpAddr, Shutdown, TcpStream as Blocking},
+    os::fd::AsRawFd,
+    sync::Arc,
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use nix::libc;
+use tokio::{
+    io::AsyncReadExt as _,
+    net::TcpStream,
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+
+use crate::doors::Place;
+
+/// Of a request that is looked at.
+const HEAD: usize = 8 * 1024;
+const HEADERS: usize = 64;
+/// For what the socket was given to be taken, a third of its buffer at least; as `doors::Paced` has it.
+const TAKEN: Duration = Duration::from_secs(30);
+/// In one call.
+const PIECE: usize = 8 * 1024 * 1024;
+/// Answers at a time; one more is hyper's, which takes longer over it.
+static THREADS: std::sync::LazyLock<Arc<Semaphore>> =
+    std::sync::LazyLock::new(|| Arc::new(Semaphore::new(128)));
+
+/// Who knows of files.
+pub trait Files {
+    /// A `GET` that the kernel may answer; `None`: hyper asks for it.
+    fn file(
+        &self,
+        _peer: IpAddr,
+        _path: &str,
+        _headers: &HeaderMap,
+    ) -> impl Future<Output = Option<Direct>> + Send {
+        async { None }
+    }
+}
+
+/// What a request is answered with.
+pub struct Direct {
+    /// Status and headers.
+    pub head: Response<()>,
+    /// The file, and of it so many bytes from the first; `None` has no content.
+    pub part: Option<(File, u64, u64)>,
+}
+
+/// A request that was looked at.
+struct FileRequest {
+    path: String,
+    headers: HeaderMap,
+    length: usize,
+    stays: bool,
+}
+
+/// Answers what can be answered so, one request after the other; the rest of the connection, if there is one, is for hyper.
+pub async fn serve(
+    site: &impl Files,
+    mut stream: TcpStream,
+    peer: IpAddr,
+    place: &Place,
+    patience: Duration,
+) -> io::Result<Option<TcpStream>> {
+    let mut buffer = vec![0; HEAD];
+    loop {
+        let Ok(seen) = tokio::time::timeout(patience, stream.peek(&mut buffer)).await else {
+            return Ok(None);
+        };
+        let Some(asked) = look(&buffer[..seen?]) else {
+            return Ok(Some(stream));
+        };
+        let work = place.work();
+        let Some(direct) = site.file(peer, &asked.path, &asked.headers).await else {
+            return Ok(Some(stream));
+        };
+        let Ok(thread) = Arc::clone(&THREADS).try_acquire_owned() else {
+            return Ok(Some(stream));
+        };
+        stream.read_exact(&mut buffer[..asked.length]).await?;
+        stream = send(stream, direct, thread).await?;
+        drop(work);
+        if !asked.stays {
+            return Ok(None);
+        }
+    }
+}
+
+/// `None`: for hyper.
+fn look(seen: &[u8]) -> Option<FileRequest> {
+    let mut space = [httparse::EMPTY_HEADER; HEADERS];
+    let mut request = httparse::Request::new(&mut space);
+    let httparse::Status::Complete(length) = request.parse(seen).ok()? else {
+        return None;
+    };
+    let path = request.path.filter(|path| path.starts_with('/'))?;
+    if request.method != Some("GET") || request.version != Some(1) {
+        return None;
+    }
+    let mut headers = HeaderMap::new();
+    for field in request.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+        headers.append(name, HeaderValue::from_bytes(field.value).ok()?);
+    }
+    let hypers = [
+        header::CONTENT_LENGTH,
+        header::TRANSFER_ENCODING,
+        header::EXPECT,
+        header::UPGRADE,
+    ];
+    if hypers.iter().any(|name| headers.contains_key(name)) || !headers.contains_key(header::HOST) {
+        return None;
+    }
+    let stays = match headers.get(header::CONNECTION) {
+        None => true,
+        Some(word) if word.as_bytes().eq_ignore_ascii_case(b"keep-alive") => true,
+        Some(word) if word.as_bytes().eq_ignore_ascii_case(b"close") => false,
+        Some(_) => return None,
+    };
+    Some(FileRequest {
+        path: path.to_owned(),
+        headers,
+        length,
+        stays,
+    })
+}
+
+/// Ends what the thread waits for when nobody waits for the thread.
+struct Cut(Option<Arc<Blocking>>);
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        if let Some(stream) = &self.0 {
+            // Gone already, then.
+            drop(stream.shutdown(Shutdown::Both));
+        }
+    }
+}
+
+async fn send(
+    stream: TcpStream,
+    direct: Direct,
+    thread: OwnedSemaphorePermit,
+) -> io::Result<TcpStream> {
+    let stream = Arc::new(stream.into_std()?);
+    let mut cut = Cut(Some(Arc::clone(&stream)));
+    let sending = tokio::task::spawn_blocking(move || {
+        let sent = send_blocking(&stream, direct);
+        drop(thread);
+        sent.map(|()| stream)
+    });
+    let stream = sending.await.map_err(io::Error::other)??;
+    cut.0 = None;
+    let stream = Arc::into_inner(stream).expect("the thread and the guard have given it back");
+    stream.set_nonblocking(true)?;
+    TcpStream::from_std(stream)
+}
+
+fn send_blocking(mut stream: &Blocking, direct: Direct) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(TAKEN))?;
+    stream.write_all(text(&direct.head).as_bytes())?;
+    let Some((file, first, count)) = direct.part else {
+        return Ok(());
+    };
+    let mut at = first;
+    while at < first + count {
+        let sent = kernel_sends(&file, stream, at, first + count - at)?;
+        if sent == 0 {
+            tracing::warn!("a file cannot be read to its end");
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        at += sent;
+    }
+    Ok(())
+}
+
+/// How many bytes went.
+fn kernel_sends(file: &File, stream: &Blocking, at: u64, count: u64) -> io::Result<u64> {
+    let mut offset = libc::off64_t::try_from(at).map_err(io::Error::other)?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(PIECE);
+    #[allow(
+        unsafe_code,
+        reason = "the standard library copies a file for a socket itself, so that a later change of it does not show"
+    )]
+    // SAFETY: both descriptors are open as long as their owners, and `offset` outlives the call, which keeps no pointer to it.
+    let sent =
+        unsafe { libc::sendfile64(stream.as_raw_fd(), file.as_raw_fd(), &raw mut offset, count) };
+    u64::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Names in the capitals that GRUB looks for, as hyper writes them.
+fn text(head: &Response<()>) -> String {
+    let mut text = format!("HTTP/1.1 {}\r\n", head.status());
+    for (name, value) in head.headers() {
+        let mut begins = true;
+        for letter in name.as_str().chars() {
+            text.push(if begins {
+                letter.to_ascii_uppercase()
+            } else {
+                letter
+            });
+            begins = letter == '-';
+        }
+        // All are ours, in ASCII.
+        let _ = write!(text, ": {}\r\n", value.to_str().unwrap_or_default());
+    }
+    text.push_str("\r\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_plain_request_is_taken_and_an_odd_one_is_left() {
+        let asked =
+            look(b"GET /images/a HTTP/1.1\r\nHost: box\r\nRange: bytes=1-\r\n\r\nGET").unwrap();
+        assert_eq!((asked.path.as_str(), asked.stays), ("/images/a", true));
+        assert_eq!(asked.length, 54);
+        assert_eq!(asked.headers[header::RANGE], "bytes=1-");
+        let closes = look(b"GET /a HTTP/1.1\r\nHost: box\r\nConnection: Close\r\n\r\n").unwrap();
+        assert!(!closes.stays);
+        for odd in [
+            "",
+            "GET /a HTTP/1.1\r\nHost: box\r\n",
+            "HEAD /a HTTP/1.1\r\nHost: box\r\n\r\n",
+            "POST /a HTTP/1.1\r\nHost: box\r\nContent-Length: 2\r\n\r\n",
+            "GET /a HTTP/1.0\r\nHost: box\r\n\r\n",
+            "GET /a HTTP/1.1\r\n\r\n",
+            "GET http://box/a HTTP/1.1\r\nHost: box\r\n\r\n",
+            "GET /a HTTP/1.1\r\nHost: box\r\nContent-Length: 2\r\n\r\nab",
+            "GET /a HTTP/1.1\r\nHost: box\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "GET /a HTTP/1.1\r\nHost: box\r\nExpect: 100-continue\r\n\r\n",
+            "GET /a HTTP/1.1\r\nHost: box\r\nConnection: Upgrade\r\n\r\n",
+        ] {
+            assert!(look(odd.as_bytes()).is_none(), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_written_as_boot_loaders_look_for_them() {
+        let mut head = Response::new(());
+        let length = HeaderValue::from_static("7");
+        head.headers_mut().insert(header::CONTENT_LENGTH, length);
+        assert_eq!(text(&head), "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_a_whole_request_or_left(
+            random in proptest::collection::vec(any::<u8>(), 0..200),
+            odd in "(GET|get|PUT) [/a-z?]{0,9} HTTP/1.[0-3]\r?\n(Host: [a-z]{0,5}\r?\n|[A-Za-z-]{1,12}: ?[ -~]{0,9}\r?\n){0,5}\r?\n[a-z]{0,5}",
+        ) {
+            for seen in [random.as_slice(), odd.as_bytes()] {
+                if let Some(asked) = look(seen) {
+                    prop_assert!(asked.length <= seen.len() && asked.path.starts_with('/'));
+                    prop_assert!(seen[..asked.length].ends_with(b"\n"));
+                }
+            }
+        }
+    }
+}
