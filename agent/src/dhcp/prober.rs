@@ -113,7 +113,7 @@ async fn run(
                 Some(()) => probe = new_probe(mac),
                 None => return,
             },
-            () = sleep_until(wait), if wait.is_some() => {}
+            () = sleep_until(wait) => {}
         }
     }
 }

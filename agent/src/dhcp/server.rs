@@ -185,7 +185,7 @@ impl Edge {
                     let other = *sources.others.borrow_and_update();
                     self.contested(other)
                 }
-                () = sleep_until(untold), if untold.is_some() => {
+                () = sleep_until(untold) => {
                     self.tell_leases();
                     None
                 }

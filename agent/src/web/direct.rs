@@ -9,13 +9,12 @@ use std::{
     fs::File,
     io::{self, Write as _},
     net::{IpAddr, Shutdown, TcpStream as Blocking},
-    os::fd::AsRawFd,
     sync::Arc,
     time::Duration,
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
-use nix::libc;
+use nix::sys::sendfile::sendfile64;
 use tokio::{
     io::AsyncReadExt as _,
     net::TcpStream,
@@ -185,18 +184,11 @@ fn send_blocking(mut stream: &Blocking, direct: Direct) -> io::Result<()> {
     Ok(())
 }
 
-/// How many bytes went.
+/// How many bytes went. The standard library's copy may use the kernel, too, and may stop doing so without a word.
 fn kernel_sends(file: &File, stream: &Blocking, at: u64, count: u64) -> io::Result<u64> {
-    let mut offset = libc::off64_t::try_from(at).map_err(io::Error::other)?;
+    let mut offset = i64::try_from(at).map_err(io::Error::other)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(PIECE);
-    #[allow(
-        unsafe_code,
-        reason = "the standard library copies a file for a socket itself, so that a later change of it does not show"
-    )]
-    // SAFETY: both descriptors are open as long as their owners, and `offset` outlives the call, which keeps no pointer to it.
-    let sent =
-        unsafe { libc::sendfile64(stream.as_raw_fd(), file.as_raw_fd(), &raw mut offset, count) };
-    u64::try_from(sent).map_err(|_| io::Error::last_os_error())
+    Ok(sendfile64(stream, file, Some(&mut offset), count)? as u64)
 }
 
 /// Names in the capitals that GRUB looks for, as hyper writes them.

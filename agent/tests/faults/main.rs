@@ -23,8 +23,9 @@ const SIZE: u64 = 4 << 30;
 
 /// A folder with a disk where the state partition is.
 struct Site {
-    dir: tempfile::TempDir,
+    /// Goes first: a folder with something mounted in it is not removed.
     mount: Mount,
+    dir: tempfile::TempDir,
 }
 
 impl Site {
@@ -49,7 +50,7 @@ impl Site {
             fs::create_dir(state.join(folder)).unwrap();
         }
         mount.disk().sync_all().unwrap();
-        Self { dir, mount }
+        Self { mount, dir }
     }
 
     fn root(&self) -> PathBuf {
