@@ -19,6 +19,7 @@ pub mod dhcp;
 pub mod doors;
 mod files;
 pub mod fleet;
+mod host_networks;
 pub mod hosts;
 pub mod ironic_files;
 pub mod journal;

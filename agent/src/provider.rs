@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     capi::{MANAGER, ProviderObjects, world::World},
-    clock, clusters, machines,
+    clock, clusters, host_networks, machines,
     objects::{Watches, apply_all},
     reconcile::{self, AGAIN, Applied, Reason, Reconciler, Teller},
     status::{StatusSender, Update},
@@ -104,6 +104,7 @@ impl Reconciler for Provider {
         let (generated, said) = clusters::plan(&world, self.stick.borrow().as_deref());
         let mut plan = machines::plan(&world, &now);
         plan.extend(generated);
+        plan.extend(host_networks::plan(&world));
         let mut failures = apply_all(&self.objects, &plan).await;
         let rest = if failures.is_empty() { LOOK } else { AGAIN };
         failures.append(&mut world.unreadable);

@@ -13,7 +13,7 @@ use std::{
 };
 
 use firstlight_agent::clusters::node;
-use firstlight_api::site::{ClusterChoice, ClusterConfig, parse_site};
+use firstlight_api::site::{ClusterChoice, ClusterConfig, SiteConfig, parse_site};
 use root::{Root, Running, with_root};
 
 const ENDPOINT: &str = "172.22.0.9";
@@ -66,18 +66,17 @@ impl Machine {
     }
 
     /// What cloud-init does with a control plane's files and commands, except that systemd starts no service.
-    fn configure(&self, config: &ClusterConfig, address: &str) {
+    fn configure(&self, site: &SiteConfig, config: &ClusterConfig) {
         let file = node::endpoint_file(config);
         assert_eq!(file["path"], format!("/{CONFIG}"));
         self.root
             .write(CONFIG, 0o644, file["content"].as_str().unwrap());
         self.root
             .write("etc/kubernetes/pki/sa.key", 0o600, "the cluster's key");
-        for command in node::endpoint_commands() {
+        for command in node::endpoint_commands(site) {
             if command.starts_with("systemctl ") {
                 continue;
             }
-            let command = command.replace("{{ ds.meta_data.local_ipv4 }}", address);
             let chroot = self.root.command(&["sh", "-c", &command]);
             let status = self
                 .inside()
@@ -169,15 +168,15 @@ fn the_address_of_a_cluster_stays_with_its_control_planes() {
         |tree| {
             shell("ip link add cable type bridge; ip link set cable up");
             let site = parse_site(format!("cluster: {{endpoint: {ENDPOINT}}}\n")).unwrap();
-            let ClusterChoice::Generated(config) = site.cluster else {
+            let ClusterChoice::Generated(config) = &site.cluster else {
                 panic!("a cluster")
             };
             let debian = tree.unpack("debian");
             let make = |name, address| Machine::new(name, address, debian.over(name));
             let (mut first, mut second) =
                 (make("first", "172.22.0.11"), make("second", "172.22.0.12"));
-            first.configure(&config, "172.22.0.11");
-            second.configure(&config, "172.22.0.12");
+            first.configure(&site, config);
+            second.configure(&site, config);
             first.start();
             wait("a lone one takes it", &[&first], || first.holds());
             second.start();

@@ -8,6 +8,7 @@
 //! default in [`SiteConfig::default`], a case in `tests`; then renew `docs/site.schema.json` with `UPDATE_GOLDEN=1`.
 
 pub mod cluster;
+pub mod networks;
 mod parse;
 mod relayed;
 pub mod rules;
@@ -17,11 +18,12 @@ mod tests;
 mod values;
 mod yaml;
 
-use std::{net::Ipv4Addr, str::FromStr};
+use std::{collections::BTreeMap, net::Ipv4Addr, str::FromStr};
 
 use crate::status::HardwareSummary;
 
 pub use cluster::{ClusterChoice, ClusterConfig, ControlPlanes, HostRole, Ipv4Network, Workers};
+pub use networks::{Layout, SiteNetwork};
 pub use parse::parse_site;
 pub use relayed::RelayedNetwork;
 pub use rules::{BmcAccount, GivenRootDisk, Gives, Rule};
@@ -36,6 +38,8 @@ pub struct SiteConfig {
     pub name: HostName,
     /// `provisioning`: where hosts boot.
     pub provisioning: ProvisioningConfig,
+    /// `networks`: what installed servers have beside that one, by name.
+    pub networks: BTreeMap<String, SiteNetwork>,
     /// What happens to a host that has no `install` of its own.
     pub install: InstallPolicy,
     /// Who may become a host.
@@ -196,6 +200,10 @@ pub struct HostConfig {
     pub root_disk: Option<GivenRootDisk>,
     /// What is erased when it is given back.
     pub clean: Option<Clean>,
+    /// Which of its NICs carries what; absent: as its rule says, or nothing but the provisioning network.
+    pub layout: Option<Layout>,
+    /// On networks of the site, by their names.
+    pub addresses: BTreeMap<String, Ipv4Addr>,
 }
 
 impl Default for SiteConfig {
@@ -213,6 +221,7 @@ impl Default for SiteConfig {
         Self {
             name: HostName::parse("firstlight").expect("`firstlight` is a host name"),
             provisioning,
+            networks: BTreeMap::new(),
             install: InstallPolicy::Blank,
             join: JoinPolicy::Open,
             ssh_keys: Vec::new(),
@@ -271,6 +280,7 @@ impl SiteConfig {
         if let Some(host) = self.host(mac) {
             gives.root_disk = host.root_disk.clone().or(gives.root_disk);
             gives.clean = host.clean.or(gives.clean);
+            gives.layout = host.layout.clone().or(gives.layout);
         }
         gives
     }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::answer::Data;
+use crate::clock::plan_clock;
 use crate::drive::Drive;
 use crate::files::{NewFile, write_files, write_folder};
 use crate::plan::Held;
@@ -54,6 +55,11 @@ impl Seed {
     /// Returns once everything is durable. The seed comes last: it is what says that all of it is here.
     pub fn store(&self, data: &Data, drive: &Drive) -> Result<()> {
         write_files(&self.root, &plan_host_key(data))?;
+        let network = data.network_data.as_ref();
+        write_files(
+            &self.root,
+            &plan_clock(network.or(drive.network_data.as_ref())),
+        )?;
         write_folder(&self.root.join(FOLDER), &plan_seed(data, drive))
     }
 
@@ -63,6 +69,7 @@ impl Seed {
         if folder.exists() {
             return Ok(());
         }
+        write_files(&self.root, &plan_clock(drive.network_data.as_ref()))?;
         let user_data = drive.user_data.clone();
         write_folder(
             &folder,

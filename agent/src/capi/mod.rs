@@ -11,6 +11,6 @@ pub mod world;
 
 pub use action::{Action, Kind, Steps};
 pub use objects::{
-    CLUSTERS, HOSTS, MACHINES, MANAGER, MARKER, METAL3_MACHINES, NAMESPACE, ProviderObjects,
-    SECRETS, SPARE,
+    CLUSTERS, DATA_SECRET_TYPE, HOSTS, MACHINES, MANAGER, MARKER, METAL3_MACHINES, NAMESPACE,
+    POOLS, ProviderObjects, SECRETS, SPARE,
 };

@@ -7,6 +7,7 @@ use firstlight_api::{
     bmh::annotations,
     capi::{self, Cluster, Machine, Replicated},
     capm3::{self, Metal3Cluster, Metal3DataTemplate, Metal3Machine, Metal3MachineTemplate},
+    ipam::{self, IpPool},
     site::SiteConfig,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -69,6 +70,7 @@ const DATA_TEMPLATES: Resource = Resource(
     "metal3datatemplates",
 );
 
+pub const POOLS: Resource = Resource(ipam::GROUP, ipam::VERSION, ipam::POOL_KIND, "ippools");
 pub const SECRETS: Resource = Resource("", "v1", "Secret", "secrets");
 const CONFIG_MAPS: Resource = Resource("", "v1", "ConfigMap", "configmaps");
 
@@ -84,6 +86,7 @@ pub struct ProviderObjects {
     templates: Objects<Metal3MachineTemplate>,
     data_templates: Objects<Metal3DataTemplate>,
     addresses: Box<AddressObjects>,
+    pools: Objects<IpPool>,
     /// Metadata and network data of machines.
     data: Objects<Secret>,
     marker: Objects<ConfigMap>,
@@ -113,6 +116,7 @@ impl ProviderObjects {
             templates: watches.objects(TEMPLATES),
             data_templates: watches.objects(DATA_TEMPLATES),
             addresses: Box::new(AddressObjects::new(watches)),
+            pools: watches.objects(Selection::perhaps(POOLS)),
             data: watches.objects(data),
             marker: watches.objects(own(MARKER)),
             spare: watches.objects(own(SPARE)),
@@ -140,6 +144,7 @@ impl ProviderObjects {
             templates: keyed(self.templates.all().await?, odd),
             data_templates: keyed(self.data_templates.all().await?, odd),
             addresses: Box::pin(self.addresses.look(odd)).await?,
+            pools: keyed(self.pools.all().await?, odd),
             control_planes: keyed(self.control_planes.all().await?, odd),
             deployments: keyed(self.deployments.all().await?, odd),
             data: texts(&self.data, odd).await?,

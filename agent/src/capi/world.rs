@@ -8,14 +8,15 @@ use firstlight_api::{
     capm3::{
         self, Metal3Cluster, Metal3DataTemplate, Metal3Machine, Metal3MachineTemplate, ObjectRef,
     },
+    ipam::IpPool,
     object::{Meta, Object},
-    site::{HostRole, SiteConfig},
+    site::{ClusterChoice, HostRole, SiteConfig},
     status::HardwareSummary,
     verb::SPARE_ANNOTATION,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::addresses::Addresses;
+use super::{addresses::Addresses, objects::NAMESPACE};
 pub use crate::objects::Key;
 use crate::objects::Listed;
 
@@ -102,6 +103,8 @@ pub struct World {
     pub data_templates: BTreeMap<Key, Metal3DataTemplate>,
     /// Claims of IP addresses, and what they got.
     pub addresses: Addresses,
+    /// Of Metal3; whoever made them.
+    pub pools: BTreeMap<Key, IpPool>,
     /// `KubeadmControlPlane` and `MachineDeployment` objects: what machines belong to.
     pub control_planes: BTreeMap<Key, Replicated>,
     pub deployments: BTreeMap<Key, Replicated>,
@@ -172,6 +175,15 @@ impl World {
         let mut found: Vec<_> = nics.iter().filter(|nic| inside(&nic.ip)).collect();
         found.sort_by_key(|nic| !nic.pxe);
         found.first().map(|nic| nic.ip.clone())
+    }
+
+    /// The network that the nodes of this cluster have their addresses on, where that is not the provisioning network.
+    pub fn node_network(&self, namespace: &str, cluster: &str) -> Option<&str> {
+        let ClusterChoice::Generated(config) = &self.site.cluster else {
+            return None;
+        };
+        let is_generated = namespace == NAMESPACE && cluster == self.site.name.as_str();
+        config.network.as_deref().filter(|_| is_generated)
     }
 
     /// The host that this machine has claimed.

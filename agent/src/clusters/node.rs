@@ -68,14 +68,18 @@ pub fn control_plane_files() -> Vec<Value> {
     ]
 }
 
-/// The interface is the one that has the node's address. The secret is made of a key that all control planes have and nobody else
+/// The interface is the one in the endpoint's network, which has its address by DHCP and so perhaps later than others. The secret is made of a key that all control planes have and nobody else
 /// (decision 0026); `printf` is the shell's own, so no process shows it.
-pub fn endpoint_commands() -> Vec<String> {
+pub fn endpoint_commands(site: &SiteConfig) -> Vec<String> {
+    let addresses = format!("ip -o -4 address show to {}", site.provisioning.network());
     vec![
         format!(
             "test -s {KEY} && (umask 077 && printf 'auth_pass %s\\n' \"$( (echo keepalived; cat {KEY}) | openssl dgst -sha256 -binary | base64 | tr '+/' '._' | cut -c1-8)\" >{SECRET})"
         ),
-        "sed -i \"s/@INTERFACE@/$(ip -o -4 address show to {{ ds.meta_data.local_ipv4 }}/32 | awk '{print $2}')/\" /etc/keepalived/keepalived.conf".to_owned(),
+        format!("for second in $(seq 120); do {addresses} | grep -q . && break; sleep 1; done"),
+        format!(
+            "sed -i \"s/@INTERFACE@/$({addresses} | awk '{{print $2; exit}}')/\" /etc/keepalived/keepalived.conf"
+        ),
         "systemctl enable --now keepalived".to_owned(),
     ]
 }

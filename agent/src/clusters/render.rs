@@ -224,7 +224,7 @@ fn kubeadm_control_plane(
     let mut files = node::files(config);
     files.push(node::endpoint_file(config));
     files.extend(node::control_plane_files());
-    let mut commands = [node::commands(), node::endpoint_commands()].concat();
+    let mut commands = [node::commands(), node::endpoint_commands(site)].concat();
     if config.control_planes == ControlPlanes::One {
         commands.push(node::long_certificates());
     }

@@ -329,7 +329,7 @@ async fn drive(
         })
     };
     let mut drive = match data {
-        Data::Site => site(),
+        Data::Site => with_its_networks(hands, act, site()).await?,
         Data::Endpoint => endpoint_drive(site(), node, end, act),
         Data::Drive => drive_of_its_owner(hands, act, &own).await?,
     };
@@ -338,6 +338,27 @@ async fn drive(
         drive.meta_data[METADATA_KEY] = json!(repository);
     }
     Ok(drive)
+}
+
+async fn with_its_networks(
+    hands: &Hands,
+    act: &Act,
+    site: ConfigDrive,
+) -> Result<ConfigDrive, ActionError> {
+    let secrets = secrets(hands, act).await?;
+    let own = bootstrap::network_data(&secrets).map_err(ActionError::Other)?;
+    Ok(ConfigDrive {
+        network_data: own.unwrap_or(site.network_data),
+        ..site
+    })
+}
+
+async fn secrets(hands: &Hands, act: &Act) -> Result<Secrets, ActionError> {
+    let secrets = match &act.object {
+        Some(object) => delivery::read(&hands.secrets, object.clone()).await,
+        None => Ok(Secrets::default()),
+    };
+    secrets.map_err(ActionError::Other)
 }
 
 /// An image that is not ours has its owner's idea of a login, or none.
@@ -355,11 +376,7 @@ async fn drive_of_its_owner(
         box_key: Some(own),
         host_key: None,
     };
-    let secrets = match &act.object {
-        Some(object) => delivery::read(&hands.secrets, object.clone()).await,
-        None => Ok(Secrets::default()),
-    };
-    let secrets = secrets.map_err(ActionError::Other)?;
+    let secrets = secrets(hands, act).await?;
     let data = bootstrap::data(&subject, &secrets).map_err(ActionError::Other)?;
     Ok(ConfigDrive {
         meta_data: data.meta_data,

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use firstlight_api::{
     bmh::{BareMetalHost, SecretReference},
     signed::PublicKey,
-    site::SshKey,
+    site::{SiteConfig, SshKey},
     status::Problem,
 };
 use firstlight_netboot::MacAddr;
@@ -23,7 +23,7 @@ use super::{
     store::{HostStore, Secret},
     token::Token,
 };
-use crate::{fleet::BootstrapData, ssh::HostKey};
+use crate::{fleet::BootstrapData, host_networks, ssh::HostKey};
 
 /// Between two questions of a system that waits.
 pub const PAUSE: u32 = 5;
@@ -77,6 +77,7 @@ pub enum Reading {
 
 /// Reads Secrets for the controller, which itself waits for nobody.
 pub async fn read_secrets<S: HostStore>(
+    site: Arc<SiteConfig>,
     store: watch::Receiver<Option<S>>,
     mut readings: mpsc::Receiver<Reading>,
 ) -> anyhow::Result<()> {
@@ -90,7 +91,7 @@ pub async fn read_secrets<S: HostStore>(
         // Whoever asked may be gone.
         match reading {
             Reading::Bootstrap { host, answer } => {
-                let secrets = async { secrets_of(&api?, &host).await };
+                let secrets = async { secrets_of(&api?, &site, &host).await };
                 drop(answer.send(secrets.await));
             }
             Reading::Credentials { host, answer } => {
@@ -109,13 +110,57 @@ fn unreadable(what: String, next: &str) -> Problem {
     }
 }
 
-async fn secrets_of<S: HostStore>(api: &S, host: &BareMetalHost) -> Result<Secrets, Problem> {
+async fn secrets_of<S: HostStore>(
+    api: &S,
+    site: &SiteConfig,
+    host: &BareMetalHost,
+) -> Result<Secrets, Problem> {
     let spec = &host.spec;
     let own = &host.metadata.namespace;
+    let named = secret(api, own, spec.network_data.as_ref()).await?;
+    let network = match named {
+        None => site_network(api, site, host).await?,
+        named => named,
+    };
     Ok(Secrets {
         user: secret(api, own, spec.user_data.as_ref()).await?,
         meta: secret(api, own, spec.meta_data.as_ref()).await?,
-        network: secret(api, own, spec.network_data.as_ref()).await?,
+        network,
+    })
+}
+
+/// What site.yaml says of its NICs, with its addresses.
+async fn site_network<S: HostStore>(
+    api: &S,
+    site: &SiteConfig,
+    host: &BareMetalHost,
+) -> Result<Option<Secret>, Problem> {
+    let meta = &host.metadata;
+    let status = host.status.as_ref();
+    let Some(hardware) = status.and_then(|status| status.hardware.as_ref()) else {
+        return Ok(None);
+    };
+    let mac = &host.spec.boot_mac_address;
+    let layout = host_networks::layout_of(site, mac, hardware);
+    let (Some(layout), Ok(boot)) = (layout, mac.parse()) else {
+        return Ok(None);
+    };
+    host_networks::nics(&layout, boot, hardware)
+        .map_err(|what| unreadable(what, "correct `links` in site.yaml, and restart the box"))?;
+    let name = host_networks::secret_name(&meta.name);
+    let found = api.secret(&meta.namespace, &name).await;
+    let found =
+        found.map_err(|error| unreadable(format!("{error:#}"), "nothing: the box tries again"))?;
+    let is_current = |secret: &Secret| {
+        let made = parsed(Some(secret), "networkData").ok().flatten();
+        made.is_some_and(|made| host_networks::is_current(site, &layout, boot, hardware, &made))
+    };
+    let found = found.filter(is_current);
+    found.map(Some).ok_or_else(|| {
+        unreadable(
+            "it has no addresses on its networks yet".to_owned(),
+            "nothing, for a minute; then look at what `kubectl get ippools,ipclaims` says of them",
+        )
     })
 }
 
@@ -203,9 +248,14 @@ pub fn data(subject: &Subject, secrets: &Secrets) -> Result<BootstrapData, Probl
     Ok(BootstrapData {
         user_data: text(secrets.user.as_ref(), "userData")?.unwrap_or(site.user_data),
         meta_data,
-        network_data: parsed(secrets.network.as_ref(), "networkData")?.unwrap_or(site.network_data),
+        network_data: network_data(secrets)?.unwrap_or(site.network_data),
         host_key: subject.host_key.clone(),
     })
+}
+
+/// Network data, where there is any that is not every server's.
+pub fn network_data(secrets: &Secrets) -> Result<Option<Value>, Problem> {
+    parsed(secrets.network.as_ref(), "networkData")
 }
 
 /// The value under the published key, or under `value`.

@@ -92,7 +92,11 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
     let wanted = watch::Sender::new(Arc::default());
     let (secrets, readings) = mpsc::channel(16);
     let mut background = JoinSet::new();
-    background.spawn(bootstrap::read_secrets(inputs.store.clone(), readings));
+    background.spawn(bootstrap::read_secrets(
+        settings.judged_by.site.clone(),
+        inputs.store.clone(),
+        readings,
+    ));
     let (accounts, writings) = mpsc::channel(16);
     background.spawn(account_writer::run(inputs.store.clone(), writings));
     let (versions, mut versions_seen) = mpsc::channel(1);

@@ -445,7 +445,11 @@ impl<L: Luck> Site<L> {
         let store = MemoryStore::default();
         let (secrets, readings) = mpsc::channel(16);
         let (_, api) = watch::channel(Some(store.clone()));
-        tokio::spawn(bootstrap::read_secrets(api, readings));
+        tokio::spawn(bootstrap::read_secrets(
+            settings.site.clone(),
+            api,
+            readings,
+        ));
         let disk = BTreeMap::new();
         Self {
             ironic: FakeIronic::start().await.unwrap(),

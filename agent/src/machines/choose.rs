@@ -9,6 +9,7 @@ use firstlight_api::{
 };
 
 use crate::capi::world::{Host, HostExt, Key, World, is_left_alone};
+use crate::host_networks;
 
 /// What a machine asks of its host.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct HostRequest<'a> {
     /// The control plane or deployment that the machine belongs to.
     pub owner: Option<&'a str>,
     pub image: Option<&'a MachineImage>,
+    /// That its cluster is on, where it is not the provisioning network.
+    pub network: Option<&'a str>,
 }
 
 /// Why a host is not free for a machine.
@@ -37,6 +40,8 @@ enum Unfit {
     /// Nothing shows that it may have the keys of a cluster.
     Untrusted,
     NotReady,
+    /// Its NICs do not carry the network that the cluster is on.
+    OtherNetwork,
 }
 
 /// The best free host, or a sentence that says why there is none. `taken` was claimed by the same plan.
@@ -133,6 +138,10 @@ fn judge(
     if !host.status.error_message.is_empty() {
         return Err(Unfit::Failed);
     }
+    let carries = |network| host_networks::carries(world, host, network);
+    if !request.network.is_none_or(carries) {
+        return Err(Unfit::OtherNetwork);
+    }
     match host.state() {
         ProvisioningState::Available | ProvisioningState::Ready => Ok(()),
         _ => Err(Unfit::NotReady),
@@ -187,6 +196,10 @@ fn explain(world: &World, request: &HostRequest, unfit: &[(&Host, Unfit)]) -> St
         of(|why| *why == Unfit::Untrusted),
         "not trusted with a cluster's keys (its condition Trusted says why; read the code on its screen and run `kubectl \
          annotate --overwrite bmh NAME firstlight.internal/approve=CODE`)",
+    );
+    say(
+        of(|why| *why == Unfit::OtherNetwork),
+        "without the cluster's network (no `links` of site.yaml give it to them)",
     );
     say(of(|why| *why == Unfit::Failed), "failed");
     say(of(|why| *why == Unfit::NotReady), "not available yet");

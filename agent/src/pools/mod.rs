@@ -11,12 +11,7 @@ mod range;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Result;
-use firstlight_api::{
-    capi::Cluster,
-    ipam::{self, IpPool},
-    object::Meta,
-    site::SiteConfig,
-};
+use firstlight_api::{capi::Cluster, ipam::IpPool, object::Meta, site::SiteConfig};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -24,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     capi::{
-        CLUSTERS,
+        CLUSTERS, POOLS,
         addresses::{AddressObjects, Addresses, IpamApi},
         world::keyed,
     },
     clock,
-    objects::{Applies, Key, Objects, Part, Resource, Selection, Watches, Writer, apply_all},
+    objects::{Applies, Key, Objects, Part, Selection, Watches, Writer, apply_all},
     reconcile::{self, AGAIN, Applied, Reason, Reconciler, Teller},
     status::StatusSender,
 };
@@ -37,7 +32,6 @@ use crate::{
 pub use plan::plan;
 
 const MANAGER: &str = "firstlight-pools";
-const POOLS: Resource = Resource(ipam::GROUP, ipam::VERSION, ipam::POOL_KIND, "ippools");
 /// Between two looks without a change.
 const LOOK: Duration = Duration::from_secs(15);
 /// After a change: more of them come together.

@@ -28,6 +28,9 @@ pub struct ClusterConfig {
     pub pod_cidr: Ipv4Network,
     /// `serviceCidr`: for addresses of services; overlaps neither the provisioning network nor `pod_cidr`.
     pub service_cidr: Ipv4Network,
+    /// `network`: one of [`SiteConfig::fixed_networks`](super::SiteConfig::fixed_networks) that its nodes have their addresses on; absent:
+    /// the provisioning network.
+    pub network: Option<String>,
 }
 
 /// etcd keeps its data through the loss of a server with three members, and loses more often with two than with one.
@@ -138,6 +141,11 @@ impl Ipv4Network {
     pub fn last(&self) -> Ipv4Addr {
         let host_bits = u32::MAX.checked_shr(u32::from(self.prefix)).unwrap_or(0);
         Ipv4Addr::from_bits(self.first.to_bits() | host_bits)
+    }
+
+    /// Ones for the bits of the network.
+    pub fn netmask(&self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(!u32::MAX.checked_shr(u32::from(self.prefix)).unwrap_or(0))
     }
 
     /// Both ends are inside.
@@ -261,6 +269,7 @@ impl ClusterConfig {
             endpoint: provisioning.free_address(taken)?,
             pod_cidr,
             service_cidr: Self::usual_services(&others)?,
+            network: None,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The tree of `site.yaml` to a [`SiteConfig`], collecting every problem on the way.
 
 mod cluster;
+mod networks;
 mod provisioning;
 mod rules;
 mod value;
@@ -8,8 +9,8 @@ mod value;
 use std::{collections::HashMap, net::Ipv4Addr};
 
 use super::{
-    ClusterChoice, HostConfig, HostName, HostRole, MacAddr, ProvisioningConfig, SiteConfig,
-    SiteProblem, SiteProblems, SshKey, ValueError, schema,
+    ClusterChoice, HostConfig, HostName, HostRole, MacAddr, SiteConfig, SiteProblem, SiteProblems,
+    SshKey, ValueError, schema,
     yaml::{Key, Node, Position, Value, parse_yaml},
 };
 use value::{parse_addon, parse_join, parse_package};
@@ -69,6 +70,7 @@ impl Walk {
         if let Some(node) = fields.get("provisioning") {
             site.provisioning = self.provisioning(node);
         }
+        self.networks(&fields, &mut site);
         if let Some(install) = self.value(&fields, "install", str::parse) {
             site.install = install;
         }
@@ -80,11 +82,12 @@ impl Walk {
         }
         let mut seen = Seen::default();
         for node in self.items(&fields, "hosts") {
-            site.hosts
-                .extend(self.host(node, &site.provisioning, &mut seen));
+            let host = self.host(node, &site, &mut seen);
+            site.hosts.extend(host);
         }
         for node in self.items(&fields, "rules") {
-            site.rules.extend(self.rule(node));
+            let rule = self.rule(node, &site);
+            site.rules.extend(rule);
         }
         let fits = self.problems.is_empty();
         site.cluster = self.cluster(&site, &fields, root.place, fits);
@@ -130,18 +133,16 @@ impl Walk {
         addons
     }
 
-    fn host(
-        &mut self,
-        node: &Node,
-        net: &ProvisioningConfig,
-        seen: &mut Seen,
-    ) -> Option<HostConfig> {
+    fn host(&mut self, node: &Node, site: &SiteConfig, seen: &mut Seen) -> Option<HostConfig> {
+        let net = &site.provisioning;
         let fields = self.fields(node, schema::HOST_KEYS, "a host");
         let name = self.value(&fields, "name", HostName::parse);
         let install = self.value(&fields, "install", str::parse);
         let role = self.value(&fields, "role", str::parse::<HostRole>);
         let root_disk = self.root_disk(&fields);
         let clean = self.value(&fields, "clean", str::parse);
+        let layout = self.layout(&fields, site);
+        let addresses = self.addresses(&fields, site, &mut seen.addresses);
         let address = self.value(&fields, "address", |text| {
             let address: Ipv4Addr = text.parse().map_err(|_| {
                 ValueError(format!(
@@ -202,6 +203,8 @@ impl Walk {
             role: role.unwrap_or_default(),
             root_disk,
             clean,
+            layout,
+            addresses,
         })
     }
 

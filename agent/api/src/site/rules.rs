@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use super::{Clean, HostName, HostRole, InstallPolicy, MacAddr, ValueError};
+use super::{Clean, HostName, HostRole, InstallPolicy, Layout, MacAddr, ValueError};
 use crate::{
     bmh::RootDeviceHints,
     start::{KernelArguments, StartPolicy},
@@ -55,6 +55,8 @@ pub struct Gives {
     pub start: Option<StartPolicy>,
     /// `kernelArguments` of its installed system.
     pub kernel_arguments: Option<KernelArguments>,
+    /// Which of its NICs carries what.
+    pub layout: Option<Layout>,
     /// `bmc.account`: an account of the box's own in its BMC.
     pub account: Option<BmcAccount>,
 }

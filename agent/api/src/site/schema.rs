@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 pub(super) const SITE_KEYS: &[&str] = &[
     "name",
     "provisioning",
+    "networks",
     "install",
     "join",
     "sshKeys",
@@ -23,8 +24,22 @@ pub(super) const PROVISIONING_KEYS: &[&str] =
     &["interface", "address", "range", "gateway", "relayed"];
 pub(super) const RELAYED_KEYS: &[&str] = &["subnet", "range", "gateway"];
 pub(super) const HOST_KEYS: &[&str] = &[
-    "mac", "name", "address", "install", "role", "rootDisk", "clean",
+    "mac",
+    "name",
+    "address",
+    "addresses",
+    "install",
+    "role",
+    "rootDisk",
+    "clean",
+    "links",
+    "defaultRoute",
 ];
+pub(super) const NETWORK_KEYS: &[&str] = &[
+    "subnet", "vlan", "gateway", "dns", "ntp", "search", "mtu", "pool", "routes", "dhcp",
+];
+pub(super) const ROUTE_KEYS: &[&str] = &["to", "via"];
+pub(super) const LINK_KEYS: &[&str] = &["nic", "bond", "nics", "parameters", "networks"];
 pub(super) const RULE_KEYS: &[&str] = &[
     "match",
     "name",
@@ -37,6 +52,8 @@ pub(super) const RULE_KEYS: &[&str] = &[
     "image",
     "start",
     "kernelArguments",
+    "links",
+    "defaultRoute",
     "bmc",
 ];
 pub(super) const RULE_BMC_KEYS: &[&str] = &["account"];
@@ -62,6 +79,7 @@ pub(super) const CLUSTER_KEYS: &[&str] = &[
     "endpoint",
     "podCidr",
     "serviceCidr",
+    "network",
 ];
 
 /// The site. Every key may be left out.
@@ -77,6 +95,8 @@ struct SiteSpec {
     #[schemars(pattern(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"))]
     name: Option<String>,
     provisioning: Option<ProvisioningSpec>,
+    /// Networks that installed servers have beside the one that they boot from, by name; `links` says which NIC carries them.
+    networks: Option<BTreeMap<String, NetworkSpec>>,
     install: Option<InstallSpec>,
     join: Option<JoinSpec>,
     /// SSH public keys for `admin` on the box and on every installed server.
@@ -127,6 +147,8 @@ struct ClusterSpec {
     /// Default: 10.96.0.0/12, or another private network if that overlaps the provisioning network.
     #[schemars(pattern(r"^[0-9.]+/[0-9]+$"))]
     service_cidr: Option<String>,
+    /// Which of `networks` its servers speak with each other on. Default: the provisioning network.
+    network: Option<String>,
 }
 
 /// all (every other server that the rules allow), or a number. Default: all.
@@ -231,6 +253,101 @@ struct HostSpec {
     /// Which disk is written, as `rootDeviceHints` of a `BareMetalHost`; instead of that of a rule.
     root_disk: Option<RootDiskSpec>,
     clean: Option<CleanSpec>,
+    /// Its addresses on `networks`, by their names. Default: from their pools.
+    addresses: Option<BTreeMap<String, String>>,
+    /// Which of its NICs carries which network; instead of that of a rule. Default: the provisioning network on the NIC that it boots from.
+    links: Option<Vec<LinkSpec>>,
+    /// The network whose router is for everything else. Needed where more than one of its networks has a router.
+    default_route: Option<String>,
+}
+
+/// A network. It has `subnet`, or `dhcp: theirs`.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct NetworkSpec {
+    /// Its first address with prefix length, such as 10.20.0.0/24. It overlaps no other network of the site.
+    #[schemars(pattern(r"^[0-9.]+/[0-9]+$"))]
+    subnet: Option<String>,
+    /// Its tag. Default: none.
+    #[schemars(range(min = 1, max = 4094))]
+    vlan: Option<u16>,
+    /// Its router.
+    #[schemars(pattern(r"^[0-9.]+$"))]
+    gateway: Option<String>,
+    /// Name servers.
+    dns: Option<Vec<String>>,
+    /// Time servers, by name or address; the box's clock is asked, too.
+    ntp: Option<Vec<String>>,
+    /// Domains in which short names are looked for.
+    search: Option<Vec<String>>,
+    /// Bytes. Default: 1500.
+    #[schemars(range(min = 1280, max = 9216))]
+    mtu: Option<u16>,
+    /// Addresses to give, FIRST-LAST; each server keeps its own. Default: a part of the network.
+    #[schemars(pattern(r"^[0-9.]+ *- *[0-9.]+$"))]
+    pool: Option<String>,
+    routes: Option<Vec<RouteSpec>>,
+    dhcp: Option<DhcpSpec>,
+}
+
+/// What is reached through another router than that for everything else.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct RouteSpec {
+    /// A network, such as 10.0.0.0/8.
+    #[schemars(pattern(r"^[0-9.]+/[0-9]+$"))]
+    to: String,
+    /// A router in this network.
+    #[schemars(pattern(r"^[0-9.]+$"))]
+    via: String,
+}
+
+/// theirs: the site has a DHCP server for this network.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+enum DhcpSpec {
+    Theirs,
+}
+
+/// A NIC, or a bond of some, and what it carries.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct LinkSpec {
+    /// boot (the NIC that the server boots from), a MAC address, or a name such as eno2, as the `BareMetalHost` lists it.
+    nic: Option<String>,
+    bond: Option<BondModeSpec>,
+    /// Of the bond, each as with `nic`.
+    #[schemars(length(min = 1, max = 8))]
+    nics: Option<Vec<String>>,
+    /// Of the bond, as the kernel calls them: miimon, lacp_rate, xmit_hash_policy and others.
+    parameters: Option<BTreeMap<String, BondParameter>>,
+    /// Names of `networks`, and provisioning. One of them may have no tag.
+    #[schemars(length(min = 1))]
+    networks: Vec<String>,
+}
+
+/// The NICs of `nics` as one. active-backup: needs nothing of the switch. balance-xor and 802.3ad (LACP): the switch takes them for one link.
+#[derive(JsonSchema)]
+#[allow(dead_code, reason = "read by schemars only")]
+enum BondModeSpec {
+    #[schemars(rename = "active-backup")]
+    ActiveBackup,
+    #[schemars(rename = "balance-xor")]
+    BalanceXor,
+    #[schemars(rename = "802.3ad")]
+    Lacp,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[allow(dead_code, reason = "read by schemars only")]
+enum BondParameter {
+    Number(u32),
+    Word(String),
 }
 
 /// What new servers of a kind are given.
@@ -256,6 +373,10 @@ struct RuleSpec {
     /// Words for the command line of the installed kernel, such as hugepages=64 iommu=pt.
     #[schemars(pattern(r"^[ A-Za-z0-9_.,:=/+@%*-]+$"), length(max = 1024))]
     kernel_arguments: Option<String>,
+    /// Which of its NICs carries which network. Default: the provisioning network on the NIC that it boots from.
+    links: Option<Vec<LinkSpec>>,
+    /// The network whose router is for everything else. Needed where more than one of its networks has a router.
+    default_route: Option<String>,
     bmc: Option<RuleBmcSpec>,
 }
 

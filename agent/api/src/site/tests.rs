@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster;
+mod networks;
 mod relayed;
 mod rules;
 
@@ -72,6 +73,7 @@ fn a_full_file_is_read_whole() {
             gateway: None,
             relayed: vec![],
         },
+        networks: BTreeMap::new(),
         install: InstallPolicy::Never,
         join: JoinPolicy::Approve,
         ssh_keys: vec![SshKey::parse(KEY).unwrap()],
@@ -91,6 +93,8 @@ fn a_full_file_is_read_whole() {
                     mirror: true,
                 }),
                 clean: Some(Clean::Root),
+                layout: None,
+                addresses: BTreeMap::new(),
             },
             HostConfig {
                 mac: other,
@@ -100,6 +104,8 @@ fn a_full_file_is_read_whole() {
                 role: HostRole::Any,
                 root_disk: None,
                 clean: None,
+                layout: None,
+                addresses: BTreeMap::new(),
             },
         ],
         cluster: ClusterChoice::Manual,
@@ -253,7 +259,7 @@ fn ranges_and_addresses_must_fit_the_network() {
         ),
         (
             "hosts: [n1]",
-            "a host consists of keys (mac, name, address, install, role, rootDisk, clean), found a single value",
+            "a host consists of keys (mac, name, address, addresses, install, role, rootDisk, clean, links, defaultRoute), found a single value",
         ),
         (
             "name: [lab]",
@@ -383,6 +389,9 @@ fn the_schema_has_the_keys_of_the_parser() {
     );
     for (of, known) in [
         ("RelayedSpec", schema::RELAYED_KEYS),
+        ("NetworkSpec", schema::NETWORK_KEYS),
+        ("RouteSpec", schema::ROUTE_KEYS),
+        ("LinkSpec", schema::LINK_KEYS),
         ("RuleSpec", schema::RULE_KEYS),
         ("MatchSpec", schema::MATCH_KEYS),
         ("RootDiskSpec", schema::ROOT_DISK_KEYS),

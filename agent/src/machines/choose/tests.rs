@@ -60,6 +60,7 @@ const REQUEST: HostRequest = HostRequest {
     failure_domain: None,
     owner: Some("workers"),
     image: None,
+    network: None,
 };
 
 fn world(hosts: Vec<(Key, Host)>) -> World {

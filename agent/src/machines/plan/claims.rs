@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::draft::Waits;
 use crate::{
     capi::{
-        Action, Kind, Steps,
+        Action, Steps,
         addresses::{AddressClaim, GivenAddress, IpamApi},
         world::{Key, World, is_paused},
     },
@@ -157,20 +157,7 @@ pub fn released(world: &World) -> impl Iterator<Item = Steps> {
             && machine.is_none_or(|machine| machine.metadata.uid != owner.uid)
             && !is_paused(world.cluster_of(meta), meta)
     });
-    all.map(|claim| {
-        let kind = Kind::AddressClaim(claim.api);
-        if !claim.meta.is_deleting() {
-            return vec![Action::Delete(kind, Box::new(claim.meta.clone()))];
-        }
-        let mut finalizers = claim.meta.finalizers.clone();
-        finalizers.retain(|it| it != DATA_FINALIZER);
-        vec![Action::Patch {
-            kind,
-            key: Key::of(&claim.meta),
-            version: Some(claim.meta.resource_version.clone()),
-            patch: json!({"metadata": {"finalizers": finalizers}}),
-        }]
-    })
+    all.map(|claim| vec![claim.release(DATA_FINALIZER)])
 }
 
 /// Of whatever goes with the machine.

@@ -25,6 +25,7 @@ use crate::capi::{
     Action, Kind, Steps,
     world::{Host, HostExt, Key, World, is_control_plane, is_managed, is_paused, owner_name},
 };
+use crate::host_networks;
 use crate::machines::{
     choose::{HostRequest, choose},
     data,
@@ -169,6 +170,7 @@ fn find_host<'a>(
         failure_domain: domain.map(String::as_str),
         owner: owner_name(&object.metadata),
         image: spec.image.as_ref(),
+        network: world.node_network(&object.metadata.namespace, &machine.spec.cluster_name),
     };
     choose(world, &wish, taken).map_err(|why| ("AssociateBareMetalHostFailed", why))
 }
@@ -231,7 +233,7 @@ fn associate(draft: &mut Draft, world: &World, host: &Host, data: &Data) {
     if let Some(domain) = host.metadata.label(capm3::FAILURE_DOMAIN_LABEL) {
         domain.clone_into(&mut draft.status.failure_domain);
     }
-    draft.status.addresses = addresses(host, world);
+    draft.status.addresses = addresses(draft.object, host, world);
     draft.say([
         ConditionUpdate::yes(ASSOCIATED, "AssociateBareMetalHostSuccess"),
         ConditionUpdate::yes(DATA_READY, "Metal3DataSecretsReady"),
@@ -239,12 +241,16 @@ fn associate(draft: &mut Draft, world: &World, host: &Host, data: &Data) {
     ]);
 }
 
-fn addresses(host: &Host, world: &World) -> Vec<MachineAddress> {
+fn addresses(object: &Metal3Machine, host: &Host, world: &World) -> Vec<MachineAddress> {
     let address = |kind: &str, address: &str| MachineAddress {
         kind: kind.to_owned(),
         address: address.to_owned(),
     };
     let mut addresses = Vec::new();
+    let cluster = object.metadata.label(capi::CLUSTER_LABEL);
+    let network = world.node_network(&object.metadata.namespace, cluster.unwrap_or_default());
+    let node = network.and_then(|it| host_networks::address(world, &host.metadata, it));
+    addresses.extend(node.map(|node| address("InternalIP", &node.to_string())));
     let site = world.site.provisioning.network();
     if let Some(hardware) = &host.status.hardware {
         let mut nics: Vec<_> = hardware

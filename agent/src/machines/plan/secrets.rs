@@ -17,7 +17,25 @@ use crate::capi::{
     Action, Steps,
     world::{Host, Key, World},
 };
+use crate::host_networks;
 use crate::machines::data::{self, FromPools, Subject};
+
+/// By which its cluster knows it.
+fn node_address(world: &World, machine: &Machine, host: &Host) -> Result<Option<String>, Lack> {
+    let (namespace, cluster) = (&machine.metadata.namespace, &machine.spec.cluster_name);
+    let Some(network) = world.node_network(namespace, cluster) else {
+        return Ok(world.address(host));
+    };
+    let given = host_networks::address(world, &host.metadata, network);
+    let address = given.map(|address| address.to_string());
+    address.map(Some).ok_or_else(|| {
+        let host = &host.metadata.name;
+        Lack::from((
+            "WaitingForMetal3Data",
+            format!("the cluster is on the network {network} of site.yaml, and the host {host} has no address there yet"),
+        ))
+    })
+}
 
 /// The Secrets that the host will be told of, and the writes that make them.
 pub fn prepare(
@@ -32,7 +50,7 @@ pub fn prepare(
         name: name.to_owned(),
         namespace: meta.namespace.clone(),
     };
-    let address = world.address(host);
+    let address = node_address(world, machine, host)?;
     let subject = Subject {
         host,
         metal3_machine: object,

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use super::{Fields, Walk};
 use crate::site::{
     ClusterChoice, ClusterConfig, ControlPlanes, Ipv4Network, SiteConfig, ValueError, Workers,
+    networks::PROVISIONING,
     schema,
     yaml::{Node, Position, Value},
 };
@@ -56,13 +57,16 @@ impl Walk {
         let endpoint = self.value(fields, "endpoint", |text| {
             parse_endpoint(text, fits.then_some(site))
         });
+        let network = self.value(fields, "network", |text| {
+            parse_cluster_network(text, fits.then_some(site))
+        });
         if !fits {
             return ClusterChoice::None;
         }
-        let mut others = site.provisioning.networks();
+        let mut others = site.all_networks();
         others.extend(services);
         let pod_cidr = pods.or_else(|| ClusterConfig::usual_pods(&others));
-        let mut others = site.provisioning.networks();
+        let mut others = site.all_networks();
         others.extend(pod_cidr);
         let usual_services = ClusterConfig::usual_services(&others);
         let (Some(pod_cidr), Some(service_cidr)) = (pod_cidr, services.or(usual_services)) else {
@@ -97,6 +101,7 @@ impl Walk {
                 endpoint,
                 pod_cidr,
                 service_cidr,
+                network: network.filter(|name| name != PROVISIONING),
             })
         })
     }
@@ -119,16 +124,21 @@ impl Walk {
                     sizes.end()
                 )));
             }
-            let all = site.provisioning.networks();
+            let all = site.all_networks();
+            let booted = site.provisioning.networks().len();
             let other = all.iter().position(|other| network.overlaps(other));
             if let Some(at) = other.filter(|_| fits) {
                 let better = example(match key {
                     "podCidr" => ClusterConfig::usual_pods(&all),
                     _ => ClusterConfig::usual_services(&all),
                 });
-                let kind = if at == 0 { "provisioning" } else { "relayed" };
+                let kind = match at {
+                    0 => "provisioning network",
+                    at if at < booted => "relayed network",
+                    _ => "site's network",
+                };
                 return Err(ValueError(format!(
-                    "{key} {network} overlaps the {kind} network {}{better}",
+                    "{key} {network} overlaps the {kind} {}{better}",
                     all[at]
                 )));
             }
@@ -176,6 +186,21 @@ fn parse_workers(text: &str) -> Result<Workers, ValueError> {
             "`{text}` is no number of workers; use all, or 0 to {MOST_WORKERS}"
         ))
     })
+}
+
+fn parse_cluster_network(text: &str, site: Option<&SiteConfig>) -> Result<String, ValueError> {
+    let names = site.map(|site| {
+        site.fixed_networks()
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>()
+    });
+    if let Some(names) = names.filter(|names| text != PROVISIONING && !names.contains(&text)) {
+        return Err(ValueError(format!(
+            "a cluster is on a network of the site that has a `subnet`; `{text}` is none, use {}",
+            [&[PROVISIONING], &names[..]].concat().join(" or ")
+        )));
+    }
+    Ok(text.to_owned())
 }
 
 /// `site` is absent while the network is not known to be right.

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::{
     Fields, Walk,
-    value::{parse_box_address, parse_interface, parse_network, parse_router},
+    value::{parse_address, parse_box_address, parse_interface, parse_network},
 };
 use crate::site::{
     AddressRange, Ipv4Network, ProvisioningConfig, RelayedNetwork, SiteConfig, Subnet,
@@ -30,7 +30,7 @@ impl Walk {
         if let Some(range) = self.range(&fields, net, "the box's own") {
             config.range = range;
         }
-        config.gateway = self.value(&fields, "gateway", parse_router);
+        config.gateway = self.value(&fields, "gateway", parse_address);
         if let (Some(net), Some(gateway)) = (net, config.gateway) {
             self.gateway(net, gateway, config.range, fields["gateway"].place);
         }
@@ -135,7 +135,7 @@ impl Walk {
         let before = self.problems.len();
         let fields = self.fields(node, schema::RELAYED_KEYS, "a relayed network");
         let network = self.value(&fields, "subnet", parse_network);
-        let gateway = self.value(&fields, "gateway", parse_router);
+        let gateway = self.value(&fields, "gateway", parse_address);
         if self.problems.len() == before {
             for (key, given, why) in [
                 (

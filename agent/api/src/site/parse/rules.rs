@@ -6,7 +6,7 @@ use super::{Fields, Walk};
 use crate::{
     bmh::RootDeviceHints,
     site::{
-        BmcAccount, GivenRootDisk, Gives, Rule, ValueError,
+        BmcAccount, GivenRootDisk, Gives, Rule, SiteConfig, ValueError,
         rules::{Condition, NamePattern, NumberFact, Pattern, TextFact},
         schema,
         yaml::{Node, Value},
@@ -20,7 +20,7 @@ const MOST_LABELS: usize = 32;
 const KEPT: [&str; 3] = ["firstlight.internal", "cluster.x-k8s.io", "metal3.io"];
 
 impl Walk {
-    pub(super) fn rule(&mut self, node: &Node) -> Option<Rule> {
+    pub(super) fn rule(&mut self, node: &Node, site: &SiteConfig) -> Option<Rule> {
         let fields = self.fields(node, schema::RULE_KEYS, "a rule");
         let gives = Gives {
             name: self.value(&fields, "name", NamePattern::parse),
@@ -33,6 +33,7 @@ impl Walk {
             image: self.value(&fields, "image", image),
             start: self.value(&fields, "start", str::parse),
             kernel_arguments: self.value(&fields, "kernelArguments", KernelArguments::parse),
+            layout: self.layout(&fields, site),
             account: self.account(&fields),
         };
         let Some(matched) = fields.get("match") else {

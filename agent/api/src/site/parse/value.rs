@@ -23,6 +23,15 @@ pub fn parse_interface(text: &str) -> Result<InterfaceChoice, ValueError> {
     if text.contains(':') || text.matches('-').count() == 5 {
         return text.parse().map(InterfaceChoice::Mac);
     }
+    if matches!(text, "lo" | "box0" | "cni0") {
+        return Err(ValueError(format!(
+            "`{text}` is internal to the box; use auto, or the NIC that the servers are connected to"
+        )));
+    }
+    parse_interface_name(text).map(InterfaceChoice::Name)
+}
+
+pub fn parse_interface_name(text: &str) -> Result<String, ValueError> {
     // What the kernel allows (dev_valid_name in net/core/dev.c), and none that the box makes for itself.
     let wrong = text.is_empty() || text.len() > 15 || matches!(text, "." | "..");
     if wrong
@@ -34,12 +43,7 @@ pub fn parse_interface(text: &str) -> Result<InterfaceChoice, ValueError> {
             "`{text}` cannot be an interface; use auto, a kernel name such as enp1s0, or a MAC address"
         )));
     }
-    if matches!(text, "lo" | "box0" | "cni0") {
-        return Err(ValueError(format!(
-            "`{text}` is internal to the box; use auto, or the NIC that the servers are connected to"
-        )));
-    }
-    Ok(InterfaceChoice::Name(text.to_owned()))
+    Ok(text.to_owned())
 }
 
 pub fn parse_addon(text: &str) -> Result<String, ValueError> {
@@ -72,7 +76,7 @@ fn inner() -> Ipv4Network {
     Ipv4Network::around(Ipv4Addr::new(100, 64, 0, 0), 22)
 }
 
-/// A relayed network, by its first address.
+/// A network of the site, by its first address.
 pub fn parse_network(text: &str) -> Result<Ipv4Network, ValueError> {
     let network: Ipv4Network = text.parse()?;
     if !(8..=30).contains(&network.prefix()) {
@@ -91,7 +95,7 @@ pub fn parse_network(text: &str) -> Result<Ipv4Network, ValueError> {
     Ok(network)
 }
 
-pub fn parse_router(text: &str) -> Result<Ipv4Addr, ValueError> {
+pub fn parse_address(text: &str) -> Result<Ipv4Addr, ValueError> {
     text.parse().map_err(|_| {
         ValueError(format!(
             "`{text}` is not an IPv4 address; write it like 172.22.0.254"

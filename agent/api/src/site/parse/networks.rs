@@ -1,0 +1,518 @@
+//! The keys `networks`, `links` and `defaultRoute`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::Ipv4Addr,
+};
+
+use super::{
+    Fields, Walk,
+    value::{parse_address, parse_interface_name, parse_network},
+};
+use crate::site::{
+    AddressRange, HostName, Ipv4Network, MacAddr, SiteConfig, Subnet, ValueError,
+    networks::{
+        Addresses, Bond, Carrier, Fixed, Layout, NicChoice, PROVISIONING, SiteLink, SiteNetwork,
+        SiteRoute,
+    },
+    schema,
+    yaml::{Node, Position, Value},
+};
+
+/// As many as a server has reason for.
+const MOST_NETWORKS: usize = 32;
+/// Of one bond.
+const MOST_NICS: usize = 8;
+/// Of the kernel's, those that are numbers or words on their own.
+const BOND_PARAMETERS: [&str; 8] = [
+    "ad_select",
+    "downdelay",
+    "fail_over_mac",
+    "lacp_rate",
+    "miimon",
+    "min_links",
+    "updelay",
+    "xmit_hash_policy",
+];
+
+impl Walk {
+    pub(super) fn networks(&mut self, fields: &Fields<'_>, site: &mut SiteConfig) {
+        let Some(node) = fields.get("networks") else {
+            return;
+        };
+        let entries = match &node.value {
+            Value::Map(entries) => entries.as_slice(),
+            Value::Null => &[],
+            other => {
+                let message = format!(
+                    "`networks` has the names of networks as keys, such as `storage:`; found {}",
+                    other.kind()
+                );
+                self.report(node.place, message);
+                return;
+            }
+        };
+        if entries.len() > MOST_NETWORKS {
+            let message = format!("a site has at most {MOST_NETWORKS} networks");
+            self.report(node.place, message);
+        }
+        let mut lines: HashMap<&str, usize> = HashMap::new();
+        for (key, node) in entries {
+            let name = key.name.as_str();
+            if let Err(ValueError(message)) = network_name(name) {
+                self.report(key.place, message);
+            } else if let Some(first) = lines.insert(name, key.place.line) {
+                let message =
+                    format!("the network `{name}` is given twice, at line {first} and here");
+                self.report(key.place, message);
+            } else if let Some(network) = self.site_network(name, node, site) {
+                site.networks.insert(name.to_owned(), network);
+            }
+        }
+    }
+
+    fn site_network(&mut self, name: &str, node: &Node, site: &SiteConfig) -> Option<SiteNetwork> {
+        let of = format!("the network `{name}`");
+        let fields = self.fields(node, schema::NETWORK_KEYS, &of);
+        let vlan = self.value(&fields, "vlan", vlan);
+        let mtu = self.value(&fields, "mtu", mtu);
+        let addresses = if self.value(&fields, "dhcp", dhcp).is_some() {
+            self.nothing_but_dhcp(&fields);
+            Addresses::Theirs
+        } else if fields.contains_key("dhcp") {
+            return None;
+        } else {
+            Addresses::Fixed(Box::new(self.fixed(&of, node.place, &fields, site)?))
+        };
+        Some(SiteNetwork {
+            vlan,
+            mtu,
+            addresses,
+        })
+    }
+
+    fn nothing_but_dhcp(&mut self, fields: &Fields<'_>) {
+        for key in [
+            "subnet", "gateway", "dns", "ntp", "search", "pool", "routes",
+        ] {
+            if let Some(node) = fields.get(key) {
+                let message = format!(
+                    "`{key}` is said by the site's own DHCP server with `dhcp: theirs`; take one of the two out"
+                );
+                self.report(node.place, message);
+            }
+        }
+    }
+
+    fn fixed(
+        &mut self,
+        of: &str,
+        place: Position,
+        fields: &Fields<'_>,
+        site: &SiteConfig,
+    ) -> Option<Fixed> {
+        let before = self.problems.len();
+        let subnet = self.value(fields, "subnet", parse_network);
+        if subnet.is_none() && self.problems.len() == before {
+            let message = format!(
+                "{of} needs `subnet`, such as 10.20.0.0/24, or `dhcp: theirs` where the site has a DHCP server for it"
+            );
+            self.report(place, message);
+        }
+        let subnet = subnet?;
+        let place_of = |key: &str| fields[key].place;
+        if let Some(other) = overlapping(subnet, site) {
+            let message = format!("{subnet} of {of} overlaps {other}; change one of them");
+            self.report(place_of("subnet"), message);
+        }
+        let outside = |address: Ipv4Addr| {
+            let inside = Subnet::new(address, subnet.prefix()).is_ok() && subnet.contains(address);
+            (!inside).then(|| {
+                ValueError(format!(
+                    "{address} is no address of a machine in {subnet} of {of}"
+                ))
+            })
+        };
+        let inside = |text: &str| {
+            let address = parse_address(text)?;
+            outside(address).map_or(Ok(address), Err)
+        };
+        let gateway = self.value(fields, "gateway", inside);
+        let dns = self.all(fields, "dns", parse_address);
+        let ntp = self.all(fields, "ntp", str::parse);
+        let search = self.all(fields, "search", str::parse);
+        let mut routes = Vec::new();
+        for node in self.items(fields, "routes") {
+            let keys = self.fields(node, schema::ROUTE_KEYS, "a route");
+            let to = self.value(&keys, "to", str::parse::<Ipv4Network>);
+            let via = self.value(&keys, "via", inside);
+            if keys.len() < 2 && matches!(node.value, Value::Map(_)) {
+                let message = "a route needs `to` (a network, such as 10.0.0.0/8) and `via` (a router's address)";
+                self.report(node.place, message);
+            }
+            if let (Some(to), Some(via)) = (to, via) {
+                if to.prefix() == 0 {
+                    let message = "the route to everywhere is that of `gateway` and `defaultRoute`";
+                    self.report(node.place, message);
+                }
+                routes.push(SiteRoute { to, via });
+            }
+        }
+        let pool = self.value(fields, "pool", |text| {
+            let pool: AddressRange = text.parse()?;
+            let wrong = outside(pool.first()).or_else(|| outside(pool.last()));
+            match gateway.filter(|gateway| pool.contains(*gateway)) {
+                Some(gateway) => Err(ValueError(format!(
+                    "the pool {pool} holds the router's address {gateway}; make it smaller"
+                ))),
+                None => wrong.map_or(Ok(pool), Err),
+            }
+        });
+        let usual = || {
+            let first = Ipv4Addr::from_bits(subnet.first().to_bits() + 1);
+            let router = Subnet::new(gateway.unwrap_or(first), subnet.prefix());
+            router.ok().map(AddressRange::derived_from)
+        };
+        Some(Fixed {
+            subnet,
+            pool: pool.or_else(usual)?,
+            gateway,
+            dns,
+            ntp,
+            search,
+            routes,
+        })
+    }
+
+    fn all<T>(
+        &mut self,
+        fields: &Fields<'_>,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, ValueError>,
+    ) -> Vec<T> {
+        let nodes = self.items(fields, key).iter();
+        nodes.filter_map(|node| self.scalar(node, &parse)).collect()
+    }
+
+    /// `links` and `defaultRoute` of a host or a rule.
+    pub(super) fn layout(&mut self, fields: &Fields<'_>, site: &SiteConfig) -> Option<Layout> {
+        let Some(node) = fields.get("links") else {
+            if let Some(node) = fields.get("defaultRoute") {
+                let message =
+                    "`defaultRoute` names one of the networks of `links`, which are not here";
+                self.report(node.place, message);
+            }
+            return None;
+        };
+        let before = self.problems.len();
+        let mut links = Vec::new();
+        for node in self.items(fields, "links") {
+            let link = self.link(node, site);
+            links.extend(link.map(|link| (node.place, link)));
+        }
+        if self.problems.len() > before {
+            return None;
+        }
+        if let Some((place, message)) = contradiction(&links, node.place) {
+            self.report(place, message);
+            return None;
+        }
+        let links: Vec<SiteLink> = links.into_iter().map(|(_, link)| link).collect();
+        let default_route = self.default_route(fields, &links, site, node.place);
+        Some(Layout {
+            links,
+            default_route,
+        })
+    }
+
+    fn link(&mut self, node: &Node, site: &SiteConfig) -> Option<SiteLink> {
+        let fields = self.fields(node, schema::LINK_KEYS, "a link");
+        let carrier = match (fields.get("nic"), fields.get("bond")) {
+            (Some(_), None) => {
+                for key in ["nics", "parameters"] {
+                    if let Some(node) = fields.get(key) {
+                        self.report(node.place, format!("`{key}` is for a link with `bond`"));
+                    }
+                }
+                Carrier::Nic(self.value(&fields, "nic", nic)?)
+            }
+            (None, Some(_)) => Carrier::Bond(self.bond(node.place, &fields)?),
+            _ => {
+                let message = "a link has either `nic`, such as `nic: boot`, or `bond` (its mode) with `nics`";
+                self.report(node.place, message);
+                return None;
+            }
+        };
+        let known = |text: &str| known_network(text, site);
+        let networks = self.all(&fields, "networks", known);
+        if networks.is_empty() {
+            let message =
+                "a link says which `networks` it carries, such as `networks: [provisioning]`";
+            self.report(node.place, message);
+        }
+        let untagged: Vec<&str> = networks
+            .iter()
+            .map(String::as_str)
+            .filter(|name| vlan_of(name, site).is_none())
+            .collect();
+        if let [one, other, ..] = untagged[..] {
+            let message = format!(
+                "the networks {one} and {other} have no `vlan`, so that one link cannot carry both"
+            );
+            self.report(node.place, message);
+        }
+        let mut tags = BTreeMap::new();
+        for name in &networks {
+            let Some(tag) = vlan_of(name, site) else {
+                continue;
+            };
+            if let Some(other) = tags.insert(tag, name) {
+                let message = format!("the networks {other} and {name} have the same `vlan` {tag}");
+                self.report(node.place, message);
+            }
+        }
+        Some(SiteLink { carrier, networks })
+    }
+
+    fn bond(&mut self, place: Position, fields: &Fields<'_>) -> Option<Bond> {
+        let mode = self.value(fields, "bond", str::parse);
+        let nics = self.all(fields, "nics", nic);
+        if nics.is_empty() || nics.len() > MOST_NICS {
+            let message = format!("a bond has 1 to {MOST_NICS} `nics`, such as `[boot, eno2]`");
+            self.report(place, message);
+        }
+        let mut parameters = BTreeMap::new();
+        if let Some(node) = fields.get("parameters") {
+            let given = self.fields(node, &BOND_PARAMETERS, "`parameters` of a bond");
+            for key in given.keys() {
+                if let Some(value) = self.value(&given, key, bond_parameter) {
+                    parameters.insert((*key).to_owned(), value);
+                }
+            }
+        }
+        // Without it the kernel does not look whether a link is there (Documentation/networking/bonding.rst).
+        parameters
+            .entry("miimon".to_owned())
+            .or_insert_with(|| "100".to_owned());
+        Some(Bond {
+            nics,
+            mode: mode?,
+            parameters,
+        })
+    }
+
+    /// Routers beside each other have to be told apart by a person.
+    fn default_route(
+        &mut self,
+        fields: &Fields<'_>,
+        links: &[SiteLink],
+        site: &SiteConfig,
+        place: Position,
+    ) -> Option<String> {
+        let all = links.iter().flat_map(|link| &link.networks);
+        let with_router: Vec<&String> = all.filter(|name| has_router(name, site)).collect();
+        let is_fixed = |name: &str| site.fixed_networks().any(|(fixed, _)| fixed == name);
+        let named = self.value(fields, "defaultRoute", |text| {
+            if with_router.iter().any(|name| *name == text) {
+                return Ok(text.to_owned());
+            }
+            Err(ValueError(format!(
+                "the default route goes by a network of `links` that has a `gateway`; `{text}` is none"
+            )))
+        });
+        let names = || {
+            let names = with_router.iter().map(|name| name.as_str());
+            names.collect::<Vec<_>>().join(", ")
+        };
+        match (&named, &with_router[..]) {
+            (None, []) => {}
+            (None, [only]) if !fields.contains_key("defaultRoute") => return Some((*only).clone()),
+            (None, _) if !fields.contains_key("defaultRoute") => {
+                let message = format!(
+                    "{} have routers: say with `defaultRoute` which of them is for everything else",
+                    names()
+                );
+                self.report(place, message);
+            }
+            // What two DHCP servers say has the same weight.
+            (Some(name), [_, _, ..]) if !is_fixed(name) => {
+                let leased = with_router.iter().filter(|name| !is_fixed(name));
+                if leased.count() > 1 {
+                    let message = format!(
+                        "of {}, more than one is told by DHCP, and nothing makes a server prefer {name}; give one of them a `subnet`",
+                        names()
+                    );
+                    self.report(fields["defaultRoute"].place, message);
+                }
+            }
+            _ => {}
+        }
+        named
+    }
+
+    /// `addresses` of a host.
+    pub(super) fn addresses(
+        &mut self,
+        fields: &Fields<'_>,
+        site: &SiteConfig,
+        taken: &mut HashMap<String, Position>,
+    ) -> BTreeMap<String, Ipv4Addr> {
+        let Some(node) = fields.get("addresses") else {
+            return BTreeMap::new();
+        };
+        let names: Vec<&str> = site.fixed_networks().map(|(name, _)| name).collect();
+        let given = self.fields(node, &names, "`addresses` of a host");
+        let mut addresses = BTreeMap::new();
+        for (name, fixed) in site.fixed_networks() {
+            let address = self.value(&given, name, |text| {
+                let address = parse_address(text)?;
+                let is_there = Subnet::new(address, fixed.subnet.prefix()).is_ok();
+                if !is_there || !fixed.subnet.contains(address) {
+                    let message = format!(
+                        "{address} is no address of a machine in {} of the network {name}",
+                        fixed.subnet
+                    );
+                    return Err(ValueError(message));
+                }
+                if fixed.gateway == Some(address) {
+                    return Err(ValueError(format!(
+                        "{address} is the router of the network {name}"
+                    )));
+                }
+                Ok(address)
+            });
+            if let Some(address) = address {
+                let place = given[name].place;
+                self.once(taken, address.to_string(), "address", place);
+                addresses.insert(name.to_owned(), address);
+            }
+        }
+        addresses
+    }
+}
+
+/// What links have in common that they may not, or lack.
+fn contradiction(links: &[(Position, SiteLink)], all: Position) -> Option<(Position, String)> {
+    let (mut nics, mut networks) = (BTreeSet::new(), BTreeSet::new());
+    for (place, link) in links {
+        for nic in link.carrier.nics() {
+            if !nics.insert(nic.to_string()) {
+                return Some((*place, format!("the NIC {nic} is in two places of `links`")));
+            }
+        }
+        for network in &link.networks {
+            if !networks.insert(network) {
+                let message = format!("the network {network} is in two places of `links`");
+                return Some((*place, message));
+            }
+        }
+    }
+    let booted = |link: &SiteLink| link.carrier.nics().contains(&NicChoice::Boot);
+    let home = links
+        .iter()
+        .find(|(_, link)| link.networks.iter().any(|name| name == PROVISIONING));
+    match home {
+        None => Some((
+            all,
+            "one of `links` has to carry `provisioning`, on which the box speaks with the server; write for example `- {nic: boot, networks: [provisioning]}`"
+                .to_owned(),
+        )),
+        Some((place, link)) if !booted(link) => Some((
+            *place,
+            "the network provisioning is on the NIC that the server boots from; write `boot` for that NIC, alone or in the bond"
+                .to_owned(),
+        )),
+        Some(_) => None,
+    }
+}
+
+fn vlan_of(name: &str, site: &SiteConfig) -> Option<u16> {
+    site.networks.get(name)?.vlan
+}
+
+fn has_router(name: &str, site: &SiteConfig) -> bool {
+    match site.networks.get(name).map(|network| &network.addresses) {
+        Some(Addresses::Fixed(fixed)) => fixed.gateway.is_some(),
+        Some(Addresses::Theirs) => true,
+        None => site.provisioning.gateway.is_some(),
+    }
+}
+
+fn known_network(text: &str, site: &SiteConfig) -> Result<String, ValueError> {
+    if text == PROVISIONING || site.networks.contains_key(text) {
+        return Ok(text.to_owned());
+    }
+    let names = site.networks.keys().map(String::as_str);
+    let names: Vec<&str> = std::iter::once(PROVISIONING).chain(names).collect();
+    Err(ValueError(format!(
+        "`{text}` is no network of this site; there are {}",
+        names.join(", ")
+    )))
+}
+
+/// What of the site it overlaps.
+fn overlapping(subnet: Ipv4Network, site: &SiteConfig) -> Option<String> {
+    let mut others = site.fixed_networks();
+    let other = others.find(|(_, fixed)| fixed.subnet.overlaps(&subnet));
+    if let Some((name, fixed)) = other {
+        return Some(format!("{} of the network `{name}`", fixed.subnet));
+    }
+    let mut booted = site.provisioning.networks().into_iter();
+    let other = booted.find(|other| other.overlaps(&subnet))?;
+    Some(format!("{other}, which servers boot from"))
+}
+
+/// Of the objects that are made for it, too.
+fn network_name(text: &str) -> Result<(), ValueError> {
+    if text == PROVISIONING {
+        return Err(ValueError(
+            "the network `provisioning` is described by the key `provisioning` of the site"
+                .to_owned(),
+        ));
+    }
+    if text.len() > 32 || HostName::parse(text).is_err() {
+        return Err(ValueError(format!(
+            "`{text}` cannot be the name of a network; use 1 to 32 of a-z, 0-9 and `-`, such as storage"
+        )));
+    }
+    Ok(())
+}
+
+fn dhcp(text: &str) -> Result<(), ValueError> {
+    if text == "theirs" {
+        return Ok(());
+    }
+    Err(ValueError(format!(
+        "`{text}` is no DHCP server here; write `theirs` (the site has one), or take the key out: then the box gives each server an address for good"
+    )))
+}
+
+fn vlan(text: &str) -> Result<u16, ValueError> {
+    let tag = text.parse().ok().filter(|tag| (1..=4094).contains(tag));
+    tag.ok_or_else(|| ValueError(format!("`{text}` is no VLAN; its tag is 1 to 4094")))
+}
+
+fn mtu(text: &str) -> Result<u16, ValueError> {
+    let mtu = text.parse().ok().filter(|mtu| (1280..=9216).contains(mtu));
+    mtu.ok_or_else(|| ValueError(format!("`{text}` is no MTU; it is 1280 to 9216 bytes")))
+}
+
+fn nic(text: &str) -> Result<NicChoice, ValueError> {
+    if text == "boot" {
+        return Ok(NicChoice::Boot);
+    }
+    if let Ok(mac) = text.parse::<MacAddr>() {
+        return Ok(NicChoice::Mac(mac));
+    }
+    parse_interface_name(text).map(NicChoice::Name)
+}
+
+fn bond_parameter(text: &str) -> Result<String, ValueError> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"+-_".contains(&byte);
+    if text.is_empty() || text.len() > 32 || !text.bytes().all(good) {
+        return Err(ValueError(format!(
+            "`{text}` is no value of a bond's parameter; it is a number or a word, such as fast"
+        )));
+    }
+    Ok(text.to_owned())
+}

@@ -1,0 +1,214 @@
+//! Pools, claims and Secrets that site.yaml and the hosts ask for, from one look at all objects.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use firstlight_api::{
+    bmh::ProvisioningState,
+    capm3::DATA_FINALIZER,
+    ipam::{self, IpPool, POOL_KIND},
+    object::OwnerReference,
+    site::networks::Fixed,
+};
+use serde_json::{Value, json};
+
+use super::{LABEL, address, claim, pool, render, secret_name, wanted};
+use crate::{
+    capi::{
+        Action, DATA_SECRET_TYPE, HOSTS, Steps,
+        addresses::IpamApi,
+        world::{Host, HostExt, World},
+    },
+    objects::Key,
+};
+
+/// What is missing of them now; one list for each object.
+pub fn plan(world: &World) -> Vec<Steps> {
+    let mut all = Vec::new();
+    if !world.site.networks.is_empty() {
+        let pools = world.site.fixed_networks();
+        all.extend(pools.filter_map(|(name, fixed)| pool_of(world, name, fixed)));
+    }
+    let mut claimed = BTreeSet::new();
+    for host in world.hosts.values() {
+        if let Some(steps) = host_steps(world, host, &mut claimed) {
+            all.push(steps);
+        }
+    }
+    all.extend(released(world, &claimed));
+    all
+}
+
+fn pool_of(world: &World, name: &str, fixed: &Fixed) -> Option<Steps> {
+    let key = pool(name);
+    // Addresses that a person gave: nobody else gets them, whether their host is there already or not.
+    let named = world.site.hosts.iter().filter_map(|entry| {
+        let address = entry.addresses.get(name)?;
+        let mut hosts = world.hosts.values();
+        let known = hosts.find(|host| host.spec.boot_mac_address.parse() == Ok(entry.mac));
+        let claim = known.map_or_else(
+            || format!("{}-{}", world.site.host_name(entry.mac), key.name),
+            |host| claim(&host.metadata, name).name,
+        );
+        Some((claim, address.to_string()))
+    });
+    let named: BTreeMap<String, String> = named.collect();
+    let mut spec = json!({
+        "pools": [{"start": fixed.pool.first(), "end": fixed.pool.last()}],
+        "prefix": fixed.subnet.prefix(),
+        "preAllocations": named,
+        "dnsServers": fixed.dns,
+        "namePrefix": key.name,
+    });
+    if let Some(gateway) = fixed.gateway {
+        spec["gateway"] = json!(gateway);
+    }
+    let is_there = |pool: &IpPool| {
+        let wanted = serde_json::from_value(spec.clone());
+        wanted.is_ok_and(|wanted: ipam::IpPoolSpec| wanted == pool.spec)
+    };
+    if world.pools.get(&key).is_some_and(is_there) {
+        return None;
+    }
+    Some(vec![Action::Put(json!({
+        "apiVersion": format!("{}/{}", ipam::GROUP, ipam::VERSION),
+        "kind": POOL_KIND,
+        "metadata": {"name": key.name, "namespace": key.namespace, "labels": {LABEL: name}},
+        "spec": spec,
+    }))])
+}
+
+/// Claims that are missing, and the Secret once each has its address.
+fn host_steps(world: &World, host: &Host, claimed: &mut BTreeSet<Key>) -> Option<Steps> {
+    let meta = &host.metadata;
+    if meta.is_deleting() {
+        return None;
+    }
+    let layout = wanted(world, host)?;
+    let mut steps = Steps::new();
+    let mut addresses: BTreeMap<String, IpAddr> = BTreeMap::new();
+    let mut is_whole = true;
+    for (network, _) in world.site.fixed_networks() {
+        if !layout.networks().any(|wanted| wanted == network) {
+            continue;
+        }
+        let key = claim(meta, network);
+        let there = world.addresses.claims.get(&(IpamApi::Metal3, key.clone()));
+        let given = address(world, meta, network);
+        let named = named_address(world, host, network);
+        let is_other = given.is_some() && named.is_some() && given != named;
+        let is_going = there.is_some_and(|claim| claim.meta.is_deleting());
+        if (is_other || is_going) && is_free(host) {
+            // It comes back, with the address that a person names now.
+            is_whole = false;
+            continue;
+        }
+        claimed.insert(key.clone());
+        match (there, given) {
+            (_, Some(given)) => drop(addresses.insert(network.to_owned(), given)),
+            (Some(_), None) => is_whole = false,
+            (None, None) => {
+                is_whole = false;
+                steps.push(Action::Create(claim_object(host, network, &key)));
+            }
+        }
+    }
+    let hardware = host.status.hardware.as_ref()?;
+    let boot = host.spec.boot_mac_address.parse().ok()?;
+    let data = render::network_data(&world.site, &layout, boot, hardware, &addresses);
+    // What is wrong with it is told by the hosts controller, where somebody waits for it.
+    if let (true, Ok(data)) = (is_whole, data) {
+        steps.extend(secret(world, host, &data));
+    }
+    (!steps.is_empty()).then_some(steps)
+}
+
+fn named_address(world: &World, host: &Host, network: &str) -> Option<IpAddr> {
+    let mac = host.spec.boot_mac_address.parse().ok()?;
+    let address = world.site.host(mac)?.addresses.get(network)?;
+    Some((*address).into())
+}
+
+/// Nothing runs on it that was told an address.
+fn is_free(host: &Host) -> bool {
+    let is_used = matches!(
+        host.state(),
+        ProvisioningState::Provisioning
+            | ProvisioningState::Provisioned
+            | ProvisioningState::ExternallyProvisioned
+            | ProvisioningState::Deprovisioning
+    );
+    !is_used && !host.spec.wants_system()
+}
+
+fn claim_object(host: &Host, network: &str, key: &Key) -> Value {
+    let resource = IpamApi::Metal3.claim();
+    json!({
+        "apiVersion": format!("{}/{}", resource.0, resource.1),
+        "kind": resource.2,
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": {LABEL: network},
+            "annotations": {HOST: Key::of(&host.metadata).to_string()},
+            "finalizers": [DATA_FINALIZER],
+        },
+        "spec": {"pool": {"name": pool(network).name, "namespace": key.namespace}},
+    })
+}
+
+/// On a claim: whose it is, `NAMESPACE/NAME`.
+const HOST: &str = "firstlight.internal/host";
+
+fn secret(world: &World, host: &Host, data: &Value) -> Option<Action> {
+    let meta = &host.metadata;
+    let key = Key::new(&meta.namespace, &secret_name(&meta.name));
+    let text = data.to_string();
+    let content = BTreeMap::from([("networkData".to_owned(), text)]);
+    if world.data.get(&key) == Some(&content) {
+        return None;
+    }
+    let owner = OwnerReference {
+        api_version: format!("{}/{}", HOSTS.0, HOSTS.1),
+        kind: HOSTS.2.to_owned(),
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    };
+    Some(Action::Put(json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": DATA_SECRET_TYPE,
+        "metadata": {"name": key.name, "namespace": key.namespace, "ownerReferences": [owner]},
+        "stringData": content,
+    })))
+}
+
+/// Claims that nobody has a use for: the host is gone, or is free and is to have another address or none.
+fn released(world: &World, claimed: &BTreeSet<Key>) -> Vec<Steps> {
+    // A host that cannot be read is not gone.
+    let odd = |sentence: &String| sentence.to_lowercase().contains("baremetalhost");
+    if world.unreadable.iter().any(odd) {
+        return Vec::new();
+    }
+    let ours = world.addresses.claims.values().filter(|claim| {
+        claim.api == IpamApi::Metal3
+            && claim.meta.label(LABEL).is_some()
+            && claim.meta.has_finalizer(DATA_FINALIZER)
+            && !claimed.contains(&Key::of(&claim.meta))
+    });
+    let unused = ours.filter(|claim| {
+        let owner = claim
+            .meta
+            .annotation(HOST)
+            .and_then(|it| it.split_once('/'));
+        let host = owner.and_then(|(namespace, name)| world.hosts.get(&Key::new(namespace, name)));
+        host.is_none_or(is_free)
+    });
+    unused
+        .map(|claim| vec![claim.release(DATA_FINALIZER)])
+        .collect()
+}
