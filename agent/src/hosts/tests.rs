@@ -15,6 +15,7 @@ mod live_cd;
 mod manifests;
 mod mirrors;
 mod moves;
+mod networks;
 mod power;
 mod rules;
 mod running;
@@ -426,6 +427,14 @@ fn hands(state: &std::path::Path, secrets: mpsc::Sender<Reading>) -> Hands {
     }
 }
 
+/// Of Secrets, for the actions.
+fn reader(site: Arc<SiteConfig>, store: &MemoryStore) -> mpsc::Sender<Reading> {
+    let (secrets, readings) = mpsc::channel(16);
+    let (_, api) = watch::channel(Some(store.clone()));
+    tokio::spawn(bootstrap::read_secrets(site, api, readings));
+    secrets
+}
+
 impl Site {
     /// Ironic and Kubernetes are not up yet.
     async fn start(unclaimed: SitePolicy) -> Self {
@@ -443,13 +452,7 @@ impl<L: Luck> Site<L> {
     async fn with(unclaimed: SitePolicy, luck: L) -> Self {
         let (state, settings) = (tempfile::tempdir().unwrap(), settings(unclaimed));
         let store = MemoryStore::default();
-        let (secrets, readings) = mpsc::channel(16);
-        let (_, api) = watch::channel(Some(store.clone()));
-        tokio::spawn(bootstrap::read_secrets(
-            settings.site.clone(),
-            api,
-            readings,
-        ));
+        let secrets = reader(settings.site.clone(), &store);
         let disk = BTreeMap::new();
         Self {
             ironic: FakeIronic::start().await.unwrap(),

@@ -3,6 +3,7 @@
 
 mod machine;
 pub mod managers;
+mod site;
 
 use std::{sync::Arc, time::Duration};
 
@@ -68,6 +69,7 @@ pub async fn claims_get_addresses_and_give_them_back() {
     what_upstream_refuses_is_refused(&objects, &name).await;
     a_pool_in_use_stays(&objects).await;
     machine::gets_its_addresses_and_gives_them_back(&objects).await;
+    site::gives_hosts_of_all_namespaces_addresses_of_one_pool(&objects).await;
     agent.abort();
     many_claims_survive_kills(&objects).await;
 }

@@ -14,6 +14,7 @@ pub async fn site(rules: &str) -> Site {
     let mut site = Site::start(SitePolicy::Plain).await;
     let file = parse_site(format!("cluster: none\nrules:\n{rules}")).unwrap();
     site.settings.site = Arc::new(file);
+    site.hands.secrets = reader(site.settings.site.clone(), &site.store);
     site.restart_controller();
     site.come_up();
     site
