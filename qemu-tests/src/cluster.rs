@@ -101,6 +101,11 @@ impl Cluster {
         self.of_nodes("status.nodeInfo.bootID")
     }
 
+    /// By which its nodes are known to each other.
+    pub fn addresses(&self) -> Result<BTreeSet<String>> {
+        self.of_nodes("status.addresses[?(@.type==\"InternalIP\")].address")
+    }
+
     fn of_nodes(&self, field: &str) -> Result<BTreeSet<String>> {
         let values = self.kubectl(&format!("get nodes -o jsonpath='{{.items[*].{field}}}'"))?;
         Ok(values.split_whitespace().map(str::to_owned).collect())

@@ -103,7 +103,7 @@ impl<'a> Scene<'a> {
             memory_mib: BoxSpec::default().memory_mib,
             mac: BOX_MAC,
             nic: NicModel::Virtio,
-            second_nic: false,
+            second_nic: None,
             disks: vec![Disk {
                 file: machine.disk.clone(),
                 format: DiskFormat::Raw,

@@ -1,10 +1,12 @@
 //! The image under test, built as a person builds it, with a key of the tests' own in its `site.yaml`.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use firstlight_api::site::Ipv4Network;
 use imagebuilder::build::build;
 use imagebuilder::build::cache::Reuse;
 use imagebuilder::build::progress::Progress;
@@ -29,6 +31,12 @@ pub const RESTARTED: u8 = 8;
 pub const STARTED: u8 = 9;
 pub const RESTARTED_ARGUMENT: &str = "firstlight-test.told=1";
 
+/// Tagged 20; the box has no address on it.
+pub const CLUSTER_NETWORK: Ipv4Network = Ipv4Network::around(Ipv4Addr::new(10, 20, 0, 0), 24);
+/// The address there that `site.yaml` gives the first server.
+pub const SERVER_CLUSTER_ADDRESS: &str = "10.20.0.20";
+const SERVER_SECOND_MAC: &str = "52:54:00:f1:01:01";
+
 /// Of the site, and of its cluster.
 pub const NAME: &str = "tests";
 
@@ -42,6 +50,8 @@ pub enum Purpose {
     ThreeControlPlanes,
     /// A cluster with all addons of the stick.
     Addons,
+    /// A cluster on a tagged network; the first server has a bond.
+    Networks,
 }
 
 impl Purpose {
@@ -49,7 +59,7 @@ impl Purpose {
     fn clock(self) -> Clock {
         match self {
             Self::Plain => Clock::Real,
-            Self::Cluster | Self::Addons => Clock::CLUSTER,
+            Self::Cluster | Self::Addons | Self::Networks => Clock::CLUSTER,
             Self::ThreeControlPlanes => Clock::Slowed { percent: 25 },
         }
     }
@@ -70,6 +80,7 @@ pub fn build_site(purpose: Purpose) -> Result<TestSite> {
         Purpose::Cluster => "tests/cluster",
         Purpose::ThreeControlPlanes => "tests/control-planes",
         Purpose::Addons => "tests/addons",
+        Purpose::Networks => "tests/networks",
     });
     fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
     let key = make_key(&dir)?;
@@ -131,10 +142,20 @@ fn site_text(public: &str, purpose: Purpose) -> String {
         Purpose::Cluster => "{}",
         Purpose::ThreeControlPlanes => "{controlPlanes: 3}",
         Purpose::Addons => "{}\naddons: [metrics-server, multus, nfd]",
+        Purpose::Networks => return networks_text(public),
     };
     format!(
         "name: {NAME}\ncluster: {cluster}\nsshKeys:\n  - {public}\nhosts:\n  - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n\
          rules:\n  - match: {{mac: '52:54:00:f1:00:{RESTARTED:02x}'}}\n    start: restart\n    kernelArguments: {RESTARTED_ARGUMENT}\n  - match: {{mac: '52:54:00:f1:00:{STARTED:02x}'}}\n    start: kexec\n  \
          - match: {{vendor: QEMU, product: '*Q35*'}}\n    labels: {{{RULE_LABEL}}}\n  - match: any\n"
+    )
+}
+
+fn networks_text(public: &str) -> String {
+    format!(
+        "name: {NAME}\nsshKeys:\n  - {public}\ncluster: {{network: nodes}}\nnetworks:\n  nodes: {{subnet: {CLUSTER_NETWORK}, vlan: 20}}\nhosts:\n  \
+         - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n    addresses: {{nodes: {SERVER_CLUSTER_ADDRESS}}}\n    \
+         links: [{{bond: active-backup, nics: [boot, '{SERVER_SECOND_MAC}'], networks: [provisioning, nodes]}}]\n\
+         rules:\n  - match: any\n    links: [{{nic: boot, networks: [provisioning, nodes]}}]\n"
     )
 }

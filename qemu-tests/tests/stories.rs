@@ -20,6 +20,8 @@ mod edited_agent;
 mod everyday;
 #[path = "stories/installed.rs"]
 mod installed;
+#[path = "stories/networks.rs"]
+mod networks;
 #[path = "stories/power_cut.rs"]
 mod power_cut;
 #[path = "stories/self_test.rs"]
@@ -62,7 +64,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 15] = [
+const STORIES: [Story; 16] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -175,6 +177,16 @@ const STORIES: [Story; 15] = [
             "rootfs/debs",
         ],
         tell: cluster::tell,
+    },
+    Story {
+        id: "networks",
+        name: "A server with a bond and one with one NIC become a cluster on a VLAN that the box is not on",
+        site: Purpose::Networks,
+        plain: false,
+        asked: true,
+        minutes: 35,
+        about: &["agent/src/host_networks", "agent/api/src/site/networks.rs"],
+        tell: networks::tell,
     },
     Story {
         id: "another_worker",

@@ -70,7 +70,7 @@ fn runs_under_kvm(bytes: &[u8], dir: &Path) -> Result<bool> {
         memory_mib: 512,
         mac: [0x52, 0x54, 0, 0xf1, 0, 0xff],
         nic: NicModel::Virtio,
-        second_nic: false,
+        second_nic: None,
         disks: Vec::new(),
         cd: None,
         boot: BootFirst::Disk,
@@ -90,6 +90,7 @@ fn runs_under_kvm(bytes: &[u8], dir: &Path) -> Result<bool> {
         environment: &[],
         flash: None,
         wire,
+        second_wire: None,
         dir,
         begin: Begin::PowerOn(OffsetDateTime::now_utc()),
     };

@@ -18,7 +18,8 @@ use super::clock::Clock;
 use super::disks;
 use super::machine::{Setting, Vm, flash_for};
 use super::qemu::{
-    Accel, Begin, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, NicModel, VmSpec,
+    Accel, Begin, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, NicModel,
+    SecondNic, VmSpec,
 };
 use super::snapshot::Snapshot;
 use super::wire::{Mac, Site, Wire, WireSpec};
@@ -74,6 +75,8 @@ pub struct ServerSpec {
     pub firmware: Firmware,
     pub memory_mib: u32,
     pub nic: NicModel,
+    /// One more on the same switch.
+    pub second_nic: bool,
     /// Its firmware starts from the first.
     pub disks: Vec<ServerDisk>,
     /// An ISO in its optical drive.
@@ -135,6 +138,7 @@ impl ServerSpec {
             firmware,
             memory_mib: 1024,
             nic,
+            second_nic: false,
             disks: vec![ServerDisk::blank(bus, 8)],
             cd: None,
             boot: BootFirst::Network,
@@ -146,6 +150,10 @@ impl ServerSpec {
 
     pub fn mac(&self) -> Mac {
         [0x52, 0x54, 0x00, 0xf1, 0x00, self.number]
+    }
+
+    pub fn second_mac(&self) -> Mac {
+        [0x52, 0x54, 0x00, 0xf1, 0x01, self.number]
     }
 
     pub fn name(&self) -> String {
@@ -246,7 +254,7 @@ impl Lab {
             memory_mib: spec.memory_mib,
             mac: BOX_MAC,
             nic: NicModel::Virtio,
-            second_nic: spec.data_disk.is_some(),
+            second_nic: spec.data_disk.as_ref().map(|_| SecondNic::Nowhere),
             disks: std::iter::once(stick).chain(data).collect(),
             cd: None,
             boot: BootFirst::Disk,
@@ -301,7 +309,7 @@ impl Lab {
             memory_mib: spec.memory_mib,
             mac: spec.mac(),
             nic: spec.nic,
-            second_nic: false,
+            second_nic: spec.second_nic.then(|| SecondNic::Wire(spec.second_mac())),
             disks: disks.collect(),
             cd: spec.cd.clone(),
             boot: spec.boot,
@@ -338,7 +346,10 @@ impl Lab {
 
     fn start_as(&self, spec: &VmSpec, begin: Begin) -> Result<Vm> {
         let flash = flash_for(spec, &self.dir.path)?;
-        let wire = self.wire.attach().context("a port of the wire")?;
+        let port = || self.wire.attach().context("a port of the wire");
+        let wire = port()?;
+        let second = matches!(spec.second_nic, Some(SecondNic::Wire(_)));
+        let second_wire = second.then(port).transpose()?;
         let clock = self
             .spec
             .clock
@@ -348,6 +359,7 @@ impl Lab {
             environment: &clock,
             flash: flash.as_ref(),
             wire,
+            second_wire,
             dir: &self.dir.path,
             begin,
         };
@@ -383,6 +395,9 @@ fn plan_wire(site: &SiteConfig, capture: Option<PathBuf>) -> WireSpec {
         ClusterChoice::Generated(cluster) => Some(cluster.pod_cidr),
         ClusterChoice::None | ClusterChoice::Manual => None,
     };
+    let networks = site.fixed_networks();
+    let networks = networks.map(|(name, fixed)| (site.networks[name].vlan, fixed.subnet));
+    let networks = networks.collect();
     let taken = |candidate: Ipv4Addr| {
         let host = site
             .hosts
@@ -397,7 +412,9 @@ fn plan_wire(site: &SiteConfig, capture: Option<PathBuf>) -> WireSpec {
         .find(|&candidate| !taken(candidate))
         .unwrap_or(address.last_host());
     WireSpec {
-        site: Site::new(address.network(), address.prefix()).with_pods(pods),
+        site: Site::new(address.network(), address.prefix())
+            .with_pods(pods)
+            .with_networks(networks),
         host_address,
         capture,
     }

@@ -32,6 +32,8 @@ pub struct Setting<'a> {
     pub flash: Option<&'a Flash>,
     /// Its end of the cable.
     pub wire: UnixStream,
+    /// Of its second NIC.
+    pub second_wire: Option<UnixStream>,
     /// Gets `NAME.console` and `NAME.qemu.log`.
     pub dir: &'a Path,
     pub begin: Begin,
@@ -54,6 +56,7 @@ impl Vm {
             environment: clock,
             flash,
             wire,
+            second_wire,
             dir,
             begin,
         } = setting;
@@ -65,6 +68,7 @@ impl Vm {
             console: guest_console.as_raw_fd(),
             monitor: guest_monitor.as_raw_fd(),
             wire: wire.as_raw_fd(),
+            second_wire: second_wire.as_ref().map(AsRawFd::as_raw_fd),
             tpm: tpm.as_ref().map(|(_, socket)| socket.as_raw_fd()),
         };
         let log = dir.join(format!("{}.qemu.log", spec.name));
@@ -82,12 +86,13 @@ impl Vm {
             &mut command,
             [sockets.console, sockets.monitor, sockets.wire]
                 .into_iter()
+                .chain(sockets.second_wire)
                 .chain(sockets.tpm)
                 .collect(),
         );
         let started = Instant::now();
         let mut process = command.spawn().context("starting qemu-system-x86_64")?;
-        drop((guest_console, guest_monitor, wire));
+        drop((guest_console, guest_monitor, wire, second_wire));
         let tpm = tpm.map(|(tpm, _)| tpm);
         let console = Console::record(
             console,

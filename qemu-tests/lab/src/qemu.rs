@@ -100,6 +100,15 @@ pub enum NicModel {
     Rtl8139,
 }
 
+/// A second card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SecondNic {
+    /// Its cable ends nowhere.
+    Nowhere,
+    /// On the same switch.
+    Wire(Mac),
+}
+
 /// What the firmware tries first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BootFirst {
@@ -128,8 +137,7 @@ pub struct VmSpec {
     pub memory_mib: u32,
     pub mac: Mac,
     pub nic: NicModel,
-    /// A second card, whose cable ends nowhere.
-    pub second_nic: bool,
+    pub second_nic: Option<SecondNic>,
     /// The firmware starts from the first.
     pub disks: Vec<Disk>,
     /// An ISO in its optical drive.
@@ -166,6 +174,7 @@ pub struct Sockets {
     pub console: RawFd,
     pub monitor: RawFd,
     pub wire: RawFd,
+    pub second_wire: Option<RawFd>,
     /// To the program that is the TPM.
     pub tpm: Option<RawFd>,
 }
@@ -261,9 +270,20 @@ pub fn command_line(
         line.kcs(port);
     }
     line.nic(spec, sockets.wire);
-    if spec.second_nic {
-        line.option("-netdev", "hubport,id=nowhere,hubid=0");
-        line.option("-device", "e1000e,netdev=nowhere,romfile=");
+    match (spec.second_nic, sockets.second_wire) {
+        (Some(SecondNic::Wire(mac)), Some(wire)) => {
+            line.stream("second", wire);
+            let mac = format_mac(mac);
+            line.option(
+                "-device",
+                format!("e1000e,netdev=second,mac={mac},romfile="),
+            );
+        }
+        (Some(_), _) => {
+            line.option("-netdev", "hubport,id=nowhere,hubid=0");
+            line.option("-device", "e1000e,netdev=nowhere,romfile=");
+        }
+        (None, _) => {}
     }
     line.disks(&spec.disks, spec.boot);
     if let Some(cd) = &spec.cd {
@@ -361,10 +381,7 @@ impl Line {
             | (Firmware::Uefi | Firmware::SecureBoot, NicModel::Virtio, _) => ",romfile=",
             _ => "",
         };
-        self.option(
-            "-netdev",
-            format!("stream,id=wire,server=off,addr.type=fd,addr.str={wire}"),
-        );
+        self.stream("wire", wire);
         self.option(
             "-device",
             format!(
@@ -372,6 +389,11 @@ impl Line {
                 format_mac(spec.mac)
             ),
         );
+    }
+
+    fn stream(&mut self, id: &str, wire: RawFd) {
+        let stream = format!("stream,id={id},server=off,addr.type=fd,addr.str={wire}");
+        self.option("-netdev", stream);
     }
 
     /// At the last port: disks take the first that is free.

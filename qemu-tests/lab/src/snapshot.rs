@@ -87,6 +87,7 @@ fn devices(spec: &VmSpec, accel: Accel) -> Vec<String> {
         console: 0,
         monitor: 0,
         wire: 0,
+        second_wire: spec.second_nic.map(|_| 0),
         tpm: spec.tpm.then_some(0),
     };
     let flash = (spec.firmware != Firmware::Bios).then(|| Flash {

@@ -118,9 +118,9 @@ impl Ipv4Network {
     /// # Panics
     /// With a prefix over 32.
     #[must_use]
-    pub fn around(address: Ipv4Addr, prefix: u8) -> Self {
+    pub const fn around(address: Ipv4Addr, prefix: u8) -> Self {
         assert!(prefix <= 32, "an IPv4 prefix has at most 32 bits");
-        let host_bits = u32::MAX.checked_shr(u32::from(prefix)).unwrap_or(0);
+        let host_bits = if prefix == 32 { 0 } else { u32::MAX >> prefix };
         Self {
             first: Ipv4Addr::from_bits(address.to_bits() & !host_bits),
             prefix,

@@ -4,6 +4,7 @@ const SOCKETS: Sockets = Sockets {
     console: 5,
     monitor: 6,
     wire: 7,
+    second_wire: None,
     tpm: None,
 };
 
@@ -15,7 +16,7 @@ fn server(firmware: Firmware) -> VmSpec {
         memory_mib: 1024,
         mac: [0x52, 0x54, 0, 0, 0, 1],
         nic: NicModel::Virtio,
-        second_nic: false,
+        second_nic: None,
         disks: vec![Disk {
             file: "/tmp/a,b.qcow2".into(),
             format: DiskFormat::Qcow2,

@@ -15,7 +15,7 @@ fn the_box(disk: &Path) -> VmSpec {
         memory_mib: 4096,
         mac: [0x52, 0x54, 0, 0xf1, 0, 0],
         nic: NicModel::Virtio,
-        second_nic: false,
+        second_nic: None,
         disks: vec![Disk {
             file: disk.to_owned(),
             format: DiskFormat::Qcow2,
@@ -98,6 +98,7 @@ fn start(dir: &Path, begin: Begin) -> (Vm, std::os::unix::net::UnixStream) {
         environment: &[],
         flash: None,
         wire,
+        second_wire: None,
         dir,
         begin,
     };

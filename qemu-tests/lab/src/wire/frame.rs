@@ -17,9 +17,11 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// The network that machines on the wire may talk to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     network: Ipv4Network,
+    /// Others, with the tags that their frames have.
+    networks: Vec<(Option<u16>, Ipv4Network)>,
     /// Of the cluster: its nodes send packets between pods to each other as they are.
     pods: Option<Ipv4Network>,
 }
@@ -29,6 +31,7 @@ impl Site {
     pub fn new(network: Ipv4Addr, prefix: u8) -> Self {
         Self {
             network: Ipv4Network::around(network, prefix.min(32)),
+            networks: Vec::new(),
             pods: None,
         }
     }
@@ -38,23 +41,30 @@ impl Site {
         Self { pods, ..self }
     }
 
-    pub fn prefix(self) -> u8 {
+    #[must_use]
+    pub fn with_networks(self, networks: Vec<(Option<u16>, Ipv4Network)>) -> Self {
+        Self { networks, ..self }
+    }
+
+    pub fn prefix(&self) -> u8 {
         self.network.prefix()
     }
 
-    pub fn contains(self, address: Ipv4Addr) -> bool {
-        self.network.contains(address)
+    fn contains(&self, vlan: Option<u16>, address: Ipv4Addr) -> bool {
+        let mut others = self.networks.iter();
+        (vlan.is_none() && self.network.contains(address))
+            || others.any(|(tag, network)| *tag == vlan && network.contains(address))
     }
 
-    fn permits_v4(self, address: Ipv4Addr) -> bool {
-        self.contains(address)
+    fn permits_v4(&self, vlan: Option<u16>, address: Ipv4Addr) -> bool {
+        self.contains(vlan, address)
             || address.is_unspecified()
             || address.is_broadcast()
             || address.is_multicast()
             || address.is_link_local()
     }
 
-    fn has_pod(self, address: Ipv4Addr) -> bool {
+    fn has_pod(&self, address: Ipv4Addr) -> bool {
         self.pods.is_some_and(|pods| pods.contains(address))
     }
 }
@@ -80,16 +90,18 @@ pub fn format_mac(mac: Mac) -> String {
 
 /// Says what is wrong with a frame that leaves or enters the site, e.g. `52:54:00:… sends TCP 172.22.0.20 to
 /// 1.1.1.1 port 443`; `None` for a frame that stays inside.
-pub fn leak(frame: &[u8], site: Site) -> Option<String> {
+pub fn leak(frame: &[u8], site: &Site) -> Option<String> {
     let (_, from) = addresses(frame)?;
     let (ethertype, payload) = payload(frame)?;
+    let vlan = vlan(frame);
     let what = match ethertype {
-        ETHERTYPE_ARP => arp_leak(payload, site),
-        ETHERTYPE_IPV4 => ipv4_leak(payload, site),
+        ETHERTYPE_ARP => arp_leak(payload, site, vlan),
+        ETHERTYPE_IPV4 => ipv4_leak(payload, site, vlan),
         ETHERTYPE_IPV6 => ipv6_leak(payload),
         _ => None,
     }?;
-    Some(format!("{} sends {what}", format_mac(from)))
+    let tag = vlan.map_or_else(String::new, |vlan| format!(" on VLAN {vlan}"));
+    Some(format!("{} sends {what}{tag}", format_mac(from)))
 }
 
 /// True for an answer of a DHCP server (BOOTREPLY from port 67).
@@ -132,6 +144,13 @@ fn payload(frame: &[u8]) -> Option<(u16, &[u8])> {
     }
 }
 
+/// Its tag.
+fn vlan(frame: &[u8]) -> Option<u16> {
+    let (kind, rest) = ethertype(frame.get(12..)?)?;
+    let tag = rest.first_chunk::<2>()?;
+    (kind == ETHERTYPE_VLAN).then(|| u16::from_be_bytes(*tag) & 0x0fff)
+}
+
 fn ethertype(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let (kind, rest) = bytes.split_first_chunk::<2>()?;
     Some((u16::from_be_bytes(*kind), rest))
@@ -147,12 +166,12 @@ fn ipv6_at(bytes: &[u8], offset: usize) -> Option<Ipv6Addr> {
     Some(Ipv6Addr::from(octets))
 }
 
-fn arp_leak(packet: &[u8], site: Site) -> Option<String> {
+fn arp_leak(packet: &[u8], site: &Site, vlan: Option<u16>) -> Option<String> {
     let (sender, target) = (ipv4_at(packet, 14)?, ipv4_at(packet, 24)?);
-    if !site.permits_v4(target) {
+    if !site.permits_v4(vlan, target) {
         return Some(format!("ARP for {target}"));
     }
-    (!site.permits_v4(sender)).then(|| format!("ARP from {sender} for {target}"))
+    (!site.permits_v4(vlan, sender)).then(|| format!("ARP from {sender} for {target}"))
 }
 
 struct Ipv4Header {
@@ -189,9 +208,9 @@ impl Ipv4Header {
     }
 }
 
-fn ipv4_leak(packet: &[u8], site: Site) -> Option<String> {
+fn ipv4_leak(packet: &[u8], site: &Site, vlan: Option<u16>) -> Option<String> {
     let header = Ipv4Header::parse(packet)?;
-    let inside = |address| site.permits_v4(address) || site.has_pod(address);
+    let inside = |address| site.permits_v4(vlan, address) || site.has_pod(address);
     if inside(header.target) && inside(header.source) {
         return None;
     }

@@ -40,7 +40,7 @@ fn traffic_of_the_site_is_no_leak() {
         ethernet(0x88cc, &[1, 2, 3]),
     ];
     for frame in inside {
-        assert_eq!(leak(&frame, site()), None);
+        assert_eq!(leak(&frame, &site()), None);
     }
 }
 
@@ -48,7 +48,7 @@ fn traffic_of_the_site_is_no_leak() {
 fn a_packet_to_the_internet_is_a_leak_with_its_text() {
     let frame = udp([172, 22, 0, 5], [1, 1, 1, 1], (4000, 53), &[]);
     assert_eq!(
-        leak(&frame, site()).unwrap(),
+        leak(&frame, &site()).unwrap(),
         "52:54:00:12:34:56 sends UDP 172.22.0.5 to 1.1.1.1 port 53"
     );
 }
@@ -57,7 +57,7 @@ fn a_packet_to_the_internet_is_a_leak_with_its_text() {
 fn a_packet_from_a_foreign_address_is_a_leak() {
     let frame = udp([100, 64, 0, 1], [172, 22, 0, 5], (1, 2), &[]);
     assert!(
-        leak(&frame, site())
+        leak(&frame, &site())
             .unwrap()
             .contains("100.64.0.1 to 172.22.0.5")
     );
@@ -68,15 +68,15 @@ fn pods_of_the_site_talk_to_each_other_and_to_nobody_outside() {
     let with_pods = site().with_pods(Some(Ipv4Network::around([10, 244, 0, 0].into(), 16)));
     let packet = |target| udp([10, 244, 0, 2], target, (53, 53), &[]);
     let between_nodes = packet([10, 244, 1, 2]);
-    assert_eq!(leak(&between_nodes, with_pods), None);
-    assert!(leak(&between_nodes, site()).is_some());
-    assert!(leak(&packet([1, 1, 1, 1]), with_pods).is_some());
-    assert!(leak(&arp([172, 22, 0, 5], [10, 244, 1, 2]), with_pods).is_some());
+    assert_eq!(leak(&between_nodes, &with_pods), None);
+    assert!(leak(&between_nodes, &site()).is_some());
+    assert!(leak(&packet([1, 1, 1, 1]), &with_pods).is_some());
+    assert!(leak(&arp([172, 22, 0, 5], [10, 244, 1, 2]), &with_pods).is_some());
 }
 
 #[test]
 fn asking_for_a_foreign_address_by_arp_is_a_leak() {
-    let text = leak(&arp([172, 22, 0, 5], [10, 0, 2, 2]), site()).unwrap();
+    let text = leak(&arp([172, 22, 0, 5], [10, 0, 2, 2]), &site()).unwrap();
     assert!(text.ends_with("ARP for 10.0.2.2"), "{text}");
 }
 
@@ -84,7 +84,21 @@ fn asking_for_a_foreign_address_by_arp_is_a_leak() {
 fn a_leak_inside_a_vlan_tag_is_seen() {
     let plain = udp([172, 22, 0, 5], [8, 8, 8, 8], (1, 443), &[]);
     let tagged = [&plain[..12], &[0x81, 0, 0, 7], &plain[12..]].concat();
-    assert_eq!(leak(&tagged, site()), leak(&plain, site()));
+    let said = leak(&plain, &site()).unwrap() + " on VLAN 7";
+    assert_eq!(leak(&tagged, &site()), Some(said));
+}
+
+#[test]
+fn a_network_of_the_site_has_its_own_tag() {
+    let plain = udp([10, 20, 0, 5], [10, 20, 0, 6], (1, 443), &[]);
+    let on = |tag: u8| [&plain[..12], &[0x81, 0, 0, tag], &plain[12..]].concat();
+    let site = site().with_networks(vec![(Some(20), "10.20.0.0/24".parse().unwrap())]);
+    assert_eq!(leak(&on(20), &site), None);
+    assert!(leak(&on(21), &site).is_some());
+    assert!(leak(&plain, &site).is_some());
+    let provisioning = udp([172, 22, 0, 5], [172, 22, 0, 6], (1, 443), &[]);
+    let tagged = [&provisioning[..12], &[0x81, 0, 0, 20], &provisioning[12..]].concat();
+    assert!(leak(&tagged, &site).is_some());
 }
 
 #[test]
@@ -101,9 +115,9 @@ fn global_ipv6_is_a_leak_and_link_local_is_not() {
             .concat(),
         )
     };
-    assert_eq!(leak(&packet("ff02::2".parse().unwrap()), site()), None);
-    assert_eq!(leak(&packet("fe80::9".parse().unwrap()), site()), None);
-    assert!(leak(&packet("2001:db8::1".parse().unwrap()), site()).is_some());
+    assert_eq!(leak(&packet("ff02::2".parse().unwrap()), &site()), None);
+    assert_eq!(leak(&packet("fe80::9".parse().unwrap()), &site()), None);
+    assert!(leak(&packet("2001:db8::1".parse().unwrap()), &site()).is_some());
 }
 
 #[test]
@@ -128,7 +142,7 @@ fn every_cut_of_a_frame_is_read_without_panic() {
         for length in 0..frame.len() {
             let cut = &frame[..length];
             let _ = (
-                leak(cut, site()),
+                leak(cut, &site()),
                 is_dhcp_answer(cut),
                 arp_sender(cut),
                 capture_length(cut),

@@ -69,7 +69,7 @@ impl Wire {
         let (commands, receiver) = channel();
         let report = Arc::new(Mutex::new(Report::default()));
         let watch = Watch {
-            site: spec.site,
+            site: spec.site.clone(),
             host_mac: HOST_MAC,
             host_address: spec.host_address,
             capture: spec.capture.as_deref().map(Capture::create).transpose()?,

@@ -38,7 +38,7 @@ impl Watch {
             .capture
             .as_mut()
             .map_or(Ok(()), |capture| capture.frame(bytes));
-        let fault = frame::leak(bytes, self.site).or_else(|| self.conflict(bytes));
+        let fault = frame::leak(bytes, &self.site).or_else(|| self.conflict(bytes));
         let mut report = self.report();
         report.frames += 1;
         report.bytes += bytes.len() as u64;
