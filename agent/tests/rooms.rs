@@ -35,6 +35,7 @@ const FLOORS: [&[&str]; 6] = [
         "damage",
         "doors",
         "fleet",
+        "host_networks",
         "ironic_files",
         "machines",
         "network",

@@ -7,6 +7,7 @@
 mod action;
 pub mod addresses;
 mod objects;
+pub mod site_networks;
 pub mod world;
 
 pub use action::{Action, Kind, Steps};

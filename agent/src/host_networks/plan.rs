@@ -14,15 +14,21 @@ use firstlight_api::{
 };
 use serde_json::{Value, json};
 
-use super::{LABEL, address, claim, pool, render, secret_name, wanted};
+use super::{render, secret_name};
 use crate::{
     capi::{
         Action, DATA_SECRET_TYPE, HOSTS, Steps,
         addresses::IpamApi,
+        site_networks::{claim, pool},
         world::{Host, HostExt, World},
     },
     objects::Key,
 };
+
+/// On pools and claims that are made here: the network's name.
+const LABEL: &str = "firstlight.internal/network";
+/// On a claim: whose it is, `NAMESPACE/NAME`.
+const HOST: &str = "firstlight.internal/host";
 
 /// What is missing of them now; one list for each object.
 pub fn plan(world: &World) -> Vec<Steps> {
@@ -86,7 +92,7 @@ fn host_steps(world: &World, host: &Host, claimed: &mut BTreeSet<Key>) -> Option
     if meta.is_deleting() {
         return None;
     }
-    let layout = wanted(world, host)?;
+    let layout = world.layout(host)?;
     let mut steps = Steps::new();
     let mut addresses: BTreeMap<String, IpAddr> = BTreeMap::new();
     let mut is_whole = true;
@@ -96,7 +102,7 @@ fn host_steps(world: &World, host: &Host, claimed: &mut BTreeSet<Key>) -> Option
         }
         let key = claim(meta, network);
         let there = world.addresses.claims.get(&(IpamApi::Metal3, key.clone()));
-        let given = address(world, meta, network);
+        let given = world.site_address(meta, network);
         let named = named_address(world, host, network);
         let is_other = given.is_some() && named.is_some() && given != named;
         let is_going = there.is_some_and(|claim| claim.meta.is_deleting());
@@ -158,9 +164,6 @@ fn claim_object(host: &Host, network: &str, key: &Key) -> Value {
         "spec": {"pool": {"name": pool(network).name, "namespace": key.namespace}},
     })
 }
-
-/// On a claim: whose it is, `NAMESPACE/NAME`.
-const HOST: &str = "firstlight.internal/host";
 
 fn secret(world: &World, host: &Host, data: &Value) -> Option<Action> {
     let meta = &host.metadata;

@@ -2,19 +2,26 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::Arc,
 };
 
 use firstlight_api::{
     ipam::{IpAddress, IpClaim},
     site::parse_site,
+    status::HardwareSummary,
 };
 use serde_json::{Value, json};
 
 use super::*;
-use crate::capi::{
-    Action,
-    addresses::{AddressClaim, GivenAddress},
+use crate::{
+    capi::{
+        Action,
+        addresses::{AddressClaim, GivenAddress, IpamApi},
+        site_networks::{claim, pool},
+        world::{Host, World},
+    },
+    objects::Key,
 };
 
 const SITE: &str = "
@@ -237,11 +244,7 @@ fn a_rule_by_what_a_server_is_made_of_gives_it_other_links() {
     carry_out(&mut world);
     let data = network_data(&world, "default", "n3");
     assert_eq!(data["links"].as_array().unwrap().len(), 2);
-    assert!(!carries(
-        &world,
-        &world.hosts[&Key::new("default", "n3")],
-        "cluster"
-    ));
+    assert!(!world.carries(&world.hosts[&Key::new("default", "n3")], "cluster"));
 }
 
 #[test]
@@ -273,12 +276,9 @@ fn a_running_server_keeps_its_addresses_and_a_free_one_gives_them_back() {
     );
     // What n1 was installed with stays its own.
     assert!(
-        address(
-            &world,
-            &world.hosts[&Key::new("default", "n1")].metadata,
-            "storage"
-        )
-        .is_some()
+        world
+            .site_address(&world.hosts[&Key::new("default", "n1")].metadata, "storage")
+            .is_some()
     );
     assert_eq!(
         carry_out(&mut world),
@@ -317,8 +317,12 @@ fn a_nic_that_is_not_there_is_named() {
     assert!(world.data.is_empty(), "{:?}", world.data);
     let hardware = found.status.hardware.unwrap();
     let boot = found.spec.boot_mac_address;
-    let layout = layout_of(&world.site, &boot, &hardware).unwrap();
-    let why = nics(&layout, boot.parse().unwrap(), &hardware).unwrap_err();
+    let boot = boot.parse().unwrap();
+    let layout = world
+        .site
+        .layout(boot, &HardwareSummary::from(&hardware))
+        .unwrap();
+    let why = nics(&layout, boot, &hardware).unwrap_err();
     assert_eq!(
         why,
         "`links` of site.yaml name the NIC eth2, and this server has eth0 (52:54:00:00:00:01), eth1 (52:54:00:00:01:01)"
@@ -333,11 +337,13 @@ fn network_data_of_another_site_yaml_is_not_current() {
     carry_out(&mut world);
     let data = network_data(&world, "default", "n1");
     let hardware = found.status.hardware.unwrap();
-    let boot = found.spec.boot_mac_address;
+    let boot = found.spec.boot_mac_address.parse().unwrap();
     let is_now = |text: &str| {
         let site = parse_site(text).unwrap();
-        let layout = layout_of(&site, &boot, &hardware).unwrap();
-        is_current(&site, &layout, boot.parse().unwrap(), &hardware, &data)
+        let layout = site
+            .layout(boot, &HardwareSummary::from(&hardware))
+            .unwrap();
+        is_current(&site, &layout, boot, &hardware, &data)
     };
     assert!(is_now(SITE));
     assert!(!is_now(&SITE.replace("vlan: 30", "vlan: 31")));

@@ -9,7 +9,7 @@ use firstlight_api::{
     bmh::{BareMetalHost, SecretReference},
     signed::PublicKey,
     site::{SiteConfig, SshKey},
-    status::Problem,
+    status::{HardwareSummary, Problem},
 };
 use firstlight_netboot::MacAddr;
 use serde_json::{Value, json};
@@ -140,9 +140,10 @@ async fn site_network<S: HostStore>(
     let Some(hardware) = status.and_then(|status| status.hardware.as_ref()) else {
         return Ok(None);
     };
-    let mac = &host.spec.boot_mac_address;
-    let layout = host_networks::layout_of(site, mac, hardware);
-    let (Some(layout), Ok(boot)) = (layout, mac.parse()) else {
+    let Ok(boot) = host.spec.boot_mac_address.parse() else {
+        return Ok(None);
+    };
+    let Some(layout) = site.layout(boot, &HardwareSummary::from(&**hardware)) else {
         return Ok(None);
     };
     host_networks::nics(&layout, boot, hardware)

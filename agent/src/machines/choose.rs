@@ -9,7 +9,6 @@ use firstlight_api::{
 };
 
 use crate::capi::world::{Host, HostExt, Key, World, is_left_alone};
-use crate::host_networks;
 
 /// What a machine asks of its host.
 #[derive(Clone, Debug)]
@@ -138,7 +137,7 @@ fn judge(
     if !host.status.error_message.is_empty() {
         return Err(Unfit::Failed);
     }
-    let carries = |network| host_networks::carries(world, host, network);
+    let carries = |network| world.carries(host, network);
     if !request.network.is_none_or(carries) {
         return Err(Unfit::OtherNetwork);
     }

@@ -27,8 +27,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     };
     ensure!(
         addresses.len() == 2 && addresses.iter().all(inside),
-        "nodes are known by {addresses:?}, and not on {}",
-        CLUSTER_NETWORK
+        "nodes are known by {addresses:?}, and not on {CLUSTER_NETWORK}"
     );
     ensure!(
         addresses.contains(SERVER_CLUSTER_ADDRESS),

@@ -323,7 +323,7 @@ struct LinkSpec {
     /// Of the bond, each as with `nic`.
     #[schemars(length(min = 1, max = 8))]
     nics: Option<Vec<String>>,
-    /// Of the bond, as the kernel calls them: miimon, lacp_rate, xmit_hash_policy and others.
+    /// Of the bond, as the kernel calls them: `miimon`, `lacp_rate`, `xmit_hash_policy` and others.
     parameters: Option<BTreeMap<String, BondParameter>>,
     /// Names of `networks`, and provisioning. One of them may have no tag.
     #[schemars(length(min = 1))]

@@ -25,7 +25,6 @@ use crate::capi::{
     Action, Kind, Steps,
     world::{Host, HostExt, Key, World, is_control_plane, is_managed, is_paused, owner_name},
 };
-use crate::host_networks;
 use crate::machines::{
     choose::{HostRequest, choose},
     data,
@@ -249,7 +248,7 @@ fn addresses(object: &Metal3Machine, host: &Host, world: &World) -> Vec<MachineA
     let mut addresses = Vec::new();
     let cluster = object.metadata.label(capi::CLUSTER_LABEL);
     let network = world.node_network(&object.metadata.namespace, cluster.unwrap_or_default());
-    let node = network.and_then(|it| host_networks::address(world, &host.metadata, it));
+    let node = network.and_then(|it| world.site_address(&host.metadata, it));
     addresses.extend(node.map(|node| address("InternalIP", &node.to_string())));
     let site = world.site.provisioning.network();
     if let Some(hardware) = &host.status.hardware {

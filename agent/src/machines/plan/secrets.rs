@@ -17,7 +17,6 @@ use crate::capi::{
     Action, Steps,
     world::{Host, Key, World},
 };
-use crate::host_networks;
 use crate::machines::data::{self, FromPools, Subject};
 
 /// By which its cluster knows it.
@@ -26,7 +25,7 @@ fn node_address(world: &World, machine: &Machine, host: &Host) -> Result<Option<
     let Some(network) = world.node_network(namespace, cluster) else {
         return Ok(world.address(host));
     };
-    let given = host_networks::address(world, &host.metadata, network);
+    let given = world.site_address(&host.metadata, network);
     let address = given.map(|address| address.to_string());
     address.map(Some).ok_or_else(|| {
         let host = &host.metadata.name;

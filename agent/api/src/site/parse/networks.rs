@@ -170,8 +170,8 @@ impl Walk {
         });
         let usual = || {
             let first = Ipv4Addr::from_bits(subnet.first().to_bits() + 1);
-            let router = Subnet::new(gateway.unwrap_or(first), subnet.prefix());
-            router.ok().map(AddressRange::derived_from)
+            let around = Subnet::new(gateway.unwrap_or(first), subnet.prefix());
+            around.ok().map(AddressRange::derived_from)
         };
         Some(Fixed {
             subnet,
@@ -320,9 +320,9 @@ impl Walk {
                 "the default route goes by a network of `links` that has a `gateway`; `{text}` is none"
             )))
         });
-        let names = || {
-            let names = with_router.iter().map(|name| name.as_str());
-            names.collect::<Vec<_>>().join(", ")
+        let listed = || {
+            let all = with_router.iter().map(|name| name.as_str());
+            all.collect::<Vec<_>>().join(", ")
         };
         match (&named, &with_router[..]) {
             (None, []) => {}
@@ -330,7 +330,7 @@ impl Walk {
             (None, _) if !fields.contains_key("defaultRoute") => {
                 let message = format!(
                     "{} have routers: say with `defaultRoute` which of them is for everything else",
-                    names()
+                    listed()
                 );
                 self.report(place, message);
             }
@@ -340,7 +340,7 @@ impl Walk {
                 if leased.count() > 1 {
                     let message = format!(
                         "of {}, more than one is told by DHCP, and nothing makes a server prefer {name}; give one of them a `subnet`",
-                        names()
+                        listed()
                     );
                     self.report(fields["defaultRoute"].place, message);
                 }

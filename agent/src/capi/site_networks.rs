@@ -1,0 +1,52 @@
+//! Hosts on the networks of site.yaml: which of them a host's NICs carry, and the address that it was given there.
+//!
+//! Pools and claims of these networks are in one namespace, for hosts of all: two pools of one network would give one address twice.
+
+use std::net::IpAddr;
+
+use firstlight_api::{object::Meta, site::Layout, status::HardwareSummary};
+
+use super::{
+    addresses::IpamApi,
+    objects::NAMESPACE,
+    world::{Host, Key, World},
+};
+
+pub fn pool(network: &str) -> Key {
+    Key::new(NAMESPACE, &format!("site-{network}"))
+}
+
+/// Named like Metal3's: for whom, from which pool.
+pub fn claim(host: &Meta, network: &str) -> Key {
+    let pool = pool(network).name;
+    let name = if host.namespace == NAMESPACE {
+        format!("{}-{pool}", host.name)
+    } else {
+        format!("{}.{}-{pool}", host.namespace, host.name)
+    };
+    Key::new(NAMESPACE, &name)
+}
+
+impl World {
+    /// What site.yaml says of its NICs; absent too until they are known.
+    pub fn layout(&self, host: &Host) -> Option<Layout> {
+        let hardware = HardwareSummary::from(host.status.hardware.as_ref()?);
+        let mac = host.spec.boot_mac_address.parse().ok()?;
+        self.site.layout(mac, &hardware)
+    }
+
+    pub fn carries(&self, host: &Host, network: &str) -> bool {
+        let layout = self.layout(host);
+        layout.is_some_and(|layout| layout.networks().any(|it| it == network))
+    }
+
+    pub fn site_address(&self, host: &Meta, network: &str) -> Option<IpAddr> {
+        let key = claim(host, network);
+        let claim = self.addresses.claims.get(&(IpamApi::Metal3, key.clone()))?;
+        let given = Key::new(NAMESPACE, claim.address.as_ref()?);
+        let given = self.addresses.given.get(&(IpamApi::Metal3, given));
+        given
+            .filter(|given| given.claim == key.name)
+            .map(|given| given.ip)
+    }
+}
