@@ -186,7 +186,9 @@ fn run(root: &Path) -> Result<()> {
     }
     // A NIC that is up before udev has named it would keep the kernel's name.
     settle_devices();
-    let (session, lease) = net::connect(None)?;
+    // Other NICs may be on networks with DHCP servers of their own.
+    let access = parse_access(&drive.meta_data).ok().flatten();
+    let (session, lease) = net::connect(access.as_ref().map(|it| it.mac.as_str()))?;
     let nic = session.nic().clone();
     tracing::info!(nic = nic.name, address = %lease.address, "address received");
     thread::spawn(move || session.keep());

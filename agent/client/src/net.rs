@@ -13,7 +13,7 @@ use dhcp::Lease;
 use interface::{LinkNews, Nic, observe_nics, set_up};
 use session::Session;
 
-/// How long the NIC that the command line names may take to appear before any other one will do.
+/// How long the NIC that is named may take to appear and to have a link before any other one will do.
 const BOOT_NIC_PATIENCE: Duration = Duration::from_mins(1);
 /// How long one of several NICs is asked before the next one.
 const TURN: Duration = Duration::from_secs(12);
@@ -30,12 +30,10 @@ enum Choice {
     Wait,
 }
 
-/// The NIC of the command line; or, if there is none (any more), every NIC with a link.
+/// The NIC that is named, as soon as it has a link; or, if it has none (any more), every NIC with a link.
 fn choose(nics: &[Nic], boot_mac: Option<&str>, waited: Duration) -> Choice {
-    let boot_nic = nics
-        .iter()
-        .find(|nic| boot_mac.is_some_and(|mac| nic.mac_text() == mac));
-    if let Some(nic) = boot_nic {
+    let is_named = |nic: &&Nic| boot_mac.is_some_and(|mac| nic.mac_text() == mac);
+    if let Some(nic) = nics.iter().find(is_named).filter(|nic| nic.carrier) {
         return Choice::Only(nic.clone());
     }
     let linked: Vec<Nic> = nics.iter().filter(|nic| nic.carrier).cloned().collect();
@@ -45,7 +43,7 @@ fn choose(nics: &[Nic], boot_mac: Option<&str>, waited: Duration) -> Choice {
     Choice::Any(linked)
 }
 
-/// Gets an address, however long it takes. The session it returns must be kept running.
+/// Gets an address, however long it takes; on the NIC that is named, if it has a link. The session it returns must be kept running.
 pub fn connect(boot_mac: Option<&str>) -> Result<(Session, Lease)> {
     set_up("lo").context("switching on the interface lo")?;
     let links = LinkNews::open().context("listening for news of links")?;
@@ -116,12 +114,16 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_nic_is_the_one_even_while_its_link_is_down() {
-        let nics = [nic("eth0", 1, true), nic("eth1", 2, false)];
-        assert_eq!(
-            choose(&nics, Some("52:54:00:00:00:02"), Duration::ZERO),
-            Choice::Only(nics[1].clone())
-        );
+    fn the_boot_nic_is_the_one_and_waited_for_while_its_link_is_down() {
+        let mut nics = [nic("eth0", 1, true), nic("eth1", 2, false)];
+        let boot = Some("52:54:00:00:00:02");
+        assert_eq!(choose(&nics, boot, Duration::ZERO), Choice::Wait);
+        // Its cable is in another port now.
+        let other = Choice::Any(vec![nics[0].clone()]);
+        assert_eq!(choose(&nics, boot, Duration::from_mins(1)), other);
+        nics[1].carrier = true;
+        let only = Choice::Only(nics[1].clone());
+        assert_eq!(choose(&nics, boot, Duration::ZERO), only);
     }
 
     #[test]
