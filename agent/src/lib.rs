@@ -118,6 +118,7 @@ pub async fn run(options: Options) -> Result<()> {
         boot_files,
         facts.store.subscribe(),
         doors::Known::new(facts.leased.subscribe()),
+        facts.site.subscribe(),
     );
     let local = (Ipv4Addr::LOCALHOST, options.loopback.unwrap_or(HTTP_PORT)).into();
     let agent = Agent {

@@ -27,7 +27,7 @@ pub use networks::{Layout, SiteNetwork};
 pub use parse::parse_site;
 pub use relayed::RelayedNetwork;
 pub use rules::{BmcAccount, GivenRootDisk, Gives, Rule};
-pub use values::SshKey;
+pub use values::{BitRate, SshKey};
 
 pub use crate::net::{AddressRange, HostName, MacAddr, Subnet, ValueError};
 
@@ -85,6 +85,8 @@ pub struct ProvisioningConfig {
     /// The router of this network, which hosts are told, and behind which the relayed networks are. Neither the box's address
     /// nor in the range.
     pub gateway: Option<Ipv4Addr>,
+    /// What files of the box may take of the link, all together; absent: all of it.
+    pub bandwidth: Option<BitRate>,
     /// Networks whose servers reach the box through a relay agent and `gateway`; no two of all overlap.
     pub relayed: Vec<RelayedNetwork>,
 }
@@ -215,6 +217,7 @@ impl Default for SiteConfig {
             range: AddressRange::derived_from(address),
             address,
             gateway: None,
+            bandwidth: None,
             relayed: Vec::new(),
         };
         let cluster = ClusterConfig::usual(&provisioning, &[]);

@@ -18,9 +18,11 @@ use nix::sys::sendfile::sendfile64;
 use tokio::{
     io::AsyncReadExt as _,
     net::TcpStream,
+    runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
+use super::bandwidth::Share;
 use crate::doors::Place;
 
 /// Of a request that is looked at.
@@ -29,7 +31,7 @@ const HEADERS: usize = 64;
 /// For what the socket was given to be taken, a third of its buffer at least; as `doors::Paced` has it.
 const TAKEN: Duration = Duration::from_secs(30);
 /// In one call.
-const PIECE: usize = 8 * 1024 * 1024;
+const PIECE: u64 = 8 * 1024 * 1024;
 /// Answers at a time; one more is hyper's, which takes longer over it.
 static THREADS: std::sync::LazyLock<Arc<Semaphore>> =
     std::sync::LazyLock::new(|| Arc::new(Semaphore::new(128)));
@@ -53,6 +55,8 @@ pub struct Direct {
     pub head: Response<()>,
     /// The file, and of it so many bytes from the first; `None` has no content.
     pub part: Option<(File, u64, u64)>,
+    /// Of the link, where the site has a limit.
+    pub share: Option<Share>,
 }
 
 /// A request that was looked at.
@@ -153,8 +157,10 @@ async fn send(
 ) -> io::Result<TcpStream> {
     let stream = Arc::new(stream.into_std()?);
     let mut cut = Cut(Some(Arc::clone(&stream)));
+    let runtime = Handle::current();
     let sending = tokio::task::spawn_blocking(move || {
-        let sent = send_blocking(&stream, direct);
+        let turn = |share: &Share, bytes| runtime.block_on(share.turn(bytes));
+        let sent = send_blocking(&stream, direct, turn);
         drop(thread);
         sent.map(|()| stream)
     });
@@ -165,7 +171,11 @@ async fn send(
     TcpStream::from_std(stream)
 }
 
-fn send_blocking(mut stream: &Blocking, direct: Direct) -> io::Result<()> {
+fn send_blocking(
+    mut stream: &Blocking,
+    direct: Direct,
+    turn: impl Fn(&Share, u64),
+) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(TAKEN))?;
     stream.write_all(text(&direct.head).as_bytes())?;
@@ -173,8 +183,13 @@ fn send_blocking(mut stream: &Blocking, direct: Direct) -> io::Result<()> {
         return Ok(());
     };
     let mut at = first;
+    let most = direct.share.as_ref().map_or(PIECE, Share::piece);
     while at < first + count {
-        let sent = kernel_sends(&file, stream, at, first + count - at)?;
+        let piece = most.min(first + count - at);
+        if let Some(share) = &direct.share {
+            turn(share, piece);
+        }
+        let sent = kernel_sends(&file, stream, at, piece)?;
         if sent == 0 {
             tracing::warn!("a file cannot be read to its end");
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -187,7 +202,7 @@ fn send_blocking(mut stream: &Blocking, direct: Direct) -> io::Result<()> {
 /// How many bytes went. The standard library's copy may use the kernel, too, and may stop doing so without a word.
 fn kernel_sends(file: &File, stream: &Blocking, at: u64, count: u64) -> io::Result<u64> {
     let mut offset = i64::try_from(at).map_err(io::Error::other)?;
-    let count = usize::try_from(count).unwrap_or(usize::MAX).min(PIECE);
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
     Ok(sendfile64(stream, file, Some(&mut offset), count)? as u64)
 }
 

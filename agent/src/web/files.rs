@@ -9,6 +9,7 @@ use hyper::Response;
 
 use super::{
     Body,
+    bandwidth::Share,
     direct::Direct,
     full,
     range::{RangeReply, plan_range},
@@ -35,7 +36,7 @@ pub async fn serve(path: &Path, headers: &HeaderMap, only_head: bool) -> Respons
 }
 
 /// The same for a `GET`, to be sent by the kernel; `None` where there is nothing to send.
-pub async fn direct(path: &Path, headers: &HeaderMap) -> Option<Direct> {
+pub async fn direct(path: &Path, headers: &HeaderMap, share: Option<Share>) -> Option<Direct> {
     let Opened { file, length, etag } = opened(path).await.ok()?;
     let mut asked = None;
     let note = |first, count| {
@@ -45,7 +46,7 @@ pub async fn direct(path: &Path, headers: &HeaderMap) -> Option<Direct> {
     let head = part_of(headers, false, length, etag, note).map(drop);
     let (first, count) = asked?;
     let part = Some((file, first, count));
-    Some(Direct { head, part })
+    Some(Direct { head, part, share })
 }
 
 /// `path`, or why it cannot be had.

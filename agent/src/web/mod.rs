@@ -7,6 +7,7 @@
 
 mod account;
 mod artifacts;
+mod bandwidth;
 mod bootstrap;
 mod conversion;
 mod direct;
@@ -35,7 +36,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use firstlight_api::status::SiteStatus;
+use firstlight_api::{site::SiteConfig, status::SiteStatus};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::Response;
 use tokio::sync::watch;
@@ -45,7 +46,10 @@ pub use conversion::serve as serve_conversion;
 pub use pushes::serve as serve_pushes;
 pub use server::{serve_address, serve_segment};
 
-use self::{events::Streams, latest::Latest, media::Media, proof::Examiner, relays::Relays};
+use self::{
+    bandwidth::Bandwidth, events::Streams, latest::Latest, media::Media, proof::Examiner,
+    relays::Relays,
+};
 use crate::{
     boot_files::BootFiles, doors::Known, fleet::Fleet, paths::Paths, status::metrics, store::Store,
 };
@@ -62,6 +66,7 @@ pub struct Web {
     pub store: watch::Receiver<Option<Store>>,
     pub paths: Paths,
     pub known: Known,
+    bandwidth: Bandwidth,
     streams: Streams,
     relays: Arc<Mutex<Relays>>,
     media: Media,
@@ -83,6 +88,7 @@ impl Web {
         boot_files: BootFiles,
         store: watch::Receiver<Option<Store>>,
         known: Known,
+        site: watch::Receiver<Option<Arc<SiteConfig>>>,
     ) -> Self {
         Self {
             status,
@@ -92,6 +98,7 @@ impl Web {
             store,
             streams: Streams::new(&known),
             known,
+            bandwidth: Bandwidth::new(site),
             relays: Arc::default(),
             media: Media::default(),
             examiner: Examiner::new(),

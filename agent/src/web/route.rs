@@ -122,13 +122,19 @@ pub async fn file(web: &Web, peer: IpAddr, path: &str, headers: &HeaderMap) -> O
                 let mut head = Response::from_parts(head, ());
                 let none = HeaderValue::from_static("0");
                 head.headers_mut().insert(header::CONTENT_LENGTH, none);
-                return Some(Direct { head, part: None });
+                return Some(Direct {
+                    head,
+                    part: None,
+                    share: None,
+                });
             }
-            return files::direct(&image(web, name), headers).await;
+            return files::direct(&image(web, name), headers, web.bandwidth.share(peer)).await;
         }
     };
     match found {
-        Some(BootFile::Stick(path)) => files::direct(&path, headers).await,
+        Some(BootFile::Stick(path)) => {
+            files::direct(&path, headers, web.bandwidth.share(peer)).await
+        }
         _ => None,
     }
 }

@@ -104,7 +104,8 @@ impl Answers for Web {
     }
 
     async fn answer(&self, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
-        route::answer(self, peer, request).await
+        let answer = route::answer(self, peer, request).await;
+        self.bandwidth.limit(peer, answer)
     }
 }
 

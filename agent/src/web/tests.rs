@@ -96,7 +96,13 @@ async fn serve() -> Fixture {
     };
     let (leased, held) = watch::channel(Arc::default());
     let known = Known::new(held);
-    let web = Web::new(reader, boot_files, store, known.clone());
+    let web = Web::new(
+        reader,
+        boot_files,
+        store,
+        known.clone(),
+        watch::channel(None).1,
+    );
     let door = Door::new(server::SEGMENT, known);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

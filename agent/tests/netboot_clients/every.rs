@@ -4,6 +4,7 @@ use std::{
     fs,
     path::Path,
     process::{Output, Stdio},
+    time::{Duration, Instant},
 };
 
 use firstlight_api::status::DhcpMode;
@@ -224,5 +225,31 @@ fn every_client_loads_what_it_boots() {
         let length = format!("content-length: {}", kernel.len());
         let head = String::from_utf8_lossy(&heads.1).to_lowercase();
         assert!(head.contains(&length), "{head}");
+    });
+}
+
+#[test]
+fn files_keep_to_the_bandwidth_of_the_site() {
+    isolated("every::files_keep_to_the_bandwidth_of_the_site", || {
+        needs("curl", "curl");
+        let (stick, server) = (Stick::new(), Server::connect());
+        let site = b"provisioning: {interface: fl-box, bandwidth: 4 Mbit/s}\n";
+        stick.write("firstlight/site/site.yaml", site);
+        server.run("ip", &["address", "add", "172.22.0.9/24", "dev", "fl-host"]);
+        let _agent = stick.start_agent();
+        wait_for_dhcp("DHCP", |mode| *mode == DhcpMode::Serving);
+        let out = stick.path("out");
+        // By the kernel, and by hyper.
+        for version in ["--http1.1", "--http1.0"] {
+            drop(fs::remove_file(&out));
+            let began = Instant::now();
+            let name = out.to_str().unwrap();
+            let url = "http://172.22.0.1/boot/kernel";
+            server.run("curl", &["-sf", "-m", "60", version, "-o", name, url]);
+            let took = began.elapsed();
+            assert!(fs::read(&out).unwrap() == stick.kernel, "{version}");
+            // 700 kB, of which the last piece needs not be over: 1.3 s at 500 kB/s.
+            assert!(took > Duration::from_secs(1), "{version}: {took:?}");
+        }
     });
 }

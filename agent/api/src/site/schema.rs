@@ -20,8 +20,14 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "addons",
     "packages",
 ];
-pub(super) const PROVISIONING_KEYS: &[&str] =
-    &["interface", "address", "range", "gateway", "relayed"];
+pub(super) const PROVISIONING_KEYS: &[&str] = &[
+    "interface",
+    "address",
+    "range",
+    "gateway",
+    "bandwidth",
+    "relayed",
+];
 pub(super) const RELAYED_KEYS: &[&str] = &["subnet", "range", "gateway"];
 pub(super) const HOST_KEYS: &[&str] = &[
     "mac",
@@ -194,6 +200,10 @@ struct ProvisioningSpec {
     /// Router of this network: servers are told of it, and the box reaches the relayed networks through it. Default: none.
     #[schemars(pattern(r"^[0-9.]+$"))]
     gateway: Option<String>,
+    /// What kernels, images and packages that the box sends may take of the link in all, such as 400 Mbit/s; each server gets the same share.
+    /// Default: all of it.
+    #[schemars(pattern(r"^[0-9]+ *[MG]bit/s$"))]
+    bandwidth: Option<String>,
     /// Networks behind that router whose servers boot from this box, too: a relay agent there forwards DHCP to the box's address.
     #[schemars(length(max = 32))]
     relayed: Option<Vec<RelayedSpec>>,

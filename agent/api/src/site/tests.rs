@@ -71,6 +71,7 @@ fn a_full_file_is_read_whole() {
             range: AddressRange::new(Ipv4Addr::new(10, 0, 1, 0), Ipv4Addr::new(10, 0, 2, 255))
                 .unwrap(),
             gateway: None,
+            bandwidth: None,
             relayed: vec![],
         },
         networks: BTreeMap::new(),
@@ -116,6 +117,34 @@ fn a_full_file_is_read_whole() {
     assert_eq!(site.install_policy(n1, None), InstallPolicy::Wipe);
     assert_eq!(site.install_policy(other, None), InstallPolicy::Never);
     assert_eq!(site.host_name(other).as_str(), "host-525400123457");
+}
+
+#[test]
+fn what_files_may_take_of_the_link_is_said_with_its_unit() {
+    let of = |text: &str| parse_site(format!("provisioning: {{bandwidth: {text}}}"));
+    for (text, bytes) in [
+        ("1 Mbit/s", 125_000),
+        ("400Mbit/s", 50_000_000),
+        ("10 Gbit/s", 1_250_000_000),
+    ] {
+        let rate = of(text).unwrap().provisioning.bandwidth.unwrap();
+        assert_eq!(rate.bytes_per_second(), bytes, "{text}");
+    }
+    for wrong in [
+        "100",
+        "0 Mbit/s",
+        "401 Gbit/s",
+        "1.5 Gbit/s",
+        "10 MB/s",
+        "99999999999999999999 Gbit/s",
+        "-1 Mbit/s",
+    ] {
+        let said = of(wrong).unwrap_err().to_string();
+        assert!(
+            said.contains("is no bandwidth; write whole numbers"),
+            "{said}"
+        );
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The values that only `site.yaml` has: each is parsed once and cannot be wrong afterwards.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
@@ -79,5 +79,38 @@ fn ssh_strings(mut blob: &[u8]) -> Option<Vec<&[u8]>> {
 impl fmt::Display for SshKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// So much of a link in a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitRate {
+    megabits: u64,
+}
+
+impl BitRate {
+    /// Of what is sent.
+    pub fn bytes_per_second(self) -> u64 {
+        self.megabits * 1_000_000 / 8
+    }
+}
+
+impl FromStr for BitRate {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let number = |number: &str| number.trim_end().parse::<u64>().ok();
+        let megabits = if let Some(text) = text.strip_suffix("Mbit/s") {
+            number(text)
+        } else {
+            let gigabits = text.strip_suffix("Gbit/s").and_then(number);
+            gigabits.and_then(|it| it.checked_mul(1000))
+        };
+        let possible = megabits.filter(|it| (1..=400_000).contains(it));
+        possible.map(|megabits| Self { megabits }).ok_or_else(|| {
+            ValueError(format!(
+                "`{text}` is no bandwidth; write whole numbers such as 400 Mbit/s or 10 Gbit/s, from 1 Mbit/s to 400 Gbit/s"
+            ))
+        })
     }
 }

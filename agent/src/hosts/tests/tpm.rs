@@ -81,7 +81,10 @@ impl Front {
             paths: Paths::new(site.state.path()),
         };
         let known = Known::new(watch::channel(Arc::<BTreeSet<_>>::default()).1);
-        let web = Web::new(reader, boot_files, watch::channel(None).1, known);
+        let web = {
+            let (store, site) = (watch::channel(None).1, watch::channel(None).1);
+            Web::new(reader, boot_files, store, known, site)
+        };
         let stop = CancellationToken::new();
         let address = ([127, 0, 0, 1], port).into();
         let known = web.known.clone();

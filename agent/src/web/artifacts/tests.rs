@@ -72,7 +72,7 @@ async fn serve() -> Fixture {
         paths,
     };
     let known = Known::new(watch::channel(Arc::default()).1);
-    let web = Web::new(reader, boot_files, stores, known);
+    let web = Web::new(reader, boot_files, stores, known, watch::channel(None).1);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();

@@ -30,6 +30,7 @@ impl Walk {
         if let Some(range) = self.range(&fields, net, "the box's own") {
             config.range = range;
         }
+        config.bandwidth = self.value(&fields, "bandwidth", str::parse);
         config.gateway = self.value(&fields, "gateway", parse_address);
         if let (Some(net), Some(gateway)) = (net, config.gateway) {
             self.gateway(net, gateway, config.range, fields["gateway"].place);
