@@ -352,6 +352,7 @@ fn site_of<'a>(
         box_http: ironic.box_http.as_deref().unwrap_or_default(),
         ironic_known: ironic.known,
         standing: site.standing,
+        networks: Some(&**site).filter(|site| site.has_links()),
     }
 }
 

@@ -28,7 +28,7 @@ use firstlight_api::{
     bmh::{BareMetalHost, annotations::Inspection},
     report::{Phase, Progress, Report},
     signed::PublicKey,
-    site::{Clean, InstallPolicy, JoinPolicy, Standing},
+    site::{Clean, InstallPolicy, JoinPolicy, SiteConfig, Standing},
     start::{KernelArguments, StartPolicy},
     status::{HostState, Problem},
 };
@@ -144,6 +144,8 @@ pub struct Site<'a> {
     /// Ironic has answered since the start.
     pub ironic_known: bool,
     pub standing: Standing,
+    /// site.yaml, where it says what NICs of servers carry.
+    pub networks: Option<&'a SiteConfig>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -331,6 +333,7 @@ impl Host {
         let untrusted = self.untrusted();
         let barred = self.doubt().or_else(|| self.candidate().barred(site.join));
         let barred = barred.or_else(|| self.unfit());
+        let barred = barred.or_else(|| self.cannot_be_linked(site.networks?));
         self.decision.barred = barred.or_else(|| untrusted.clone());
         self.decision.wanted = wanted;
         // What a deployment has written on its way to Ironic does not say yet what came of it.

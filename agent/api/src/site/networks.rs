@@ -241,6 +241,13 @@ impl SiteConfig {
         self.gives(mac, rule).layout
     }
 
+    /// Somebody has written `links`.
+    pub fn has_links(&self) -> bool {
+        let of_hosts = self.hosts.iter().map(|host| &host.layout);
+        let of_rules = self.rules.iter().map(|rule| &rule.gives.layout);
+        of_hosts.chain(of_rules).any(Option::is_some)
+    }
+
     /// Every network of the site, apart from what is inside the cluster.
     pub fn all_networks(&self) -> Vec<Ipv4Network> {
         let mut all = self.provisioning.networks();

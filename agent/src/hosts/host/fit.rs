@@ -9,7 +9,10 @@ use firstlight_api::{
 };
 
 use super::{Host, PolicyOf};
-use crate::hosts::{ledger::Numbered, made};
+use crate::{
+    host_networks,
+    hosts::{ledger::Numbered, made},
+};
 
 /// What the rules say of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -212,6 +215,21 @@ impl Host {
     }
 
     /// Why it is left alone, unless somebody has written into its object since.
+    /// site.yaml wants networks on NICs that it does not have.
+    pub(super) fn cannot_be_linked(&self, site: &SiteConfig) -> Option<Problem> {
+        let own = |object: &BareMetalHost| object.spec.network_data.is_some();
+        if self.object.as_deref().is_some_and(own) {
+            return None;
+        }
+        let hardware = self.hardware()?;
+        let layout = site.layout(self.mac, &HardwareSummary::from(hardware))?;
+        let what = host_networks::nics(&layout, self.mac, hardware).err()?;
+        let next =
+            "correct `links` in site.yaml and restart the box, or put the card in that is missing"
+                .to_owned();
+        Some(Problem { what, next })
+    }
+
     pub(super) fn unfit(&self) -> Option<Problem> {
         let Fit::Refused(why) = &self.ruled.fit else {
             return None;

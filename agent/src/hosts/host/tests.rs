@@ -18,6 +18,7 @@ fn at(standing: Standing, image: &NodeImage) -> Site<'_> {
         ironic_known: true,
         standing,
         join: JoinPolicy::Open,
+        networks: None,
     }
 }
 

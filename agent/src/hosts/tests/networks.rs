@@ -88,3 +88,20 @@ async fn what_an_earlier_site_yaml_made_is_not_handed_over_and_a_persons_own_win
     let read = delivery::read(&secrets, Arc::new(host)).await.unwrap();
     assert_eq!(network_data(&read).unwrap(), Some(json!({"links": []})));
 }
+
+#[tokio::test]
+async fn a_server_without_the_nic_that_is_named_is_left_alone_and_told_so() {
+    let rules = "
+- match: any
+  links: [{bond: active-backup, nics: [boot, eno9], networks: [provisioning]}]
+";
+    let mut site = rules::site(rules).await;
+    let mut machine = Machine::new(&site);
+    let told = |site: &Site, _: &Machine| site.problem().contains("name the NIC eno9");
+    machine.until("it is told", &mut site, told).await;
+    for _ in 0..20 {
+        machine.step(&mut site).await;
+        site.pass(ROUND).await;
+    }
+    assert!(told(&site, &machine) && site.ironic.config_drive(&node()).is_none());
+}
