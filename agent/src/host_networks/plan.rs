@@ -10,7 +10,7 @@ use firstlight_api::{
     capm3::DATA_FINALIZER,
     ipam::{self, IpPool, POOL_KIND},
     object::OwnerReference,
-    site::networks::Fixed,
+    site::{Standing, networks::Fixed},
 };
 use serde_json::{Value, json};
 
@@ -32,11 +32,13 @@ const HOST: &str = "firstlight.internal/host";
 
 /// What is missing of them now; one list for each object.
 pub fn plan(world: &World) -> Vec<Steps> {
-    let mut all = Vec::new();
-    if !world.site.networks.is_empty() {
-        let pools = world.site.fixed_networks();
-        all.extend(pools.filter_map(|(name, fixed)| pool_of(world, name, fixed)));
+    // Without a file nobody knows which addresses are wanted.
+    if world.site.standing == Standing::Unknown {
+        return Vec::new();
     }
+    let pools = world.site.fixed_networks();
+    let pools = pools.filter_map(|(name, fixed)| pool_of(world, name, fixed));
+    let mut all: Vec<Steps> = pools.collect();
     let mut claimed = BTreeSet::new();
     for host in world.hosts.values() {
         if let Some(steps) = host_steps(world, host, &mut claimed) {

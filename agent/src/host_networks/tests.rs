@@ -8,7 +8,7 @@ use std::{
 
 use firstlight_api::{
     ipam::{IpAddress, IpClaim},
-    site::parse_site,
+    site::{SiteConfig, parse_site},
     status::HardwareSummary,
 };
 use serde_json::{Value, json};
@@ -296,6 +296,10 @@ fn a_running_server_keeps_its_addresses_and_a_free_one_gives_them_back() {
     let meta = &mut world.addresses.claims.get_mut(&claim).unwrap().meta;
     meta.deletion_timestamp = Some("2026-01-01T00:00:00Z".to_owned());
     assert_eq!(carry_out(&mut world), Vec::<String>::new());
+    // Nothing is known of a site whose file cannot be read.
+    let file = std::mem::replace(&mut world.site, Arc::new(SiteConfig::for_a_refused_file()));
+    assert_eq!(carry_out(&mut world), Vec::<String>::new());
+    world.site = file;
     // A host that cannot be read is not gone.
     world.hosts.remove(&Key::new("default", "n1"));
     world.unreadable = vec!["BareMetalHost default/n1 cannot be read".to_owned()];
