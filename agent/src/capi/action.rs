@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use firstlight_api::object::Meta;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{addresses::IpamApi, world::Key};
+use super::{
+    addresses::{AddressClaim, IpamApi},
+    world::Key,
+};
 
 /// What is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,24 @@ pub enum Action {
     Delete(Kind, Box<Meta>),
     /// As given, whoever wrote it before.
     Put(Value),
+}
+
+impl Action {
+    /// Gives a claim back that `finalizer` holds for whoever needed it, in two looks.
+    pub fn release(claim: &AddressClaim, finalizer: &str) -> Self {
+        let (kind, meta) = (Kind::AddressClaim(claim.api), &claim.meta);
+        if !meta.is_deleting() {
+            return Self::Delete(kind, Box::new(meta.clone()));
+        }
+        let mut finalizers = meta.finalizers.clone();
+        finalizers.retain(|it| it != finalizer);
+        Self::Patch {
+            kind,
+            key: Key::of(meta),
+            version: Some(meta.resource_version.clone()),
+            patch: json!({"metadata": {"finalizers": finalizers}}),
+        }
+    }
 }
 
 /// The writes for one object, in order.

@@ -7,9 +7,7 @@ use firstlight_api::{
     ipam::{self, ContractAddress, ContractClaim, IpAddress, IpClaim, PoolRef},
     object::{Condition, ConditionStatus, Meta},
 };
-use serde_json::json;
 
-use super::action::{Action, Kind};
 use crate::objects::{Key, Objects, Resource, Selection, Watches, Writer};
 
 /// Which of the two.
@@ -123,24 +121,6 @@ impl AddressClaim {
             address: status.address_ref.as_ref().map(|it| it.name.clone()),
             error: failed.map(|it| it.message.clone()),
             conditions: status.conditions.clone(),
-        }
-    }
-}
-
-impl AddressClaim {
-    /// Gives the claim back that `finalizer` holds for whoever needed it, in two looks.
-    pub fn release(&self, finalizer: &str) -> Action {
-        let (kind, meta) = (Kind::AddressClaim(self.api), &self.meta);
-        if !meta.is_deleting() {
-            return Action::Delete(kind, Box::new(meta.clone()));
-        }
-        let mut finalizers = meta.finalizers.clone();
-        finalizers.retain(|it| it != finalizer);
-        Action::Patch {
-            kind,
-            key: Key::of(meta),
-            version: Some(meta.resource_version.clone()),
-            patch: json!({"metadata": {"finalizers": finalizers}}),
         }
     }
 }

@@ -17,12 +17,10 @@ use serde_json::json;
 use super::{
     action::{Action, Kind},
     addresses::AddressObjects,
-    world::{Host, Key, World, keyed},
+    world::{Host, Key, NAMESPACE, World, keyed},
 };
 use crate::objects::{Applies, Objects, Part, Resource, Selection, Watches, Writer, Writers};
 
-/// Where generated objects and the hosts are.
-pub const NAMESPACE: &str = "default";
 /// The agent's own `ConfigMap` objects: what it made, and whether a spare host is free.
 pub const MARKER: &str = "firstlight-cluster";
 pub const SPARE: &str = "firstlight-spare";

@@ -8,8 +8,7 @@ use firstlight_api::{object::Meta, site::Layout, status::HardwareSummary};
 
 use super::{
     addresses::IpamApi,
-    objects::NAMESPACE,
-    world::{Host, Key, World},
+    world::{Host, Key, NAMESPACE, World},
 };
 
 pub fn pool(network: &str) -> Key {

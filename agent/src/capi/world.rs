@@ -16,7 +16,7 @@ use firstlight_api::{
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{addresses::Addresses, objects::NAMESPACE};
+use super::addresses::Addresses;
 pub use crate::objects::Key;
 use crate::objects::Listed;
 
@@ -30,6 +30,9 @@ pub fn keyed<S: Clone, T: Clone>(
     unreadable.extend(listed.unreadable);
     listed.objects.into_iter().map(keyed).collect()
 }
+
+/// Where generated objects and the hosts are.
+pub const NAMESPACE: &str = "default";
 
 /// A `BareMetalHost`, as far as the provider reads it.
 pub type Host = Object<HostSpec, HostStatus>;

@@ -214,6 +214,6 @@ fn released(world: &World, claimed: &BTreeSet<Key>) -> Vec<Steps> {
         host.is_none_or(is_free)
     });
     unused
-        .map(|claim| vec![claim.release(DATA_FINALIZER)])
+        .map(|claim| vec![Action::release(claim, DATA_FINALIZER)])
         .collect()
 }

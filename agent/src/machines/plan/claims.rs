@@ -157,7 +157,7 @@ pub fn released(world: &World) -> impl Iterator<Item = Steps> {
             && machine.is_none_or(|machine| machine.metadata.uid != owner.uid)
             && !is_paused(world.cluster_of(meta), meta)
     });
-    all.map(|claim| vec![claim.release(DATA_FINALIZER)])
+    all.map(|claim| vec![Action::release(claim, DATA_FINALIZER)])
 }
 
 /// Of whatever goes with the machine.

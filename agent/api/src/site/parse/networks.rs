@@ -73,7 +73,7 @@ impl Walk {
 
     fn site_network(&mut self, name: &str, node: &Node, site: &SiteConfig) -> Option<SiteNetwork> {
         let of = format!("the network `{name}`");
-        let fields = self.fields(node, schema::NETWORK_KEYS, &of);
+        let fields = said(self.fields(node, schema::NETWORK_KEYS, &of));
         let vlan = self.value(&fields, "vlan", vlan);
         let mtu = self.value(&fields, "mtu", mtu);
         let addresses = if self.value(&fields, "dhcp", dhcp).is_some() {
@@ -143,7 +143,7 @@ impl Walk {
         let search = self.all(fields, "search", str::parse);
         let mut routes = Vec::new();
         for node in self.items(fields, "routes") {
-            let keys = self.fields(node, schema::ROUTE_KEYS, "a route");
+            let keys = said(self.fields(node, schema::ROUTE_KEYS, "a route"));
             let to = self.value(&keys, "to", str::parse::<Ipv4Network>);
             let via = self.value(&keys, "via", inside);
             if keys.len() < 2 && matches!(node.value, Value::Map(_)) {
@@ -196,6 +196,7 @@ impl Walk {
 
     /// `links` and `defaultRoute` of a host or a rule.
     pub(super) fn layout(&mut self, fields: &Fields<'_>, site: &SiteConfig) -> Option<Layout> {
+        let fields = &said(fields.clone());
         let Some(node) = fields.get("links") else {
             if let Some(node) = fields.get("defaultRoute") {
                 let message =
@@ -226,7 +227,7 @@ impl Walk {
     }
 
     fn link(&mut self, node: &Node, site: &SiteConfig) -> Option<SiteLink> {
-        let fields = self.fields(node, schema::LINK_KEYS, "a link");
+        let fields = said(self.fields(node, schema::LINK_KEYS, "a link"));
         let carrier = match (fields.get("nic"), fields.get("bond")) {
             (Some(_), None) => {
                 for key in ["nics", "parameters"] {
@@ -389,6 +390,12 @@ impl Walk {
         }
         addresses
     }
+}
+
+/// A key without a value is as one that is not there.
+fn said(mut fields: Fields<'_>) -> Fields<'_> {
+    fields.retain(|_, node| !matches!(node.value, Value::Null));
+    fields
 }
 
 /// What links have in common that they may not, or lack.

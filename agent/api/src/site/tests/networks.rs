@@ -200,6 +200,36 @@ fn links_that_contradict_themselves_are_refused() {
 }
 
 #[test]
+fn a_key_without_a_value_says_nothing() {
+    for (text, said) in [
+        ("networks: {a: {dhcp: }}", "needs `subnet`"),
+        (
+            "networks: {a: {subnet: 10.1.0.0/24, routes: [{to: 10.2.0.0/24, via: }]}}",
+            "a route needs `to`",
+        ),
+        (
+            "rules: [{match: any, links: [{nic: , networks: [provisioning]}]}]",
+            "a link has either `nic`",
+        ),
+        (
+            "rules: [{match: any, links: [{bond: , networks: [provisioning]}]}]",
+            "a link has either `nic`",
+        ),
+        (
+            "provisioning: {gateway: 172.22.0.254}\nnetworks: {a: {subnet: 10.1.0.0/24, vlan: 2, gateway: 10.1.0.1}}\n\
+             rules: [{match: any, links: [{nic: boot, networks: [provisioning, a]}], defaultRoute: }]",
+            "say with `defaultRoute`",
+        ),
+    ] {
+        let found = problems(&format!("{text}\ncluster: none\n"));
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        assert!(found[0].contains(said), "{text}: {found:?}");
+    }
+    let without = parse_site("networks:\nrules: [{match: any, links: , defaultRoute: }]").unwrap();
+    assert_eq!(without.rules[0].gives.layout, None);
+}
+
+#[test]
 fn addresses_of_a_host_are_in_their_networks_and_its_own() {
     let site = |addresses: &str| {
         format!(
