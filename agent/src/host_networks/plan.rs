@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
 };
 
 use firstlight_api::{
@@ -60,11 +60,16 @@ fn pool_of(world: &World, name: &str, fixed: &Fixed) -> Option<Steps> {
             || format!("{}-{}", world.site.host_name(entry.mac), key.name),
             |host| claim(&host.metadata, name).name,
         );
-        Some((claim, address.to_string()))
+        Some((claim, *address))
     });
-    let named: BTreeMap<String, String> = named.collect();
+    let named: BTreeMap<String, Ipv4Addr> = named.collect();
+    // What is kept for a claim has to be in a range, too.
+    let outside = named.values().filter(|it| !fixed.pool.contains(**it));
+    let ranges = std::iter::once((fixed.pool.first(), fixed.pool.last()));
+    let ranges = ranges.chain(outside.map(|it| (*it, *it)));
+    let ranges = ranges.map(|(first, last)| json!({"start": first, "end": last}));
     let mut spec = json!({
-        "pools": [{"start": fixed.pool.first(), "end": fixed.pool.last()}],
+        "pools": Vec::from_iter(ranges),
         "prefix": fixed.subnet.prefix(),
         "preAllocations": named,
         "dnsServers": fixed.dns,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use firstlight_api::{
-    ipam::{IpAddress, IpClaim},
+    ipam::{IpAddress, IpClaim, IpRange},
     site::{SiteConfig, parse_site},
     status::HardwareSummary,
 };
@@ -139,6 +139,11 @@ fn give(world: &mut World, key: Key, object: Value) {
         .find(|ip| !taken.contains(ip) && !kept.contains(ip))
         .unwrap();
     let ip = pool.pre_allocations.get(&key.name).copied().unwrap_or(free);
+    let inside = |range: &IpRange| range.start <= Some(ip) && Some(ip) <= range.end;
+    assert!(
+        pool.pools.iter().any(inside),
+        "{ip} is in no range: {pool:?}"
+    );
     let name = format!("{}-{ip}", claim.spec.pool.name);
     claim.status = serde_json::from_value(json!({"address": {"name": name}})).unwrap();
     let address: IpAddress = serde_json::from_value(json!({

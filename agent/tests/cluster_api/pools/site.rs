@@ -15,9 +15,9 @@ const SITE: &str = "
 name: lab
 cluster: manual
 networks:
-  storage: {subnet: 10.30.0.0/24, vlan: 30, pool: 10.30.0.10-10.30.0.11, gateway: 10.30.0.1}
+  storage: {subnet: 10.30.0.0/24, vlan: 30, pool: 10.30.0.11-10.30.0.11, gateway: 10.30.0.1}
 hosts:
-- {mac: '52:54:00:00:01:02', name: n12, addresses: {storage: 10.30.0.10}}
+- {mac: '52:54:00:00:01:02', name: n12, addresses: {storage: 10.30.0.200}}
 rules:
 - {match: {mac: '52:54:00:00:01:*'}, links: [{nic: boot, networks: [provisioning, storage]}]}
 - match: any
@@ -36,7 +36,7 @@ pub async fn gives_hosts_of_all_namespaces_addresses_of_one_pool(objects: &Objec
     host(objects, "default", "n11", "52:54:00:00:01:01").await;
     host(&racks, "racks", "n12", "52:54:00:00:01:02").await;
     assert_eq!(address(objects, "n11").await, "10.30.0.11");
-    assert_eq!(address(&racks, "n12").await, "10.30.0.10");
+    assert_eq!(address(&racks, "n12").await, "10.30.0.200");
     let owner = objects.get("Secret", "n11-network-data").await;
     assert_eq!(owner["metadata"]["ownerReferences"][0]["name"], "n11");
     let claim = "racks.n12-site-storage";
