@@ -69,7 +69,7 @@ fn pool_of(world: &World, name: &str, fixed: &Fixed) -> Option<Steps> {
     let ranges = ranges.chain(outside.map(|it| (*it, *it)));
     let ranges = ranges.map(|(first, last)| json!({"start": first, "end": last}));
     let mut spec = json!({
-        "pools": Vec::from_iter(ranges),
+        "pools": ranges.collect::<Vec<_>>(),
         "prefix": fixed.subnet.prefix(),
         "preAllocations": named,
         "dnsServers": fixed.dns,
