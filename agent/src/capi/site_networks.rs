@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use firstlight_api::{object::Meta, site::Layout, status::HardwareSummary};
 
 use super::{
-    addresses::IpamApi,
+    addresses::{AddressClaim, IpamApi},
     world::{Host, Key, NAMESPACE, World},
 };
 
@@ -26,6 +26,9 @@ pub fn claim(host: &Meta, network: &str) -> Key {
     Key::new(NAMESPACE, &name)
 }
 
+/// On a claim: whose it is, `NAMESPACE/NAME`. Names of claims may be alike where names of hosts have dots.
+pub const HOST: &str = "firstlight.internal/host";
+
 impl World {
     /// What site.yaml says of its NICs; absent too until they are known.
     pub fn layout(&self, host: &Host) -> Option<Layout> {
@@ -39,13 +42,20 @@ impl World {
         layout.is_some_and(|layout| layout.networks().any(|it| it == network))
     }
 
+    /// Its claim there, and nobody else's.
+    pub fn site_claim(&self, host: &Meta, network: &str) -> Option<&AddressClaim> {
+        let key = (IpamApi::Metal3, claim(host, network));
+        let claim = self.addresses.claims.get(&key)?;
+        let whose = Key::of(host).to_string();
+        (claim.meta.annotation(HOST) == Some(&whose)).then_some(claim)
+    }
+
     pub fn site_address(&self, host: &Meta, network: &str) -> Option<IpAddr> {
-        let key = claim(host, network);
-        let claim = self.addresses.claims.get(&(IpamApi::Metal3, key.clone()))?;
+        let claim = self.site_claim(host, network)?;
         let given = Key::new(NAMESPACE, claim.address.as_ref()?);
         let given = self.addresses.given.get(&(IpamApi::Metal3, given));
         given
-            .filter(|given| given.claim == key.name)
+            .filter(|given| given.claim == claim.meta.name)
             .map(|given| given.ip)
     }
 }

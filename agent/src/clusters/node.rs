@@ -68,8 +68,8 @@ pub fn control_plane_files() -> Vec<Value> {
     ]
 }
 
-/// The interface is the one in the endpoint's network, which has its address by DHCP and so perhaps later than others. The secret is made of a key that all control planes have and nobody else
-/// (decision 0026); `printf` is the shell's own, so no process shows it.
+/// The interface is the one in the endpoint's network, which has its address by DHCP and so perhaps later than others. The secret is made of
+/// a key that all control planes have and nobody else (decision 0026); `printf` is the shell's own, so no process shows it.
 pub fn endpoint_commands(site: &SiteConfig) -> Vec<String> {
     let addresses = format!("ip -o -4 address show to {}", site.provisioning.network());
     vec![

@@ -19,7 +19,7 @@ use crate::{
     capi::{
         Action, DATA_SECRET_TYPE, HOSTS, Steps,
         addresses::IpamApi,
-        site_networks::{claim, pool},
+        site_networks::{HOST, claim, pool},
         world::{Host, HostExt, World},
     },
     objects::Key,
@@ -27,8 +27,6 @@ use crate::{
 
 /// On pools and claims that are made here: the network's name.
 const LABEL: &str = "firstlight.internal/network";
-/// On a claim: whose it is, `NAMESPACE/NAME`.
-const HOST: &str = "firstlight.internal/host";
 
 /// What is missing of them now; one list for each object.
 pub fn plan(world: &World) -> Vec<Steps> {
@@ -40,7 +38,8 @@ pub fn plan(world: &World) -> Vec<Steps> {
     let pools = pools.filter_map(|(name, fixed)| pool_of(world, name, fixed));
     let mut all: Vec<Steps> = pools.collect();
     let mut claimed = BTreeSet::new();
-    for host in world.hosts.values() {
+    let hosts = world.hosts.values();
+    for host in hosts.filter(|_| world.site.has_links()) {
         if let Some(steps) = host_steps(world, host, &mut claimed) {
             all.push(steps);
         }
@@ -108,7 +107,7 @@ fn host_steps(world: &World, host: &Host, claimed: &mut BTreeSet<Key>) -> Option
             continue;
         }
         let key = claim(meta, network);
-        let there = world.addresses.claims.get(&(IpamApi::Metal3, key.clone()));
+        let there = world.site_claim(meta, network);
         let given = world.site_address(meta, network);
         let named = named_address(world, host, network);
         let is_other = given.is_some() && named.is_some() && given != named;
@@ -118,14 +117,18 @@ fn host_steps(world: &World, host: &Host, claimed: &mut BTreeSet<Key>) -> Option
             is_whole = false;
             continue;
         }
-        claimed.insert(key.clone());
-        match (there, given) {
-            (_, Some(given)) => drop(addresses.insert(network.to_owned(), given)),
-            (Some(_), None) => is_whole = false,
-            (None, None) => {
-                is_whole = false;
-                steps.push(Action::Create(claim_object(host, network, &key)));
-            }
+        let is_unused = !world
+            .addresses
+            .claims
+            .contains_key(&(IpamApi::Metal3, key.clone()));
+        if there.is_some() {
+            claimed.insert(key.clone());
+        } else if is_unused {
+            steps.push(Action::Create(claim_object(host, network, &key)));
+        }
+        match given {
+            Some(given) => drop(addresses.insert(network.to_owned(), given)),
+            None => is_whole = false,
         }
     }
     let hardware = host.status.hardware.as_ref()?;

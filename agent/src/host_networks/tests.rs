@@ -127,6 +127,11 @@ fn carry_out(world: &mut World) -> Vec<String> {
 }
 
 fn give(world: &mut World, key: Key, object: Value) {
+    // One that is there already stays as it is.
+    let there = (IpamApi::Metal3, key.clone());
+    if world.addresses.claims.contains_key(&there) {
+        return;
+    }
     let mut claim: IpClaim = serde_json::from_value(object).unwrap();
     let pool = &world.pools[&Key::new(&key.namespace, &claim.spec.pool.name)].spec;
     let taken: BTreeSet<IpAddr> = world.addresses.given.values().map(|it| it.ip).collect();
@@ -314,6 +319,28 @@ fn a_running_server_keeps_its_addresses_and_a_free_one_gives_them_back() {
         carry_out(&mut world),
         ["gone n1-site-cluster", "- n1-site-storage"]
     );
+}
+
+#[test]
+fn hosts_whose_claims_would_have_one_name_share_no_address() {
+    let hosts = ["racks.n1", "n1"].map(|name| {
+        let mut host = host("racks", "n1", "available", 3);
+        if name != "n1" {
+            (host.metadata.namespace, host.metadata.name) = ("default".into(), name.into());
+        }
+        host
+    });
+    let mut world = world(hosts);
+    for _ in 0..3 {
+        carry_out(&mut world);
+    }
+    let metas = world.hosts.values().map(|host| &host.metadata);
+    let given: Vec<_> = metas
+        .filter_map(|meta| world.site_address(meta, "storage"))
+        .collect();
+    assert_eq!(given.len(), 1, "{given:?}");
+    assert_eq!(world.data.len(), 1);
+    assert_eq!(carry_out(&mut world), Vec::<String>::new());
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::{
 
 use super::{
     Fields, Walk,
-    value::{parse_address, parse_interface_name, parse_network},
+    value::{is_like_mac, parse_address, parse_interface_name, parse_network},
 };
 use crate::site::{
-    AddressRange, HostName, Ipv4Network, MacAddr, SiteConfig, Subnet, ValueError,
+    AddressRange, HostName, Ipv4Network, SiteConfig, Subnet, ValueError,
     networks::{
         Addresses, Bond, Carrier, Fixed, Layout, NicChoice, PROVISIONING, SiteLink, SiteNetwork,
         SiteRoute,
@@ -125,18 +125,7 @@ impl Walk {
             let message = format!("{subnet} of {of} overlaps {other}; change one of them");
             self.report(place_of("subnet"), message);
         }
-        let outside = |address: Ipv4Addr| {
-            let inside = Subnet::new(address, subnet.prefix()).is_ok() && subnet.contains(address);
-            (!inside).then(|| {
-                ValueError(format!(
-                    "{address} is no address of a machine in {subnet} of {of}"
-                ))
-            })
-        };
-        let inside = |text: &str| {
-            let address = parse_address(text)?;
-            outside(address).map_or(Ok(address), Err)
-        };
+        let inside = |text: &str| machine_in(subnet, of, parse_address(text)?);
         let gateway = self.value(fields, "gateway", inside);
         let dns = self.all(fields, "dns", parse_address);
         let ntp = self.all(fields, "ntp", str::parse);
@@ -160,12 +149,13 @@ impl Walk {
         }
         let pool = self.value(fields, "pool", |text| {
             let pool: AddressRange = text.parse()?;
-            let wrong = outside(pool.first()).or_else(|| outside(pool.last()));
+            machine_in(subnet, of, pool.first())?;
+            machine_in(subnet, of, pool.last())?;
             match gateway.filter(|gateway| pool.contains(*gateway)) {
                 Some(gateway) => Err(ValueError(format!(
                     "the pool {pool} holds the router's address {gateway}; make it smaller"
                 ))),
-                None => wrong.map_or(Ok(pool), Err),
+                None => Ok(pool),
             }
         });
         let usual = || {
@@ -366,15 +356,8 @@ impl Walk {
         let mut addresses = BTreeMap::new();
         for (name, fixed) in site.fixed_networks() {
             let address = self.value(&given, name, |text| {
-                let address = parse_address(text)?;
-                let is_there = Subnet::new(address, fixed.subnet.prefix()).is_ok();
-                if !is_there || !fixed.subnet.contains(address) {
-                    let message = format!(
-                        "{address} is no address of a machine in {} of the network {name}",
-                        fixed.subnet
-                    );
-                    return Err(ValueError(message));
-                }
+                let of = format!("the network {name}");
+                let address = machine_in(fixed.subnet, &of, parse_address(text)?)?;
                 if fixed.gateway == Some(address) {
                     return Err(ValueError(format!(
                         "{address} is the router of the network {name}"
@@ -457,6 +440,16 @@ fn known_network(text: &str, site: &SiteConfig) -> Result<String, ValueError> {
     )))
 }
 
+/// `of`: whose network it is, for the sentence.
+fn machine_in(subnet: Ipv4Network, of: &str, address: Ipv4Addr) -> Result<Ipv4Addr, ValueError> {
+    if subnet.contains(address) && Subnet::new(address, subnet.prefix()).is_ok() {
+        return Ok(address);
+    }
+    Err(ValueError(format!(
+        "{address} is no address of a machine in {subnet} of {of}"
+    )))
+}
+
 /// What of the site it overlaps.
 fn overlapping(subnet: Ipv4Network, site: &SiteConfig) -> Option<String> {
     let mut others = site.fixed_networks();
@@ -508,8 +501,8 @@ fn nic(text: &str) -> Result<NicChoice, ValueError> {
     if text == "boot" {
         return Ok(NicChoice::Boot);
     }
-    if let Ok(mac) = text.parse::<MacAddr>() {
-        return Ok(NicChoice::Mac(mac));
+    if is_like_mac(text) {
+        return text.parse().map(NicChoice::Mac);
     }
     parse_interface_name(text).map(NicChoice::Name)
 }

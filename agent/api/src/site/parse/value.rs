@@ -20,7 +20,7 @@ pub fn parse_interface(text: &str) -> Result<InterfaceChoice, ValueError> {
     if text == "auto" {
         return Ok(InterfaceChoice::Auto);
     }
-    if text.contains(':') || text.matches('-').count() == 5 {
+    if is_like_mac(text) {
         return text.parse().map(InterfaceChoice::Mac);
     }
     if matches!(text, "lo" | "box0" | "cni0") {
@@ -29,6 +29,11 @@ pub fn parse_interface(text: &str) -> Result<InterfaceChoice, ValueError> {
         )));
     }
     parse_interface_name(text).map(InterfaceChoice::Name)
+}
+
+/// And no name of an interface, which somebody may have meant as little.
+pub fn is_like_mac(text: &str) -> bool {
+    text.contains(':') || text.matches('-').count() == 5
 }
 
 pub fn parse_interface_name(text: &str) -> Result<String, ValueError> {
