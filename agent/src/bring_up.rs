@@ -39,6 +39,11 @@ const IRONIC_PORT: u16 = 6385;
 pub struct Facts {
     pub site: watch::Sender<Option<Arc<SiteConfig>>>,
     pub segment: watch::Sender<Option<Segment>>,
+    /// How often the provisioning NIC got a carrier.
+    pub link_ups: watch::Sender<u32>,
+    /// The uplink, and the name servers that are told there.
+    pub outside: watch::Sender<Option<Segment>>,
+    pub name_servers: watch::Sender<Vec<Ipv4Addr>>,
     pub pki: watch::Sender<Option<Arc<Pki>>>,
     pub boot: watch::Sender<Option<BootSite>>,
     pub ironic: watch::Sender<Option<IronicAccess>>,
@@ -58,6 +63,9 @@ impl Default for Facts {
         Self {
             site: watch::Sender::new(None),
             segment: watch::Sender::new(None),
+            link_ups: watch::Sender::default(),
+            outside: watch::Sender::new(None),
+            name_servers: watch::Sender::default(),
             pki: watch::Sender::new(None),
             boot: watch::Sender::new(None),
             ironic: watch::Sender::new(None),
@@ -214,6 +222,8 @@ pub async fn dhcp(
         site,
         fleet,
         status,
+        link_ups: facts.link_ups.subscribe(),
+        name_servers: facts.name_servers.subscribe(),
         leased: facts.leased.clone(),
         guard: Guard::Up,
     };

@@ -50,6 +50,7 @@ pub mod status;
 pub mod store;
 pub mod tftp;
 mod timekeeper;
+pub mod uplink;
 mod warnings;
 pub mod web;
 mod workload;
@@ -223,7 +224,24 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     tasks.spawn("network", |stop| {
         let (paths, status, facts) = copies();
         let (site, bmcs) = (facts.site.subscribe(), facts.bmcs.subscribe());
-        network::run(paths, form, site, bmcs, status, facts.segment, stop)
+        let published = network::Published {
+            segment: facts.segment,
+            link_ups: facts.link_ups,
+        };
+        network::run(paths, form, site, bmcs, status, published, stop)
+    });
+    tasks.spawn("uplink", |stop| {
+        let (paths, status, facts) = copies();
+        let known = uplink::Facts {
+            site: facts.site.subscribe(),
+            segment: facts.segment.subscribe(),
+            shown: web.status.clone(),
+        };
+        let published = uplink::Published {
+            outside: facts.outside,
+            name_servers: facts.name_servers,
+        };
+        uplink::run(paths, form, known, status, published, stop)
     });
     tasks.spawn("provisioning", |stop| {
         let (paths, status, facts) = copies();
@@ -304,7 +322,19 @@ fn spawn_listeners(tasks: &mut Tasks, agent: &Agent) {
     } = agent;
     let segment = || facts.segment.subscribe();
     tasks.spawn("http-segment", |stop| {
-        web::serve_segment(web.clone(), segment(), HTTP_PORT, status.clone(), stop)
+        web::serve_segment(
+            web.clone(),
+            web.known.clone(),
+            segment(),
+            HTTP_PORT,
+            status.clone(),
+            stop,
+        )
+    });
+    tasks.spawn("http-uplink", |stop| {
+        let (page, outside) = (web::Outside(web.clone()), facts.outside.subscribe());
+        let known = web.known.clone();
+        web::serve_segment(page, known, outside, HTTP_PORT, status.clone(), stop)
     });
     tasks.spawn("pushes", |stop| {
         web::serve_pushes(paths.store(), web.known.clone(), status.clone(), stop)

@@ -73,6 +73,14 @@ impl Paths {
         run_manifests = "run/firstlight/manifests";
         run_ssh = "run/firstlight/ssh";
         run_addons = "run/firstlight/addons";
+        /// Files for systemd-networkd: `/run/systemd/network` is a link to it.
+        networkd = "run/firstlight/networkd";
+        /// What systemd-networkd tells of each device, by its index.
+        networkd_links = "run/systemd/netif/links";
+        /// `/etc/resolv.conf` is a link to it.
+        resolver = "run/firstlight/resolv.conf";
+        /// For chronyd.
+        clock_sources = "run/firstlight/chrony/uplink.sources";
         /// Shown by getty above the login prompt: `/etc/issue.d/firstlight.issue` is a link to it.
         issue = "run/firstlight/issue";
         share = "usr/share/firstlight";

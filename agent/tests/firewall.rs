@@ -10,7 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::isolated;
-use firstlight_agent::network::firewall::{self, Endpoint, Transport, restored, rules};
+use firstlight_agent::{
+    network::firewall::{self, Endpoint, TABLE, Transport, restored, rules},
+    uplink::firewall as uplink,
+};
+use firstlight_api::site::uplink::Routing;
 
 const RULES: &str = "../overlays/box/etc/firstlight/firewall.nft";
 const POD: &str = "100.64.2.5";
@@ -269,13 +273,102 @@ fn one_address_takes_no_more_than_its_share_of_the_registry() {
     );
 }
 
+/// The rest of the customer's network, at the box's other NIC.
+fn outside() -> Namespace {
+    let outside = Namespace::new();
+    let links = format!(
+        "ip link add out type veth peer name world netns {} && ip address add 192.0.2.10/24 dev out && ip link set out up",
+        outside.0.id()
+    );
+    said(&links);
+    outside.run(
+        "ip link set lo up; ip address add 192.0.2.1/24 dev world; ip link set world up; ip route add 172.22.0.0/24 via 192.0.2.10; \
+         ip route add 100.64.0.0/16 via 192.0.2.10",
+    );
+    outside
+}
+
+#[test]
+fn the_uplink_shows_the_page_ssh_and_clusters_and_nothing_else() {
+    isolated(
+        "the_uplink_shows_the_page_ssh_and_clusters_and_nothing_else",
+        || {
+            let (pod, site) = pod_and_site();
+            let outside = outside();
+            let mut openings = uplink::Openings {
+                device: "out".to_owned(),
+                routing: Routing::None,
+                inside: Some(("wire".to_owned(), vec!["172.22.0.0/24".parse().unwrap()])),
+                clusters: [(6443, format!("{SITE}:6443").parse().unwrap())].into(),
+            };
+            load_as(902, ON_THE_WIRE, &BTreeSet::new());
+            let load = |openings: &uplink::Openings| {
+                let rules = tempfile::NamedTempFile::new().unwrap();
+                std::fs::write(rules.path(), uplink::rules(openings)).unwrap();
+                said(&format!("nft -f {}", rules.path().display()));
+            };
+            load(&openings);
+            let _servers = [pod.listen(), site.listen(), outside.listen()];
+            let listen = |port: &str| {
+                let mut nc = Command::new("busybox");
+                nc.args(["nc", "-ll", "-p", port, "-e", "echo", "welcome"]);
+                Namespace(nc.spawn().unwrap())
+            };
+            let _doors = ["22", "80", "5000", "6385", "8443"].map(listen);
+            let reaches = |from: &Namespace, address: &str, port: &str| {
+                let script =
+                    format!("busybox nc -w 2 {address} {port} </dev/null | grep -q welcome");
+                from.command(&script).status().unwrap().success()
+            };
+            let start = Instant::now();
+            while !["22", "80"]
+                .iter()
+                .all(|port| reaches(&outside, "192.0.2.10", port))
+            {
+                assert!(
+                    start.elapsed() < Duration::from_mins(1),
+                    "the page and SSH are shown"
+                );
+            }
+            assert!(outside.reaches("192.0.2.10"), "the cluster's API is shown");
+            for port in ["5000", "6385", "8443"] {
+                assert!(
+                    !reaches(&outside, "192.0.2.10", port),
+                    "{port} is not shown"
+                );
+            }
+            let inside = [("172.22.0.1", "80"), (SITE, "6443"), (POD, "6443")];
+            for (address, port) in inside {
+                assert!(
+                    !reaches(&outside, address, port),
+                    "{address} is not reached from outside"
+                );
+            }
+            assert!(
+                !site.reaches("192.0.2.1"),
+                "nobody said that servers go out"
+            );
+            assert!(reaches(&site, "172.22.0.1", "80"), "servers go on");
+
+            openings.routing = Routing::Nat;
+            load(&openings);
+            assert!(site.reaches("192.0.2.1"), "servers go out");
+            site.run("ip address add 172.23.0.254/24 dev host");
+            let strange = "python3 -c \"import socket; socket.create_connection(('192.0.2.1', 6443), 2, ('172.23.0.254', 0))\" 2>&1 | grep -q timed";
+            site.run(strange);
+            assert!(!site.reaches(POD), "out is not into the box's pods");
+            assert!(!outside.reaches(SITE), "out is not in");
+        },
+    );
+}
+
 #[test]
 fn rules_that_somebody_flushed_are_put_back() {
     isolated("rules_that_somebody_flushed_are_put_back", || {
         let bmcs = [endpoint(SITE, Transport::Tcp, 443)].into();
         load_as(902, ON_THE_WIRE, &bmcs);
         let ours = rules(BOX.parse().unwrap(), "wire", &bmcs);
-        let restore = || restored(RULES, &ours).unwrap();
+        let restore = || restored(RULES, &ours, TABLE).unwrap();
         assert!(!restore(), "nothing is gone");
         let rules = said("nft list ruleset");
         for lost in [

@@ -1,5 +1,5 @@
-//! The clients that people have, against the agent's DHCP, TFTP and HTTP: on the segment, behind a real relay agent, and in a
-//! flood.
+//! The clients that people have, against the agent's DHCP, TFTP and HTTP: on the segment, behind a real relay agent, in a flood,
+//! and outside, at the uplink.
 //!
 //! Runs unprivileged in namespaces of its own, like `netns.rs`. Needs the Debian packages busybox, dhcpcd-base, isc-dhcp-client,
 //! systemd, kea-admin, dnsmasq-base, curl, atftp, tftp-hpa and iproute2.
@@ -15,6 +15,9 @@ mod relay;
 #[path = "common/segment.rs"]
 #[allow(dead_code, reason = "netns.rs uses the rest")]
 mod segment;
+
+#[path = "netboot_clients/uplink.rs"]
+mod uplink;
 
 use std::path::Path;
 

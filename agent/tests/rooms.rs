@@ -57,6 +57,7 @@ const FLOORS: [&[&str]; 6] = [
         "remediation",
         "software",
         "timekeeper",
+        "uplink",
         "warnings",
     ],
     &["addons", "site_file", "tftp", "web"],

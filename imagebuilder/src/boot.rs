@@ -244,7 +244,7 @@ impl<'a> Session<'a> {
         }
         if matches!(
             status.network.dhcp,
-            DhcpMode::Serving | DhcpMode::Proxy { .. }
+            DhcpMode::Serving | DhcpMode::Proxy { .. } | DhcpMode::Relay
         ) {
             for spec in std::mem::take(&mut self.waiting) {
                 let server = self.lab.start_server(&spec)?;

@@ -86,6 +86,11 @@ impl Cluster {
         ))
     }
 
+    /// The certificate of its authority, in PEM.
+    pub fn authority(&self) -> Result<String> {
+        self.kubectl("config view --raw -o jsonpath='{.clusters[0].cluster.certificate-authority-data}' | base64 -d")
+    }
+
     pub fn apply(&self, object: &Value) -> Result<()> {
         self.kubectl(&format!("apply -f - <<'EOF'\n{object}\nEOF"))
             .map(drop)

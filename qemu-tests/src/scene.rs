@@ -248,6 +248,12 @@ impl<'a> Scene<'a> {
         Ssh::new(self.box_door, &self.site.key)
     }
 
+    /// A way to a port of the box by its uplink.
+    pub fn by_uplink(&mut self, port: u16) -> Result<SocketAddr> {
+        let the_box = self.the_box.as_mut().context("the box is off")?;
+        the_box.forward_office(port)
+    }
+
     /// What is in use on the box, in MB.
     pub fn box_memory(&self) -> Result<f64> {
         let used = self

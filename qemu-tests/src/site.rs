@@ -37,6 +37,9 @@ pub const CLUSTER_NETWORK: Ipv4Network = Ipv4Network::around(Ipv4Addr::new(10, 2
 pub const SERVER_CLUSTER_ADDRESS: &str = "10.20.0.20";
 const SERVER_SECOND_MAC: &str = "52:54:00:f1:01:01";
 
+/// Of the box's card outside.
+const BOX_OFFICE_MAC: &str = "52:54:00:f1:01:00";
+
 /// Of the site, and of its cluster.
 pub const NAME: &str = "tests";
 
@@ -50,7 +53,7 @@ pub enum Purpose {
     ThreeControlPlanes,
     /// A cluster with all addons of the stick.
     Addons,
-    /// A cluster on a tagged network; the first server has a bond.
+    /// A cluster on a tagged network; the first server has a bond, and the box an uplink.
     Networks,
 }
 
@@ -153,7 +156,7 @@ fn site_text(public: &str, purpose: Purpose) -> String {
 
 fn networks_text(public: &str) -> String {
     format!(
-        "name: {NAME}\nsshKeys:\n  - {public}\ncluster: {{network: nodes}}\nnetworks:\n  nodes: {{subnet: {CLUSTER_NETWORK}, vlan: 20}}\nhosts:\n  \
+        "name: {NAME}\nsshKeys:\n  - {public}\nuplink: {{nic: '{BOX_OFFICE_MAC}', routing: nat}}\ncluster: {{network: nodes}}\nnetworks:\n  nodes: {{subnet: {CLUSTER_NETWORK}, vlan: 20}}\nhosts:\n  \
          - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n    addresses: {{nodes: {SERVER_CLUSTER_ADDRESS}}}\n    \
          links: [{{bond: active-backup, nics: [boot, '{SERVER_SECOND_MAC}'], networks: [provisioning, nodes]}}]\n\
          rules:\n  - match: any\n    links: [{{nic: boot, networks: [provisioning, nodes]}}]\n"

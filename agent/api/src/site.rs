@@ -15,6 +15,7 @@ pub mod rules;
 pub mod schema;
 #[cfg(test)]
 mod tests;
+pub mod uplink;
 mod values;
 mod yaml;
 
@@ -27,6 +28,7 @@ pub use networks::{Layout, SiteNetwork};
 pub use parse::parse_site;
 pub use relayed::RelayedNetwork;
 pub use rules::{BmcAccount, GivenRootDisk, Gives, Rule};
+pub use uplink::Uplink;
 pub use values::{BitRate, SshKey};
 
 pub use crate::net::{AddressRange, HostName, MacAddr, Subnet, ValueError};
@@ -40,6 +42,8 @@ pub struct SiteConfig {
     pub provisioning: ProvisioningConfig,
     /// `networks`: what installed servers have beside that one, by name.
     pub networks: BTreeMap<String, SiteNetwork>,
+    /// `uplink`: the box's way to everything else; absent: it has none.
+    pub uplink: Option<Uplink>,
     /// What happens to a host that has no `install` of its own.
     pub install: InstallPolicy,
     /// Who may become a host.
@@ -85,6 +89,8 @@ pub struct ProvisioningConfig {
     /// The router of this network, which hosts are told, and behind which the relayed networks are. Neither the box's address
     /// nor in the range.
     pub gateway: Option<Ipv4Addr>,
+    /// What the box's DHCP does on this network.
+    pub dhcp: DhcpRole,
     /// What files of the box may take of the link, all together; absent: all of it.
     pub bandwidth: Option<BitRate>,
     /// Networks whose servers reach the box through a relay agent and `gateway`; no two of all overlap.
@@ -100,6 +106,29 @@ pub enum InterfaceChoice {
     Name(String),
     /// The NIC with this address.
     Mac(MacAddr),
+}
+
+/// What the box's DHCP server does on the provisioning network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DhcpRole {
+    /// Leases addresses, unless another server does.
+    #[default]
+    Serve,
+    /// Gives boot information beside another server, which leases the addresses.
+    Proxy,
+    /// Answers what relay agents forward, and nobody on the network itself.
+    Relay,
+}
+
+impl DhcpRole {
+    /// As in `site.yaml`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Serve => "serve",
+            Self::Proxy => "proxy",
+            Self::Relay => "relay",
+        }
+    }
 }
 
 /// When a discovered host may be written to.
@@ -217,6 +246,7 @@ impl Default for SiteConfig {
             range: AddressRange::derived_from(address),
             address,
             gateway: None,
+            dhcp: DhcpRole::Serve,
             bandwidth: None,
             relayed: Vec::new(),
         };
@@ -225,6 +255,7 @@ impl Default for SiteConfig {
             name: HostName::parse("firstlight").expect("`firstlight` is a host name"),
             provisioning,
             networks: BTreeMap::new(),
+            uplink: None,
             install: InstallPolicy::Blank,
             join: JoinPolicy::Open,
             ssh_keys: Vec::new(),

@@ -204,9 +204,24 @@ pub struct NetworkStatus {
     pub dhcp: DhcpMode,
     /// Addresses that are leased now.
     pub leases: usize,
+    /// The way to the rest of the network, where `site.yaml` names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uplink: Option<UplinkStatus>,
     /// Requests beyond the limits since the start, by protocol: `dhcp`, `tftp`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
+}
+
+/// The box's way to the rest of the network.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UplinkStatus {
+    /// Kernel name of the device that has the address, absent without one.
+    pub interface: Option<String>,
+    /// Address with prefix length.
+    pub address: Option<String>,
+    /// Clusters whose API is reached there now, by name, with the port.
+    pub clusters: BTreeMap<String, u16>,
 }
 
 /// What the agent's DHCP server does on the segment.
@@ -220,11 +235,18 @@ pub enum DhcpMode {
     Probing,
     /// It leases addresses: those of the range, and those that `hosts` of `site.yaml` names.
     Serving,
-    /// `server` leases addresses here: the agent gives boot information only.
-    Proxy {
+    /// Another server leases addresses here: the agent renews what it leased before, and answers nothing else.
+    Silent {
         /// Address of the other server.
         server: String,
     },
+    /// It gives boot information only, as `dhcp` of `site.yaml` says.
+    Proxy {
+        /// Address of the server that leases, absent while none answers.
+        server: Option<String>,
+    },
+    /// It answers what relay agents forward, as `dhcp` of `site.yaml` says.
+    Relay,
 }
 
 /// One workload cluster, as Cluster API tells it.

@@ -46,11 +46,14 @@ async fn serve(interface: &str, folder: &Path) {
     };
     let paths = Paths::new(folder);
     fs::create_dir_all(paths.leases().parent().unwrap()).unwrap();
+    let (link_ups, name_servers) = (watch::Sender::default(), watch::Sender::default());
     let dhcp = Dhcp {
         paths,
         site,
         fleet,
         status: sender,
+        link_ups: link_ups.subscribe(),
+        name_servers: name_servers.subscribe(),
         leased: watch::Sender::new(Arc::new(BTreeSet::new())),
         guard: Guard::Down,
     };

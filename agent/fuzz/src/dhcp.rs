@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use firstlight_client::net::dhcp::{Client, Output};
 use firstlight_netboot::{
-    AddressRange, Decision, DhcpConfig, DhcpSpec, ForeignProbe, ForeignServer, LeaseTable,
-    Listener, MacAddr, Now, Origin, ProbeResult, Request, Server, SubnetSpec, compact, decode_log,
-    encode_records, observe_foreign,
+    AddressRange, Decision, DhcpConfig, DhcpRole, DhcpSpec, ForeignProbe, ForeignServer,
+    LeaseTable, Listener, MacAddr, Now, Origin, ProbeResult, Request, Server, SubnetSpec, compact,
+    decode_log, encode_records, observe_foreign,
 };
 
 use crate::{join, messages};
@@ -39,7 +39,13 @@ fn conversation(bytes: &[u8], relay: Option<[u8; 4]>) {
     let mut messages = messages(bytes);
     let how = messages.next().unwrap_or_default().first().copied();
     let how = how.unwrap_or_default();
-    let mut server = site();
+    let role = [
+        DhcpRole::Serve,
+        DhcpRole::Proxy,
+        DhcpRole::Relay,
+        DhcpRole::Serve,
+    ];
+    let mut server = site(role[usize::from(how >> 2 & 3)]);
     let mut now = Now::from_unix_seconds(1_795_219_200);
     if how & 1 == 0 {
         server.silence(now);
@@ -101,9 +107,10 @@ fn conversation(bytes: &[u8], relay: Option<[u8; 4]>) {
     drop(decode_log(bytes));
 }
 
-fn site() -> Server {
+fn site(role: DhcpRole) -> Server {
     let subnet = "192.168.77.1/24".parse().expect("a subnet");
     let mut spec = DhcpSpec::for_box(subnet, 80);
+    spec.role = role;
     let (first, last) = ([192, 168, 77, 100].into(), [192, 168, 77, 102].into());
     spec.subnets[0].range = AddressRange::new(first, last).expect("a range");
     let (first, last) = ([10, 9, 0, 50].into(), [10, 9, 0, 52].into());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use crate::{AddressRange, BoxHttp, HostName, MacAddr, Subnet};
+use crate::{AddressRange, BoxHttp, DhcpRole, HostName, MacAddr, Subnet};
 
 /// Whether the server refuses what it knows nothing of (RFC 2131 section 4.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub struct DhcpSpec {
     pub nic: Option<MacAddr>,
     /// Towards clients with addresses that nobody here leased.
     pub authority: Authority,
+    /// What it does on its own segment.
+    pub role: DhcpRole,
     /// The first is the box's own segment, the others are reached through relay agents.
     pub subnets: Vec<SubnetSpec>,
     /// By NIC; each address once.
@@ -89,6 +91,7 @@ impl DhcpSpec {
             http: BoxHttp::new(server, http_port),
             nic: None,
             authority: Authority::Authoritative,
+            role: DhcpRole::Serve,
             subnets: vec![SubnetSpec {
                 subnet,
                 range,

@@ -51,3 +51,4 @@ pub use server::{Counters, Decision, Event, Listener, Origin, ProbeResult, Reaso
 pub use types::{BoxHttp, Now};
 
 pub use firstlight_api::net::{AddressRange, HostName, MacAddr, Subnet};
+pub use firstlight_api::site::DhcpRole;

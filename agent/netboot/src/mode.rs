@@ -1,7 +1,8 @@
-//! Whether this server leases addresses: what its questions to the segment found, and when it asks again.
+//! Whether another server leases addresses on this one's segment: what its questions to the segment found, and when it asks again.
 //!
-//! Only an answer to an own question ([`ForeignProbe`](crate::ForeignProbe)) changes the mode: what is overheard is a reason
-//! to ask, because anybody can say it.
+//! Only an answer to an own question ([`ForeignProbe`](crate::ForeignProbe)) says that somebody is there: what is overheard is a reason
+//! to ask, because anybody can say it. That nobody answers says little for as long as the switch may keep the port closed (spanning tree):
+//! then the question counts only if it was asked after somebody was heard.
 
 use std::time::Duration;
 
@@ -14,16 +15,20 @@ const STAGGER: u8 = 60;
 const GAP: Duration = Duration::from_secs(30);
 /// A question without an answer after this time was lost with the task that asked it.
 const LOST: Duration = Duration::from_secs(30);
+/// How long a switch may keep a port closed that has a cable: twice the forward delay of 15 s that IEEE 802.1D begins with, and more.
+const SETTLING: Duration = Duration::from_mins(1);
+/// Between two questions meanwhile.
+const SETTLING_AGAIN: Duration = Duration::from_secs(10);
 
-/// What the server does on its segment.
+/// Who leases addresses on the server's own segment, as far as it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Nobody has asked the segment yet: nothing is answered.
+    /// Nobody has asked the segment yet, or not since it could answer.
     Asking,
-    /// Leases addresses and gives boot information.
-    Serve,
-    /// Somebody else leases addresses here: boot information, and the leases that there are.
-    Proxy(ForeignServer),
+    /// Nobody else.
+    Alone,
+    /// This server.
+    Beside(ForeignServer),
 }
 
 /// What follows for the caller.
@@ -31,14 +36,18 @@ pub enum Mode {
 pub enum ModeStep {
     /// Run a [`ForeignProbe`](crate::ForeignProbe) and hand its result in.
     Ask,
-    /// The server does this from now on; worth a line in the log and on the page.
+    /// So it is from now on; worth a line in the log and on the page.
     Switch(Mode),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
     Due(Now),
-    Open { since: Now },
+    /// `early`: the port may have been closed when it was asked.
+    Open {
+        since: Now,
+        early: bool,
+    },
 }
 
 /// The mode and the next question.
@@ -48,6 +57,15 @@ pub(crate) struct ModeWatch {
     question: Question,
     asked: Option<Now>,
     again: Duration,
+    settling: Option<Settling>,
+}
+
+/// The link is up, and its switch may still keep everything back.
+#[derive(Clone, Copy, Debug)]
+struct Settling {
+    until: Now,
+    /// Somebody was heard: the port is open.
+    heard: bool,
 }
 
 impl ModeWatch {
@@ -58,6 +76,37 @@ impl ModeWatch {
             question: Question::Due(Now::default()),
             asked: None,
             again: AGAIN + Duration::from_secs(u64::from(spread % STAGGER)),
+            settling: None,
+        }
+    }
+
+    /// The link has just come up, perhaps to another switch.
+    pub fn linked(&mut self, now: Now) {
+        self.settling = Some(Settling {
+            until: now.plus(SETTLING),
+            heard: false,
+        });
+        self.doubt(now);
+    }
+
+    /// Somebody was heard: what was asked before that may have reached nobody.
+    pub fn heard(&mut self, now: Now) {
+        if let Some(settling) = &mut self.settling
+            && !settling.heard
+            && now < settling.until
+        {
+            settling.heard = true;
+            self.doubt(now);
+        }
+    }
+
+    fn doubt(&mut self, now: Now) {
+        if self.mode == Mode::Alone {
+            self.mode = Mode::Asking;
+        }
+        match &mut self.question {
+            Question::Due(at) => *at = now,
+            Question::Open { early, .. } => *early = true,
         }
     }
 
@@ -65,10 +114,13 @@ impl ModeWatch {
     pub fn ask(&mut self, now: Now) -> Option<ModeStep> {
         let is_time = match self.question {
             Question::Due(at) => at <= now,
-            Question::Open { since } => since.plus(LOST) <= now,
+            Question::Open { since, .. } => since.plus(LOST) <= now,
         };
         is_time.then(|| {
-            self.question = Question::Open { since: now };
+            self.question = Question::Open {
+                since: now,
+                early: false,
+            };
             self.asked = Some(now);
             ModeStep::Ask
         })
@@ -76,24 +128,40 @@ impl ModeWatch {
 
     /// Something suspicious was heard: asks soon.
     pub fn suspect(&mut self, now: Now) -> Option<ModeStep> {
+        self.suspicious(now);
+        self.ask(now)
+    }
+
+    /// The same, where the caller asks [`Self::ask`] next.
+    pub fn suspicious(&mut self, now: Now) {
         if let Question::Due(at) = self.question {
             let soon = self.asked.map_or(now, |asked| asked.plus(GAP).max(now));
             self.question = Question::Due(at.min(soon));
         }
-        self.ask(now)
     }
 
     /// The question was answered, by nobody if `found` is `None`.
     pub fn answered(&mut self, found: Option<ForeignServer>, now: Now) -> Option<ModeStep> {
-        self.question = Question::Due(now.plus(self.again));
+        self.settling = self.settling.filter(|settling| now < settling.until);
+        let again = match self.settling {
+            Some(_) => SETTLING_AGAIN,
+            None => self.again,
+        };
+        let early = matches!(self.question, Question::Open { early: true, .. });
+        self.question = Question::Due(if early { now } else { now.plus(again) });
         let mode = match (self.mode, found) {
-            (Mode::Proxy(old), Some(found)) if old.server == found.server => self.mode,
-            (_, Some(found)) => Mode::Proxy(found),
-            (_, None) => Mode::Serve,
+            (Mode::Beside(old), Some(found)) if old.server == found.server => self.mode,
+            (_, Some(found)) => Mode::Beside(found),
+            (_, None) if early => self.mode,
+            (_, None) => Mode::Alone,
         };
         let changed = mode != self.mode;
         self.mode = mode;
-        changed.then_some(ModeStep::Switch(mode))
+        if changed {
+            return Some(ModeStep::Switch(mode));
+        }
+        // What was asked too early is asked again at once.
+        self.ask(now)
     }
 }
 

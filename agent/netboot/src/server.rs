@@ -21,13 +21,14 @@ use dhcproto::v4::{DhcpOption, Message, MessageType as WireType};
 use self::allocation::Allocation;
 pub use self::decision::{Counters, Decision, Event, Listener, Origin, ProbeResult, Reason};
 use self::offers::Offers;
+use self::segment::Part;
 use crate::boot_offer::{BootOffer, Side};
 use crate::config::{Authority, DhcpConfig, SubnetSpec};
 use crate::limits::{Limits, Standing};
 use crate::mode::ModeWatch;
 use crate::packet::{MessageType, Request};
 use crate::reply::{BOOTP_LENGTH, Reply, bootp_for, message_for, nak};
-use crate::{LeaseChange, LeaseTable, Limit, MacAddr, Mode, Now, PacketError};
+use crate::{LeaseChange, LeaseTable, Limit, MacAddr, Now, PacketError};
 
 /// How long an address is kept for a client that was offered it.
 const OFFER_HOLDS: Duration = Duration::from_mins(1);
@@ -116,18 +117,19 @@ impl Server {
         if self.config.spec().nic == Some(request.mac) {
             return Err(Reason::OwnQuestion);
         }
-        if self.mode() == Mode::Asking {
-            return Err(Reason::Asking);
+        if !request.is_relayed() {
+            self.mode.heard(now);
         }
         let standing = self.standing(request);
         self.limits
             .message(request.mac, standing, now)
             .map_err(Reason::Limited)?;
         let boot = BootOffer::choose(request, self.config.spec().http);
+        let part = self.part(request, now)?;
         if origin.listener == Listener::Pxe {
             return proxy::boot_server(&self.config, request, boot);
         }
-        if self.mode() != Mode::Serve && !self.is_about_its_lease(request, now) {
+        if part == Part::Boot {
             return proxy::offer(&self.config, request, boot);
         }
         let case = Case {
@@ -195,6 +197,9 @@ impl Server {
         let selected = match request.server_id {
             Some(other) if request.is_for_other(server) => {
                 self.offers.forget(request.mac);
+                if !request.is_relayed() {
+                    self.mode.suspicious(now);
+                }
                 return Err(Reason::ChoseOtherServer { server: other });
             }
             selected => selected.is_some(),

@@ -13,8 +13,8 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use firstlight_netboot::{
-    BootOffer, ClientArch, Decision, DhcpConfig, DhcpSpec, ForeignServer, LeaseTable, Listener,
-    Now, Origin, Reason, Reply, Request, Server,
+    BootOffer, ClientArch, Decision, DhcpConfig, DhcpRole, DhcpSpec, ForeignServer, LeaseTable,
+    Listener, Now, Origin, Reason, Reply, Request, Server,
 };
 use proptest::prelude::*;
 
@@ -45,6 +45,10 @@ fn server(side: Side) -> Server {
         Ipv4Addr::new(192, 168, 77, 150),
     )
     .unwrap();
+    spec.role = match side {
+        Side::Lease => DhcpRole::Serve,
+        Side::Proxy => DhcpRole::Proxy,
+    };
     let mut server = Server::new(DhcpConfig::new(spec).unwrap(), LeaseTable::default());
     match side {
         Side::Lease => server.silence(now()),

@@ -1,5 +1,7 @@
 //! `site.yaml` as the DHCP server's settings: pure.
 
+use std::net::Ipv4Addr;
+
 use firstlight_api::site::SiteConfig;
 use firstlight_netboot::{
     ConfigError, DhcpConfig, DhcpSpec, Guard, MacAddr, Reservation, SubnetSpec,
@@ -9,17 +11,22 @@ use firstlight_api::names::HTTP_PORT;
 
 /// # Errors
 /// Those of [`DhcpConfig`]; `site.yaml` has been checked for the same, so they are defects of ours.
-/// `nic`: the box's own on its segment.
+/// `nic`: the box's own on its segment. `name_servers`: of the uplink, for servers that it lets out.
 pub fn dhcp_config(
     site: &SiteConfig,
     nic: MacAddr,
+    name_servers: &[Ipv4Addr],
     guard: Guard,
 ) -> Result<DhcpConfig, Vec<ConfigError>> {
     let mut spec = DhcpSpec::for_box(site.provisioning.address, HTTP_PORT);
     spec.nic = Some(nic);
     spec.guard = guard;
+    spec.role = site.provisioning.dhcp;
     spec.subnets[0].range = site.provisioning.range;
-    spec.subnets[0].router = site.provisioning.gateway;
+    spec.subnets[0].router = site.router();
+    if site.lets_servers_out() {
+        spec.dns = name_servers.to_vec();
+    }
     let relayed = site.provisioning.relayed.iter();
     spec.subnets.extend(relayed.map(|relayed| SubnetSpec {
         subnet: relayed.gateway,
@@ -54,7 +61,7 @@ mod tests {
             "provisioning: {address: 10.9.0.1/16, range: 10.9.1.0-10.9.1.9}\nhosts:\n- {mac: '52:54:00:00:00:02', name: n2, address: 10.9.0.2}\n- {mac: '52:54:00:00:00:03'}\n",
         )
         .unwrap();
-        let config = dhcp_config(&site, nic(), Guard::Up).unwrap();
+        let config = dhcp_config(&site, nic(), &[], Guard::Up).unwrap();
         let spec = config.spec();
         assert_eq!(spec.subnets[0].range.to_string(), "10.9.1.0-10.9.1.9");
         assert_eq!(spec.server.to_string(), "10.9.0.1");
@@ -70,12 +77,35 @@ mod tests {
     }
 
     #[test]
+    fn who_is_let_out_is_told_the_way() {
+        let told = |text: &str| {
+            let site = parse_site(text).unwrap();
+            let servers = [Ipv4Addr::new(192, 0, 2, 53)];
+            let config = dhcp_config(&site, nic(), &servers, Guard::Up).unwrap();
+            let spec = config.spec();
+            (spec.subnets[0].router, spec.dns.clone())
+        };
+        let own = Some(Ipv4Addr::new(172, 22, 0, 1));
+        let servers = vec![Ipv4Addr::new(192, 0, 2, 53)];
+        assert_eq!(told("uplink: {nic: enp2s0}"), (None, vec![]));
+        assert_eq!(
+            told("uplink: {nic: enp2s0, routing: nat}"),
+            (own, servers.clone())
+        );
+        let other = Some(Ipv4Addr::new(172, 22, 0, 254));
+        assert_eq!(
+            told("uplink: {nic: enp2s0, routing: nat}\nprovisioning: {gateway: 172.22.0.254}"),
+            (other, servers)
+        );
+    }
+
+    #[test]
     fn relayed_networks_have_their_own_range_and_router() {
         let site = parse_site(
             "provisioning: {gateway: 172.22.0.254, relayed: [{subnet: 10.9.0.0/24, gateway: 10.9.0.1}]}\nhosts: [{mac: '52:54:00:00:00:02', address: 10.9.0.2}]",
         )
         .unwrap();
-        let config = dhcp_config(&site, nic(), Guard::Up).unwrap();
+        let config = dhcp_config(&site, nic(), &[], Guard::Up).unwrap();
         let subnets = config.spec().subnets.iter();
         let shown = subnets.map(|subnet| (subnet.range.to_string(), subnet.router.unwrap()));
         assert_eq!(
@@ -104,7 +134,7 @@ mod tests {
                 "cluster: none\nprovisioning: {{address: {address}}}"
             ))
             .unwrap();
-            let config = dhcp_config(&site, nic(), Guard::Up).unwrap();
+            let config = dhcp_config(&site, nic(), &[], Guard::Up).unwrap();
             assert_eq!(config.spec().subnets[0].range, site.provisioning.range);
         }
     }

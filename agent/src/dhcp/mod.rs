@@ -39,6 +39,10 @@ pub struct Dhcp {
     pub site: Arc<SiteConfig>,
     pub fleet: Fleet,
     pub status: StatusSender,
+    /// How often the segment's link came up.
+    pub link_ups: watch::Receiver<u32>,
+    /// For servers that go out through the box.
+    pub name_servers: watch::Receiver<Vec<Ipv4Addr>>,
     /// Addresses that are leased now.
     pub leased: watch::Sender<Arc<BTreeSet<Ipv4Addr>>>,
     /// Down only where the server is measured.

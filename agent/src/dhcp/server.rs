@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use firstlight_netboot::{
-    BootOffer, BootSite, Decision, Event, LeaseChange, Listener, MacAddr, ModeStep, Now, Origin,
-    ProbeResult, Reason, Reply, Request, Server,
+    BootOffer, BootSite, Decision, DhcpConfig, Event, LeaseChange, Listener, MacAddr, ModeStep,
+    Now, Origin, ProbeResult, Reason, Reply, Request, Server,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -64,12 +64,11 @@ pub async fn serve(
     for of_an_earlier_one in SOURCES.into_iter().chain(["own-address"]) {
         dhcp.status.problems(of_an_earlier_one, vec![]);
     }
-    let config = config::dhcp_config(&dhcp.site, segment.mac, dhcp.guard).map_err(|errors| {
-        let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        anyhow!("{}", texts.join("; "))
-    })?;
+    let mut name_servers = dhcp.name_servers.clone();
+    let config = config_for(dhcp, segment, &name_servers.borrow_and_update())?;
     let mut server = Server::new(config, table);
-    // This question is out already.
+    // This question is out already, perhaps before the switch let it through.
+    server.linked(clock.now());
     server.ask(clock.now());
     let (connection, netlink, _) =
         rtnetlink::new_connection().context("opening a netlink socket")?;
@@ -96,8 +95,12 @@ pub async fn serve(
             AbortOnDrop(tokio::spawn(connection)),
         ],
     };
+    let mut link_ups = dhcp.link_ups.clone();
+    link_ups.mark_unchanged();
     let sources = Sources {
         prober,
+        link_ups,
+        name_servers,
         found,
         durable,
         others,
@@ -105,9 +108,18 @@ pub async fn serve(
     edge.run(sources).await
 }
 
+fn config_for(dhcp: &Dhcp, segment: &Segment, name_servers: &[Ipv4Addr]) -> Result<DhcpConfig> {
+    config::dhcp_config(&dhcp.site, segment.mac, name_servers, dhcp.guard).map_err(|errors| {
+        let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        anyhow!("{}", texts.join("; "))
+    })
+}
+
 /// What comes to the loop from its tasks.
 struct Sources {
     prober: Prober,
+    link_ups: watch::Receiver<u32>,
+    name_servers: watch::Receiver<Vec<Ipv4Addr>>,
     found: mpsc::Receiver<(Ipv4Addr, ProbeResult)>,
     durable: mpsc::UnboundedReceiver<Result<Option<Answer>>>,
     others: watch::Receiver<Option<MacAddr>>,
@@ -144,12 +156,12 @@ impl Edge {
                 arrived = sockets::receive(&self.ports.main, &mut main) => {
                     let arrived = arrived.context("receiving on UDP port 67")?;
                     self.datagrams(&mut main, Listener::Dhcp, arrived).await?;
-                    None
+                    self.server.ask(self.clock.now())
                 }
                 arrived = sockets::receive(&self.ports.pxe, &mut pxe) => {
                     let arrived = arrived.context("receiving on UDP port 4011")?;
                     self.datagrams(&mut pxe, Listener::Pxe, arrived).await?;
-                    None
+                    self.server.ask(self.clock.now())
                 }
                 answer = sources.durable.recv() => {
                     let mut answer = answer;
@@ -184,6 +196,18 @@ impl Edge {
                     changed.context("watching the own address ended")?;
                     let other = *sources.others.borrow_and_update();
                     self.contested(other)
+                }
+                changed = sources.link_ups.changed() => {
+                    changed.context("watching the link ended")?;
+                    self.server.linked(self.clock.now());
+                    self.tell_mode();
+                    self.server.ask(self.clock.now())
+                }
+                changed = sources.name_servers.changed() => {
+                    changed.context("watching the uplink ended")?;
+                    let servers = sources.name_servers.borrow_and_update().clone();
+                    self.server.set_config(config_for(&self.dhcp, &self.segment, &servers)?);
+                    None
                 }
                 () = sleep_until(untold) => {
                     self.tell_leases();
@@ -326,7 +350,14 @@ impl Edge {
             }
             Decision::Ignore(reason) => {
                 tracing::debug!(%mac, %reason, "a DHCP request was ignored");
-                if matches!(reason, Reason::Limited(_) | Reason::OwnQuestion) {
+                let is_of_no_interest = matches!(
+                    reason,
+                    Reason::Limited(_)
+                        | Reason::OwnQuestion
+                        | Reason::OtherServer { .. }
+                        | Reason::RelayedOnly
+                );
+                if is_of_no_interest {
                     return Ok(());
                 }
                 self.conditions.ignored(mac, &reason, now);
@@ -387,10 +418,11 @@ impl Edge {
 
     fn tell_mode(&self) {
         let (status, mode) = (&self.dhcp.status, self.server.mode());
-        let (shown, problem) = tell::mode(mode, self.segment.address.address());
+        let (shown, problem) =
+            tell::mode(self.dhcp.site.provisioning.dhcp, mode, self.segment.address);
         match &problem {
             None => tracing::info!(interface = self.segment.interface, "serving DHCP"),
-            Some(problem) => tracing::warn!(reason = problem.what, "another DHCP server is here"),
+            Some(problem) => tracing::warn!(reason = problem.what, "DHCP on the segment"),
         }
         status.done(StepName::Dhcp);
         status.problems("dhcp", problem.into_iter().collect());

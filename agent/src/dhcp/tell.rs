@@ -2,35 +2,74 @@
 
 use std::net::Ipv4Addr;
 
-use firstlight_api::status::{DhcpMode, Problem};
+use firstlight_api::{
+    site::{DhcpRole, Subnet},
+    status::{DhcpMode, Problem},
+};
 use firstlight_netboot::{ClientArch, ForeignServer, MacAddr, Mode, Reason};
 
-/// The mode on the page, with the problem that it is, if it is one.
-pub fn mode(mode: Mode, own: Ipv4Addr) -> (DhcpMode, Option<Problem>) {
-    let ForeignServer { server, offered } = match mode {
-        Mode::Asking => return (DhcpMode::Probing, None),
-        Mode::Serve => return (DhcpMode::Serving, None),
-        Mode::Proxy(foreign) => foreign,
-    };
-    let problem = if server == own {
-        Problem {
-            what: format!(
-                "another box leases addresses on the provisioning network by this box's address {own} (it offered {offered}), so this box leases nothing new"
-            ),
-            next: "switch one of the two off, or set another `provisioning.address` in the site.yaml of one".to_owned(),
+/// What the server does, for the page, with the problem that it is, if it is one.
+pub fn mode(role: DhcpRole, mode: Mode, own: Subnet) -> (DhcpMode, Option<Problem>) {
+    let found = match (role, mode) {
+        (DhcpRole::Relay, Mode::Asking | Mode::Alone) => return (DhcpMode::Relay, None),
+        (_, Mode::Asking) => return (DhcpMode::Probing, None),
+        (DhcpRole::Serve, Mode::Alone) => return (DhcpMode::Serving, None),
+        (DhcpRole::Proxy, Mode::Alone) => {
+            return (DhcpMode::Proxy { server: None }, Some(nobody()));
         }
-    } else {
-        Problem {
-            what: format!(
-                "{server} leases addresses on the provisioning network (it offered {offered}), so this box gives boot information only; leases that it gave before go on"
-            ),
-            next: "to let the box lease addresses, switch the other server off; the box notices within 6 minutes. \
-                   Otherwise make sure that its addresses are in the box's network"
-                .to_owned(),
-        }
+        (_, Mode::Beside(found)) => found,
     };
-    let server = server.to_string();
-    (DhcpMode::Proxy { server }, Some(problem))
+    let server = found.server.to_string();
+    if found.server == own.address() {
+        return (DhcpMode::Silent { server }, Some(twin(found)));
+    }
+    match role {
+        DhcpRole::Serve => (DhcpMode::Silent { server }, Some(foreign(found))),
+        DhcpRole::Relay => (DhcpMode::Relay, None),
+        DhcpRole::Proxy => {
+            let server = Some(server);
+            (DhcpMode::Proxy { server }, elsewhere(found, own))
+        }
+    }
+}
+
+fn twin(ForeignServer { server, offered }: ForeignServer) -> Problem {
+    Problem {
+        what: format!(
+            "another box leases addresses on the provisioning network by this box's address {server} (it offered {offered}), so this box leases nothing new"
+        ),
+        next: "switch one of the two off, or set another `provisioning.address` in the site.yaml of one".to_owned(),
+    }
+}
+
+fn foreign(ForeignServer { server, offered }: ForeignServer) -> Problem {
+    Problem {
+        what: format!(
+            "{server} leases addresses on the provisioning network (it offered {offered}), so this box answers no server there; leases that it gave before go on"
+        ),
+        next: "if the cable is in the wrong port, put it into the right one. Otherwise switch the other server off, which the box notices within 6 \
+               minutes, or, if that one is to lease the addresses, write `dhcp: proxy` under `provisioning` in site.yaml and start the box again"
+            .to_owned(),
+    }
+}
+
+fn nobody() -> Problem {
+    Problem {
+        what: "nobody leases addresses on the provisioning network, and by `dhcp: proxy` in site.yaml this box does not either: no server boots"
+            .to_owned(),
+        next: "switch the site's own DHCP server on, which the box notices within 6 minutes; or take `dhcp` out of site.yaml and start the box again".to_owned(),
+    }
+}
+
+/// Beside a server whose clients do not reach the box.
+fn elsewhere(ForeignServer { server, offered }: ForeignServer, own: Subnet) -> Option<Problem> {
+    (!own.has_host(offered)).then(|| Problem {
+        what: format!(
+            "{server} leases addresses that are not in the box's network {own} (it offered {offered}): servers that boot may not reach the box"
+        ),
+        next: "set `provisioning.address` in site.yaml to a free address of that server's network, or let it lease addresses of the box's"
+            .to_owned(),
+    })
 }
 
 /// Two machines with one address.

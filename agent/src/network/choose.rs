@@ -1,6 +1,9 @@
 //! Which NIC is the provisioning NIC: pure.
 
-use firstlight_api::site::{InterfaceChoice, MacAddr};
+use firstlight_api::site::{
+    InterfaceChoice, MacAddr,
+    networks::{Carrier, NicChoice},
+};
 
 use crate::options::BoxForm;
 
@@ -12,6 +15,8 @@ pub struct Link {
     pub mac: Option<MacAddr>,
     pub up: bool,
     pub carrier: bool,
+    /// How often it got a carrier.
+    pub link_ups: u32,
     /// The path in sysfs of the hardware behind it; `None` for what software made (bridges, veth, the dummy).
     pub hardware: Option<String>,
     pub wireless: bool,
@@ -65,6 +70,21 @@ pub fn choose(
     }
 }
 
+/// Whether a person calls this NIC so.
+pub fn is_nic(named: &NicChoice, link: &Link) -> bool {
+    match named {
+        NicChoice::Name(name) => link.name == *name,
+        NicChoice::Mac(mac) => link.mac == Some(*mac),
+        // A server's.
+        NicChoice::Boot => false,
+    }
+}
+
+/// Whether the NIC is one of `carrier`.
+pub fn has_nic(carrier: &Carrier, link: &Link) -> bool {
+    carrier.nics().iter().any(|named| is_nic(named, link))
+}
+
 fn named(found: Option<&Link>, wanted: &str, links: &[Link]) -> Choice {
     match found {
         Some(link) if link.up => Choice::Use(link.clone()),
@@ -106,6 +126,11 @@ fn candidates(links: &[Link]) -> Vec<&Link> {
     nics
 }
 
+/// All NICs that the box could use.
+pub fn list_nics(links: &[Link]) -> String {
+    list(&candidates(links))
+}
+
 fn list(links: &[&Link]) -> String {
     if links.is_empty() {
         return "no Ethernet NIC".to_owned();
@@ -131,6 +156,7 @@ mod tests {
             ),
             up: true,
             carrier,
+            link_ups: 1,
             hardware: Some(path.to_owned()),
             wireless: false,
         }

@@ -17,7 +17,8 @@ const MOST_BMCS: usize = 1024;
 const NFT: &str = "/usr/sbin/nft";
 /// What holds wherever the box is; loaded before the agent starts.
 const STANDING: &str = "/etc/firstlight/firewall.nft";
-const TABLES: [&str; 2] = ["table inet firstlight", "table inet firstlight_site"];
+const STANDING_TABLE: &str = "table inet firstlight";
+pub const TABLE: &str = "table inet firstlight_site";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
@@ -112,20 +113,20 @@ pub async fn apply(rules: String) -> Result<()> {
     tokio::task::spawn_blocking(move || load(&rules)).await?
 }
 
-/// Puts back what somebody has flushed, as a reload of another firewall does; true if that had to be done.
-pub async fn restore(rules: String) -> Result<bool> {
-    tokio::task::spawn_blocking(move || restored(STANDING, &rules)).await?
+/// Puts back what somebody has flushed, as a reload of another firewall does; true if that had to be done. `table`: that of `rules`.
+pub async fn restore(rules: String, table: &'static str) -> Result<bool> {
+    tokio::task::spawn_blocking(move || restored(STANDING, &rules, table)).await?
 }
 
 /// [`restore`] with the file of what holds wherever the box is.
-pub fn restored(standing: &str, rules: &str) -> Result<bool> {
+pub fn restored(standing: &str, rules: &str, table: &str) -> Result<bool> {
     let told = std::process::Command::new(NFT)
         .args(["list", "tables"])
         .output()
         .context("starting nft")?;
     let told = String::from_utf8_lossy(&told.stdout);
     let stands = |table: &&str| told.lines().any(|line| line == *table);
-    if TABLES.iter().all(stands) {
+    if [STANDING_TABLE, table].iter().all(stands) {
         return Ok(false);
     }
     load(&format!("include \"{standing}\"\n{rules}"))?;

@@ -12,7 +12,7 @@ use futures_util::TryStreamExt;
 use rtnetlink::{
     Handle, LinkDummy, LinkUnspec, RouteMessageBuilder,
     packet_route::{
-        address::AddressAttribute,
+        address::{AddressAttribute, AddressMessage},
         link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage},
     },
 };
@@ -42,9 +42,11 @@ fn parse_link(message: &LinkMessage, devices: &Path) -> Option<Link> {
         return None;
     }
     let (mut name, mut current, mut permanent, mut software) = (None, None, None, false);
+    let mut link_ups = 0;
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(value) => name = Some(value.clone()),
+            LinkAttribute::CarrierUpCount(count) => link_ups = *count,
             LinkAttribute::Address(bytes) => current = mac_of(bytes),
             LinkAttribute::PermAddress(bytes) => permanent = mac_of(bytes),
             LinkAttribute::LinkInfo(infos) => {
@@ -65,6 +67,7 @@ fn parse_link(message: &LinkMessage, devices: &Path) -> Option<Link> {
         mac: permanent.or(current),
         up: flags.contains(LinkFlags::Up),
         carrier: flags.contains(LinkFlags::LowerUp),
+        link_ups,
         hardware: hardware.map(|path| path.to_string_lossy().into_owned()),
         wireless: device.join("phy80211").exists(),
         name,
@@ -85,9 +88,8 @@ pub async fn raise(handle: &Handle, index: u32) -> Result<()> {
         .with_context(|| format!("bringing up network device {index}"))
 }
 
-/// Makes the device ready for the address, and says whether it has it already. Other IPv4 addresses are left from an earlier configuration and are taken away,
-/// except on an installed machine, where they are somebody's.
-pub async fn make_room(handle: &Handle, index: u32, wanted: Subnet, form: BoxForm) -> Result<bool> {
+/// IPv4 addresses of the device, with the messages that name them.
+async fn addresses_of(handle: &Handle, index: u32) -> Result<Vec<(Ipv4Addr, u8, AddressMessage)>> {
     let existing: Vec<_> = handle
         .address()
         .get()
@@ -96,12 +98,11 @@ pub async fn make_room(handle: &Handle, index: u32, wanted: Subnet, form: BoxFor
         .try_collect()
         .await
         .context("listing addresses")?;
-    let mut present = false;
-    for message in existing {
-        // The kernel ignores the filter without strict checking.
-        if message.header.index != index {
-            continue;
-        }
+    // The kernel ignores the filter without strict checking.
+    let own = existing
+        .into_iter()
+        .filter(|message: &AddressMessage| message.header.index == index);
+    let read = own.filter_map(|message| {
         let local = message
             .attributes
             .iter()
@@ -109,27 +110,40 @@ pub async fn make_room(handle: &Handle, index: u32, wanted: Subnet, form: BoxFor
                 AddressAttribute::Local(IpAddr::V4(address)) => Some(*address),
                 _ => None,
             });
-        match local {
-            Some(address)
-                if address == wanted.address() && message.header.prefix_len == wanted.prefix() =>
-            {
-                present = true;
-            }
-            Some(address) => {
-                ensure!(
-                    form != BoxForm::Installed,
-                    "the NIC that site.yaml names has the address {address}, which is not the box's"
-                );
-                tracing::info!(index, %address, "removing a stale address");
-                handle
-                    .address()
-                    .del(message)
-                    .execute()
-                    .await
-                    .with_context(|| format!("removing the address {address}"))?;
-            }
-            None => {}
+        Some((local?, message.header.prefix_len, message))
+    });
+    Ok(read.collect())
+}
+
+/// IPv4 addresses of the device.
+pub async fn addresses(handle: &Handle, index: u32) -> Result<Vec<Subnet>> {
+    let all = addresses_of(handle, index).await?;
+    let valid = all
+        .into_iter()
+        .filter_map(|(address, prefix, _)| Subnet::new(address, prefix).ok());
+    Ok(valid.collect())
+}
+
+/// Makes the device ready for the address, and says whether it has it already. Other IPv4 addresses are left from an earlier configuration and are taken away,
+/// except on an installed machine, where they are somebody's.
+pub async fn make_room(handle: &Handle, index: u32, wanted: Subnet, form: BoxForm) -> Result<bool> {
+    let mut present = false;
+    for (address, prefix, message) in addresses_of(handle, index).await? {
+        if address == wanted.address() && prefix == wanted.prefix() {
+            present = true;
+            continue;
         }
+        ensure!(
+            form != BoxForm::Installed,
+            "the NIC that site.yaml names has the address {address}, which is not the box's"
+        );
+        tracing::info!(index, %address, "removing a stale address");
+        handle
+            .address()
+            .del(message)
+            .execute()
+            .await
+            .with_context(|| format!("removing the address {address}"))?;
     }
     Ok(present)
 }

@@ -7,7 +7,7 @@ pub mod arp;
 pub mod choose;
 pub mod echo;
 pub mod firewall;
-mod link;
+pub mod link;
 
 use std::{collections::BTreeSet, fs, net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -49,6 +49,14 @@ pub struct Segment {
     pub interface: String,
     pub mac: MacAddr,
     pub address: Subnet,
+}
+
+/// What others are told.
+#[derive(Debug)]
+pub struct Published {
+    pub segment: watch::Sender<Option<Segment>>,
+    /// How often the provisioning NIC got a carrier: each time it may be another network's.
+    pub link_ups: watch::Sender<u32>,
 }
 
 /// Waits until the box's address is another than `address`; false when nobody will tell any more. Another interface with
@@ -104,7 +112,7 @@ pub async fn run(
     mut site: watch::Receiver<Option<Arc<SiteConfig>>>,
     bmcs: watch::Receiver<BTreeSet<firewall::Endpoint>>,
     status: StatusSender,
-    segment: watch::Sender<Option<Segment>>,
+    published: Published,
     stop: CancellationToken,
 ) -> Result<()> {
     // Events carry the sequence number of whoever caused them: beside our own requests they would be taken for answers, and a
@@ -127,7 +135,8 @@ pub async fn run(
         form,
         site,
         status,
-        segment,
+        segment: published.segment,
+        link_ups: published.link_ups,
         bmcs,
         settling: None,
         guarded: Instant::now(),
@@ -168,6 +177,7 @@ struct Keeper {
     site: Arc<SiteConfig>,
     status: StatusSender,
     segment: watch::Sender<Option<Segment>>,
+    link_ups: watch::Sender<u32>,
     /// That hosts name.
     bmcs: watch::Receiver<BTreeSet<firewall::Endpoint>>,
     settling: Option<Instant>,
@@ -186,10 +196,14 @@ impl Keeper {
             Some(since) if since.elapsed() >= SETTLE => Patience::Exhausted,
             _ => Patience::Fresh,
         };
+        let uplink = self.site.uplink.as_ref();
+        let is_free =
+            |link: &&Link| uplink.is_none_or(|uplink| !choose::has_nic(&uplink.carrier, link));
+        let free: Vec<Link> = links.iter().filter(is_free).cloned().collect();
         match choose::choose(
             self.form,
             &self.site.provisioning.interface,
-            &links,
+            &free,
             patience,
         ) {
             Choice::Use(link) => {
@@ -270,6 +284,11 @@ impl Keeper {
             self.publish(&link.name, &mac.to_string(), &address.to_string());
             self.segment.send_replace(Some(now));
         }
+        self.link_ups.send_if_modified(|before| {
+            let changed = *before != link.link_ups;
+            *before = link.link_ups;
+            changed
+        });
         if link.carrier {
             self.status.done(StepName::Network);
         } else {
@@ -295,7 +314,7 @@ impl Keeper {
         let closed = if is_new {
             firewall::apply(rules).await
         } else {
-            let restored = firewall::restore(rules).await;
+            let restored = firewall::restore(rules, firewall::TABLE).await;
             if matches!(restored, Ok(true)) {
                 tracing::warn!("the box's rules of nftables were gone, and are back");
             }

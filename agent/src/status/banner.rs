@@ -31,10 +31,18 @@ pub fn render(status: &SiteStatus) -> String {
             "  page      waiting for the provisioning network"
         )),
     }
+    if let Some(uplink) = &status.network.uplink {
+        let address = uplink.address.as_deref();
+        let address = address.and_then(|address| address.split('/').next());
+        match address {
+            Some(address) => line(format_args!("  uplink    http://{address}/")),
+            None => line(format_args!("  uplink    no address yet")),
+        }
+    }
     line(format_args!("  state     {}", state(status)));
-    if let DhcpMode::Proxy { server } = &status.network.dhcp {
+    if let DhcpMode::Silent { server } = &status.network.dhcp {
         line(format_args!(
-            "  dhcp      {server} leases addresses here; this box gives boot information only"
+            "  dhcp      {server} leases addresses here; this box is silent"
         ));
     }
     if !status.hosts.is_empty() {

@@ -65,6 +65,7 @@ impl Board {
             }
             Update::Dhcp(mode) => status.network.dhcp = mode,
             Update::Leases(leases) => status.network.leases = leases,
+            Update::Uplink(uplink) => status.network.uplink = Some(uplink),
             Update::Refused { what, count } => {
                 if count > 0 {
                     status.network.refused.insert(what.to_owned(), count);

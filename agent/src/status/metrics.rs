@@ -65,11 +65,14 @@ pub fn render(status: &SiteStatus) -> String {
         "Requests beyond the limits, since the start.",
         &refused(status),
     );
-    let proxy = matches!(status.network.dhcp, DhcpMode::Proxy { .. });
+    let other = matches!(
+        status.network.dhcp,
+        DhcpMode::Silent { .. } | DhcpMode::Proxy { server: Some(_) }
+    );
     family(
-        "firstlight_dhcp_proxy",
+        "firstlight_dhcp_other_server",
         "1 while another DHCP server leases addresses here.",
-        &[(String::new(), flag(proxy))],
+        &[(String::new(), flag(other))],
     );
     family(
         "firstlight_problems",

@@ -16,7 +16,7 @@ use firstlight_api::{
     artifact::Artifact,
     status::{
         AddonLine, CertificateEnd, ClusterStatus, ControllerRound, DhcpMode, HostStatus, Problem,
-        SiteStatus, SoftwareLine,
+        SiteStatus, SoftwareLine, UplinkStatus,
     },
 };
 use tokio::sync::{mpsc, watch};
@@ -40,6 +40,7 @@ pub enum Update {
         address: String,
     },
     Dhcp(DhcpMode),
+    Uplink(UplinkStatus),
     Leases(usize),
     /// Requests of that protocol beyond its limits, since the start.
     Refused {

@@ -2,7 +2,7 @@
 //!
 //! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick, and `direct` has the kernel send it; `media` virtual CDs made of that; `relays` sends servers
 //! to each other for images; `server` owns
-//! sockets and limits; `pushes` is the registry's door for who pushes; `bootstrap` and `conversion` have TLS, on ports of their own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
+//! sockets and limits; `outside` is what is left of all that on the uplink; `pushes` is the registry's door for who pushes; `bootstrap` and `conversion` have TLS, on ports of their own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`.
 
 mod account;
@@ -16,6 +16,7 @@ mod events;
 mod files;
 mod latest;
 mod media;
+mod outside;
 pub mod page;
 mod proof;
 mod pushes;
@@ -43,6 +44,7 @@ use tokio::sync::watch;
 
 pub use bootstrap::serve as serve_bootstrap;
 pub use conversion::serve as serve_conversion;
+pub use outside::Outside;
 pub use pushes::serve as serve_pushes;
 pub use server::{serve_address, serve_segment};
 

@@ -12,7 +12,7 @@ use std::fmt::{self, Display, Write as _};
 
 use firstlight_api::status::{
     DhcpMode, HostState, HostStatus, NetworkStatus, Problem, RootDiskState, SiteStatus, Step,
-    StepState, TpmStatus,
+    StepState, TpmStatus, UplinkStatus,
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -160,13 +160,51 @@ fn write_network(out: &mut String, network: &NetworkStatus) -> fmt::Result {
             "<dd><span class=\"good\">serving</span>, {} leased</dd>",
             network.leases
         )?,
-        DhcpMode::Proxy { server } => writeln!(
+        DhcpMode::Silent { server } => writeln!(
             out,
-            "<dd><span class=\"warm\">boot information only</span>: {} leases addresses here</dd>",
+            "<dd><span class=\"warm\">silent</span>: {} leases addresses here</dd>",
             Text(server)
         )?,
+        DhcpMode::Proxy { server: None } => out.write_str(
+            "<dd><span class=\"warm\">boot information only</span>, and nobody leases addresses here</dd>\n",
+        )?,
+        DhcpMode::Proxy {
+            server: Some(server),
+        } => writeln!(
+            out,
+            "<dd><span class=\"good\">boot information</span> beside {}</dd>",
+            Text(server)
+        )?,
+        DhcpMode::Relay => writeln!(
+            out,
+            "<dd><span class=\"good\">serving</span> relayed networks, {} leased</dd>",
+            network.leases
+        )?,
+    }
+    if let Some(uplink) = &network.uplink {
+        write_uplink(out, uplink)?;
     }
     out.write_str("</dl>\n</section>\n")
+}
+
+fn write_uplink(out: &mut String, uplink: &UplinkStatus) -> fmt::Result {
+    match (&uplink.address, &uplink.interface) {
+        (Some(address), Some(interface)) => writeln!(
+            out,
+            "<dt>Uplink</dt><dd>{} <span class=\"dim\">{}</span></dd>",
+            Text(address),
+            Text(interface)
+        )?,
+        _ => out.write_str("<dt>Uplink</dt><dd class=\"dim\">no address yet</dd>\n")?,
+    }
+    for (cluster, port) in &uplink.clusters {
+        let name = Text(cluster);
+        writeln!(
+            out,
+            "<dt>API of {name}</dt><dd>port {port} of the uplink</dd>"
+        )?;
+    }
+    Ok(())
 }
 
 fn write_steps(out: &mut String, status: &SiteStatus) -> fmt::Result {

@@ -169,7 +169,7 @@ fn relay_port(headers: &HeaderMap) -> Option<u16> {
 }
 
 /// shim asks for `/sub//grubx64.efi` after it was loaded from `/sub/`.
-fn normalize(path: &str) -> String {
+pub(super) fn normalize(path: &str) -> String {
     let mut normal = String::with_capacity(path.len());
     for letter in path.chars() {
         if !(letter == '/' && normal.ends_with('/')) {

@@ -145,9 +145,10 @@ pub async fn serve_address<S: Answers>(
     accept(site, Door::new(shares, known), listener, stop).await
 }
 
-/// Serves the box's address on the provisioning network, whichever it is, until `stop`.
-pub async fn serve_segment(
-    web: Web,
+/// Serves the box's address on a network, whichever it is, until `stop`; `known` has its places there.
+pub async fn serve_segment<S: Answers>(
+    site: S,
+    known: Known,
     mut segment: watch::Receiver<Option<Segment>>,
     port: u16,
     status: StatusSender,
@@ -163,8 +164,8 @@ pub async fn serve_segment(
             match address {
                 Some(address) => {
                     serve_address(
-                        web.clone(),
-                        web.known.clone(),
+                        site.clone(),
+                        known.clone(),
                         (address, port).into(),
                         status.clone(),
                         this.clone(),

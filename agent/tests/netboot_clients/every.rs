@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Nothing of the machine is written to, and the users that clients give root up for are root: no other exists in here.
-fn apart(stick: &Stick) {
+pub fn apart(stick: &Stick) {
     for folder in ["/run", "/var/lib"] {
         run("mount", &["-t", "tmpfs", "tmpfs", folder]);
     }
@@ -26,6 +26,9 @@ fn apart(stick: &Stick) {
         "passwd",
         b"root:x:0:0::/root:/bin/sh\nsystemd-network:x:0:0::/:/bin/sh\n",
     );
+    for folder in ["links", "leases", "lldp"] {
+        fs::create_dir_all(Path::new("/run/systemd/netif").join(folder)).unwrap();
+    }
     let passwd = stick.path("passwd");
     run(
         "mount",
@@ -110,9 +113,6 @@ fn every_dhcp_client_gets_the_same_address() {
         );
 
         fs::create_dir_all("/run/systemd/network").unwrap();
-        for folder in ["links", "leases", "lldp"] {
-            fs::create_dir_all(Path::new("/run/systemd/netif").join(folder)).unwrap();
-        }
         fs::write(
             "/run/systemd/network/host.network",
             "[Match]\nName=fl-host\n[Network]\nDHCP=ipv4\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",

@@ -81,9 +81,16 @@ fn dhcp_line(now: &SiteStatus) -> Option<Line> {
             network.interface
         ),
         DhcpMode::Serving => format!("answers DHCP as {place}"),
-        DhcpMode::Proxy { server } => {
-            format!("{server} leases addresses here; gives boot information only, as {place}")
+        DhcpMode::Silent { server } => {
+            format!("{server} leases addresses here; silent, as {place}")
         }
+        DhcpMode::Proxy { server: None } => {
+            format!("nobody leases addresses here; gives boot information, as {place}")
+        }
+        DhcpMode::Proxy {
+            server: Some(server),
+        } => format!("gives boot information beside {server}, as {place}"),
+        DhcpMode::Relay => format!("answers relay agents, as {place}"),
     };
     Some(Line::of_box(what))
 }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use firstlight_api::site::{ClusterChoice, SiteConfig};
+use firstlight_api::site::{ClusterChoice, Ipv4Network, SiteConfig};
 use time::OffsetDateTime;
 
 use super::accel::choose_accel;
@@ -30,6 +30,8 @@ pub use resume::Resumed;
 pub const NODE_MEMORY_MIB: u32 = 2560;
 
 pub const BOX_MAC: Mac = [0x52, 0x54, 0x00, 0xf1, 0x00, 0x00];
+/// Of its second card, where the site has an uplink.
+const BOX_OFFICE_MAC: Mac = [0x52, 0x54, 0x00, 0xf1, 0x01, 0x00];
 
 /// What a lab is made for.
 #[derive(Clone, Debug, Default)]
@@ -254,7 +256,11 @@ impl Lab {
             memory_mib: spec.memory_mib,
             mac: BOX_MAC,
             nic: NicModel::Virtio,
-            second_nic: spec.data_disk.as_ref().map(|_| SecondNic::Nowhere),
+            second_nic: match (&self.spec.site.uplink, &spec.data_disk) {
+                (Some(_), _) => Some(SecondNic::Office(BOX_OFFICE_MAC)),
+                (None, Some(_)) => Some(SecondNic::Nowhere),
+                (None, None) => None,
+            },
             disks: std::iter::once(stick).chain(data).collect(),
             cd: None,
             boot: BootFirst::Disk,
@@ -397,7 +403,11 @@ fn plan_wire(site: &SiteConfig, capture: Option<PathBuf>) -> WireSpec {
     };
     let networks = site.fixed_networks();
     let networks = networks.map(|(name, fixed)| (site.networks[name].vlan, fixed.subnet));
-    let networks = networks.collect();
+    // The box lets servers out, so who answers them may be from anywhere.
+    let out = site
+        .lets_servers_out()
+        .then(|| (None, Ipv4Network::around(Ipv4Addr::UNSPECIFIED, 0)));
+    let networks = networks.chain(out).collect();
     let taken = |candidate: Ipv4Addr| {
         let host = site
             .hosts

@@ -25,5 +25,5 @@ pub use lab::{
 pub use machine::{Vm, flash_for};
 pub use qemu::{
     Accel, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, MACHINES, NicModel,
-    SecondNic, VmSpec, disk_serial,
+    OFFICE_DOOR, OFFICE_GREETING, SecondNic, VmSpec, disk_serial,
 };

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -196,6 +197,20 @@ impl Vm {
         }
         let order = json!({"id": "cd", "force": true});
         self.monitor.execute("eject", &order).map(drop)
+    }
+
+    /// A port of loopback that is carried to `port` of the machine, by its card in the office.
+    pub fn forward_office(&mut self, port: u16) -> Result<SocketAddr> {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
+        let door = free.local_addr()?;
+        drop(free);
+        let line = format!("hostfwd_add office tcp:127.0.0.1:{}-:{port}", door.port());
+        let said = self
+            .monitor
+            .execute("human-monitor-command", &json!({"command-line": line}))?;
+        let said = said.as_str().unwrap_or_default().trim();
+        ensure!(said.is_empty(), "{line}: {said}");
+        Ok(door)
     }
 
     /// The power button: its system is asked to end.

@@ -107,7 +107,15 @@ pub enum SecondNic {
     Nowhere,
     /// On the same switch.
     Wire(Mac),
+    /// On the rest of a customer's network, which QEMU plays: a router with DHCP, [`OFFICE_DOOR`] behind it, and no way out.
+    Office(Mac),
 }
+
+/// What QEMU has for a machine in the office.
+const OFFICE: &str = "192.0.2.0/24";
+/// Somebody there who says [`OFFICE_GREETING`] to everybody.
+pub const OFFICE_DOOR: &str = "192.0.2.99:8000";
+pub const OFFICE_GREETING: &str = "from-the-office";
 
 /// What the firmware tries first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -277,6 +285,17 @@ pub fn command_line(
             line.option(
                 "-device",
                 format!("e1000e,netdev=second,mac={mac},romfile="),
+            );
+        }
+        (Some(SecondNic::Office(mac)), _) => {
+            line.option(
+                "-netdev",
+                format!("user,id=office,restrict=on,ipv6=off,net={OFFICE},guestfwd=tcp:{OFFICE_DOOR}-cmd:echo {OFFICE_GREETING}"),
+            );
+            let mac = format_mac(mac);
+            line.option(
+                "-device",
+                format!("e1000e,netdev=office,mac={mac},romfile="),
             );
         }
         (Some(_), _) => {

@@ -1,15 +1,18 @@
-//! A server with a bond and one with a single NIC become a cluster on a tagged network, which is no network of the box.
+//! A server with a bond and one with a single NIC become a cluster on a tagged network, which is no network of the box. People reach page, box
+//! and cluster by the box's uplink, and the servers go out through it.
 
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use firstlight_api::status::HostState;
 use lab::wire::format_mac;
-use lab::{Firmware, ServerSpec};
+use lab::{Firmware, OFFICE_DOOR, OFFICE_GREETING, ServerSpec};
 use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
 use qemu_tests::registry;
 use qemu_tests::scene::{Scene, host_in};
 use qemu_tests::site::{CLUSTER_NETWORK, SERVER_ADDRESS, SERVER_CLUSTER_ADDRESS};
+use qemu_tests::ssh::Ssh;
 
 const IMAGE: &str = "apps/web:1";
 
@@ -46,6 +49,9 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     registry::copy(&scene.box_ssh(), "kubernetes/coredns", IMAGE)?;
     cluster.run_web(scene, IMAGE, 2)?;
 
+    by_the_uplink(scene, &cluster)?;
+    servers_go_out(scene, &bonded)?;
+
     a_cable_is_pulled(scene, &bonded)?;
     cluster.run_web(scene, IMAGE, 2)?;
     scene.nothing_leaked()
@@ -72,6 +78,87 @@ fn is_bonded(scene: &Scene<'_>, server: &ServerSpec) -> Result<()> {
             "no {address} on {interface}: {addresses}"
         );
     }
+    Ok(())
+}
+
+/// As people do who have no cable in the rack.
+fn by_the_uplink(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<()> {
+    let page = scene.by_uplink(80)?;
+    let answer = |path: &str| {
+        let url = format!("http://{page}{path}");
+        said(
+            "curl",
+            &[
+                "-s",
+                "-m",
+                "20",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_code}",
+                &url,
+            ],
+        )
+    };
+    let answers = [answer("/")?, answer("/boot/kernel")?, answer("/images/")?];
+    ensure!(
+        answers == ["200", "404", "404"],
+        "page, kernel and images: {answers:?}"
+    );
+    let ssh = Ssh::new(scene.by_uplink(22)?, &scene.site().key);
+    let ways = ssh.run("ip -brief -4 address show; cat /etc/resolv.conf; ip route show default")?;
+    scene.tell(format!("the box by its uplink:\n{ways}"));
+    for part in [
+        "192.0.2.15/24",
+        "nameserver 192.0.2.3",
+        "default via 192.0.2.2",
+    ] {
+        ensure!(ways.contains(part), "no {part} in {ways}");
+    }
+    let api = scene.by_uplink(6443)?;
+    let authority = scene.lab.dir().join("cluster.crt");
+    std::fs::write(&authority, cluster.authority()?)?;
+    let endpoint = scene
+        .status()
+        .clusters
+        .first()
+        .context("no cluster")?
+        .endpoint
+        .clone();
+    let version = said(
+        "curl",
+        &[
+            "-s",
+            "-m",
+            "60",
+            "--cacert",
+            &authority.to_string_lossy(),
+            "--connect-to",
+            &format!("{endpoint}:{api}"),
+            &format!("https://{endpoint}/version"),
+        ],
+    )?;
+    ensure!(
+        version.contains("gitVersion"),
+        "the API by the uplink: {version}"
+    );
+    scene.tell("page, SSH and the cluster's API answer by the uplink");
+    Ok(())
+}
+
+fn said(program: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(arguments).output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn servers_go_out(scene: &Scene<'_>, server: &ServerSpec) -> Result<()> {
+    let ssh = scene.host_ssh(&format_mac(server.mac()))?;
+    let (host, port) = OFFICE_DOOR.split_once(':').context("a port")?;
+    let heard = ssh.run(&format!("timeout 20 bash -c 'cat </dev/tcp/{host}/{port}'"))?;
+    ensure!(
+        heard == OFFICE_GREETING,
+        "the server hears {heard:?} from outside"
+    );
     Ok(())
 }
 

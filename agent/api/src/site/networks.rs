@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt, net::Ipv4Addr, str::FromStr};
 
-use super::{AddressRange, HostName, Ipv4Network, MacAddr, SiteConfig, ValueError};
+use super::{AddressRange, HostName, Ipv4Network, MacAddr, SiteConfig, ValueError, uplink::Uplink};
 use crate::status::HardwareSummary;
 
 /// Of the network that servers boot from, in `links`.
@@ -252,6 +252,7 @@ impl SiteConfig {
     pub fn all_networks(&self) -> Vec<Ipv4Network> {
         let mut all = self.provisioning.networks();
         all.extend(self.fixed_networks().map(|(_, fixed)| fixed.subnet));
+        all.extend(self.uplink.as_ref().and_then(Uplink::network));
         all
     }
 }

@@ -4,13 +4,14 @@ mod cluster;
 mod networks;
 mod provisioning;
 mod rules;
+mod uplink;
 mod value;
 
 use std::{collections::HashMap, net::Ipv4Addr};
 
 use super::{
-    ClusterChoice, HostConfig, HostName, HostRole, MacAddr, SiteConfig, SiteProblem, SiteProblems,
-    SshKey, ValueError, schema,
+    ClusterChoice, DhcpRole, HostConfig, HostName, HostRole, MacAddr, SiteConfig, SiteProblem,
+    SiteProblems, SshKey, ValueError, schema,
     yaml::{Key, Node, Position, Value, parse_yaml},
 };
 use value::{parse_addon, parse_join, parse_package};
@@ -71,6 +72,7 @@ impl Walk {
             site.provisioning = self.provisioning(node);
         }
         self.networks(&fields, &mut site);
+        site.uplink = self.uplink(&fields, &site);
         if let Some(install) = self.value(&fields, "install", str::parse) {
             site.install = install;
         }
@@ -150,6 +152,15 @@ impl Walk {
                     net.range.first()
                 ))
             })?;
+            let on_own = net.network().contains(address);
+            if on_own && net.dhcp != DhcpRole::Serve {
+                return Err(ValueError(format!(
+                    "with `dhcp: {}` the box leases no addresses on {}; leave `address` out, and name the host's address where that \
+                     network's own server is told",
+                    net.dhcp.word(),
+                    net.network()
+                )));
+            }
             if net.subnet_of(address).is_none() {
                 return Err(ValueError(format!(
                     "{address} is not a host address in the network of {}",

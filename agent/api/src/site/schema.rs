@@ -11,6 +11,7 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "name",
     "provisioning",
     "networks",
+    "uplink",
     "install",
     "join",
     "sshKeys",
@@ -25,8 +26,25 @@ pub(super) const PROVISIONING_KEYS: &[&str] = &[
     "address",
     "range",
     "gateway",
+    "dhcp",
     "bandwidth",
     "relayed",
+];
+pub(super) const UPLINK_KEYS: &[&str] = &[
+    "nic",
+    "bond",
+    "nics",
+    "parameters",
+    "vlan",
+    "mtu",
+    "address",
+    "gateway",
+    "dns",
+    "search",
+    "ntp",
+    "routes",
+    "routing",
+    "clusters",
 ];
 pub(super) const RELAYED_KEYS: &[&str] = &["subnet", "range", "gateway"];
 pub(super) const HOST_KEYS: &[&str] = &[
@@ -103,6 +121,7 @@ struct SiteSpec {
     provisioning: Option<ProvisioningSpec>,
     /// Networks that installed servers have beside the one that they boot from, by name; `links` says which NIC carries them.
     networks: Option<BTreeMap<String, NetworkSpec>>,
+    uplink: Option<UplinkSpec>,
     install: Option<InstallSpec>,
     join: Option<JoinSpec>,
     /// SSH public keys for `admin` on the box and on every installed server.
@@ -200,6 +219,7 @@ struct ProvisioningSpec {
     /// Router of this network: servers are told of it, and the box reaches the relayed networks through it. Default: none.
     #[schemars(pattern(r"^[0-9.]+$"))]
     gateway: Option<String>,
+    dhcp: Option<DhcpRoleSpec>,
     /// What kernels, images and packages that the box sends may take of the link in all, such as 400 Mbit/s; each server gets the same share.
     /// Default: all of it.
     #[schemars(pattern(r"^[0-9]+ *[MG]bit/s$"))]
@@ -207,6 +227,17 @@ struct ProvisioningSpec {
     /// Networks behind that router whose servers boot from this box, too: a relay agent there forwards DHCP to the box's address.
     #[schemars(length(max = 32))]
     relayed: Option<Vec<RelayedSpec>>,
+}
+
+/// serve: the box leases addresses, unless another server does, beside which it is silent. proxy: it gives boot information beside the
+/// site's own server, which leases the addresses. relay: it answers what relay agents of `relayed` forward, and nobody else. Default: serve.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+enum DhcpRoleSpec {
+    Serve,
+    Proxy,
+    Relay,
 }
 
 /// One network whose servers reach the box through a relay agent.
@@ -269,6 +300,53 @@ struct HostSpec {
     links: Option<Vec<LinkSpec>>,
     /// The network whose router is for everything else. Needed where more than one of its networks has a router.
     default_route: Option<String>,
+}
+
+/// The box's way to the rest of the network, on a NIC of its own: people reach the page, SSH and the clusters' API there, and the box takes
+/// its time from there. Default: none.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct UplinkSpec {
+    /// The box's NIC, by kernel name or MAC address; or else `bond`.
+    nic: Option<String>,
+    bond: Option<BondModeSpec>,
+    /// Of the bond, by kernel name or MAC address.
+    #[schemars(length(min = 1, max = 8))]
+    nics: Option<Vec<String>>,
+    /// Of the bond, as in `links`.
+    parameters: Option<BTreeMap<String, BondParameter>>,
+    /// Its tag. Default: none.
+    #[schemars(range(min = 1, max = 4094))]
+    vlan: Option<u16>,
+    /// Bytes. Default: 1500.
+    #[schemars(range(min = 1280, max = 9216))]
+    mtu: Option<u16>,
+    /// The box's address there with prefix length, such as 192.0.2.10/24. Default: told by the DHCP server there.
+    #[schemars(pattern(r"^[0-9.]+/[0-9]+$"))]
+    address: Option<String>,
+    /// The router for everything else, with `address`.
+    #[schemars(pattern(r"^[0-9.]+$"))]
+    gateway: Option<String>,
+    /// Name servers for the box. Default: those that the DHCP server there tells.
+    dns: Option<Vec<String>>,
+    /// Domains in which the box looks for short names.
+    search: Option<Vec<String>>,
+    /// Where the box takes its time from, by name or address. Default: those that the DHCP server there tells.
+    ntp: Option<Vec<String>>,
+    routes: Option<Vec<RouteSpec>>,
+    routing: Option<RoutingSpec>,
+    /// Clusters whose API is reached at the box's address there, by name, with the port for each. Default: that of the site, at 6443.
+    clusters: Option<BTreeMap<String, u16>>,
+}
+
+/// none: the box is nobody's router. nat: servers go out through the uplink under the box's address. Default: none.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+enum RoutingSpec {
+    None,
+    Nat,
 }
 
 /// A network. It has `subnet`, or `dhcp: theirs`.

@@ -4,6 +4,7 @@ mod cluster;
 mod networks;
 mod relayed;
 mod rules;
+mod uplink;
 
 use std::net::Ipv4Addr;
 
@@ -71,10 +72,12 @@ fn a_full_file_is_read_whole() {
             range: AddressRange::new(Ipv4Addr::new(10, 0, 1, 0), Ipv4Addr::new(10, 0, 2, 255))
                 .unwrap(),
             gateway: None,
+            dhcp: DhcpRole::Serve,
             bandwidth: None,
             relayed: vec![],
         },
         networks: BTreeMap::new(),
+        uplink: None,
         install: InstallPolicy::Never,
         join: JoinPolicy::Approve,
         ssh_keys: vec![SshKey::parse(KEY).unwrap()],

@@ -1,9 +1,16 @@
 //! Another DHCP server on the segment, on a virtual clock.
 
+use std::net::Ipv4Addr;
+
 use crate::testing::*;
 use crate::*;
 
 const ASK: Option<ModeStep> = Some(ModeStep::Ask);
+
+/// Of what the stranger below serves.
+const BESIDE: Decision = Decision::Ignore(Reason::OtherServer {
+    server: Ipv4Addr::new(172, 22, 0, 254),
+});
 
 fn stranger() -> ForeignServer {
     ForeignServer {
@@ -29,7 +36,7 @@ fn another_dhcp_server_comes_goes_and_comes_back() {
     assert_eq!(asking, Decision::Ignore(Reason::Asking));
     assert_eq!(line.ask(0), ASK);
     assert_eq!(line.ask(3), None, "one question at a time");
-    assert_eq!(line.silence(3), Some(ModeStep::Switch(Mode::Serve)));
+    assert_eq!(line.silence(3), Some(ModeStep::Switch(Mode::Alone)));
     line.at(4)
         .send(&discover(mac(1)))
         .expect("OFFER 172.22.0.100");
@@ -38,15 +45,15 @@ fn another_dhcp_server_comes_goes_and_comes_back() {
         .expect("ACK 172.22.0.100");
     // It comes: seen by the question that is asked every five minutes.
     assert_eq!((line.ask(302), line.ask(303)), (None, ASK));
-    let proxy = Mode::Proxy(stranger());
+    let proxy = Mode::Beside(stranger());
     assert_eq!(line.foreign(304), Some(ModeStep::Switch(proxy)));
     let refused = line.at(305).send(&discover(mac(2))).decision;
-    assert_eq!(refused, Decision::Ignore(Reason::ProxyOnly));
+    assert_eq!(refused, BESIDE);
     // It is still there, it goes, and it comes back.
     assert_eq!((line.ask(604), line.foreign(605)), (ASK, None));
     assert_eq!(
         (line.ask(905), line.silence(908)),
-        (ASK, Some(ModeStep::Switch(Mode::Serve)))
+        (ASK, Some(ModeStep::Switch(Mode::Alone)))
     );
     line.at(909)
         .send(&discover(mac(2)))
@@ -62,7 +69,7 @@ fn what_is_overheard_changes_nothing_before_an_own_question_confirms_it() {
     let mut line = Timeline::new(small_site());
     let seen = heard("172.22.0.254", "172.22.0.60");
     assert_eq!(line.overheard(&seen, 60), ASK);
-    assert_eq!(line.server.mode(), Mode::Serve);
+    assert_eq!(line.server.mode(), Mode::Alone);
     line.at(60)
         .send(&discover(mac(1)))
         .expect("OFFER 172.22.0.100");
@@ -103,7 +110,7 @@ fn an_offer_in_our_name_that_we_did_not_make_is_suspicious() {
     let now = line.at(62).now();
     assert_eq!(
         line.server.foreign_seen(twin, now),
-        Some(ModeStep::Switch(Mode::Proxy(twin)))
+        Some(ModeStep::Switch(Mode::Beside(twin)))
     );
 }
 
@@ -142,7 +149,6 @@ fn beside_another_server_leases_are_renewed_and_nothing_new_is_leased() {
         .send(&select(mac(1), "172.22.0.100"))
         .expect("ACK 172.22.0.100");
     line.foreign(100);
-    let ignored = Decision::Ignore(Reason::ProxyOnly);
     // A node of ours keeps its address for days: renewing, rebinding, and when it restarts.
     for hours in 1..100 {
         line.at(hours * 1800)
@@ -167,14 +173,14 @@ fn beside_another_server_leases_are_renewed_and_nothing_new_is_leased() {
         reboot(mac(1), "172.22.0.60"),
         renew(mac(2), "172.22.0.100"),
     ] {
-        assert_eq!(line.at(days).send(&packet).decision, ignored);
+        assert_eq!(line.at(days).send(&packet).decision, BESIDE);
     }
     // What has ended is not leased anew.
     assert_eq!(
         line.at(days + 6000)
             .send(&renew(mac(1), "172.22.0.100"))
             .decision,
-        ignored
+        BESIDE
     );
 }
 
@@ -187,5 +193,78 @@ fn the_questions_of_the_box_itself_are_not_answered_by_it() {
     assert_eq!(
         line.at(60).send(&discover(mac(9))).decision,
         Decision::Ignore(Reason::OwnQuestion)
+    );
+}
+
+/// Both of one second: what was decided, and whether a question is due.
+fn meets(line: &mut Timeline, at: u64, packet: &Packet) -> (Decision, Option<ModeStep>) {
+    let decision = line.at(at).send(packet).decision;
+    (decision, line.ask(at))
+}
+
+#[test]
+fn ieee802_1d_a_port_that_opens_late_hides_nobody() {
+    let mut line = Timeline::new(small_site());
+    let asking = Decision::Ignore(Reason::Asking);
+    let now = line.at(100).now();
+    line.server.linked(now);
+    // Nobody hears these, and nobody is answered meanwhile: the switch keeps everything back.
+    for at in [100, 113, 126] {
+        assert_eq!(line.ask(at), ASK);
+        line.silence(at + 3);
+    }
+    assert_eq!(line.server.mode(), Mode::Alone);
+    // The port opens. The first who is heard is not answered before the segment was asked once more.
+    assert_eq!(
+        meets(&mut line, 131, &discover(mac(1))),
+        (asking.clone(), ASK)
+    );
+    assert_eq!(line.silence(134), Some(ModeStep::Switch(Mode::Alone)));
+    line.at(135)
+        .send(&discover(mac(1)))
+        .expect("OFFER 172.22.0.100");
+    // The same, with another server behind the port.
+    let now = line.at(200).now();
+    line.server.linked(now);
+    assert_eq!(line.ask(200), ASK);
+    assert_eq!(
+        meets(&mut line, 201, &discover(mac(2))),
+        (asking.clone(), None)
+    );
+    assert_eq!(line.silence(203), None, "asked before anybody was heard");
+    assert_eq!(meets(&mut line, 203, &discover(mac(2))), (asking, ASK));
+    let beside = ModeStep::Switch(Mode::Beside(stranger()));
+    assert_eq!(line.foreign(204), Some(beside));
+    assert_eq!(meets(&mut line, 205, &discover(mac(2))), (BESIDE, None));
+    // With nobody there, it asks again and again until no switch keeps anything back any more, and no more often for what is sent.
+    let mut asked = 0;
+    for at in 206..400 {
+        let (_, due) = meets(&mut line, at, &discover(mac(2)));
+        if due == ASK {
+            asked += 1;
+            line.silence(at);
+        }
+    }
+    assert!((2..9).contains(&asked), "{asked}");
+}
+
+#[test]
+fn a_client_that_takes_the_offer_of_another_server_is_suspicious() {
+    let mut line = Timeline::new(small_site());
+    let mut elsewhere = select(mac(1), "172.22.0.60");
+    elsewhere.options.retain(|(code, _)| *code != 54);
+    let elsewhere = elsewhere.address(54, "172.22.0.254");
+    let (decision, due) = meets(&mut line, 100, &elsewhere);
+    let server = ip("172.22.0.254");
+    assert_eq!(
+        decision,
+        Decision::Ignore(Reason::ChoseOtherServer { server })
+    );
+    assert_eq!(due, ASK);
+    line.silence(103);
+    assert_eq!(
+        meets(&mut line, 104, &elsewhere).1,
+        None,
+        "every half a minute at most"
     );
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Case, ProbeResult, QUARANTINE, Server};
 use crate::config::SubnetSpec;
 use crate::limits::Standing;
-use crate::{AddressRange, Lease, MacAddr, Mode, Now};
+use crate::{AddressRange, DhcpRole, Lease, MacAddr, Mode, Now};
 
 /// How long a probe's "nobody answered" is believed.
 const FREE_HOLDS: Duration = Duration::from_mins(5);
@@ -212,14 +212,14 @@ impl Server {
 
     /// The next few addresses of each subnet that new clients would get and that were not probed lately.
     pub fn probe_ahead(&self, now: Now) -> Vec<Ipv4Addr> {
-        if let Mode::Proxy(_) = self.mode() {
-            return Vec::new();
-        }
+        // Who leases nothing here needs to know of no address here.
+        let own = self.config.spec().role == DhcpRole::Serve && self.mode() == Mode::Alone;
         let ahead = |subnet| {
             let next = self.candidates(nobody(), subnet, now).take(AHEAD);
             next.filter(|address| !self.is_found_free(*address, now))
         };
-        self.config.spec().subnets.iter().flat_map(ahead).collect()
+        let subnets = self.config.spec().subnets.iter();
+        subnets.skip(usize::from(!own)).flat_map(ahead).collect()
     }
 }
 

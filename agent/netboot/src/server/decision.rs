@@ -147,8 +147,15 @@ pub enum Reason {
         /// The one that the message names.
         address: Ipv4Addr,
     },
-    /// Another server leases addresses here, and this is no request for boot information.
+    /// Another server leases addresses here, and nobody said that this one is to serve beside it.
+    OtherServer {
+        /// As it calls itself.
+        server: Ipv4Addr,
+    },
+    /// This server leases no addresses here, and this is no request for boot information.
     ProxyOnly,
+    /// This server is there for what relay agents forward.
+    RelayedOnly,
     /// A proxy was asked by what does not boot from the network.
     NotAsked,
     /// A proxy was asked by a machine that nothing on the stick fits.
@@ -207,7 +214,11 @@ impl fmt::Display for Reason {
             }
             Self::NoAddressRequested => f.write_str("the message names no address"),
             Self::NotItsLease { address } => write!(f, "{address} is not leased to this client"),
-            Self::ProxyOnly => f.write_str("another DHCP server leases addresses here"),
+            Self::OtherServer { server } => write!(f, "{server} leases addresses here"),
+            Self::ProxyOnly => f.write_str("by `dhcp: proxy` the box leases no addresses here"),
+            Self::RelayedOnly => {
+                f.write_str("by `dhcp: relay` the box answers only what relay agents forward")
+            }
             Self::NotAsked => f.write_str("the client did not ask for a boot file"),
             Self::Unsupported(arch) => write!(
                 f,

@@ -1,13 +1,27 @@
 //! What the server does on its segment: the questions to it, and what stays while another server leases there.
 
-use super::Server;
+use super::{Reason, Server};
 use crate::packet::{MessageType, Request};
-use crate::{ForeignServer, Mode, ModeStep, Now, Overheard};
+use crate::{DhcpRole, ForeignServer, Mode, ModeStep, Now, Overheard};
+
+/// See [`Server::part`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Addresses and boot information.
+    Whole,
+    /// Boot information.
+    Boot,
+}
 
 impl Server {
-    /// What the server does on its own segment now.
+    /// Who leases addresses on the server's own segment.
     pub fn mode(&self) -> Mode {
         self.mode.mode
+    }
+
+    /// The link of the segment has just come up.
+    pub fn linked(&mut self, now: Now) {
+        self.mode.linked(now);
     }
 
     /// Whether it is time to ask the segment for other servers.
@@ -19,8 +33,8 @@ impl Server {
     pub fn overheard(&mut self, heard: &Overheard, now: Now) -> Option<ModeStep> {
         let Overheard { client, found } = *heard;
         let is_known = match self.mode.mode {
-            Mode::Proxy(other) => other.server == found.server,
-            Mode::Asking | Mode::Serve => false,
+            Mode::Beside(other) => other.server == found.server,
+            Mode::Asking | Mode::Alone => false,
         };
         let leased = self
             .leases
@@ -57,9 +71,26 @@ impl Server {
         step
     }
 
-    /// Whether the client asks for nothing but what it holds: that goes on beside another server, because hosts that run
-    /// must keep their addresses.
-    pub(super) fn is_about_its_lease(&self, request: &Request, now: Now) -> bool {
+    /// What the server may do for the client: what it is there for, as long as nobody else leases addresses on its segment. Hosts that run
+    /// keep theirs in any case.
+    pub(super) fn part(&self, request: &Request, now: Now) -> Result<Part, Reason> {
+        if self.is_about_its_lease(request, now) {
+            return Ok(Part::Whole);
+        }
+        match (self.config.spec().role, self.mode()) {
+            (DhcpRole::Serve, Mode::Alone) => Ok(Part::Whole),
+            (DhcpRole::Serve, Mode::Asking) => Err(Reason::Asking),
+            (DhcpRole::Serve, Mode::Beside(ForeignServer { server, .. })) => {
+                Err(Reason::OtherServer { server })
+            }
+            (DhcpRole::Proxy | DhcpRole::Relay, _) if request.is_relayed() => Ok(Part::Whole),
+            (DhcpRole::Proxy, _) => Ok(Part::Boot),
+            (DhcpRole::Relay, _) => Err(Reason::RelayedOnly),
+        }
+    }
+
+    /// Whether the client asks for nothing but what it holds.
+    fn is_about_its_lease(&self, request: &Request, now: Now) -> bool {
         let Some(lease) = self
             .leases
             .of_mac(request.mac)

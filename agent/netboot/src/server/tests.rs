@@ -628,7 +628,10 @@ fn inform_is_answered_with_settings_and_no_lease() {
 
 #[test]
 fn a_proxy_gives_boot_information_and_nothing_else() {
-    let mut line = Timeline::new(small_site());
+    let mut line = Timeline::new(DhcpSpec {
+        role: DhcpRole::Proxy,
+        ..small_site()
+    });
     line.foreign(0);
     let pxe = |packet: Packet| {
         packet
@@ -793,10 +796,8 @@ proptest! {
         packet.options.extend(options);
         let mut datagram = packet.encode();
         datagram.extend(tail);
-        let mut line = Timeline::new(small_site());
-        if proxy {
-            line.foreign(0);
-        }
+        let role = if proxy { DhcpRole::Proxy } else { DhcpRole::Serve };
+        let mut line = Timeline::new(DhcpSpec { role, ..small_site() });
         let now = line.at(0).now();
         for listener in [Listener::Dhcp, Listener::Pxe] {
             if let Decision::Reply(reply) = handle(&mut line.server, &datagram, origin(listener, "0.0.0.0"), now) {

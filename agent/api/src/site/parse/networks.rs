@@ -130,23 +130,8 @@ impl Walk {
         let dns = self.all(fields, "dns", parse_address);
         let ntp = self.all(fields, "ntp", str::parse);
         let search = self.all(fields, "search", str::parse);
-        let mut routes = Vec::new();
-        for node in self.items(fields, "routes") {
-            let keys = said(self.fields(node, schema::ROUTE_KEYS, "a route"));
-            let to = self.value(&keys, "to", str::parse::<Ipv4Network>);
-            let via = self.value(&keys, "via", inside);
-            if keys.len() < 2 && matches!(node.value, Value::Map(_)) {
-                let message = "a route needs `to` (a network, such as 10.0.0.0/8) and `via` (a router's address)";
-                self.report(node.place, message);
-            }
-            if let (Some(to), Some(via)) = (to, via) {
-                if to.prefix() == 0 {
-                    let message = "the route to everywhere is that of `gateway` and `defaultRoute`";
-                    self.report(node.place, message);
-                }
-                routes.push(SiteRoute { to, via });
-            }
-        }
+        let everywhere = "the route to everywhere is that of `gateway` and `defaultRoute`";
+        let routes = self.routes(fields, everywhere, inside);
         let pool = self.value(fields, "pool", |text| {
             let pool: AddressRange = text.parse()?;
             machine_in(subnet, of, pool.first())?;
@@ -174,7 +159,33 @@ impl Walk {
         })
     }
 
-    fn all<T>(
+    /// `everywhere`: why there is none to all networks.
+    pub(super) fn routes(
+        &mut self,
+        fields: &Fields<'_>,
+        everywhere: &str,
+        router: impl Fn(&str) -> Result<Ipv4Addr, ValueError>,
+    ) -> Vec<SiteRoute> {
+        let mut found = Vec::new();
+        for node in self.items(fields, "routes") {
+            let keys = said(self.fields(node, schema::ROUTE_KEYS, "a route"));
+            let to = self.value(&keys, "to", str::parse::<Ipv4Network>);
+            let via = self.value(&keys, "via", &router);
+            if keys.len() < 2 && matches!(node.value, Value::Map(_)) {
+                let message = "a route needs `to` (a network, such as 10.0.0.0/8) and `via` (a router's address)";
+                self.report(node.place, message);
+            }
+            if let (Some(to), Some(via)) = (to, via) {
+                if to.prefix() == 0 {
+                    self.report(node.place, everywhere);
+                }
+                found.push(SiteRoute { to, via });
+            }
+        }
+        found
+    }
+
+    pub(super) fn all<T>(
         &mut self,
         fields: &Fields<'_>,
         key: &str,
@@ -218,22 +229,7 @@ impl Walk {
 
     fn link(&mut self, node: &Node, site: &SiteConfig) -> Option<SiteLink> {
         let fields = said(self.fields(node, schema::LINK_KEYS, "a link"));
-        let carrier = match (fields.get("nic"), fields.get("bond")) {
-            (Some(_), None) => {
-                for key in ["nics", "parameters"] {
-                    if let Some(node) = fields.get(key) {
-                        self.report(node.place, format!("`{key}` is for a link with `bond`"));
-                    }
-                }
-                Carrier::Nic(self.value(&fields, "nic", nic)?)
-            }
-            (None, Some(_)) => Carrier::Bond(self.bond(node.place, &fields)?),
-            _ => {
-                let message = "a link has either `nic`, such as `nic: boot`, or `bond` (its mode) with `nics`";
-                self.report(node.place, message);
-                return None;
-            }
-        };
+        let carrier = self.carrier(node, &fields, "a link", "boot")?;
         let known = |text: &str| known_network(text, site);
         let networks = self.all(&fields, "networks", known);
         if networks.is_empty() {
@@ -265,11 +261,40 @@ impl Walk {
         Some(SiteLink { carrier, networks })
     }
 
-    fn bond(&mut self, place: Position, fields: &Fields<'_>) -> Option<Bond> {
+    /// `of`: what has the NIC; `example`: how one is called there.
+    pub(super) fn carrier(
+        &mut self,
+        node: &Node,
+        fields: &Fields<'_>,
+        of: &str,
+        example: &str,
+    ) -> Option<Carrier> {
+        match (fields.get("nic"), fields.get("bond")) {
+            (Some(_), None) => {
+                for key in ["nics", "parameters"] {
+                    if let Some(node) = fields.get(key) {
+                        self.report(node.place, format!("`{key}` needs `bond`, not `nic`"));
+                    }
+                }
+                Some(Carrier::Nic(self.value(fields, "nic", nic)?))
+            }
+            (None, Some(_)) => Some(Carrier::Bond(self.bond(node.place, fields, example)?)),
+            _ => {
+                let message = format!(
+                    "{of} has either `nic`, such as `nic: {example}`, or `bond` (its mode) with `nics`"
+                );
+                self.report(node.place, message);
+                None
+            }
+        }
+    }
+
+    fn bond(&mut self, place: Position, fields: &Fields<'_>, example: &str) -> Option<Bond> {
         let mode = self.value(fields, "bond", str::parse);
         let nics = self.all(fields, "nics", nic);
         if nics.is_empty() || nics.len() > MOST_NICS {
-            let message = format!("a bond has 1 to {MOST_NICS} `nics`, such as `[boot, eno2]`");
+            let message =
+                format!("a bond has 1 to {MOST_NICS} `nics`, such as `[{example}, eno2]`");
             self.report(place, message);
         }
         let mut parameters = BTreeMap::new();
@@ -376,7 +401,7 @@ impl Walk {
 }
 
 /// A key without a value is as one that is not there.
-fn said(mut fields: Fields<'_>) -> Fields<'_> {
+pub(super) fn said(mut fields: Fields<'_>) -> Fields<'_> {
     fields.retain(|_, node| !matches!(node.value, Value::Null));
     fields
 }
@@ -424,7 +449,7 @@ fn has_router(name: &str, site: &SiteConfig) -> bool {
     match site.networks.get(name).map(|network| &network.addresses) {
         Some(Addresses::Fixed(fixed)) => fixed.gateway.is_some(),
         Some(Addresses::Theirs) => true,
-        None => site.provisioning.gateway.is_some(),
+        None => site.router().is_some(),
     }
 }
 
@@ -441,7 +466,11 @@ fn known_network(text: &str, site: &SiteConfig) -> Result<String, ValueError> {
 }
 
 /// `of`: whose network it is, for the sentence.
-fn machine_in(subnet: Ipv4Network, of: &str, address: Ipv4Addr) -> Result<Ipv4Addr, ValueError> {
+pub(super) fn machine_in(
+    subnet: Ipv4Network,
+    of: &str,
+    address: Ipv4Addr,
+) -> Result<Ipv4Addr, ValueError> {
     if subnet.contains(address) && Subnet::new(address, subnet.prefix()).is_ok() {
         return Ok(address);
     }
@@ -451,7 +480,7 @@ fn machine_in(subnet: Ipv4Network, of: &str, address: Ipv4Addr) -> Result<Ipv4Ad
 }
 
 /// What of the site it overlaps.
-fn overlapping(subnet: Ipv4Network, site: &SiteConfig) -> Option<String> {
+pub(super) fn overlapping(subnet: Ipv4Network, site: &SiteConfig) -> Option<String> {
     let mut others = site.fixed_networks();
     let other = others.find(|(_, fixed)| fixed.subnet.overlaps(&subnet));
     if let Some((name, fixed)) = other {
@@ -487,12 +516,12 @@ fn dhcp(text: &str) -> Result<(), ValueError> {
     )))
 }
 
-fn vlan(text: &str) -> Result<u16, ValueError> {
+pub(super) fn vlan(text: &str) -> Result<u16, ValueError> {
     let tag = text.parse().ok().filter(|tag| (1..=4094).contains(tag));
     tag.ok_or_else(|| ValueError(format!("`{text}` is no VLAN; its tag is 1 to 4094")))
 }
 
-fn mtu(text: &str) -> Result<u16, ValueError> {
+pub(super) fn mtu(text: &str) -> Result<u16, ValueError> {
     let mtu = text.parse().ok().filter(|mtu| (1280..=9216).contains(mtu));
     mtu.ok_or_else(|| ValueError(format!("`{text}` is no MTU; it is 1280 to 9216 bytes")))
 }

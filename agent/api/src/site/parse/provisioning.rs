@@ -4,10 +4,10 @@ use std::net::Ipv4Addr;
 
 use super::{
     Fields, Walk,
-    value::{parse_address, parse_box_address, parse_interface, parse_network},
+    value::{parse_address, parse_box_address, parse_dhcp, parse_interface, parse_network},
 };
 use crate::site::{
-    AddressRange, Ipv4Network, ProvisioningConfig, RelayedNetwork, SiteConfig, Subnet,
+    AddressRange, DhcpRole, Ipv4Network, ProvisioningConfig, RelayedNetwork, SiteConfig, Subnet,
     relayed::MOST_RELAYED,
     schema,
     yaml::{Node, Position},
@@ -36,7 +36,27 @@ impl Walk {
             self.gateway(net, gateway, config.range, fields["gateway"].place);
         }
         self.relayed(&fields, net.is_some(), &mut config);
+        self.role(&fields, &mut config);
         config
+    }
+
+    fn role(&mut self, fields: &Fields<'_>, config: &mut ProvisioningConfig) {
+        let Some(role) = self.value(fields, "dhcp", parse_dhcp) else {
+            return;
+        };
+        config.dhcp = role;
+        if role == DhcpRole::Relay && !fields.contains_key("relayed") {
+            self.report(
+                fields["dhcp"].place,
+                "with `dhcp: relay` the box answers only servers of `relayed` networks, and there is none; name them, or leave `dhcp` out",
+            );
+        }
+        if let (Some(range), true) = (fields.get("range"), role != DhcpRole::Serve) {
+            self.report(
+                range.place,
+                "with this `dhcp` the box leases no addresses on this network; leave `range` or `dhcp` out",
+            );
+        }
     }
 
     /// `net`: whose address may not be in the range, absent where it is not known.

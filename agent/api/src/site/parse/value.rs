@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::super::{InterfaceChoice, Ipv4Network, JoinPolicy, Subnet, ValueError};
+use super::super::{DhcpRole, InterfaceChoice, Ipv4Network, JoinPolicy, Subnet, ValueError};
 
 pub fn parse_join(text: &str) -> Result<JoinPolicy, ValueError> {
     match text {
@@ -12,6 +12,18 @@ pub fn parse_join(text: &str) -> Result<JoinPolicy, ValueError> {
         _ => Err(ValueError(format!(
             "`{text}` is no rule for newcomers; use open (every server that boots from the network), approve (those whose \
              code a person has compared) or named (those in `hosts`)"
+        ))),
+    }
+}
+
+pub fn parse_dhcp(text: &str) -> Result<DhcpRole, ValueError> {
+    match text {
+        "serve" => Ok(DhcpRole::Serve),
+        "proxy" => Ok(DhcpRole::Proxy),
+        "relay" => Ok(DhcpRole::Relay),
+        _ => Err(ValueError(format!(
+            "`{text}` is nothing that the box's DHCP does; use serve (it leases addresses, unless another server does), proxy (it \
+             gives boot information beside the site's own server) or relay (it answers what relay agents of `relayed` forward)"
         ))),
     }
 }

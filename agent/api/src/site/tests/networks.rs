@@ -178,7 +178,7 @@ fn links_that_contradict_themselves_are_refused() {
         ("[{bond: balance-rr, nics: [boot], networks: [provisioning]}]".to_owned(), "`balance-rr` is no mode of a bond here"),
         ("[{bond: active-backup, networks: [provisioning]}]".to_owned(), "a bond has 1 to 8 `nics`"),
         ("[{bond: active-backup, nics: [boot], parameters: {miimom: 1}, networks: [provisioning]}]".to_owned(), "did you mean `miimon`?"),
-        ("[{nic: boot, nics: [eno1], networks: [provisioning]}]".to_owned(), "`nics` is for a link with `bond`"),
+        ("[{nic: boot, nics: [eno1], networks: [provisioning]}]".to_owned(), "`nics` needs `bond`, not `nic`"),
         (format!("[{{nic: boot, networks: {all}}}]"), "say with `defaultRoute` which of them"),
         (format!("[{{nic: boot, networks: {all}}}]\n  defaultRoute: storage"), "`storage` is none"),
         ("[{nic: boot, networks: [provisioning, office]}]\n  defaultRoute: office".to_owned(), "nothing makes a server prefer office"),

@@ -159,3 +159,19 @@ fn the_next_addresses_of_every_subnet_are_probed_ahead() {
     }
     assert!(!ahead.contains(&ip("10.9.0.54")));
 }
+
+#[test]
+fn a_relay_is_there_for_what_relay_agents_forward() {
+    let mut spec = relayed_site();
+    spec.role = DhcpRole::Relay;
+    let mut line = Timeline::new(spec);
+    for foreign in [false, true] {
+        if foreign {
+            line.foreign(10);
+        }
+        let own = line.at(20).send(&discover(mac(1))).decision;
+        assert_eq!(own, Decision::Ignore(Reason::RelayedOnly));
+        let through = discover(mac(2)).through("10.9.0.1");
+        line.at(20).send(&through).expect("OFFER 10.9.0.100");
+    }
+}

@@ -1,0 +1,42 @@
+//! What people see who come by the uplink: the page, and what it is made of. Servers do not come from there, so that nothing is there for them:
+//! no boot files, no images, no reports.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::{Body, Web, direct::Files, refusal, route, server::Answers};
+
+const SHOWN: [&str; 5] = [
+    "/",
+    "/api/v1/status",
+    "/api/v1/events",
+    "/readyz",
+    "/metrics",
+];
+
+/// [`Web`], as it is seen from outside.
+#[derive(Clone, Debug)]
+pub struct Outside(pub Web);
+
+impl Files for Outside {}
+
+impl Answers for Outside {
+    const WHAT: &'static str = "the page";
+
+    fn source(&self, _address: SocketAddr) -> &'static str {
+        "http-uplink"
+    }
+
+    async fn answer(&self, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
+        let path = route::normalize(request.uri().path());
+        if SHOWN.contains(&path.as_str()) {
+            return route::answer(&self.0, peer, request).await;
+        }
+        refusal(
+            StatusCode::NOT_FOUND,
+            "only the page is here; what servers boot from is on the provisioning network",
+        )
+    }
+}
