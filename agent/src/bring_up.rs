@@ -22,7 +22,7 @@ use crate::{
     ironic_files::{self, IronicAccess},
     keep::Kept,
     kubernetes,
-    network::{self, Segment, firewall::Endpoint},
+    network::{self, Heard, Segment, firewall::Endpoint},
     notify,
     options::BoxForm,
     paths::Paths,
@@ -41,6 +41,8 @@ pub struct Facts {
     pub segment: watch::Sender<Option<Segment>>,
     /// How often the provisioning NIC got a carrier.
     pub link_ups: watch::Sender<u32>,
+    /// What the DHCP server has learned of the segment.
+    pub heard: watch::Sender<Option<Heard>>,
     /// The uplink, and the name servers that are told there.
     pub outside: watch::Sender<Option<Segment>>,
     pub name_servers: watch::Sender<Vec<Ipv4Addr>>,
@@ -64,6 +66,7 @@ impl Default for Facts {
             site: watch::Sender::new(None),
             segment: watch::Sender::new(None),
             link_ups: watch::Sender::default(),
+            heard: watch::Sender::new(None),
             outside: watch::Sender::new(None),
             name_servers: watch::Sender::default(),
             pki: watch::Sender::new(None),
@@ -224,6 +227,7 @@ pub async fn dhcp(
         status,
         link_ups: facts.link_ups.subscribe(),
         name_servers: facts.name_servers.subscribe(),
+        heard: facts.heard.clone(),
         leased: facts.leased.clone(),
         guard: Guard::Up,
     };

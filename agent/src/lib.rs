@@ -223,12 +223,16 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     });
     tasks.spawn("network", |stop| {
         let (paths, status, facts) = copies();
-        let (site, bmcs) = (facts.site.subscribe(), facts.bmcs.subscribe());
+        let site = facts.site.subscribe();
+        let known = network::Known {
+            bmcs: facts.bmcs.subscribe(),
+            heard: facts.heard.subscribe(),
+        };
         let published = network::Published {
             segment: facts.segment,
             link_ups: facts.link_ups,
         };
-        network::run(paths, form, site, bmcs, status, published, stop)
+        network::run(paths, form, site, known, status, published, stop)
     });
     tasks.spawn("uplink", |stop| {
         let (paths, status, facts) = copies();

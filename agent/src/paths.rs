@@ -62,6 +62,8 @@ impl Paths {
         boot_id = "proc/sys/kernel/random/boot_id";
         restored_etcd = "var/lib/firstlight/etcd/restored";
         leases = "var/lib/firstlight/agent/leases.log";
+        /// The MAC address of the NIC that the box serves on.
+        provisioning_nic = "var/lib/firstlight/agent/provisioning-nic";
         site_pki = "var/lib/firstlight/pki";
         site_ca = "var/lib/firstlight/pki/ca.crt";
         kube_pki = "var/lib/firstlight/kube/pki";

@@ -250,29 +250,34 @@ fn two_boxes_with_one_address_notice_each_other_and_the_newcomer_serves_nothing(
     );
 }
 
+/// A DHCP server on the segment that is not the box's.
+fn stranger(stick: &Stick, server: &Server) -> Running {
+    server.run(
+        "ip",
+        &["address", "add", "172.22.0.254/24", "dev", "fl-host"],
+    );
+    let leases = stick.path("udhcpd.leases");
+    fs::write(&leases, "").unwrap();
+    let config = format!(
+        "start 172.22.0.60\nend 172.22.0.70\ninterface fl-host\nlease_file {}\npidfile {}\noption subnet 255.255.255.0\n",
+        leases.display(),
+        stick.path("udhcpd.pid").display()
+    );
+    stick.write("udhcpd.conf", config.as_bytes());
+    let stranger = server
+        .command("busybox")
+        .args(["udhcpd", "-f"])
+        .arg(stick.path("udhcpd.conf"))
+        .stderr(Stdio::null())
+        .spawn();
+    Running(stranger.unwrap())
+}
+
 #[test]
 fn beside_another_dhcp_server_the_box_leases_nothing() {
     isolated("beside_another_dhcp_server_the_box_leases_nothing", || {
         let (stick, server) = (Stick::new(), Server::connect());
-        server.run(
-            "ip",
-            &["address", "add", "172.22.0.254/24", "dev", "fl-host"],
-        );
-        let leases = stick.path("udhcpd.leases");
-        fs::write(&leases, "").unwrap();
-        let config = format!(
-            "start 172.22.0.60\nend 172.22.0.70\ninterface fl-host\nlease_file {}\npidfile {}\noption subnet 255.255.255.0\n",
-            leases.display(),
-            stick.path("udhcpd.pid").display()
-        );
-        stick.write("udhcpd.conf", config.as_bytes());
-        let stranger = server
-            .command("busybox")
-            .args(["udhcpd", "-f"])
-            .arg(stick.path("udhcpd.conf"))
-            .stderr(Stdio::null())
-            .spawn();
-        let _stranger = Running(stranger.unwrap());
+        let _stranger = stranger(&stick, &server);
         let _agent = stick.start_agent();
         let status = wait_for_dhcp("an answer", |mode| {
             matches!(mode, DhcpMode::Silent { .. } | DhcpMode::Serving)
@@ -294,4 +299,38 @@ fn beside_another_dhcp_server_the_box_leases_nothing() {
             told.problems
         );
     });
+}
+
+#[test]
+fn a_cable_that_is_moved_to_another_network_silences_the_box() {
+    isolated(
+        "a_cable_that_is_moved_to_another_network_silences_the_box",
+        || {
+            let (stick, server) = (Stick::new(), Server::connect());
+            let _agent = stick.start_agent();
+            wait_for_dhcp("DHCP", |mode| *mode == DhcpMode::Serving);
+            let lease = server.dhcp(&stick.script());
+            assert!(lease.starts_with("ip=172.22.0.100 "), "{lease}");
+
+            server.run("ip", &["link", "set", "fl-host", "down"]);
+            server.run("ip", &["link", "set", "fl-host", "up"]);
+            let _stranger = stranger(&stick, &server);
+            wait_for_dhcp("silence", |mode| {
+                *mode
+                    == DhcpMode::Silent {
+                        server: "172.22.0.254".into(),
+                    }
+            });
+            let told = wait_for("the problem on the page", || {
+                let problems = crate::status()?.problems;
+                problems
+                    .into_iter()
+                    .find(|it| it.what.contains("answers no server there"))
+            });
+            assert!(
+                told.next.contains("wrong port") && told.next.contains("dhcp: proxy"),
+                "{told:?}"
+            );
+        },
+    );
 }

@@ -100,7 +100,8 @@ pub struct ProvisioningConfig {
 /// How a person names one of the box's NICs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InterfaceChoice {
-    /// The first physical Ethernet NIC, by PCI path, that has a carrier.
+    /// The first physical Ethernet NIC, by PCI path, that has a carrier and on whose network no router and no DHCP server is heard; a NIC that
+    /// the box has served on comes before all others.
     Auto,
     /// Kernel name, e.g. `enp1s0`.
     Name(String),

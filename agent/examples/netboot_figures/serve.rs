@@ -54,6 +54,7 @@ async fn serve(interface: &str, folder: &Path) {
         status: sender,
         link_ups: link_ups.subscribe(),
         name_servers: name_servers.subscribe(),
+        heard: watch::Sender::new(None),
         leased: watch::Sender::new(Arc::new(BTreeSet::new())),
         guard: Guard::Down,
     };

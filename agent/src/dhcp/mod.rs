@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     fleet::Fleet,
-    network::Segment,
+    network::{Heard, Segment},
     paths::Paths,
     status::{StatusSender, StepName, Update},
 };
@@ -43,6 +43,8 @@ pub struct Dhcp {
     pub link_ups: watch::Receiver<u32>,
     /// For servers that go out through the box.
     pub name_servers: watch::Receiver<Vec<Ipv4Addr>>,
+    /// For who chooses the segment.
+    pub heard: watch::Sender<Option<Heard>>,
     /// Addresses that are leased now.
     pub leased: watch::Sender<Arc<BTreeSet<Ipv4Addr>>>,
     /// Down only where the server is measured.

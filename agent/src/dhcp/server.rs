@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use firstlight_netboot::{
-    BootOffer, BootSite, Decision, DhcpConfig, Event, LeaseChange, Listener, MacAddr, ModeStep,
-    Now, Origin, ProbeResult, Reason, Reply, Request, Server,
+    BootOffer, BootSite, Decision, DhcpConfig, Event, LeaseChange, Listener, MacAddr, Mode,
+    ModeStep, Now, Origin, ProbeResult, Reason, Reply, Request, Server,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -33,7 +33,7 @@ use super::{
 use crate::{
     fleet::Input,
     liveness,
-    network::Segment,
+    network::{Heard, Segment},
     status::{StepName, Update},
 };
 
@@ -88,6 +88,7 @@ pub async fn serve(
         jobs,
         unwritten: 0,
         conditions: Conditions::default(),
+        served: false,
         untold: None,
         _tasks: [
             AbortOnDrop(address_task),
@@ -138,6 +139,8 @@ struct Edge {
     /// Jobs that are not on the disk yet.
     unwritten: usize,
     conditions: Conditions,
+    /// Somebody on the segment has an address from here.
+    served: bool,
     /// When others are told who has a lease, if that changed.
     untold: Option<tokio::time::Instant>,
     _tasks: [AbortOnDrop<()>; 3],
@@ -330,6 +333,10 @@ impl Edge {
             Decision::Reply(reply) => {
                 tracing::debug!(%mac, destination = ?reply.destination, boot = ?reply.boot, "DHCP reply");
                 self.booting(&received, &reply, now);
+                if !self.served && reply.is_acknowledgement() && !received.request.is_relayed() {
+                    self.served = true;
+                    self.tell_heard();
+                }
                 self.answer(Answer { reply, received }).await?;
             }
             Decision::Record { persist, event } => {
@@ -416,7 +423,23 @@ impl Edge {
             .context("writing the lease file ended")
     }
 
+    /// Another server by the box's own address is another box, and no sign of a wrong network.
+    fn tell_heard(&self) {
+        let own = self.segment.address.address();
+        let heard = Heard {
+            index: self.segment.index,
+            other_server: matches!(self.server.mode(), Mode::Beside(found) if found.server != own),
+            served: self.served,
+        };
+        self.dhcp.heard.send_if_modified(|before| {
+            let changed = *before != Some(heard);
+            *before = Some(heard);
+            changed
+        });
+    }
+
     fn tell_mode(&self) {
+        self.tell_heard();
         let (status, mode) = (&self.dhcp.status, self.server.mode());
         let (shown, problem) =
             tell::mode(self.dhcp.site.provisioning.dhcp, mode, self.segment.address);

@@ -1,25 +1,15 @@
 //! Whether somebody uses an address (RFC 5227 section 2.1.1: ARP probes, which disturb nobody's ARP cache), and who uses
 //! the box's own.
 
-use std::{
-    convert::Infallible,
-    io::{self, IoSlice},
-    net::Ipv4Addr,
-    os::fd::{AsRawFd, OwnedFd},
-    time::Duration,
-};
+use std::{convert::Infallible, net::Ipv4Addr, time::Duration};
 
 use anyhow::{Context, Result};
 use firstlight_api::net::MacAddr;
-use nix::{
-    libc,
-    sys::socket::{
-        AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike, bind, recv, sendmsg,
-        socket,
-    },
-};
-use tokio::{io::unix::AsyncFd, time::Instant};
+use tokio::time::Instant;
 
+use super::packets::Packets;
+
+const EVERYBODY: [u8; 6] = [0xff; 6];
 const ETH_P_ARP: u16 = 0x0806;
 const PACKET: usize = 28;
 /// Two questions; a neighbour on Ethernet answers within a few milliseconds, a sleepy one within the second.
@@ -47,34 +37,23 @@ impl Claim {
 /// A socket for ARP packets of one interface.
 #[derive(Debug)]
 pub struct Arp {
-    socket: AsyncFd<OwnedFd>,
-    index: u32,
+    packets: Packets,
     mac: MacAddr,
 }
 
 impl Arp {
     pub fn open(index: u32, mac: MacAddr) -> Result<Self> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let fd = socket(AddressFamily::Packet, SockType::Datagram, flags, None)
-            .context("making a socket for ARP; the agent needs CAP_NET_RAW")?;
-        bind(fd.as_raw_fd(), &link_address(index, [0; 6])).context("binding a socket for ARP")?;
-        #[allow(
-            unsafe_code,
-            reason = "AsyncFd cannot check that the descriptor stays what it is"
-        )]
-        // SAFETY: the OwnedFd is moved in, never replaced, and closed only with the AsyncFd.
-        let registered = unsafe { AsyncFd::register(fd) };
-        let socket = registered.context("handing a socket to tokio")?;
-        Ok(Self { socket, index, mac })
+        let packets = Packets::open(index, ETH_P_ARP)?;
+        Ok(Self { packets, mac })
     }
 
     /// Who else has `address`, or is about to take it. A network that takes no packets has nobody to answer.
     pub async fn claim(&self, address: Ipv4Addr) -> Result<Option<Claim>> {
-        self.drain();
+        self.packets.drain();
         for _ in 0..QUESTIONS {
             self.ask(address).await;
             let deadline = Instant::now() + BETWEEN;
-            while let Ok(packet) = tokio::time::timeout_at(deadline, self.receive()).await {
+            while let Ok(packet) = tokio::time::timeout_at(deadline, self.packets.receive()).await {
                 let packet = packet.context("listening for ARP")?;
                 if let Some(claim) = claim(&packet, address, self.mac) {
                     return Ok(Some(claim));
@@ -95,7 +74,7 @@ impl Arp {
             self.ask(address).await;
             let deadline = Instant::now() + WATCH;
             let mut heard = None;
-            while let Ok(packet) = tokio::time::timeout_at(deadline, self.receive()).await {
+            while let Ok(packet) = tokio::time::timeout_at(deadline, self.packets.receive()).await {
                 let Ok(packet) = packet else {
                     // The interface goes down.
                     tokio::time::sleep(BETWEEN).await;
@@ -114,75 +93,15 @@ impl Arp {
         }
     }
 
-    /// What came before the question answers nothing.
-    fn drain(&self) {
-        let mut buffer = [0; 64];
-        while recv(
-            self.socket.get_ref().as_raw_fd(),
-            &mut buffer,
-            MsgFlags::empty(),
-        )
-        .is_ok()
-        {}
-    }
-
     async fn ask(&self, address: Ipv4Addr) {
-        if let Err(error) = self.send(&probe(self.mac, address)).await {
+        if let Err(error) = self
+            .packets
+            .send(&probe(self.mac, address), EVERYBODY)
+            .await
+        {
             tracing::debug!(%error, %address, "an ARP probe was not sent");
         }
     }
-
-    async fn send(&self, packet: &[u8]) -> io::Result<()> {
-        let to = link_address(self.index, [0xff; 6]);
-        let send = |fd: &OwnedFd| {
-            let sent = sendmsg(
-                fd.as_raw_fd(),
-                &[IoSlice::new(packet)],
-                &[],
-                MsgFlags::empty(),
-                Some(&to),
-            );
-            sent.map(drop).map_err(io::Error::from)
-        };
-        self.socket
-            .async_io(tokio::io::Interest::WRITABLE, send)
-            .await
-    }
-
-    async fn receive(&self) -> io::Result<Vec<u8>> {
-        let mut buffer = vec![0; 64];
-        let take = |fd: &OwnedFd| {
-            recv(fd.as_raw_fd(), &mut buffer, MsgFlags::empty()).map_err(io::Error::from)
-        };
-        let length = self
-            .socket
-            .async_io(tokio::io::Interest::READABLE, take)
-            .await?;
-        buffer.truncate(length);
-        Ok(buffer)
-    }
-}
-
-fn link_address(index: u32, mac: [u8; 6]) -> LinkAddr {
-    let mut address = [0; 8];
-    address[..6].copy_from_slice(&mac);
-    let raw = libc::sockaddr_ll {
-        sll_family: u16::try_from(libc::AF_PACKET).expect("a small number"),
-        sll_protocol: ETH_P_ARP.to_be(),
-        sll_ifindex: i32::try_from(index).expect("the kernel counts interfaces in an int"),
-        sll_hatype: 0,
-        sll_pkttype: 0,
-        sll_halen: 6,
-        sll_addr: address,
-    };
-    let length = libc::socklen_t::try_from(size_of::<libc::sockaddr_ll>()).expect("20 bytes");
-    #[allow(
-        unsafe_code,
-        reason = "nix has no other way to make a link-layer address"
-    )]
-    // SAFETY: `raw` is a whole sockaddr_ll of AF_PACKET and outlives the call, which copies it.
-    let made = unsafe { LinkAddr::from_raw((&raw const raw).cast(), Some(length)) };
-    made.expect("the family is AF_PACKET")
 }
 
 /// RFC 826 with the sender's address zero.

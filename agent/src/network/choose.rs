@@ -1,5 +1,10 @@
 //! Which NIC is the provisioning NIC: pure.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
 use firstlight_api::site::{
     InterfaceChoice, MacAddr,
     networks::{Carrier, NicChoice},
@@ -30,30 +35,78 @@ pub enum Choice {
     Wait(String),
     /// NICs have to be up before they show a carrier.
     RaiseFirst(Vec<u32>),
-    /// One NIC has a carrier, others may get theirs in a moment and would come first.
-    Settle,
+    /// One NIC has a carrier, others may get theirs within this time and would come first; the sentence says which, where that takes long.
+    Settle(Duration, Option<String>),
 }
 
-/// Whether slower NICs had their time to find a carrier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    Fresh,
-    Exhausted,
+/// How long a NIC with a carrier waits for one that would come first: auto-negotiation takes up to 3 s.
+const SETTLE: Duration = Duration::from_secs(4);
+/// And for the one that the box has served on: after a power cut the switch of a rack takes minutes.
+const SETTLE_SERVED: Duration = Duration::from_mins(5);
+
+/// What the box has learned of its NICs.
+#[derive(Clone, Debug, Default)]
+pub struct Learned {
+    /// Where somebody was heard who is none of ours, with how often the link was up by then: each time it may be another network's.
+    strangers: BTreeMap<u32, (u32, BTreeSet<Stranger>)>,
+    /// Where the box has leased addresses, now or before it was switched off.
+    pub served: Option<MacAddr>,
 }
 
+/// Who is heard on a network that is somebody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stranger {
+    Router,
+    DhcpServer,
+}
+
+impl Learned {
+    pub fn new(served: Option<MacAddr>) -> Self {
+        Self {
+            served,
+            ..Self::default()
+        }
+    }
+
+    pub fn hears(&mut self, link: &Link, stranger: Stranger, is_there: bool) {
+        let (link_ups, heard) = self.strangers.entry(link.index).or_default();
+        if *link_ups != link.link_ups {
+            *link_ups = link.link_ups;
+            heard.clear();
+        }
+        if is_there {
+            heard.insert(stranger);
+        } else {
+            heard.remove(&stranger);
+        }
+    }
+
+    /// The worst of those that are heard there.
+    fn stranger(&self, link: &Link) -> Option<Stranger> {
+        let (link_ups, heard) = self.strangers.get(&link.index)?;
+        heard.last().copied().filter(|_| *link_ups == link.link_ups)
+    }
+
+    fn has_served(&self, link: &Link) -> bool {
+        link.mac.is_some() && link.mac == self.served
+    }
+}
+
+/// `waited`: how long it has been [`Choice::Settle`].
 pub fn choose(
     form: BoxForm,
-    wanted: &InterfaceChoice,
+    choice: &InterfaceChoice,
     links: &[Link],
-    patience: Patience,
+    learned: &Learned,
+    waited: Duration,
 ) -> Choice {
-    match wanted {
+    match choice {
         // The first NIC with a cable may be the one to an office, where a second DHCP server does harm.
         InterfaceChoice::Auto if form == BoxForm::Installed => Choice::Wait(format!(
             "waiting for site.yaml to name the provisioning NIC, because this machine has other uses; found {}",
             list(&candidates(links))
         )),
-        InterfaceChoice::Auto => choose_auto(links, patience),
+        InterfaceChoice::Auto => choose_auto(links, learned, waited),
         InterfaceChoice::Name(name) => {
             named(links.iter().find(|link| link.name == *name), name, links)
         }
@@ -68,6 +121,21 @@ pub fn choose(
             )
         }
     }
+}
+
+/// Whether `auto` would leave the NIC that it took, on which nobody is served, for another one.
+pub fn leaves(current: &Link, links: &[Link], learned: &Learned) -> bool {
+    let lit: Vec<_> = candidates(links)
+        .into_iter()
+        .filter(|link| link.carrier)
+        .collect();
+    let best = lit.iter().min_by_key(|link| rank(link, learned));
+    best.is_some_and(|best| rank(best, learned) < rank(current, learned))
+}
+
+/// The lower, the better; those of one rank in the order of their places.
+fn rank(link: &Link, learned: &Learned) -> (Option<Stranger>, bool) {
+    (learned.stranger(link), !learned.has_served(link))
 }
 
 /// Whether a person calls this NIC so.
@@ -96,7 +164,7 @@ fn named(found: Option<&Link>, wanted: &str, links: &[Link]) -> Choice {
     }
 }
 
-fn choose_auto(links: &[Link], patience: Patience) -> Choice {
+fn choose_auto(links: &[Link], learned: &Learned, waited: Duration) -> Choice {
     let candidates = candidates(links);
     let down: Vec<_> = candidates
         .iter()
@@ -106,13 +174,32 @@ fn choose_auto(links: &[Link], patience: Patience) -> Choice {
     if !down.is_empty() {
         return Choice::RaiseFirst(down);
     }
-    match candidates.iter().find(|link| link.carrier) {
-        None if candidates.is_empty() => Choice::Wait("waiting for an Ethernet NIC".to_owned()),
-        None => Choice::Wait(format!("waiting for a cable at {}", list(&candidates))),
-        Some(first) if patience == Patience::Exhausted || candidates[0] == *first => {
-            Choice::Use((*first).clone())
-        }
-        Some(_) => Choice::Settle,
+    let Some(best) = candidates
+        .iter()
+        .filter(|link| link.carrier)
+        .min_by_key(|link| rank(link, learned))
+    else {
+        return match candidates.as_slice() {
+            [] => Choice::Wait("waiting for an Ethernet NIC".to_owned()),
+            _ => Choice::Wait(format!("waiting for a cable at {}", list(&candidates))),
+        };
+    };
+    let served = candidates.iter().find(|link| learned.has_served(link));
+    if let Some(served) = served.filter(|link| !link.carrier)
+        && waited < SETTLE_SERVED
+    {
+        let why = format!(
+            "waiting for a link at {}, where this box served before; it takes {} in a few minutes",
+            served.name, best.name
+        );
+        return Choice::Settle(SETTLE_SERVED.saturating_sub(waited), Some(why));
+    }
+    let mut before = candidates.iter().take_while(|link| *link != best);
+    let another_may_come = before.any(|link| !link.carrier) && !learned.has_served(best);
+    if another_may_come && waited < SETTLE {
+        Choice::Settle(SETTLE.saturating_sub(waited), None)
+    } else {
+        Choice::Use((*best).clone())
     }
 }
 
@@ -162,8 +249,12 @@ mod tests {
         }
     }
 
-    fn auto(links: &[Link], patience: Patience) -> Choice {
-        choose(BoxForm::Box, &InterfaceChoice::Auto, links, patience)
+    fn auto(links: &[Link], waited: Duration) -> Choice {
+        told(links, &Learned::default(), waited)
+    }
+
+    fn told(links: &[Link], learned: &Learned, waited: Duration) -> Choice {
+        choose(BoxForm::Box, &InterfaceChoice::Auto, links, learned, waited)
     }
 
     #[test]
@@ -173,7 +264,7 @@ mod tests {
             nic(2, "/sys/devices/pci0000:00/0000:00:04.0", true),
         );
         assert_eq!(
-            auto(&[second.clone(), first.clone()], Patience::Fresh),
+            auto(&[second.clone(), first.clone()], Duration::ZERO),
             Choice::Use(first.clone())
         );
         let dark = Link {
@@ -181,13 +272,10 @@ mod tests {
             ..first
         };
         assert_eq!(
-            auto(&[second.clone(), dark.clone()], Patience::Fresh),
-            Choice::Settle
+            auto(&[second.clone(), dark.clone()], Duration::ZERO),
+            Choice::Settle(SETTLE, None)
         );
-        assert_eq!(
-            auto(&[second.clone(), dark], Patience::Exhausted),
-            Choice::Use(second)
-        );
+        assert_eq!(auto(&[second.clone(), dark], SETTLE), Choice::Use(second));
     }
 
     #[test]
@@ -197,7 +285,8 @@ mod tests {
             BoxForm::Installed,
             &InterfaceChoice::Auto,
             &links,
-            Patience::Exhausted,
+            &Learned::default(),
+            SETTLE,
         );
         assert!(
             matches!(&choice, Choice::Wait(reason) if reason.contains("name the provisioning NIC") && reason.ends_with("found eth1")),
@@ -222,7 +311,7 @@ mod tests {
             },
         ];
         assert_eq!(
-            auto(&links, Patience::Exhausted),
+            auto(&links, SETTLE),
             Choice::Wait("waiting for an Ethernet NIC".into())
         );
     }
@@ -236,13 +325,10 @@ mod tests {
             },
             nic(2, "/b", true),
         ];
-        assert_eq!(
-            auto(&links, Patience::Exhausted),
-            Choice::RaiseFirst(vec![1])
-        );
+        assert_eq!(auto(&links, SETTLE), Choice::RaiseFirst(vec![1]));
         let links = [nic(1, "/a", false), nic(2, "/b", false)];
         assert_eq!(
-            auto(&links, Patience::Fresh),
+            auto(&links, Duration::ZERO),
             Choice::Wait("waiting for a cable at eth1, eth2".into())
         );
     }
@@ -256,7 +342,8 @@ mod tests {
                 BoxForm::Installed,
                 &by_name,
                 std::slice::from_ref(&dark),
-                Patience::Fresh
+                &Learned::default(),
+                Duration::ZERO
             ),
             Choice::Use(dark.clone())
         );
@@ -266,15 +353,87 @@ mod tests {
                 BoxForm::Box,
                 &by_mac,
                 std::slice::from_ref(&dark),
-                Patience::Fresh
+                &Learned::default(),
+                Duration::ZERO
             ),
             Choice::Use(dark)
         );
         let others = [nic(2, "/b", true)];
-        let absent = choose(BoxForm::Box, &by_name, &others, Patience::Fresh);
+        let absent = choose(
+            BoxForm::Box,
+            &by_name,
+            &others,
+            &Learned::default(),
+            Duration::ZERO,
+        );
         assert_eq!(
             absent,
             Choice::Wait("waiting for eth1, which site.yaml names; found eth2".into())
+        );
+    }
+
+    #[test]
+    fn auto_leaves_a_network_that_is_somebodys_for_one_that_is_quiet() {
+        let (office, rack) = (nic(1, "/a", true), nic(2, "/b", true));
+        let links = [office.clone(), rack.clone()];
+        let mut learned = Learned::default();
+        assert_eq!(
+            told(&links, &learned, Duration::ZERO),
+            Choice::Use(office.clone())
+        );
+        assert!(!leaves(&office, &links, &learned));
+        learned.hears(&office, Stranger::Router, true);
+        assert!(leaves(&office, &links, &learned));
+        assert_eq!(
+            told(&links, &learned, Duration::ZERO),
+            Choice::Use(rack.clone())
+        );
+        // A router alone is the lesser evil.
+        learned.hears(&rack, Stranger::DhcpServer, true);
+        assert_eq!(
+            told(&links, &learned, Duration::ZERO),
+            Choice::Use(office.clone())
+        );
+        learned.hears(&rack, Stranger::DhcpServer, false);
+        assert!(leaves(&office, &links, &learned));
+        // With another cable it may be another network.
+        let moved = Link {
+            link_ups: 2,
+            ..office.clone()
+        };
+        assert!(!leaves(&moved, &[moved.clone(), rack], &learned));
+        // Without a better one it stays, and says what is wrong.
+        assert!(!leaves(&office, std::slice::from_ref(&office), &learned));
+    }
+
+    #[test]
+    fn auto_waits_for_the_nic_that_it_served_on() {
+        let (office, rack) = (nic(1, "/a", true), nic(2, "/b", false));
+        let learned = Learned::new(rack.mac);
+        let links = [office.clone(), rack.clone()];
+        let Choice::Settle(rest, Some(why)) = told(&links, &learned, Duration::ZERO) else {
+            panic!("it takes the office");
+        };
+        assert_eq!(rest, SETTLE_SERVED);
+        assert!(why.contains("a link at eth2"), "{why}");
+        assert_eq!(
+            told(&links, &learned, SETTLE_SERVED),
+            Choice::Use(office.clone())
+        );
+        let lit = Link {
+            carrier: true,
+            ..rack
+        };
+        assert!(leaves(&office, &[office.clone(), lit.clone()], &learned));
+        assert_eq!(
+            told(&[office, lit.clone()], &learned, Duration::ZERO),
+            Choice::Use(lit)
+        );
+        // A card that is gone is not waited for.
+        let other = [nic(3, "/c", true)];
+        assert_eq!(
+            told(&other, &learned, Duration::ZERO),
+            Choice::Use(other[0].clone())
         );
     }
 }

@@ -148,6 +148,15 @@ pub async fn make_room(handle: &Handle, index: u32, wanted: Subnet, form: BoxFor
     Ok(present)
 }
 
+/// Takes all IPv4 addresses away.
+pub async fn take_addresses(handle: &Handle, index: u32) -> Result<()> {
+    for (address, _, message) in addresses_of(handle, index).await? {
+        let taken = handle.address().del(message).execute().await;
+        taken.with_context(|| format!("removing the address {address}"))?;
+    }
+    Ok(())
+}
+
 pub async fn add_address(handle: &Handle, index: u32, address: Ipv4Addr, prefix: u8) -> Result<()> {
     let added = handle
         .address()

@@ -1,6 +1,6 @@
 //! The box's own addresses: `box0` for its Kubernetes, and the provisioning NIC.
 //!
-//! `choose` decides (pure), `link`, `arp` and `echo` talk to the kernel, the segment and what is beyond it, [`run`] is the loop: observe, choose, apply, tell.
+//! `choose` decides (pure), `link`, `arp`, `routers` and `echo` talk to the kernel, the segment and what is beyond it, [`run`] is the loop: observe, choose, apply, tell.
 //! Must not: serve anything. Others wait on the [`Segment`] that is published here.
 
 pub mod arp;
@@ -8,34 +8,38 @@ pub mod choose;
 pub mod echo;
 pub mod firewall;
 pub mod link;
+mod packets;
+mod routers;
 
-use std::{collections::BTreeSet, fs, net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fs, net::Ipv4Addr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use firstlight_api::{
-    site::{MacAddr, RelayedNetwork, SiteConfig, Subnet},
+    site::{InterfaceChoice, MacAddr, RelayedNetwork, SiteConfig, Subnet},
     status::Problem,
 };
 use futures_util::StreamExt;
 use rtnetlink::{Handle, MulticastGroup, new_connection, new_multicast_connection};
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::watch, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    files::{self, Access},
     options::BoxForm,
     paths::Paths,
     pki::NODE_ADDRESS,
     status::{StatusSender, StepName, Update},
 };
 use arp::{Arp, Claim};
-use choose::{Choice, Link, Patience};
+use choose::{Choice, Learned, Link, Stranger};
 
 pub const BOX_INTERFACE: &str = "box0";
-/// How long a NIC with a carrier waits for one that would come first: auto-negotiation takes up to 3 s.
-const SETTLE: Duration = Duration::from_secs(4);
 /// Looked at again after this time even if the kernel said nothing.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_millis(200);
+/// A box without its state partition says so, and serves its page.
+const STATE_PATIENCE: Duration = Duration::from_mins(1);
 /// Whoever reloads a firewall of their own may flush ours.
 const GUARD_AGAIN: Duration = Duration::from_mins(5);
 /// How soon an address that another machine had is asked for again; boxes that were switched on together differ by up to as
@@ -51,12 +55,30 @@ pub struct Segment {
     pub address: Subnet,
 }
 
+/// What others have found out.
+pub struct Known {
+    /// That hosts name.
+    pub bmcs: watch::Receiver<BTreeSet<firewall::Endpoint>>,
+    pub heard: watch::Receiver<Option<Heard>>,
+}
+
 /// What others are told.
 #[derive(Debug)]
 pub struct Published {
     pub segment: watch::Sender<Option<Segment>>,
     /// How often the provisioning NIC got a carrier: each time it may be another network's.
     pub link_ups: watch::Sender<u32>,
+}
+
+/// What the DHCP server has learned of its segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Of the interface.
+    pub index: u32,
+    /// Another server leases addresses there.
+    pub other_server: bool,
+    /// Somebody there has an address from this one, since it was there.
+    pub served: bool,
 }
 
 /// Waits until the box's address is another than `address`; false when nobody will tell any more. Another interface with
@@ -110,7 +132,7 @@ pub async fn run(
     paths: Paths,
     form: BoxForm,
     mut site: watch::Receiver<Option<Arc<SiteConfig>>>,
-    bmcs: watch::Receiver<BTreeSet<firewall::Endpoint>>,
+    known: Known,
     status: StatusSender,
     published: Published,
     stop: CancellationToken,
@@ -137,7 +159,12 @@ pub async fn run(
         status,
         segment: published.segment,
         link_ups: published.link_ups,
-        bmcs,
+        bmcs: known.bmcs,
+        heard: known.heard,
+        has_news: false,
+        learned: None,
+        listening: None,
+        began: Instant::now(),
         settling: None,
         guarded: Instant::now(),
     };
@@ -157,6 +184,8 @@ pub async fn run(
             () = stop.cancelled() => break,
             () = tokio::time::sleep(pause) => {}
             Ok(()) = keeper.bmcs.changed() => keeper.open_for_bmcs().await,
+            Ok(()) = keeper.heard.changed() => keeper.has_news = true,
+            link = router(&mut keeper.listening) => keeper.learn_router(&link),
             event = events.next() => anyhow::ensure!(event.is_some(), "the netlink socket was closed"),
         }
         // One change of a cable comes as several events; one look answers them all.
@@ -165,6 +194,7 @@ pub async fn run(
             .is_some()
         {}
     }
+    keeper.deafen();
     for socket in sockets {
         socket.abort();
     }
@@ -180,6 +210,13 @@ struct Keeper {
     link_ups: watch::Sender<u32>,
     /// That hosts name.
     bmcs: watch::Receiver<BTreeSet<firewall::Endpoint>>,
+    heard: watch::Receiver<Option<Heard>>,
+    has_news: bool,
+    began: Instant,
+    /// Read when the state partition is there.
+    learned: Option<Learned>,
+    /// For routers, on the NIC that was taken without a person's word.
+    listening: Option<(Link, JoinHandle<Result<()>>)>,
     settling: Option<Instant>,
     /// When the firewall was seen to by us.
     guarded: Instant,
@@ -189,26 +226,35 @@ impl Keeper {
     /// One look at the devices and what follows from it; returns how long nothing need be done.
     async fn turn(&mut self, handle: &Handle) -> Result<Duration> {
         let links = link::observe_links(handle, &self.paths.net_devices()).await?;
-        if let Some(link) = self.current(&links) {
-            return self.configure(handle, &link).await;
-        }
-        let patience = match self.settling {
-            Some(since) if since.elapsed() >= SETTLE => Patience::Exhausted,
-            _ => Patience::Fresh,
-        };
         let uplink = self.site.uplink.as_ref();
         let is_free =
             |link: &&Link| uplink.is_none_or(|uplink| !choose::has_nic(&uplink.carrier, link));
         let free: Vec<Link> = links.iter().filter(is_free).cloned().collect();
-        match choose::choose(
-            self.form,
-            &self.site.provisioning.interface,
-            &free,
-            patience,
-        ) {
+        if !self.can_learn() {
+            return Ok(SOON);
+        }
+        self.learn(&free);
+        if let Some(link) = self.current(&links) {
+            if !self.leaves(&link, &free) {
+                return self.configure(handle, &link).await;
+            }
+            tracing::warn!(
+                interface = link.name,
+                "this network is somebody's, and another NIC has a link"
+            );
+            self.segment.send_replace(None);
+            link::take_addresses(handle, link.index).await?;
+        }
+        let waited = self
+            .settling
+            .map_or(Duration::ZERO, |since| since.elapsed());
+        let interface = &self.site.provisioning.interface;
+        let learned = self.learned.get_or_insert_default();
+        match choose::choose(self.form, interface, &free, learned, waited) {
             Choice::Use(link) => {
                 self.settling = None;
                 tracing::debug!(interface = link.name, "provisioning NIC chosen");
+                self.listen(&link);
                 self.configure(handle, &link).await
             }
             Choice::RaiseFirst(indexes) => {
@@ -217,17 +263,80 @@ impl Keeper {
                 }
                 Ok(RETRY)
             }
-            Choice::Settle => {
-                let since = *self.settling.get_or_insert_with(Instant::now);
-                Ok(SETTLE
-                    .saturating_sub(since.elapsed())
-                    .max(Duration::from_millis(50)))
+            Choice::Settle(rest, why) => {
+                self.settling.get_or_insert_with(Instant::now);
+                if let Some(why) = why {
+                    self.status.waiting_for(StepName::Network, why);
+                }
+                Ok(rest.clamp(Duration::from_millis(50), LOOK_AGAIN))
             }
             Choice::Wait(reason) => {
                 self.settling = None;
                 self.status.waiting_for(StepName::Network, reason);
                 Ok(LOOK_AGAIN)
             }
+        }
+    }
+
+    /// Whether a better NIC has a link than the one that the box took by itself. Where somebody has an address from the box it stays.
+    fn leaves(&self, current: &Link, free: &[Link]) -> bool {
+        let heard = *self.heard.borrow();
+        let serves = heard.is_some_and(|heard| heard.index == current.index && heard.served);
+        let by_itself =
+            self.site.provisioning.interface == InterfaceChoice::Auto && self.form == BoxForm::Box;
+        let learned = self.learned.as_ref();
+        by_itself && !serves && learned.is_some_and(|it| choose::leaves(current, free, it))
+    }
+
+    /// What the box knows of its NICs is on the state partition, which comes a little later than the agent.
+    fn can_learn(&self) -> bool {
+        let late = self.began.elapsed() >= STATE_PATIENCE;
+        self.learned.is_some() || late || self.paths.agent_state().exists()
+    }
+
+    /// What the DHCP server has heard meanwhile; the NIC that the box serves on is remembered.
+    fn learn(&mut self, links: &[Link]) {
+        let learned = self
+            .learned
+            .get_or_insert_with(|| Learned::new(read_mac(&self.paths.provisioning_nic())));
+        if !std::mem::take(&mut self.has_news) {
+            return;
+        }
+        let Some(heard) = *self.heard.borrow() else {
+            return;
+        };
+        let Some(link) = links.iter().find(|link| link.index == heard.index) else {
+            return;
+        };
+        learned.hears(link, Stranger::DhcpServer, heard.other_server);
+        if heard.served && learned.served != link.mac {
+            learned.served = link.mac;
+            let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+            let path = self.paths.provisioning_nic();
+            if let Err(error) = files::write(&path, mac.as_bytes(), Access::Owner) {
+                tracing::warn!(%error, "the provisioning NIC is not remembered");
+            }
+        }
+    }
+
+    fn listen(&mut self, link: &Link) {
+        self.deafen();
+        let by_itself = self.site.provisioning.interface == InterfaceChoice::Auto;
+        if let (Some(mac), true) = (link.mac, by_itself) {
+            let listening = tokio::spawn(routers::heard(link.index, mac));
+            self.listening = Some((link.clone(), listening));
+        }
+    }
+
+    fn deafen(&mut self) {
+        if let Some((_, listening)) = self.listening.take() {
+            listening.abort();
+        }
+    }
+
+    fn learn_router(&mut self, link: &Link) {
+        if let Some(learned) = &mut self.learned {
+            learned.hears(link, Stranger::Router, true);
         }
     }
 
@@ -353,6 +462,26 @@ impl Keeper {
             address: address.into(),
         });
     }
+}
+
+/// Ends when a router is heard on the NIC.
+async fn router(listening: &mut Option<(Link, JoinHandle<Result<()>>)>) -> Link {
+    loop {
+        let Some((link, heard)) = listening else {
+            return std::future::pending().await;
+        };
+        let (link, heard) = (link.clone(), heard.await);
+        *listening = None;
+        match heard {
+            Ok(Ok(())) => return link,
+            Ok(Err(error)) => tracing::warn!(error = format!("{error:#}"), "routers are not heard"),
+            Err(error) => tracing::warn!(%error, "routers are not heard"),
+        }
+    }
+}
+
+fn read_mac(path: &Path) -> Option<MacAddr> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// The address that others bind to, once there is one.

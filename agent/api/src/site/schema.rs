@@ -208,7 +208,7 @@ enum RoleSpec {
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(dead_code, reason = "read by schemars only")]
 struct ProvisioningSpec {
-    /// auto (the first NIC with a cable), a kernel name such as enp1s0, or a MAC address. Default: auto.
+    /// auto (the first NIC with a link that no router and no DHCP server is heard on), a kernel name such as enp1s0, or a MAC address. Default: auto.
     interface: Option<String>,
     /// The box's address on this network with prefix length. Default: 172.22.0.1/24.
     #[schemars(pattern(r"^[0-9.]+/[0-9]+$"))]
