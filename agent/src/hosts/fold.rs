@@ -344,6 +344,7 @@ fn site_of<'a>(
     uploads: &'a [ServedImage],
 ) -> Site<'a> {
     let site = &settings.site;
+    let has_addresses = site.hosts.iter().any(|host| !host.addresses.is_empty());
     Site {
         unclaimed: settings.unclaimed,
         join: site.join,
@@ -352,7 +353,7 @@ fn site_of<'a>(
         box_http: ironic.box_http.as_deref().unwrap_or_default(),
         ironic_known: ironic.known,
         standing: site.standing,
-        networks: Some(&**site).filter(|site| site.has_links()),
+        networks: Some(&**site).filter(|site| has_addresses || site.has_links()),
     }
 }
 

@@ -155,6 +155,10 @@ fn gives(
     let arguments = given.kernel_arguments.as_ref();
     words.extend(arguments.map(|it| format!("kernel arguments {it}")));
     words.extend(given.account.map(|it| format!("BMC account {}", it.word())));
+    let links = given.layout.iter().flat_map(|layout| &layout.links);
+    words.extend(links.map(ToString::to_string));
+    let addresses = site.host(mac).into_iter().flat_map(|host| &host.addresses);
+    words.extend(addresses.map(|(network, address)| format!("{address} on {network}")));
     words.join(", ")
 }
 
@@ -185,6 +189,27 @@ rules:
             }),
             ..HostStatus::default()
         }
+    }
+
+    #[test]
+    fn what_its_nics_carry_is_said() {
+        let site = parse_site(
+            "networks: {storage: {subnet: 10.30.0.0/24, vlan: 30}}
+rules:
+- match: any
+  links: [{bond: active-backup, nics: [boot, eno2], networks: [provisioning, storage]}]
+hosts: [{mac: '52:54:00:00:00:01', addresses: {storage: 10.30.0.9}}]
+",
+        )
+        .unwrap();
+        let told = told(&site, &host(1, "Dell", 4));
+        assert!(
+            told.line.ends_with(
+                "provisioning+storage by the bond active-backup of boot and eno2, 10.30.0.9 on storage"
+            ),
+            "{}",
+            told.line
+        );
     }
 
     fn told_of(hosts: Vec<HostStatus>) -> Result<String> {

@@ -137,6 +137,20 @@ pub enum Carrier {
     Bond(Bond),
 }
 
+impl fmt::Display for SiteLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by ", self.networks.join("+"))?;
+        match &self.carrier {
+            Carrier::Nic(nic) => nic.fmt(f),
+            Carrier::Bond(bond) => {
+                let nics: Vec<String> = bond.nics.iter().map(ToString::to_string).collect();
+                let (mode, nics) = (bond.mode.word(), nics.join(" and "));
+                write!(f, "the bond {mode} of {nics}")
+            }
+        }
+    }
+}
+
 /// NICs that carry the same networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bond {
@@ -217,6 +231,11 @@ impl Carrier {
 }
 
 impl Layout {
+    /// Whether one of the links carries this network.
+    pub fn carries(&self, network: &str) -> bool {
+        self.networks().any(|carried| carried == network)
+    }
+
     /// Names of all networks, in the order of their links.
     pub fn networks(&self) -> impl Iterator<Item = &str> {
         let networks = self.links.iter().flat_map(|link| &link.networks);

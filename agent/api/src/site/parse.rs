@@ -145,6 +145,14 @@ impl Walk {
         let clean = self.value(&fields, "clean", str::parse);
         let layout = self.layout(&fields, site);
         let addresses = self.addresses(&fields, site, &mut seen.addresses);
+        if let Some(layout) = &layout {
+            for name in addresses.keys().filter(|name| !layout.carries(name)) {
+                let message = format!(
+                    "the `links` of this server do not carry the network `{name}`, so it cannot have an address there; add the network to one of them, or take the address out"
+                );
+                self.report(fields["addresses"].place, message);
+            }
+        }
         let address = self.value(&fields, "address", |text| {
             let address: Ipv4Addr = text.parse().map_err(|_| {
                 ValueError(format!(

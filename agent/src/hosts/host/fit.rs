@@ -214,15 +214,28 @@ impl Host {
         annotations.get(INSTALL_ANNOTATION)?.parse().ok()
     }
 
-    /// Why it is left alone, unless somebody has written into its object since.
-    /// site.yaml wants networks on NICs that it does not have.
+    /// site.yaml wants networks on NICs that it does not have, or an address on a network that no NIC of it carries.
     pub(super) fn cannot_be_linked(&self, site: &SiteConfig) -> Option<Problem> {
         let own = |object: &BareMetalHost| object.spec.network_data.is_some();
         if self.object.as_deref().is_some_and(own) {
             return None;
         }
         let hardware = self.hardware()?;
-        let layout = site.layout(self.mac, &HardwareSummary::from(hardware))?;
+        let layout = site.layout(self.mac, &HardwareSummary::from(hardware));
+        let named = site.host(self.mac).into_iter();
+        let mut addressed = named.flat_map(|host| host.addresses.keys());
+        let lost = addressed.find(|name| !layout.as_ref().is_some_and(|it| it.carries(name)));
+        if let Some(name) = lost {
+            return Some(Problem {
+                what: format!(
+                    "site.yaml names an address for it on the network {name}, which its `links` do not carry"
+                ),
+                next: format!(
+                    "add {name} to the `links` of its rule, or give it `links` in its line of `hosts`; or take the address out. Then restart the box"
+                ),
+            });
+        }
+        let layout = layout?;
         let what = host_networks::nics(&layout, self.mac, hardware).err()?;
         let next =
             "correct `links` in site.yaml and restart the box, or put the card in that is missing"
@@ -230,6 +243,7 @@ impl Host {
         Some(Problem { what, next })
     }
 
+    /// Why it is left alone, unless somebody has written into its object since.
     pub(super) fn unfit(&self) -> Option<Problem> {
         let Fit::Refused(why) = &self.ruled.fit else {
             return None;

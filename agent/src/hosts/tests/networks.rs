@@ -105,3 +105,22 @@ async fn a_server_without_the_nic_that_is_named_is_left_alone_and_told_so() {
     }
     assert!(told(&site, &machine) && site.ironic.config_drive(&node()).is_none());
 }
+
+#[tokio::test]
+async fn an_address_on_a_network_that_no_nic_carries_is_not_passed_over() {
+    let rules = format!(
+        "
+- match: any
+networks: {{storage: {{subnet: 10.20.0.0/24, vlan: 20}}}}
+hosts: [{{mac: '{MAC}', addresses: {{storage: 10.20.0.9}}}}]
+"
+    );
+    let mut site = rules::site(&rules).await;
+    let mut machine = Machine::new(&site);
+    let told = |site: &Site, _: &Machine| {
+        let problem = site.problem();
+        problem.contains("an address for it on the network storage")
+    };
+    machine.until("it is told", &mut site, told).await;
+    assert!(site.ironic.config_drive(&node()).is_none());
+}

@@ -230,6 +230,15 @@ impl Walk {
     fn link(&mut self, node: &Node, site: &SiteConfig) -> Option<SiteLink> {
         let fields = said(self.fields(node, schema::LINK_KEYS, "a link"));
         let carrier = self.carrier(node, &fields, "a link", "boot")?;
+        if let Carrier::Bond(bond) = &carrier
+            && bond
+                .parameters
+                .get("fail_over_mac")
+                .is_some_and(|it| it == "active" || it == "1")
+        {
+            let message = "with `fail_over_mac: active` the bond's address changes, and the box knows the server by that of `boot`; leave it out, or use follow";
+            self.report(fields["parameters"].place, message);
+        }
         let known = |text: &str| known_network(text, site);
         let networks = self.all(&fields, "networks", known);
         if networks.is_empty() {

@@ -12,7 +12,7 @@ networks:
   office: {dhcp: theirs, vlan: 40}
 hosts:
 - mac: 52:54:00:00:00:01
-  addresses: {cluster: 10.20.0.11, storage: 10.30.0.11}
+  addresses: {storage: 10.30.0.11}
   links: [{nic: boot, networks: [provisioning]}, {nic: eno2, networks: [storage]}]
 rules:
 - match: any
@@ -178,6 +178,7 @@ fn links_that_contradict_themselves_are_refused() {
         ("[{bond: balance-rr, nics: [boot], networks: [provisioning]}]".to_owned(), "`balance-rr` is no mode of a bond here"),
         ("[{bond: active-backup, networks: [provisioning]}]".to_owned(), "a bond has 1 to 8 `nics`"),
         ("[{bond: active-backup, nics: [boot], parameters: {miimom: 1}, networks: [provisioning]}]".to_owned(), "did you mean `miimon`?"),
+        ("[{bond: active-backup, nics: [boot], parameters: {fail_over_mac: active}, networks: [provisioning]}]".to_owned(), "the bond's address changes"),
         ("[{nic: boot, nics: [eno1], networks: [provisioning]}]".to_owned(), "`nics` needs `bond`, not `nic`"),
         (format!("[{{nic: boot, networks: {all}}}]"), "say with `defaultRoute` which of them"),
         (format!("[{{nic: boot, networks: {all}}}]\n  defaultRoute: storage"), "`storage` is none"),
@@ -261,4 +262,15 @@ fn a_cluster_is_on_a_network_whose_addresses_the_box_gives() {
     );
     let usual = parse_site("cluster: {network: provisioning}").unwrap();
     assert_eq!(usual, SiteConfig::default());
+}
+
+#[test]
+fn an_address_on_a_network_that_the_hosts_own_links_do_not_carry_is_refused() {
+    let text = "networks: {storage: {subnet: 10.30.0.0/24, vlan: 30}}\nhosts:\n- {mac: '52:54:00:00:00:01', addresses: {storage: 10.30.0.9}, \
+                links: [{nic: boot, networks: [provisioning]}]}\n- {mac: '52:54:00:00:00:02', addresses: {storage: 10.30.0.10}}\n";
+    let found = problems(text);
+    assert!(
+        found.len() == 1 && found[0].contains("do not carry the network `storage`"),
+        "{found:?}"
+    );
 }
