@@ -49,7 +49,7 @@ use crate::UsageError;
 pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     preflight::check(settings)?;
     let (site_text, site) = load_site(settings)?;
-    let steps = Steps::open(&settings.cache, progress)?;
+    let steps = Steps::open(&settings.cache, progress)?.with_environment(site.proxied());
     let recipe = Recipe { settings, steps };
 
     let tools = recipe.tools()?;

@@ -156,7 +156,7 @@ fn site_text(public: &str, purpose: Purpose) -> String {
 
 fn networks_text(public: &str) -> String {
     format!(
-        "name: {NAME}\nsshKeys:\n  - {public}\nuplink: {{nic: '{BOX_OFFICE_MAC}', routing: nat}}\ncluster: {{network: nodes}}\nnetworks:\n  nodes: {{subnet: {CLUSTER_NETWORK}, vlan: 20}}\nhosts:\n  \
+        "name: {NAME}\nsshKeys:\n  - {public}\nuplink: {{nic: '{BOX_OFFICE_MAC}', address: 192.0.2.15/24, gateway: 192.0.2.2, dns: [192.0.2.3], routing: nat}}\ncluster: {{network: nodes}}\nnetworks:\n  nodes: {{subnet: {CLUSTER_NETWORK}, vlan: 20}}\nhosts:\n  \
          - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n    addresses: {{nodes: {SERVER_CLUSTER_ADDRESS}}}\n    \
          links: [{{bond: active-backup, nics: [boot, '{SERVER_SECOND_MAC}'], networks: [provisioning, nodes]}}]\n\
          rules:\n  - match: any\n    links: [{{nic: boot, networks: [provisioning, nodes]}}]\n"

@@ -10,6 +10,7 @@
 pub mod cluster;
 pub mod networks;
 mod parse;
+pub mod proxy;
 mod relayed;
 pub mod rules;
 pub mod schema;
@@ -24,8 +25,9 @@ use std::{collections::BTreeMap, net::Ipv4Addr, str::FromStr};
 use crate::status::HardwareSummary;
 
 pub use cluster::{ClusterChoice, ClusterConfig, ControlPlanes, HostRole, Ipv4Network, Workers};
-pub use networks::{Layout, SiteNetwork};
+pub use networks::{Domain, Layout, SiteNetwork};
 pub use parse::parse_site;
+pub use proxy::Proxy;
 pub use relayed::RelayedNetwork;
 pub use rules::{BmcAccount, GivenRootDisk, Gives, Rule};
 pub use uplink::Uplink;
@@ -44,6 +46,8 @@ pub struct SiteConfig {
     pub networks: BTreeMap<String, SiteNetwork>,
     /// `uplink`: the box's way to everything else; absent: it has none.
     pub uplink: Option<Uplink>,
+    /// `proxy`: how servers reach the Web; absent: as the network lets them.
+    pub proxy: Option<Proxy>,
     /// What happens to a host that has no `install` of its own.
     pub install: InstallPolicy,
     /// Who may become a host.
@@ -257,6 +261,7 @@ impl Default for SiteConfig {
             provisioning,
             networks: BTreeMap::new(),
             uplink: None,
+            proxy: None,
             install: InstallPolicy::Blank,
             join: JoinPolicy::Open,
             ssh_keys: Vec::new(),

@@ -24,6 +24,7 @@ pub mod machine;
 pub mod mirror;
 pub mod packages;
 pub mod plan;
+pub mod proxy;
 pub mod ramdisk;
 pub mod seed;
 pub mod sources;

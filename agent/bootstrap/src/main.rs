@@ -11,6 +11,7 @@ use firstlight_api::account::Ask;
 use firstlight_api::mirror;
 use firstlight_api::packages::Order;
 use firstlight_api::ramdisk_order::{self, RamdiskOrder};
+use firstlight_api::repository::METADATA_KEY as REPOSITORY;
 use firstlight_bootstrap::access::{self, parse_access};
 use firstlight_bootstrap::bmc::{ThisServer as ThisBmc, obey as obey_bmc};
 use firstlight_bootstrap::drive::{Drive, find_drive, load_drive, settle_devices};
@@ -22,6 +23,7 @@ use firstlight_bootstrap::machine::{self, ThisMachine, restart_from_network};
 use firstlight_bootstrap::mirror::{look as mirror_of, root_device};
 use firstlight_bootstrap::packages::{ThisServer, obey};
 use firstlight_bootstrap::plan::Held;
+use firstlight_bootstrap::proxy::plan_proxy;
 use firstlight_bootstrap::ramdisk::{self, ThisKernel};
 use firstlight_bootstrap::seed::Seed;
 use firstlight_bootstrap::sources::plan_sources;
@@ -176,6 +178,11 @@ fn run(root: &Path) -> Result<()> {
         // A server without packages is better than none.
         Err(error) => tracing::error!("the config drive names no package repository: {error}"),
     }
+    let host = drive
+        .meta_data
+        .get(REPOSITORY)
+        .and_then(|it| it["host"].as_str());
+    write_files(root, &plan_proxy(&drive.meta_data, host))?;
     let seed = Seed::new(root);
     let Some(invitation) = parse_invitation(&drive.meta_data)? else {
         return seed.keep(&drive);

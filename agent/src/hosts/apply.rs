@@ -7,6 +7,7 @@ use firstlight_api::{
     order::{self, DiskOrder},
     repository::METADATA_KEY,
     site::SshKey,
+    site::proxy::METADATA_KEY as PROXY_KEY,
     start,
     status::Problem,
 };
@@ -58,6 +59,8 @@ pub struct Hands {
     pub ssh_keys: Vec<SshKey>,
     pub keys: Keys,
     pub packages: Sources,
+    /// What servers are told of the site's proxy.
+    pub proxy: Option<Value>,
     pub secrets: mpsc::Sender<Reading>,
     /// Whether a BMC is there that speaks IPMI.
     pub hail: Hail,
@@ -336,6 +339,9 @@ async fn drive(
     let packages = hands.packages.load().await.map_err(ActionError::Other)?;
     if let Some(repository) = packages {
         drive.meta_data[METADATA_KEY] = json!(repository);
+    }
+    if let Some(proxy) = &hands.proxy {
+        drive.meta_data[PROXY_KEY] = proxy.clone();
     }
     Ok(drive)
 }

@@ -127,6 +127,7 @@ pub async fn run<S: HostStore>(settings: Settings, inputs: Inputs<S>) -> anyhow:
             ssh_keys: settings.judged_by.site.ssh_keys.clone(),
             keys: settings.keys,
             packages: settings.packages,
+            proxy: settings.judged_by.site.proxied_server(),
             secrets,
             hail: rmcp::hail,
             ramdisk: settings.ramdisk,

@@ -421,6 +421,7 @@ fn hands(state: &std::path::Path, secrets: mpsc::Sender<Reading>) -> Hands {
             base,
             uploads,
         },
+        proxy: None,
         secrets,
         hail: |_, _| Box::pin(async { Ok(()) }),
         ramdisk: RamdiskFiles::new(watch::Sender::new(None).subscribe(), state.to_owned()),

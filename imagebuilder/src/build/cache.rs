@@ -123,6 +123,7 @@ pub struct Steps {
     root: PathBuf,
     logs: PathBuf,
     progress: Progress,
+    environment: Vec<(&'static str, String)>,
     _lock: Flock<File>,
 }
 
@@ -147,8 +148,18 @@ impl Steps {
             root,
             logs,
             progress,
+            environment: Vec::new(),
             _lock: lock,
         })
+    }
+
+    /// With variables for the programs of all steps: nothing that a step makes depends on them.
+    #[must_use]
+    pub fn with_environment(self, environment: Vec<(&'static str, String)>) -> Self {
+        Self {
+            environment,
+            ..self
+        }
     }
 
     /// Runs `make` unless its output for this key is there.
@@ -166,6 +177,7 @@ impl Steps {
             return load_output(&dir);
         }
         let log = Log::create(self.logs.join(format!("{name}.log")))?;
+        let log = log.with_environment(&self.environment);
         let expected = load_duration(&folder);
         let running = self.progress.start(name, log.path(), expected);
         let started = Instant::now();

@@ -11,17 +11,35 @@ use anyhow::{Context, Result, bail};
 /// Lines of the log that an error repeats.
 const TAIL: usize = 15;
 
-/// The log of one step.
+/// The log of one step, and what its programs have in common.
 #[derive(Clone, Debug)]
 pub struct Log {
     path: PathBuf,
+    environment: Vec<(String, String)>,
 }
 
 impl Log {
     /// Starts an empty log.
     pub fn create(path: PathBuf) -> Result<Self> {
         File::create(&path).with_context(|| format!("creating the log {}", path.display()))?;
-        Ok(Self { path })
+        Ok(Self {
+            path,
+            environment: Vec::new(),
+        })
+    }
+
+    /// Variables for the step's programs, in capitals and in small letters, since half of all programs read either. What whoever builds has in
+    /// the environment already comes first.
+    #[must_use]
+    pub fn with_environment(mut self, variables: &[(&'static str, String)]) -> Self {
+        let new = variables.iter().flat_map(|(name, value)| {
+            let names = [(*name).to_owned(), name.to_lowercase()];
+            let own = names.iter().any(|name| std::env::var_os(name).is_some());
+            let names = names.into_iter().filter(move |_| !own);
+            names.map(|name| (name, value.clone()))
+        });
+        self.environment.extend(new);
+        self
     }
 
     pub fn path(&self) -> &Path {
@@ -59,8 +77,10 @@ pub struct Program {
 
 impl Program {
     pub fn new(program: impl AsRef<OsStr>, log: &Log) -> Self {
+        let mut command = Command::new(program);
+        command.envs(log.environment.iter().map(|(name, value)| (name, value)));
         Self {
-            command: Command::new(program),
+            command,
             log: log.clone(),
             input: None,
             name: None,

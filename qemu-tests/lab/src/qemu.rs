@@ -107,7 +107,8 @@ pub enum SecondNic {
     Nowhere,
     /// On the same switch.
     Wire(Mac),
-    /// On the rest of a customer's network, which QEMU plays: a router with DHCP, [`OFFICE_DOOR`] behind it, and no way out.
+    /// On the rest of a customer's network, which QEMU plays: addresses by DHCP (without a router in it, because there is no way out), and
+    /// [`OFFICE_DOOR`].
     Office(Mac),
 }
 

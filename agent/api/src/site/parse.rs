@@ -3,6 +3,7 @@
 mod cluster;
 mod networks;
 mod provisioning;
+mod proxy;
 mod rules;
 mod uplink;
 mod value;
@@ -73,6 +74,7 @@ impl Walk {
         }
         self.networks(&fields, &mut site);
         site.uplink = self.uplink(&fields, &site);
+        site.proxy = self.proxy(&fields);
         if let Some(install) = self.value(&fields, "install", str::parse) {
             site.install = install;
         }

@@ -12,6 +12,7 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "provisioning",
     "networks",
     "uplink",
+    "proxy",
     "install",
     "join",
     "sshKeys",
@@ -46,6 +47,7 @@ pub(super) const UPLINK_KEYS: &[&str] = &[
     "routing",
     "clusters",
 ];
+pub(super) const PROXY_KEYS: &[&str] = &["http", "https", "noProxy"];
 pub(super) const RELAYED_KEYS: &[&str] = &["subnet", "range", "gateway"];
 pub(super) const HOST_KEYS: &[&str] = &[
     "mac",
@@ -122,6 +124,7 @@ struct SiteSpec {
     /// Networks that installed servers have beside the one that they boot from, by name; `links` says which NIC carries them.
     networks: Option<BTreeMap<String, NetworkSpec>>,
     uplink: Option<UplinkSpec>,
+    proxy: Option<ProxySpec>,
     install: Option<InstallSpec>,
     join: Option<JoinSpec>,
     /// SSH public keys for `admin` on the box and on every installed server.
@@ -338,6 +341,19 @@ struct UplinkSpec {
     routing: Option<RoutingSpec>,
     /// Clusters whose API is reached at the box's address there, by name, with the port for each. Default: that of the site, at 6443.
     clusters: Option<BTreeMap<String, u16>>,
+}
+
+/// Through whom servers (logins, containerd and apt) and whoever builds the stick reach the Web. The site's own networks are excepted.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct ProxySpec {
+    /// For what is asked for by `http://`, such as `http://proxy.example:3128`.
+    http: Option<String>,
+    /// For what is asked for by `https://`, the same.
+    https: Option<String>,
+    /// What is reached without it: names, addresses, networks.
+    no_proxy: Option<Vec<String>>,
 }
 
 /// none: the box is nobody's router. nat: servers go out through the uplink under the box's address. Default: none.

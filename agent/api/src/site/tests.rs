@@ -78,6 +78,7 @@ fn a_full_file_is_read_whole() {
         },
         networks: BTreeMap::new(),
         uplink: None,
+        proxy: None,
         install: InstallPolicy::Never,
         join: JoinPolicy::Approve,
         ssh_keys: vec![SshKey::parse(KEY).unwrap()],

@@ -2,14 +2,18 @@
 
 use crate::boot_offer::Side;
 use crate::testing::{Packet, Timeline, discover, dump_options, mac, small_site};
-use crate::{ClientArch, Decision, Reason};
+use crate::{ClientArch, Decision, DhcpRole, DhcpSpec, Reason};
 
 /// The boot options of the answer, without those that every lease has.
 fn boot_options(packet: &Packet, side: Side) -> String {
-    let mut line = Timeline::new(small_site());
-    if side == Side::Proxy {
-        line.foreign(0);
-    }
+    let role = match side {
+        Side::Lease => DhcpRole::Serve,
+        Side::Proxy => DhcpRole::Proxy,
+    };
+    let mut line = Timeline::new(DhcpSpec {
+        role,
+        ..small_site()
+    });
     let decision = line.at(0).send(packet).decision;
     let Decision::Reply(reply) = decision else {
         return format!("{decision:?}");

@@ -231,8 +231,12 @@ fn ieee802_1d_a_port_that_opens_late_hides_nobody() {
         meets(&mut line, 201, &discover(mac(2))),
         (asking.clone(), None)
     );
-    assert_eq!(line.silence(203), None, "asked before anybody was heard");
-    assert_eq!(meets(&mut line, 203, &discover(mac(2))), (asking, ASK));
+    assert_eq!(
+        line.silence(203),
+        ASK,
+        "that was asked before anybody was heard"
+    );
+    assert_eq!(meets(&mut line, 203, &discover(mac(2))), (asking, None));
     let beside = ModeStep::Switch(Mode::Beside(stranger()));
     assert_eq!(line.foreign(204), Some(beside));
     assert_eq!(meets(&mut line, 205, &discover(mac(2))), (BESIDE, None));

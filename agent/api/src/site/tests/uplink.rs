@@ -150,3 +150,48 @@ fn what_dhcp_does_is_one_of_three_words_and_fits_the_rest() {
         );
     }
 }
+
+#[test]
+fn a_proxy_excepts_the_sites_own_networks() {
+    let site = parse_site(
+        "proxy: {http: 'http://proxy.example:3128', https: 'http://10.0.0.9:3129/', noProxy: [.example, 10.0.0.0/8]}\n\
+         networks: {storage: {subnet: 10.30.0.0/24}}\nuplink: {nic: enp2s0, address: 192.0.2.10/24}",
+    )
+    .unwrap();
+    let own = "localhost,127.0.0.0/8,100.64.0.0/22,.svc,.cluster.local,172.22.0.0/24,10.30.0.0/24,192.0.2.0/24,10.244.0.0/16,10.96.0.0/12,.example,10.0.0.0/8";
+    assert_eq!(
+        site.proxied(),
+        [
+            ("HTTP_PROXY", "http://proxy.example:3128".to_owned()),
+            ("HTTPS_PROXY", "http://10.0.0.9:3129".to_owned()),
+            ("NO_PROXY", own.to_owned())
+        ]
+    );
+    assert_eq!(parse_site("").unwrap().proxied(), []);
+    for (text, expected) in [
+        ("proxy: {}", "`proxy` has `http`"),
+        (
+            "proxy: {http: proxy.example}",
+            "write it like http://proxy.example:3128",
+        ),
+        (
+            "proxy: {http: 'http://proxy.example'}",
+            "its port is missing",
+        ),
+        (
+            "proxy: {http: 'http://me:secret@proxy.example:3128'}",
+            "a proxy with a login is not possible",
+        ),
+        ("proxy: {http: 'http://a b:1'}", "is no proxy"),
+        (
+            "proxy: {http: 'http://a:1', noProxy: ['a b']}",
+            "reached without a proxy",
+        ),
+    ] {
+        let problems = problems(text);
+        assert!(
+            problems.len() == 1 && problems[0].contains(expected),
+            "{text}: {problems:?}"
+        );
+    }
+}

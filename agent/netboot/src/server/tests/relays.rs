@@ -172,6 +172,6 @@ fn a_relay_is_there_for_what_relay_agents_forward() {
         let own = line.at(20).send(&discover(mac(1))).decision;
         assert_eq!(own, Decision::Ignore(Reason::RelayedOnly));
         let through = discover(mac(2)).through("10.9.0.1");
-        line.at(20).send(&through).expect("OFFER 10.9.0.100");
+        line.at(20).send(&through).expect("OFFER 10.9.0.50");
     }
 }
