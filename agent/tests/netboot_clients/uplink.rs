@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use firstlight_api::status::{DhcpMode, SiteStatus};
+use firstlight_api::status::{DhcpMode, UplinkStatus};
 
 use super::{
     common::isolated,
@@ -87,8 +87,11 @@ fn stick(uplink: &str) -> Stick {
     stick
 }
 
-fn uplink_of(wanted: impl Fn(&SiteStatus) -> bool) -> SiteStatus {
-    wait_for("the uplink", || status().filter(&wanted))
+fn uplink() -> UplinkStatus {
+    wait_for("the uplink", || {
+        let uplink = status()?.network.uplink?;
+        uplink.address.is_some().then_some(uplink)
+    })
 }
 
 fn fetch(from: &Server, url: &str) -> String {
@@ -109,11 +112,7 @@ fn people_reach_the_page_by_the_uplink_and_servers_go_out() {
             let _dhcp = dhcp_server(&world, "192.0.2.50,192.0.2.50");
             let _agent = stick.start_agent();
             let _networkd = networkd(&stick);
-            let shown = uplink_of(|status| {
-                let uplink = status.network.uplink.as_ref();
-                uplink.is_some_and(|uplink| uplink.address.is_some())
-            });
-            let uplink = shown.network.uplink.unwrap();
+            let uplink = uplink();
             assert_eq!(
                 (uplink.interface.as_deref(), uplink.address.as_deref()),
                 (Some("fl-out"), Some("192.0.2.50/24"))
@@ -191,11 +190,7 @@ fn an_uplink_has_the_address_of_site_yaml() {
         );
         let _agent = stick.start_agent();
         let _networkd = networkd(&stick);
-        let shown = uplink_of(|status| {
-            let uplink = status.network.uplink.as_ref();
-            uplink.is_some_and(|uplink| uplink.address.is_some())
-        });
-        let uplink = shown.network.uplink.unwrap();
+        let uplink = uplink();
         assert_eq!(uplink.address.as_deref(), Some("192.0.2.10/24"));
         wait_for("the page", || {
             Some(fetch(&world, "http://192.0.2.10/")).filter(|text| text.ends_with("200"))
