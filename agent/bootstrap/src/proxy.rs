@@ -46,6 +46,7 @@ fn is_plain(text: &str) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -70,18 +71,16 @@ mod tests {
         assert_eq!(plan_proxy(json!({}).as_object().unwrap(), None), []);
     }
 
-    #[test]
-    fn no_value_becomes_another_line() {
-        for bad in [
-            "http://a:1\nLD_PRELOAD=/x",
-            "http://a:1\"; Dir::Etc \"x",
-            "a b",
-            "",
-        ] {
-            let data = json!({METADATA_KEY: {"HTTP_PROXY": bad}});
-            let files = plan_proxy(data.as_object().unwrap(), Some(bad));
-            let empty = |path| NewFile::new(path, 0o644, "");
-            assert_eq!(files, [empty(ENVIRONMENT), empty(APT)], "{bad}");
+    proptest! {
+        #[test]
+        fn no_value_becomes_another_line(value in "(http://[a-z.]{1,9}:[0-9]{1,4}|[ -~\n\"é]{0,20}){0,2}", host in "[ -~\n]{0,12}") {
+            let data = json!({METADATA_KEY: {"HTTP_PROXY": value, "NO_PROXY": value, "PATH": value}});
+            let files = plan_proxy(data.as_object().unwrap(), Some(&host));
+            for line in files.iter().flat_map(|file| std::str::from_utf8(&file.content).unwrap().lines()) {
+                let name = line.split('=').next().unwrap();
+                let is_variable = NAMES.iter().any(|known| known.eq_ignore_ascii_case(name));
+                prop_assert!(is_variable || (line.starts_with("Acquire::http") && line.matches('"').count() == 2), "{}", line);
+            }
         }
     }
 }

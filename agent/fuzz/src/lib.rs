@@ -9,6 +9,7 @@ mod dhcp;
 mod disk;
 #[cfg(test)]
 mod exchanges;
+mod http;
 mod ramdisk;
 mod tftp;
 
@@ -24,7 +25,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     Target {
         name: "artifact",
         run: artifact::run,
@@ -49,6 +50,11 @@ pub const TARGETS: [Target; 7] = [
         name: "disk",
         run: disk::run,
         seeds: disk::seeds,
+    },
+    Target {
+        name: "http",
+        run: http::run,
+        seeds: http::seeds,
     },
     Target {
         name: "ramdisk",

@@ -78,7 +78,18 @@ fn is_router(packet: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_a_router_only_with_all_that_makes_one(packet in prop::collection::vec(any::<u8>(), 0..80)) {
+            let is_one = packet.len() >= HEAD + 8 && packet[0] >> 4 == 6 && packet[6..8] == [ICMPV6, HOP_LIMIT]
+                && packet[HEAD..HEAD + 2] == [ADVERTISEMENT, 0] && packet[HEAD + 6..HEAD + 8] != [0, 0];
+            prop_assert_eq!(is_router(&packet), is_one);
+        }
+    }
 
     #[test]
     fn a_solicitation_is_as_the_standard_says() {

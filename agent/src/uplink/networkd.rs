@@ -180,8 +180,20 @@ pub fn told(state: &str) -> Told {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use firstlight_api::site::parse_site;
+    use proptest::prelude::*;
 
     use super::*;
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_told_is_more_than_a_word(state in "((DNS|NTP|DOMAINS)=[ -~é\\t]{0,40}\n|[ -~\n]{0,20}){0,6}") {
+            let Told { dns, ntp, search } = told(&state);
+            prop_assert!(dns.len() <= 3 && ntp.len() <= 8 && search.len() <= 6);
+            for word in ntp.iter().chain(&search) {
+                prop_assert!(!word.is_empty() && !word.contains(|it: char| !it.is_ascii_alphanumeric() && !".-_".contains(it)));
+            }
+        }
+    }
 
     fn uplink(text: &str) -> Uplink {
         let site = parse_site(format!("uplink: {{{text}}}")).unwrap();

@@ -14,7 +14,9 @@ use hyper::{Request, Response, body::Incoming};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Body, Web, escapes::unescape, files, refusal, text};
+use firstlight_requests::unescape;
+
+use super::{Body, Web, files, refusal, text};
 use crate::store::{Refusal, Store, Writer};
 
 /// Where the first byte of a `PATCH` belongs, and in answers where the next one does.

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use http::{HeaderMap, Response};
 use nix::sys::sendfile::sendfile64;
 use tokio::{
     io::AsyncReadExt as _,
@@ -22,12 +22,11 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
+use firstlight_requests::{MOST_HEAD, read_head};
+
 use super::bandwidth::Share;
 use crate::doors::Place;
 
-/// Of a request that is looked at.
-const HEAD: usize = 8 * 1024;
-const HEADERS: usize = 64;
 /// For what the socket was given to be taken, a third of its buffer at least; as `doors::Paced` has it.
 const TAKEN: Duration = Duration::from_secs(30);
 /// In one call.
@@ -59,14 +58,6 @@ pub struct Direct {
     pub share: Option<Share>,
 }
 
-/// A request that was looked at.
-struct FileRequest {
-    path: String,
-    headers: HeaderMap,
-    length: usize,
-    stays: bool,
-}
-
 /// Answers what can be answered so, one request after the other; the rest of the connection, if there is one, is for hyper.
 pub async fn serve(
     site: &impl Files,
@@ -75,12 +66,12 @@ pub async fn serve(
     place: &Place,
     patience: Duration,
 ) -> io::Result<Option<TcpStream>> {
-    let mut buffer = vec![0; HEAD];
+    let mut buffer = vec![0; MOST_HEAD];
     loop {
         let Ok(seen) = tokio::time::timeout(patience, stream.peek(&mut buffer)).await else {
             return Ok(None);
         };
-        let Some(asked) = look(&buffer[..seen?]) else {
+        let Some(asked) = read_head(&buffer[..seen?]) else {
             return Ok(Some(stream));
         };
         let work = place.work();
@@ -97,45 +88,6 @@ pub async fn serve(
             return Ok(None);
         }
     }
-}
-
-/// `None`: for hyper.
-fn look(seen: &[u8]) -> Option<FileRequest> {
-    let mut space = [httparse::EMPTY_HEADER; HEADERS];
-    let mut request = httparse::Request::new(&mut space);
-    let httparse::Status::Complete(length) = request.parse(seen).ok()? else {
-        return None;
-    };
-    let path = request.path.filter(|path| path.starts_with('/'))?;
-    if request.method != Some("GET") || request.version != Some(1) {
-        return None;
-    }
-    let mut headers = HeaderMap::new();
-    for field in request.headers.iter() {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
-        headers.append(name, HeaderValue::from_bytes(field.value).ok()?);
-    }
-    let hypers = [
-        header::CONTENT_LENGTH,
-        header::TRANSFER_ENCODING,
-        header::EXPECT,
-        header::UPGRADE,
-    ];
-    if hypers.iter().any(|name| headers.contains_key(name)) || !headers.contains_key(header::HOST) {
-        return None;
-    }
-    let stays = match headers.get(header::CONNECTION) {
-        None => true,
-        Some(word) if word.as_bytes().eq_ignore_ascii_case(b"keep-alive") => true,
-        Some(word) if word.as_bytes().eq_ignore_ascii_case(b"close") => false,
-        Some(_) => return None,
-    };
-    Some(FileRequest {
-        path: path.to_owned(),
-        headers,
-        length,
-        stays,
-    })
 }
 
 /// Ends what the thread waits for when nobody waits for the thread.
@@ -229,35 +181,9 @@ fn text(head: &Response<()>) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use proptest::prelude::*;
+    use http::{HeaderValue, header};
 
     use super::*;
-
-    #[test]
-    fn a_plain_request_is_taken_and_an_odd_one_is_left() {
-        let asked =
-            look(b"GET /images/a HTTP/1.1\r\nHost: box\r\nRange: bytes=1-\r\n\r\nGET").unwrap();
-        assert_eq!((asked.path.as_str(), asked.stays), ("/images/a", true));
-        assert_eq!(asked.length, 54);
-        assert_eq!(asked.headers[header::RANGE], "bytes=1-");
-        let closes = look(b"GET /a HTTP/1.1\r\nHost: box\r\nConnection: Close\r\n\r\n").unwrap();
-        assert!(!closes.stays);
-        for odd in [
-            "",
-            "GET /a HTTP/1.1\r\nHost: box\r\n",
-            "HEAD /a HTTP/1.1\r\nHost: box\r\n\r\n",
-            "POST /a HTTP/1.1\r\nHost: box\r\nContent-Length: 2\r\n\r\n",
-            "GET /a HTTP/1.0\r\nHost: box\r\n\r\n",
-            "GET /a HTTP/1.1\r\n\r\n",
-            "GET http://box/a HTTP/1.1\r\nHost: box\r\n\r\n",
-            "GET /a HTTP/1.1\r\nHost: box\r\nContent-Length: 2\r\n\r\nab",
-            "GET /a HTTP/1.1\r\nHost: box\r\nTransfer-Encoding: chunked\r\n\r\n",
-            "GET /a HTTP/1.1\r\nHost: box\r\nExpect: 100-continue\r\n\r\n",
-            "GET /a HTTP/1.1\r\nHost: box\r\nConnection: Upgrade\r\n\r\n",
-        ] {
-            assert!(look(odd.as_bytes()).is_none(), "{odd:?}");
-        }
-    }
 
     #[test]
     fn names_are_written_as_boot_loaders_look_for_them() {
@@ -265,20 +191,5 @@ mod tests {
         let length = HeaderValue::from_static("7");
         head.headers_mut().insert(header::CONTENT_LENGTH, length);
         assert_eq!(text(&head), "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n");
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_comes_is_a_whole_request_or_left(
-            random in proptest::collection::vec(any::<u8>(), 0..200),
-            odd in "(GET|get|PUT) [/a-z?]{0,9} HTTP/1.[0-3]\r?\n(Host: [a-z]{0,5}\r?\n|[A-Za-z-]{1,12}: ?[ -~]{0,9}\r?\n){0,5}\r?\n[a-z]{0,5}",
-        ) {
-            for seen in [random.as_slice(), odd.as_bytes()] {
-                if let Some(asked) = look(seen) {
-                    prop_assert!(asked.length <= seen.len() && asked.path.starts_with('/'));
-                    prop_assert!(seen[..asked.length].ends_with(b"\n"));
-                }
-            }
-        }
     }
 }

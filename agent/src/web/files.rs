@@ -3,18 +3,12 @@
 use std::{fs::File, io, os::unix::fs::MetadataExt, path::Path};
 
 use bytes::Bytes;
+use firstlight_requests::{RangeReply, plan_range};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::Response;
 
-use super::{
-    Body,
-    bandwidth::Share,
-    direct::Direct,
-    full,
-    range::{RangeReply, plan_range},
-    refusal,
-};
+use super::{Body, bandwidth::Share, direct::Direct, full, refusal};
 use crate::pieces::pieces;
 
 /// A file as it is now: two of one size, time and inode are the same.

@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 
+use firstlight_requests::normalize;
+
 use super::{Body, Web, direct::Files, refusal, route, server::Answers};
 
 const SHOWN: [&str; 5] = [
@@ -30,7 +32,7 @@ impl Answers for Outside {
     }
 
     async fn answer(&self, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
-        let path = route::normalize(request.uri().path());
+        let path = normalize(request.uri().path());
         if SHOWN.contains(&path.as_str()) {
             return route::answer(&self.0, peer, request).await;
         }

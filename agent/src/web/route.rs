@@ -8,13 +8,11 @@ use firstlight_netboot::{
     MacAddr,
     boot_files::{self, INITRD, KERNEL},
 };
+use firstlight_requests::{is_plain, is_plain_version, normalize, unescape};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::{Request, Response, body::Incoming};
 
-use super::{
-    Body, Web, artifacts, direct::Direct, escapes::unescape, events, files, media, ramdisk,
-    refusal, text,
-};
+use super::{Body, Web, artifacts, direct::Direct, events, files, media, ramdisk, refusal, text};
 use crate::{boot_files::BootFile, status::metrics};
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -168,28 +166,6 @@ fn relay_port(headers: &HeaderMap) -> Option<u16> {
     (port > 0).then_some(port)
 }
 
-/// shim asks for `/sub//grubx64.efi` after it was loaded from `/sub/`.
-pub(super) fn normalize(path: &str) -> String {
-    let mut normal = String::with_capacity(path.len());
-    for letter in path.chars() {
-        if !(letter == '/' && normal.ends_with('/')) {
-            normal.push(letter);
-        }
-    }
-    normal
-}
-
-/// A file's name that cannot lead out of its directory.
-fn is_plain(name: &str) -> bool {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    !name.is_empty() && !name.starts_with('.') && name.bytes().all(good)
-}
-
-/// The same with what the version of a package may have in it.
-fn is_plain_version(name: &str) -> bool {
-    is_plain(&name.replace(['~', '+'], "."))
-}
-
 fn html(content: Bytes) -> Response<Body> {
     let mut response = text(StatusCode::OK, HTML, content);
     // Nothing but what is in the page itself may run or be loaded.
@@ -238,30 +214,6 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_path_leads_out_of_its_directory(path in "[/.%a-z0-9~+A-F\\x00é]{0,80}") {
-            let normal = normalize(&path);
-            proptest::prop_assert!(!normal.contains("//"));
-            proptest::prop_assert_eq!(&normalize(&normal), &normal);
-            let below = unescape(&path);
-            if below.split('/').all(is_plain_version) {
-                let joined = std::path::Path::new("/srv").join(&*below);
-                proptest::prop_assert!(joined.starts_with("/srv"));
-                let plain = |part: std::path::Component| !matches!(part, std::path::Component::ParentDir);
-                proptest::prop_assert!(joined.components().all(plain));
-            }
-            if is_plain(&path) {
-                proptest::prop_assert!(!path.contains('/') && path != "..");
-            }
-        }
-
-        #[test]
-        fn what_is_escaped_is_read_back(text: String) {
-            let escaped = percent_encoding::utf8_percent_encode(&text, percent_encoding::NON_ALPHANUMERIC);
-            let escaped = escaped.to_string();
-            proptest::prop_assert_eq!(unescape(&escaped), text);
-        }
-
-        #[test]
         fn a_nic_is_read_from_any_query_or_not_at_all(query in "(mac=|&|=|%|:|[0-9a-fA-F]{2}){0,14}", mac: [u8; 6]) {
             let _ = wanted_mac(&query);
             if let Some(mac) = MacAddr::new(mac) {
@@ -278,23 +230,6 @@ mod tests {
             };
             let _ = ask(&value);
             proptest::prop_assert_eq!(ask(port.to_string().as_bytes()), (port > 0).then_some(port));
-        }
-    }
-
-    #[test]
-    fn double_slashes_collapse_and_names_stay_in_their_directory() {
-        assert_eq!(normalize("//sub///grubx64.efi"), "/sub/grubx64.efi");
-        for (name, good) in [
-            ("node.raw.zst", true),
-            ("", false),
-            (".", false),
-            ("..", false),
-            ("../x", false),
-            ("a/b", false),
-            ("a%2fb", false),
-            ("a\0", false),
-        ] {
-            assert_eq!(is_plain(name), good, "{name:?}");
         }
     }
 }
