@@ -1,11 +1,12 @@
 //! `firstlight kubeconfig`: the administrator's access to a cluster, fetched from the box over SSH. The box keeps it in the
-//! Secret `CLUSTER-kubeconfig`, which whoever may log in as `admin` may read; there is no other door.
+//! Secret `CLUSTER-kubeconfig`, which whoever may log in as `admin` may read; there is no other door. Who came to the box by its uplink gets
+//! the uplink's address in it.
 
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use firstlight_api::site::HostName;
+use firstlight_api::{site::HostName, status::SiteStatus};
 
 use crate::UsageError;
 use crate::ssh::BoxArgs;
@@ -33,7 +34,28 @@ pub fn fetch(args: &KubeconfigArgs) -> Result<String> {
         "the box's answer is no kubeconfig; is {cluster} still coming up? `ssh {} kubectl get clusters,machines` tells",
         args.the_box.host
     );
-    Ok(text)
+    Ok(by_uplink(&text, &cluster, &args.seen()?).unwrap_or(text))
+}
+
+/// By which address of the box the login came, and what its page says; the box has no program for HTTP but its shell.
+const SEEN: &str = r#"bash -c 'echo "$SSH_CONNECTION"; exec 3<>/dev/tcp/127.0.0.1/80; printf "GET /api/v1/status HTTP/1.0\r\nHost: box\r\n\r\n" >&3; cat <&3'"#;
+
+/// The kubeconfig for who comes by the uplink: the box passes on to the API, whose certificate names its own address. `None`: as it is.
+fn by_uplink(text: &str, cluster: &str, seen: &str) -> Option<String> {
+    let (head, page) = seen.split_once("\r\n\r\n")?;
+    let came_to = head.lines().next()?.split_whitespace().nth(2)?;
+    let status: SiteStatus = serde_json::from_str(page).ok()?;
+    let uplink = status.network.uplink?;
+    let port = uplink.clusters.get(cluster)?;
+    let address = uplink.address?;
+    let address = address.split('/').next().filter(|it| *it == came_to)?;
+    let line = text
+        .lines()
+        .find(|line| line.contains("server: https://"))?;
+    let (before, server) = line.split_once("server: https://")?;
+    let (name, _) = server.rsplit_once(':')?;
+    let new = format!("{before}server: https://{address}:{port}\n{before}tls-server-name: {name}");
+    Some(text.replacen(line, &new, 1))
 }
 
 /// A name goes into a shell on the box: only what can be a cluster's is let through.
@@ -63,6 +85,18 @@ fn only(names: &str) -> Result<String> {
 }
 
 impl KubeconfigArgs {
+    /// Empty where an older box, or another system, has nothing to say.
+    fn seen(&self) -> Result<String> {
+        let mut way = self.the_box.way();
+        let output = way
+            .arg(SEEN)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .output();
+        let output = output.context("running ssh; install openssh-client")?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     fn ask(&self, command: &str) -> Result<String> {
         // What SSH has to say goes to the person as it is.
         let mut way = self.the_box.way();
@@ -84,6 +118,8 @@ impl KubeconfigArgs {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use firstlight_api::status::UplinkStatus;
+
     use super::*;
 
     #[test]
@@ -97,6 +133,39 @@ mod tests {
                 .to_string()
                 .contains("name one of a, b")
         );
+    }
+
+    #[test]
+    fn who_comes_by_the_uplink_gets_its_address() {
+        let text = "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: QQ==\n    server: https://172.22.0.254:6443\n  name: lab\n";
+        let mut status = SiteStatus::default();
+        status.network.uplink = Some(UplinkStatus {
+            interface: Some("enp2s0".to_owned()),
+            address: Some("192.0.2.10/24".to_owned()),
+            clusters: [("lab".to_owned(), 6444)].into(),
+        });
+        let seen = |to: &str| {
+            let page = serde_json::to_string(&status).unwrap();
+            format!(
+                "198.51.100.7 55555 {to} 22\nHTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{page}"
+            )
+        };
+        let there = by_uplink(text, "lab", &seen("192.0.2.10")).unwrap();
+        assert_eq!(
+            there,
+            text.replace(
+                "    server: https://172.22.0.254:6443\n",
+                "    server: https://192.0.2.10:6444\n    tls-server-name: 172.22.0.254\n"
+            )
+        );
+        for (cluster, seen) in [
+            ("lab", seen("172.22.0.1")),
+            ("other", seen("192.0.2.10")),
+            ("lab", String::new()),
+            ("lab", "\nHTTP/1.0 404\r\n\r\nnothing".to_owned()),
+        ] {
+            assert_eq!(by_uplink(text, cluster, &seen), None, "{cluster} {seen}");
+        }
     }
 
     #[test]
