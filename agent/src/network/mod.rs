@@ -278,20 +278,24 @@ impl Keeper {
         }
     }
 
+    /// No person has named the NIC.
+    fn chooses(&self) -> bool {
+        self.site.provisioning.interface == InterfaceChoice::Auto && self.form == BoxForm::Box
+    }
+
     /// Whether a better NIC has a link than the one that the box took by itself. Where somebody has an address from the box it stays.
     fn leaves(&self, current: &Link, free: &[Link]) -> bool {
         let heard = *self.heard.borrow();
         let serves = heard.is_some_and(|heard| heard.index == current.index && heard.served);
-        let by_itself =
-            self.site.provisioning.interface == InterfaceChoice::Auto && self.form == BoxForm::Box;
         let learned = self.learned.as_ref();
-        by_itself && !serves && learned.is_some_and(|it| choose::leaves(current, free, it))
+        self.chooses() && !serves && learned.is_some_and(|it| choose::leaves(current, free, it))
     }
 
     /// What the box knows of its NICs is on the state partition, which comes a little later than the agent.
     fn can_learn(&self) -> bool {
         let late = self.began.elapsed() >= STATE_PATIENCE;
-        self.learned.is_some() || late || self.paths.agent_state().exists()
+        let is_there = || self.learned.is_some() || self.paths.agent_state().exists();
+        late || !self.chooses() || is_there()
     }
 
     /// What the DHCP server has heard meanwhile; the NIC that the box serves on is remembered.
@@ -321,8 +325,7 @@ impl Keeper {
 
     fn listen(&mut self, link: &Link) {
         self.deafen();
-        let by_itself = self.site.provisioning.interface == InterfaceChoice::Auto;
-        if let (Some(mac), true) = (link.mac, by_itself) {
+        if let (Some(mac), true) = (link.mac, self.chooses()) {
             let listening = tokio::spawn(routers::heard(link.index, mac));
             self.listening = Some((link.clone(), listening));
         }
