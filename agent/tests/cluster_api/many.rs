@@ -241,7 +241,11 @@ fn report(began: Instant, marks: &[Marks], provisioned: &BTreeMap<String, Instan
     let seconds = |at: Instant| at.duration_since(began).as_secs_f64();
     let line = |what: &str, mut times: Vec<f64>| {
         times.sort_by(f64::total_cmp);
-        let at = |part: usize| times[(times.len() - 1) * part / 100];
+        // A system starts a moment after Ironic is done with its server.
+        let Some(last) = times.len().checked_sub(1) else {
+            return eprintln!("{what:12} none yet");
+        };
+        let at = |part: usize| times[last * part / 100];
         eprintln!(
             "{what:12} first {:7.1} s, half {:7.1} s, nine in ten {:7.1} s, last {:7.1} s",
             at(0),
