@@ -20,16 +20,19 @@ pub fn mode(role: DhcpRole, mode: Mode, own: Subnet) -> (DhcpMode, Option<Proble
         (_, Mode::Beside(found)) => found,
     };
     let server = found.server.to_string();
-    if found.server == own.address() {
-        return (DhcpMode::Silent { server }, Some(twin(found)));
-    }
+    let twin = (found.server == own.address()).then(|| twin(found));
     match role {
-        DhcpRole::Serve => (DhcpMode::Silent { server }, Some(foreign(found))),
-        DhcpRole::Relay => (DhcpMode::Relay, None),
-        DhcpRole::Proxy => {
-            let server = Some(server);
-            (DhcpMode::Proxy { server }, elsewhere(found, own))
-        }
+        DhcpRole::Serve => (
+            DhcpMode::Silent { server },
+            twin.or_else(|| Some(foreign(found))),
+        ),
+        DhcpRole::Relay => (DhcpMode::Relay, twin),
+        DhcpRole::Proxy => (
+            DhcpMode::Proxy {
+                server: Some(server),
+            },
+            twin.or_else(|| elsewhere(found, own)),
+        ),
     }
 }
 
@@ -134,5 +137,77 @@ pub fn exhausted(mac: MacAddr, reason: &Reason) -> Problem {
         next: "set a larger `range` for that network under `provisioning` in site.yaml and start the box again, or switch off what nobody needs: \
                addresses are free again a few hours later"
             .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_page_says_what_the_server_does_and_what_is_wrong() {
+        let own: Subnet = "172.22.0.1/24".parse().unwrap();
+        let beside = |server: [u8; 4], offered: [u8; 4]| {
+            Mode::Beside(ForeignServer {
+                server: server.into(),
+                offered: offered.into(),
+            })
+        };
+        let (near, far) = ([172, 22, 0, 254], [10, 0, 0, 1]);
+        let server = || Some("172.22.0.254".to_owned());
+        for (role, mode_now, shown, problem) in [
+            (DhcpRole::Serve, Mode::Alone, DhcpMode::Serving, ""),
+            (
+                DhcpRole::Serve,
+                beside(near, near),
+                DhcpMode::Silent {
+                    server: server().unwrap(),
+                },
+                "answers no server there",
+            ),
+            (
+                DhcpRole::Proxy,
+                Mode::Alone,
+                DhcpMode::Proxy { server: None },
+                "nobody leases addresses",
+            ),
+            (
+                DhcpRole::Proxy,
+                beside(near, near),
+                DhcpMode::Proxy { server: server() },
+                "",
+            ),
+            (
+                DhcpRole::Proxy,
+                beside(near, far),
+                DhcpMode::Proxy { server: server() },
+                "not in the box's network",
+            ),
+            (DhcpRole::Relay, beside(near, near), DhcpMode::Relay, ""),
+            // Another box takes nothing from what a person has said.
+            (
+                DhcpRole::Relay,
+                beside([172, 22, 0, 1], near),
+                DhcpMode::Relay,
+                "another box",
+            ),
+            (
+                DhcpRole::Proxy,
+                beside([172, 22, 0, 1], near),
+                DhcpMode::Proxy {
+                    server: Some("172.22.0.1".to_owned()),
+                },
+                "another box",
+            ),
+        ] {
+            let (told, why) = mode(role, mode_now, own);
+            assert_eq!(told, shown);
+            let why = why.map(|why| why.what).unwrap_or_default();
+            assert!(
+                why.contains(problem) && why.is_empty() == problem.is_empty(),
+                "{why}"
+            );
+        }
     }
 }

@@ -392,15 +392,16 @@ impl Keeper {
         if is_new || self.guarded.elapsed() >= GUARD_AGAIN {
             self.guard(&now, is_new).await;
         }
-        if is_new {
-            self.publish(&link.name, &mac.to_string(), &address.to_string());
-            self.segment.send_replace(Some(now));
-        }
+        // Before the segment: who serves a new one asks it anyway, and would ask twice.
         self.link_ups.send_if_modified(|before| {
             let changed = *before != link.link_ups;
             *before = link.link_ups;
             changed
         });
+        if is_new {
+            self.publish(&link.name, &mac.to_string(), &address.to_string());
+            self.segment.send_replace(Some(now));
+        }
         if link.carrier {
             self.status.done(StepName::Network);
         } else {

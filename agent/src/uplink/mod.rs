@@ -105,7 +105,8 @@ pub async fn run(
         guarded: Instant::now(),
         dark: None,
         without: None,
-        told: Told::default(),
+        told: None,
+        shown: None,
         problems: None,
     };
     loop {
@@ -146,7 +147,10 @@ struct Keeper {
     dark: Option<Instant>,
     /// Since when the device has a carrier and no address.
     without: Option<Instant>,
-    told: Told,
+    /// What the box was told last.
+    told: Option<Told>,
+    /// What people were told last.
+    shown: Option<UplinkStatus>,
     problems: Option<Vec<Problem>>,
 }
 
@@ -268,12 +272,16 @@ impl Keeper {
         all.into_iter().find(|other| other.overlaps(&network))
     }
 
-    /// Where clusters' APIs are, by the port that shows them.
+    /// Where clusters' APIs are, by the port that shows them. An endpoint is what somebody wrote into an object: what is not another machine of the
+    /// provisioning networks, the box's own API among it, is not shown outside.
     fn clusters(&self, shown: &SiteStatus) -> BTreeMap<u16, std::net::SocketAddrV4> {
         let wanted = self.uplink.clusters.iter();
         let found = wanted.filter_map(|(name, port)| {
             let cluster = shown.clusters.iter().find(|it| it.name == *name)?;
-            Some((*port, cluster.endpoint.parse().ok()?))
+            let api: std::net::SocketAddrV4 = cluster.endpoint.parse().ok()?;
+            let is_inside = self.inside().iter().any(|it| it.contains(*api.ip()));
+            let is_own = *api.ip() == self.site.provisioning.address.address();
+            (is_inside && !is_own).then_some((*port, api))
         });
         found.collect()
     }
@@ -296,7 +304,7 @@ impl Keeper {
 
     /// The box's resolver and its clock.
     fn tell_box(&mut self, told: Told) -> Result<()> {
-        if told == self.told {
+        if self.told.as_ref() == Some(&told) {
             return Ok(());
         }
         let lines = |word: &str, values: &[String]| {
@@ -319,7 +327,7 @@ impl Keeper {
             files::write(&path, text.as_bytes(), Access::Everybody)?;
         }
         self.published.name_servers.send_replace(told.dns.clone());
-        self.told = told;
+        self.told = Some(told);
         Ok(())
     }
 
@@ -336,7 +344,11 @@ impl Keeper {
                 .map(|(name, port)| (name.clone(), *port))
                 .collect(),
         };
-        self.status.send(Update::Uplink(shown));
+        // Each is news to whoever reads the page.
+        if self.shown.as_ref() != Some(&shown) {
+            self.status.send(Update::Uplink(shown.clone()));
+            self.shown = Some(shown);
+        }
         if self.problems.as_ref() != Some(&problems) {
             for problem in &problems {
                 tracing::warn!(reason = problem.what, "the uplink");
