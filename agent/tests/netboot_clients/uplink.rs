@@ -117,7 +117,13 @@ fn people_reach_the_page_by_the_uplink_and_servers_go_out() {
                 (uplink.interface.as_deref(), uplink.address.as_deref()),
                 (Some("fl-out"), Some("192.0.2.50/24"))
             );
-            let read = |path: &str| wait_for(path, || fs::read_to_string(stick.path(path)).ok());
+            // networkd says what it was told a moment after the address is there.
+            let read = |path: &str| {
+                wait_for(path, || {
+                    let text = fs::read_to_string(stick.path(path)).ok()?;
+                    (!text.is_empty()).then_some(text)
+                })
+            };
             assert_eq!(
                 read("run/firstlight/resolv.conf"),
                 "nameserver 192.0.2.53\n"
