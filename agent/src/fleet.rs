@@ -16,6 +16,7 @@ use firstlight_api::{
     signed::PublicKey,
     tpm::Fingerprint,
 };
+use firstlight_measured::Booted;
 use firstlight_netboot::{BootTarget, ClientArch, MacAddr};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -63,6 +64,8 @@ pub struct Speaker {
     pub follows: Vec<PublicKey>,
     /// The TPM that a report has proved; progress says nothing of it.
     pub tpm: Option<Fingerprint>,
+    /// How a report says that its machine was started; progress says nothing of it.
+    pub boot: Option<Booted>,
 }
 
 /// A question with its way back.
@@ -312,6 +315,7 @@ mod tests {
             key: PublicKey::new([1; 32]),
             follows: Vec::new(),
             tpm: None,
+            boot: None,
         };
         let asked = tokio::spawn({
             let (fleet, from) = (fleet.clone(), from.clone());

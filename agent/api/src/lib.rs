@@ -14,6 +14,7 @@ pub mod capi;
 pub mod capm3;
 pub mod disk;
 pub mod ipam;
+pub mod measured;
 pub mod mirror;
 pub mod names;
 pub mod net;

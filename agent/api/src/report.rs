@@ -111,7 +111,7 @@ impl Report {
             inventory: Inventory::from_json(&report.inventory)?,
             disks: disks.collect::<Result<_, _>>()?,
             lookup: report.lookup,
-            tpm: report.tpm.bounded(),
+            tpm: report.tpm.bounded()?,
             follows: report.follows,
             fresh: report.fresh.bounded()?,
         })

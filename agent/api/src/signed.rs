@@ -149,6 +149,15 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
+/// `None` for anything but the base64 of at most `most` bytes.
+pub(crate) fn decode(text: &str, most: usize) -> Option<Vec<u8>> {
+    if text.len() > most.div_ceil(3) * 4 {
+        return None;
+    }
+    let bytes = STANDARD.decode(text).ok()?;
+    (bytes.len() <= most).then_some(bytes)
+}
+
 pub(crate) fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     // Four characters for three bytes, rounded up.
     if text.len() != N.div_ceil(3) * 4 {

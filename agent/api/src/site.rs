@@ -52,6 +52,8 @@ pub struct SiteConfig {
     pub install: InstallPolicy,
     /// Who may become a host.
     pub join: JoinPolicy,
+    /// What a server's TPM has to say of how it was started.
+    pub measured_boot: MeasuredBoot,
     /// Keys of the person who runs the site: for `admin` on the box and on every installed host.
     pub ssh_keys: Vec<SshKey>,
     /// `hosts`: servers with a setting of their own, each MAC address once.
@@ -219,6 +221,18 @@ pub enum JoinPolicy {
     Named,
 }
 
+/// Which word of a TPM on how its server was started is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MeasuredBoot {
+    /// A server that was started by something else is not believed, nor one that has shown it before and does not any more.
+    #[default]
+    Compare,
+    /// Nobody is believed who does not show it.
+    Required,
+    /// What is found is shown, and nobody is refused for it.
+    Ignore,
+}
+
 /// One entry of `hosts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
@@ -264,6 +278,7 @@ impl Default for SiteConfig {
             proxy: None,
             install: InstallPolicy::Blank,
             join: JoinPolicy::Open,
+            measured_boot: MeasuredBoot::Compare,
             ssh_keys: Vec::new(),
             hosts: Vec::new(),
             rules: Vec::new(),

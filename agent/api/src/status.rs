@@ -11,7 +11,7 @@ mod host;
 
 pub use host::{
     DiskUse, FailedStep, HardwareSummary, HostControl, HostEvent, HostPower, HostState, HostStatus,
-    RootDiskState, RootDiskStatus, TpmStatus,
+    MeasuredBootStatus, RootDiskState, RootDiskStatus, TpmStatus,
 };
 
 use crate::{

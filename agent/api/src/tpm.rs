@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::bounded;
+use crate::bounded::{self, Excess};
+use crate::measured::Boot;
 use crate::signed::{self, PublicKey};
 
 /// Of the HKDF (SHA-256) that makes the proof: its secret is the X coordinate, its `info` is [`Claim::bytes`].
@@ -94,6 +95,9 @@ pub enum Tpm {
         /// Once the box has asked for it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         proof: Option<Proof>,
+        /// What it vouches for, with the proof.
+        #[serde(default)]
+        boot: Boot,
     },
 }
 
@@ -147,13 +151,18 @@ impl Claim<'_> {
 }
 
 impl Tpm {
-    pub(crate) fn bounded(self) -> Self {
-        match self {
+    pub(crate) fn bounded(self) -> Result<Self, Excess> {
+        Ok(match self {
             Self::Silent { reason } => Self::Silent {
                 reason: bounded::text(&reason),
             },
+            Self::Key { point, proof, boot } => Self::Key {
+                point,
+                proof,
+                boot: boot.bounded()?,
+            },
             other => other,
-        }
+        })
     }
 }
 
@@ -241,6 +250,7 @@ mod tests {
         let said = Tpm::Key {
             point: Point::new([4; 65]),
             proof: Some(Proof { challenge, answer }),
+            boot: Boot::Told,
         };
         let sent = serde_json::to_value(&said).unwrap();
         assert_eq!(sent["state"], "key");

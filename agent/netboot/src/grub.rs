@@ -8,6 +8,9 @@
 use crate::boot_choice::{BootSite, BootTarget, kernel_command_line, plain_text};
 use crate::{BoxHttp, MacAddr};
 
+/// In front of what a server waits for.
+pub const GRUB_WAITS: &str = "Firstlight: waiting: ";
+
 /// `/grub/grub.cfg`, the same for everybody: goes on to the file made for this host's NIC.
 pub fn generic_grub_config(http: BoxHttp) -> String {
     format!(
@@ -25,7 +28,7 @@ pub fn host_grub_config(site: &BootSite, mac: MacAddr, target: &BootTarget) -> S
         BootTarget::Ramdisk => ramdisk(site, mac),
         BootTarget::Disk => disk(),
         BootTarget::Wait { reason } => {
-            format!("echo \"Firstlight: waiting: {}\"\n", plain_text(reason))
+            format!("echo \"{GRUB_WAITS}{}\"\n", plain_text(reason))
         }
     }
 }

@@ -38,7 +38,7 @@ pub use boot_choice::{
 pub use boot_offer::BootOffer;
 pub use config::{Authority, ConfigError, DhcpConfig, DhcpSpec, Guard, Reservation, SubnetSpec};
 pub use foreign::{ForeignProbe, ForeignServer, Overheard, ProbeStep, observe_foreign};
-pub use grub::{generic_grub_config, host_grub_config};
+pub use grub::{GRUB_WAITS, generic_grub_config, host_grub_config};
 pub use ipxe::ipxe_script;
 pub use lease::{Lease, LeaseChange, LeaseTable};
 pub use lease_log::{DecodedLog, LeaseLogError, compact, decode_log, encode_records};

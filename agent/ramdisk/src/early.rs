@@ -65,6 +65,16 @@ pub fn mount_efivarfs() -> Result<()> {
     })
 }
 
+/// With the log of what the firmware has started, on a machine with a TPM.
+pub fn mount_securityfs() -> Result<()> {
+    apply(&Mount {
+        kind: "securityfs",
+        place: "/sys/kernel/security",
+        flags: SAFE,
+        options: "",
+    })
+}
+
 fn apply(wanted: &Mount) -> Result<()> {
     if !wanted.place.starts_with("/sys/") {
         fs::create_dir_all(wanted.place).with_context(|| format!("making {}", wanted.place))?;

@@ -23,12 +23,15 @@ pub fn run(cmdline: Cmdline, loader: Loader) -> Result<Infallible> {
     let devices = Devices::watch(&loader).context("listening for devices")?;
     loader.load_list("ramdisk");
     if Path::new("/sys/firmware/efi").exists() {
-        // Without the variables there is no boot entry to write, and the firmware's fallback has to do.
-        if let Err(error) = early::mount_efivarfs() {
-            tracing::warn!(
-                error = format!("{error:#}"),
-                "the firmware's variables cannot be reached"
-            );
+        // Without the variables there is no boot entry to write, and the firmware's fallback has to do; without the log the TPM
+        // vouches for nothing.
+        for mount in [early::mount_efivarfs, early::mount_securityfs] {
+            if let Err(error) = mount() {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "what the firmware has left cannot be reached"
+                );
+            }
         }
     }
     let (session, lease) = net::connect(cmdline.boot_mac.as_deref())?;

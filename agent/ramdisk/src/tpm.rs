@@ -1,27 +1,31 @@
-//! The three TPM 2.0 commands that show which machine this is (TCG TPM 2.0 Library, part 3). `tpm2-protocol` writes and reads
-//! their bytes; here is which ones, over anything that can be written to and read from.
+//! The TPM 2.0 commands that show which machine this is, and how it was started (TCG TPM 2.0 Library, part 3). `tpm2-protocol` writes and
+//! reads their bytes; here is which ones, over anything that can be written to and read from.
 //!
-//! The key is made of the TPM's endorsement seed and of [`template`]: the same at each start, whatever is on the disks, and
-//! also after the TPM's owner was cleared. Nothing is stored in the TPM, and its private half never leaves it.
+//! The keys are made of the TPM's endorsement seed and of a template: the same at each start, whatever is on the disks, and
+//! also after the TPM's owner was cleared. Nothing is stored in the TPM, and their private halves never leave it.
 //! Must not: choose a device, wait, or try again (`ipa::prover`).
 
 use std::io::{self, Read, Write};
 
-use firstlight_api::tpm::Point;
+use firstlight_api::measured::{Attest, PCRS};
+use firstlight_api::tpm::{Bytes, Digest, Point};
 use thiserror::Error;
 use tpm2_protocol::basic::{TpmHandle, TpmUint32};
 use tpm2_protocol::constant::TPM_MAX_COMMAND_SIZE;
 use tpm2_protocol::data::{
-    Tpm2bAuth, Tpm2bDigest, Tpm2bEccParameter, Tpm2bEccPoint, Tpm2bNonce, Tpm2bPublic, TpmAlgId,
-    TpmEccCurve, TpmRc, TpmRcBase, TpmRh, TpmSt, TpmaObject, TpmaSession, TpmsAuthCommand,
-    TpmsEccParms, TpmsEccPoint, TpmtPublic, TpmuPublicId, TpmuPublicParms,
+    Tpm2bAuth, Tpm2bData, Tpm2bDigest, Tpm2bEccParameter, Tpm2bEccPoint, Tpm2bNonce, Tpm2bPublic,
+    TpmAlgId, TpmEccCurve, TpmRc, TpmRcBase, TpmRh, TpmSt, TpmaObject, TpmaSession,
+    TpmlDigestValues, TpmlPcrSelection, TpmsAuthCommand, TpmsEccParms, TpmsEccPoint, TpmsPcrSelect,
+    TpmsPcrSelection, TpmsSchemeHash, TpmtEccScheme, TpmtHa, TpmtPublic, TpmtSigScheme,
+    TpmuAsymScheme, TpmuHa, TpmuPublicId, TpmuPublicParms, TpmuSignature,
 };
 use tpm2_protocol::frame::{
     TpmCreatePrimaryCommand, TpmCreatePrimaryResponse, TpmEcdhZGenCommand, TpmEcdhZGenResponse,
-    TpmFlushContextCommand, TpmFlushContextResponse, TpmFrame, TpmResponse, TpmUnmarshalBody,
+    TpmFlushContextCommand, TpmFlushContextResponse, TpmFrame, TpmPcrExtendCommand,
+    TpmPcrExtendResponse, TpmQuoteCommand, TpmQuoteResponse, TpmResponse, TpmUnmarshalBody,
     tpm_marshal_command,
 };
-use tpm2_protocol::{TpmError, TpmWriter};
+use tpm2_protocol::{TpmError, TpmMarshal as _, TpmWriter};
 
 /// Of a coordinate on P-256.
 const COORDINATE: usize = 32;
@@ -51,25 +55,96 @@ impl From<TpmError> for Refusal {
 pub trait Channel: Read + Write + Send {}
 impl<T: Read + Write + Send> Channel for T {}
 
-/// The public half of the key.
+/// The public half of the machine's key.
 pub fn public(tpm: &mut dyn Channel) -> Result<Point, Refusal> {
-    let (key, point) = load(tpm)?;
+    let (key, point) = load(tpm, machine_key())?;
     unload(tpm, key)?;
     Ok(point)
 }
 
-/// The X coordinate that the key and `theirs` have in common (ECDH).
+/// The X coordinate that the machine's key and `theirs` have in common (ECDH).
 pub fn agree(tpm: &mut dyn Channel, theirs: &Point) -> Result<[u8; COORDINATE], Refusal> {
-    let (key, _) = load(tpm)?;
+    let (key, _) = load(tpm, machine_key())?;
     let agreed = multiply(tpm, key, theirs);
     unload(tpm, key)?;
     agreed
 }
 
-fn load(tpm: &mut dyn Channel) -> Result<(TpmHandle, Point), Refusal> {
+/// The TPM's word for what is in [`PCRS`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quote {
+    /// Public half of the key that signs.
+    pub key: Point,
+    pub attest: Attest,
+    /// r, s
+    pub signature: Bytes<64>,
+}
+
+/// `qualifying` becomes a part of it.
+pub fn quote(tpm: &mut dyn Channel, qualifying: &Digest) -> Result<Quote, Refusal> {
+    let (handle, key) = load(tpm, quote_key())?;
+    let signed = sign(tpm, handle, qualifying);
+    unload(tpm, handle)?;
+    let answer = signed?;
+    let mut bytes = [0; TPM_MAX_COMMAND_SIZE];
+    let mut writer = TpmWriter::new(&mut bytes);
+    answer.quoted.inner.marshal(&mut writer)?;
+    let TpmuSignature::Ecdsa(numbers) = &answer.signature.signature else {
+        return Err(Refusal::OtherKey);
+    };
+    let mut signature = [0; 2 * COORDINATE];
+    signature[..COORDINATE].copy_from_slice(&coordinate(&numbers.signature_r)?);
+    signature[COORDINATE..].copy_from_slice(&coordinate(&numbers.signature_s)?);
+    Ok(Quote {
+        key,
+        attest: Attest::new(writer.as_bytes()).ok_or(Refusal::TooLong)?,
+        signature: Bytes::new(signature),
+    })
+}
+
+fn sign(
+    tpm: &mut dyn Channel,
+    key: TpmHandle,
+    qualifying: &Digest,
+) -> Result<TpmQuoteResponse, Refusal> {
+    let mut select = [0; 3];
+    for pcr in PCRS {
+        select[usize::from(pcr / 8)] |= 1 << (pcr % 8);
+    }
+    let selection = TpmsPcrSelection {
+        hash: TpmAlgId::Sha256,
+        pcr_select: TpmsPcrSelect::try_from(&select[..])?,
+    };
+    let mut pcr_select = TpmlPcrSelection::new();
+    pcr_select.try_push(selection)?;
+    let command = TpmQuoteCommand {
+        handles: [key],
+        qualifying_data: Tpm2bData::try_from(&qualifying.as_bytes()[..])?,
+        // The key's own.
+        in_scheme: TpmtSigScheme::default(),
+        pcr_select,
+    };
+    run(tpm, &command, &[no_password()])
+}
+
+/// What was quoted before is not true any more.
+pub fn extend(tpm: &mut dyn Channel, pcr: u8, digest: [u8; 32]) -> Result<(), Refusal> {
+    let mut digests = TpmlDigestValues::new();
+    digests.try_push(TpmtHa {
+        hash_alg: TpmAlgId::Sha256,
+        digest: TpmuHa::Digest(digest[..].try_into()?),
+    })?;
+    let command = TpmPcrExtendCommand {
+        handles: [TpmUint32::new(u32::from(pcr))],
+        digests,
+    };
+    run::<TpmPcrExtendResponse>(tpm, &command, &[no_password()]).map(drop)
+}
+
+fn load(tpm: &mut dyn Channel, template: TpmtPublic) -> Result<(TpmHandle, Point), Refusal> {
     let command = TpmCreatePrimaryCommand {
         handles: [TpmUint32::new(TpmRh::Endorsement.value())],
-        in_public: Tpm2bPublic { inner: template() },
+        in_public: Tpm2bPublic { inner: template },
         ..TpmCreatePrimaryCommand::default()
     };
     let answer: TpmCreatePrimaryResponse = run(tpm, &command, &[no_password()])?;
@@ -111,7 +186,23 @@ fn unload(tpm: &mut dyn Channel, key: TpmHandle) -> Result<(), Refusal> {
 
 /// As the standard's endorsement key but not restricted, or it could not agree on secrets with strangers. Changing a bit
 /// here makes another key on every machine.
-fn template() -> TpmtPublic {
+fn machine_key() -> TpmtPublic {
+    template(TpmaObject::DECRYPT, TpmtEccScheme::default())
+}
+
+/// Restricted: it signs what the TPM says of itself, and nothing that looks like it and was made elsewhere.
+fn quote_key() -> TpmtPublic {
+    let hash = TpmsSchemeHash {
+        hash_alg: TpmAlgId::Sha256,
+    };
+    let scheme = TpmtEccScheme {
+        scheme: TpmAlgId::Ecdsa,
+        details: TpmuAsymScheme::Hash(hash),
+    };
+    template(TpmaObject::SIGN_ENCRYPT | TpmaObject::RESTRICTED, scheme)
+}
+
+fn template(purpose: TpmaObject, scheme: TpmtEccScheme) -> TpmtPublic {
     TpmtPublic {
         object_type: TpmAlgId::Ecc,
         name_alg: TpmAlgId::Sha256,
@@ -120,10 +211,11 @@ fn template() -> TpmtPublic {
             | TpmaObject::SENSITIVE_DATA_ORIGIN
             | TpmaObject::USER_WITH_AUTH
             | TpmaObject::NO_DA
-            | TpmaObject::DECRYPT,
+            | purpose,
         auth_policy: Tpm2bDigest::new(),
         parameters: TpmuPublicParms::Ecc(TpmsEccParms {
             curve_id: TpmEccCurve::NistP256,
+            scheme,
             ..TpmsEccParms::default()
         }),
         unique: TpmuPublicId::Ecc(TpmsEccPoint::default()),

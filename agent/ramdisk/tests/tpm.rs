@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use firstlight_api::measured::{Boot, Event, Evidence, qualifying};
 use firstlight_api::signed::PublicKey;
 use firstlight_api::tpm::{Challenge, Claim, Digest, Point, Tpm};
 use firstlight_efi::vars::EfiVars;
+use firstlight_measured::{Booted, Files, Log, Served, judge};
 use firstlight_ramdisk::deploy::device::BlockDevice;
 use firstlight_ramdisk::inventory::sys::SysTree;
 use firstlight_ramdisk::ipa::machine::{Access, Machine};
@@ -213,25 +215,65 @@ fn a_proof_is_made_and_stays_with_what_is_said() {
     let tpm = Swtpm::new();
     let (key, way) = (public(&tpm), tpm.way());
     let prover = prover(PATIENCE, move || Ok(Box::new(connect(&way)?)));
+    let boot = Boot::Unsaid;
     let (point, proof) = (key, None);
-    assert_eq!(prover.said(), Tpm::Key { point, proof });
+    assert_eq!(prover.said(), Tpm::Key { point, proof, boot });
     let asked = challenge();
     prover.prove(asked, claim);
     let Tpm::Key {
         point,
         proof: Some(proof),
+        boot,
     } = prover.said()
     else {
         panic!("{:?}", prover.said());
     };
     assert_eq!((point, proof.challenge), (key, asked));
-    assert_eq!(
-        prover.said(),
-        Tpm::Key {
-            point,
-            proof: Some(proof)
-        }
-    );
+    assert!(matches!(boot, Boot::Unmeasured { .. }), "{boot:?}");
+    let proof = Some(proof);
+    assert_eq!(prover.said(), Tpm::Key { point, proof, boot });
+    // It is long, and the box has it now.
+    prover.heard();
+    let boot = Boot::Told;
+    assert_eq!(prover.said(), Tpm::Key { point, proof, boot });
+}
+
+#[test]
+fn a_tpm_vouches_for_what_it_was_told_and_for_nothing_once_another_kernel_goes_on() {
+    let log = include_bytes!("../../measured/fixtures/secure-boot-grub.log");
+    let tpm = Swtpm::new();
+    let Log { events, steps } = Log::parse(log).unwrap();
+    for step in &steps {
+        let Event { pcr, digest, .. } = &events[usize::from(*step)];
+        tpm::extend(&mut connect(&tpm.way()).unwrap(), *pcr, *digest.as_bytes()).unwrap();
+    }
+    let about = qualifying(b"this start");
+    let judged = || {
+        let quote = tpm::quote(&mut connect(&tpm.way()).unwrap(), &about).unwrap();
+        let evidence = Evidence {
+            key: quote.key,
+            attest: quote.attest,
+            signature: quote.signature,
+            events: events.clone(),
+            steps: steps.clone(),
+        };
+        let served = Served {
+            files: &Files::default(),
+            command_line: "",
+            scripts: Vec::new(),
+            waits: "",
+            waiting: &|_| Vec::new(),
+        };
+        (evidence.key, judge(&evidence, &about, &served))
+    };
+    // The log is what the TPM was told; a box without files serves none of it.
+    let (key, found) = judged();
+    assert!(matches!(found, Booted::Altered { .. }), "{found:?}");
+    assert_ne!(key, public(&tpm), "a key for one purpose each");
+    tpm::extend(&mut connect(&tpm.way()).unwrap(), 9, [0xff; 32]).unwrap();
+    let (same, found) = judged();
+    assert!(matches!(found, Booted::Unmeasured { .. }), "{found:?}");
+    assert_eq!(same, key);
 }
 
 #[test]
@@ -269,7 +311,7 @@ fn a_tpm_that_does_not_answer_is_not_waited_for_and_is_taken_when_it_does() {
     assert!(started.elapsed() < Duration::from_secs(20));
     drop(closed);
     let said = until(&prover, "the late proof", is_key);
-    assert!(matches!(said, Tpm::Key { point, proof: Some(_) } if point == key));
+    assert!(matches!(said, Tpm::Key { point, proof: Some(_), .. } if point == key));
 }
 
 #[test]

@@ -33,6 +33,7 @@ use firstlight_api::{
     status::{HostState, Problem},
 };
 use firstlight_ironic::Node;
+use firstlight_measured::Booted;
 use firstlight_netboot::{BootTarget, MacAddr};
 
 use super::{
@@ -79,8 +80,10 @@ pub struct Host {
     pub rules: Rules,
     pub ruled: Ruled,
     pub who: Who,
-    /// One that cannot show the host's TPM, while it is told.
+    /// One that cannot show the host's TPM or how it was started, while it is told.
     pretender: Option<Pretender>,
+    /// How the machine that is believed was started.
+    booted: Option<Booted>,
     pub ramdisk: Ramdisk,
     pub node: Option<Node>,
     pub object: Option<Arc<BareMetalHost>>,
@@ -198,6 +201,7 @@ impl Host {
             ruled: Ruled::default(),
             who: Who::default(),
             pretender: None,
+            booted: None,
             ramdisk: Ramdisk::default(),
             node: None,
             object: None,
@@ -411,7 +415,10 @@ impl Host {
     /// Its running system may still be told to start the ramdisk by itself.
     pub fn may_start_ramdisk(&self, now: Duration) -> bool {
         let ledger = self.ledger();
-        ledger.written().is_some() && !ledger.returns && self.system.may_start_ramdisk(now)
+        // Its firmware has to be there when the start of its ramdisk is measured.
+        let is_measured = ledger.measured.is_some();
+        let may = ledger.written().is_some() && !ledger.returns && !is_measured;
+        may && self.system.may_start_ramdisk(now)
     }
 
     /// Every restart that was asked for has happened.

@@ -15,11 +15,11 @@ use firstlight_api::{
     bmh::Image,
     order::{DeploymentId, DiskId},
     signed::PublicKey,
-    tpm::Fingerprint,
+    tpm::{Digest, Fingerprint},
 };
 use firstlight_netboot::MacAddr;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use super::root_disk::Choice;
 use crate::files::{self, Access};
@@ -66,6 +66,9 @@ pub struct Ledger {
     /// The TPM of the machine that alone is believed in this host's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tpm: Option<Fingerprint>,
+    /// How it was started when that was measured first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
     /// What its disk holds, or is getting.
     pub deployment: Option<Deployment>,
     /// What the disk held when it was told to come back: whose disks are cleaned, until it is available.
@@ -94,6 +97,17 @@ pub struct Ledger {
     /// Too many others had left: it waits for its name, however long ago that was.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
+}
+
+/// Of the first start that was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Measured {
+    /// Of the TPM's key for quotes.
+    pub key: Fingerprint,
+    /// What the firmware starts before the first program of ours.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub before: BTreeSet<Digest>,
 }
 
 /// A host in use that was to be given back, and could.
@@ -289,6 +303,7 @@ impl Ledger {
             newcomer: self.newcomer,
             known: self.known.clone(),
             tpm: self.tpm,
+            measured: self.measured.clone(),
             left: self.left,
             no_kexec: self.no_kexec.clone(),
             numbered: self.numbered.clone(),

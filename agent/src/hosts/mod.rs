@@ -31,6 +31,7 @@ mod known;
 pub mod kube_store;
 pub mod ledger;
 pub mod made;
+mod measured;
 mod memory;
 mod node_uuid;
 mod object;

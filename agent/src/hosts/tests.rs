@@ -13,6 +13,7 @@ mod live;
 mod live_bmc;
 mod live_cd;
 mod manifests;
+mod measured;
 mod mirrors;
 mod moves;
 mod networks;

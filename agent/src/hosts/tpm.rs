@@ -14,13 +14,14 @@ use firstlight_netboot::MacAddr;
 
 use super::{
     ledger::Ledger,
+    measured::Doubt,
     who::{Claim, Refused},
 };
 
 /// How long a machine that was not believed is told of.
 const TELL: Duration = Duration::from_mins(5);
 
-/// A machine that says it is a host, and cannot show the host's TPM.
+/// A machine that says it is a host, and cannot show the host's TPM or how it was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pretender {
     pub key: PublicKey,
@@ -28,6 +29,8 @@ pub struct Pretender {
     pub tpm: Option<Fingerprint>,
     address: Ipv4Addr,
     said: Tpm,
+    /// It has the host's TPM, but its start is not believed.
+    start: Option<Doubt>,
     heard: Duration,
 }
 
@@ -63,13 +66,17 @@ impl Ledger {
         if self.approved != key || tpm.is_some() {
             (self.tpm, self.approved_tpm) = (tpm, tpm);
         }
+        if self.approved != key {
+            self.measured = None;
+        }
         self.approved = key;
     }
 }
 
 impl Pretender {
-    pub fn new(claim: &Claim<'_>, said: &Tpm, now: Duration) -> Self {
+    pub fn new(claim: &Claim<'_>, said: &Tpm, start: Option<Doubt>, now: Duration) -> Self {
         Self {
+            start,
             key: claim.key,
             tpm: claim.tpm,
             address: claim.address,
@@ -90,17 +97,24 @@ impl Pretender {
             (None, Tpm::Unsaid) => "runs a ramdisk that does not know of TPMs".to_owned(),
             (None, Tpm::Asked | Tpm::Key { .. }) => "has not shown its TPM".to_owned(),
         };
+        let (lack, next) = match &self.start {
+            Some(doubt) => (doubt.lack(), doubt.next(host)),
+            None => (
+                lack,
+                format!(
+                    "if the mainboard or the TPM of {host} was replaced, read the code on its own screen and run `firstlight hosts \
+                     approve {host} --code CODE` with it; if its TPM was switched off, switch it on; otherwise find the machine: it \
+                     has a copied MAC address, or somebody plays this server"
+                ),
+            ),
+        };
         // Its code is not told: who means it reads it on the server's own screen.
         Problem {
             what: format!(
                 "a machine at {} says that it is {host} ({mac}), but {lack}; it is not believed",
                 self.address
             ),
-            next: format!(
-                "if the mainboard or the TPM of {host} was replaced, read the code on its own screen and run `firstlight hosts \
-                 approve {host} --code CODE` with it; if its TPM was switched off, switch it on; otherwise find the machine: it \
-                 has a copied MAC address, or somebody plays this server"
-            ),
+            next,
         }
     }
 }
@@ -135,6 +149,7 @@ mod tests {
             address: [172, 22, 0, 9].into(),
             sequence: 1,
             tpm,
+            boot: None,
         }
     }
 
@@ -217,7 +232,7 @@ mod tests {
     fn who_is_not_believed_is_told_with_the_way_out() {
         let mac = MacAddr::new([0x52, 0x54, 0, 0, 0, 1]).unwrap();
         let told = |tpm, said: Tpm| {
-            let pretender = Pretender::new(&claim(tpm), &said, Duration::ZERO);
+            let pretender = Pretender::new(&claim(tpm), &said, None, Duration::ZERO);
             assert!(pretender.is_told(Duration::from_mins(4)));
             assert!(!pretender.is_told(Duration::from_mins(5)));
             let problem = pretender.problem("n1", mac);

@@ -10,6 +10,7 @@ use std::{
 };
 
 use firstlight_api::{signed::PublicKey, tpm::Fingerprint};
+use firstlight_measured::Booted;
 
 /// Keys of earlier boots that are remembered.
 const RETIRED: usize = 16;
@@ -42,6 +43,7 @@ pub struct Claim<'a> {
     pub sequence: u64,
     /// The TPM that it has shown.
     pub tpm: Option<Fingerprint>,
+    pub boot: Option<&'a Booted>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,8 @@ pub enum Refused {
     Unproven,
     /// It has not the TPM that this host has.
     Stranger,
+    /// It was not started by what this box serves.
+    Misled,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -236,6 +240,7 @@ mod tests {
             address: [172, 22, 0, 9].into(),
             sequence,
             tpm: None,
+            boot: None,
         }
     }
 
@@ -312,6 +317,7 @@ mod tests {
     fn the_same_tpm_is_the_same_machine_and_takes_over_at_once() {
         let shown = |key, tpm: Option<u8>| Claim {
             tpm: tpm.map(|byte| Fingerprint::new([byte; 32])),
+            boot: None,
             ..claim(key, 1)
         };
         let mut who = Who::default();

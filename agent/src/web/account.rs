@@ -57,6 +57,7 @@ pub async fn answer(
         key: signature.key,
         follows: Vec::new(),
         tpm: None,
+        boot: None,
     };
     match fleet.bmc(from, post).await {
         Some(order) => {

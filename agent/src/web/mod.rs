@@ -24,6 +24,7 @@ mod relays;
 mod route;
 mod server;
 mod signature;
+mod starts;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -48,7 +49,7 @@ pub use server::{serve_address, serve_segment};
 
 use self::{
     bandwidth::Bandwidth, events::Streams, latest::Latest, media::Media, proof::Examiner,
-    relays::Relays,
+    relays::Relays, starts::Starts,
 };
 use crate::{
     boot_files::BootFiles, doors::Known, fleet::Fleet, paths::Paths, status::metrics, store::Store,
@@ -71,6 +72,7 @@ pub struct Web {
     relays: Arc<Mutex<Relays>>,
     media: Media,
     examiner: Examiner,
+    starts: Starts,
     told: Arc<Told>,
 }
 
@@ -102,6 +104,7 @@ impl Web {
             relays: Arc::default(),
             media: Media::default(),
             examiner: Examiner::new(),
+            starts: Starts::default(),
             told: Arc::new(Told {
                 page: Latest::new(page::render),
                 events: Latest::new(events::render),

@@ -11,8 +11,8 @@ mod store;
 use std::fmt::{self, Display, Write as _};
 
 use firstlight_api::status::{
-    DhcpMode, HostState, HostStatus, NetworkStatus, Problem, RootDiskState, SiteStatus, Step,
-    StepState, TpmStatus, UplinkStatus,
+    DhcpMode, HostState, HostStatus, MeasuredBootStatus, NetworkStatus, Problem, RootDiskState,
+    SiteStatus, Step, StepState, TpmStatus, UplinkStatus,
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -335,7 +335,7 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
             Memory(hardware.memory_mib),
             Text(&hardware.disks.join(", ")),
             Text(&hardware.boot_mode),
-            Text(&tpm(&hardware.tpm))
+            Text(&(tpm(&hardware.tpm) + &measured_boot(&hardware.measured_boot)))
         )?;
     }
     for line in [host.rule_line(), host.kexec_line()] {
@@ -385,6 +385,19 @@ fn tpm(tpm: &TpmStatus) -> String {
         TpmStatus::Silent { reason } => format!(" · TPM did not answer ({reason})"),
         TpmStatus::Shown => " · TPM, not bound".to_owned(),
         TpmStatus::Bound => " · TPM bound".to_owned(),
+    }
+}
+
+/// Behind what is said of its TPM.
+fn measured_boot(found: &MeasuredBootStatus) -> String {
+    match found {
+        MeasuredBootStatus::Unknown => String::new(),
+        MeasuredBootStatus::Measured { secure_boot: true } => {
+            " · measured boot, Secure Boot".to_owned()
+        }
+        MeasuredBootStatus::Measured { secure_boot: false } => " · measured boot".to_owned(),
+        MeasuredBootStatus::Unmeasured { reason } => format!(" · start not measured: {reason}"),
+        MeasuredBootStatus::Altered { what } => format!(" · started by others: {what}"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the ramdisk posts. It comes from the network, so it is small, whole, well-formed, of now and signed, or refused.
 
 use std::{
+    mem,
     net::IpAddr,
     sync::PoisonError,
     time::{Duration, Instant},
@@ -8,6 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use firstlight_api::{
+    measured::{self, Boot},
     report::{
         Directive, Fresh, LARGEST_PROGRESS, LARGEST_REPORT, PROGRESS_PATH, Progress, REPORT_PATH,
         Reply, Report, ReportError,
@@ -15,6 +17,7 @@ use firstlight_api::{
     signed::PublicKey,
     tpm::{Claim, Fingerprint, Tpm},
 };
+use firstlight_measured::Booted;
 use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Response, body::Incoming};
@@ -34,12 +37,13 @@ type Refusal = Box<Response<Body>>;
 
 pub async fn report(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
     match take(web, peer, request, &REPORT).await {
-        Ok((from, report)) => match tpm_of(web, from.key, &report) {
-            Ok(tpm) => {
+        Ok((from, mut report)) => match shown(web, from.key, &mut report).await {
+            Ok((tpm, boot)) => {
                 let follows = followed(&report.follows, &report.boot_mac, from.key);
                 let from = Speaker {
                     follows,
                     tpm,
+                    boot: Some(boot),
                     ..from
                 };
                 reply(web, web.fleet.report(from, report).await)
@@ -50,22 +54,37 @@ pub async fn report(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Resp
     }
 }
 
-/// The TPM that a report proves; one that names a TPM and proves nothing is asked to.
-fn tpm_of(web: &Web, key: PublicKey, report: &Report) -> Result<Option<Fingerprint>, Refusal> {
-    let Tpm::Key { point, proof } = &report.tpm else {
-        return Ok(None);
+/// The TPM that a report proves, and how its machine was started; a machine that names a TPM and shows less is asked to.
+async fn shown(
+    web: &Web,
+    key: PublicKey,
+    report: &mut Report,
+) -> Result<(Option<Fingerprint>, Booted), Refusal> {
+    let Tpm::Key { point, proof, boot } = &mut report.tpm else {
+        let reason = match report.tpm {
+            Tpm::Absent => "it has no TPM, or its firmware hides it",
+            Tpm::Unsaid => "its ramdisk does not know of TPMs",
+            _ => "its TPM has not answered",
+        };
+        return Ok((None, unmeasured(reason)));
     };
+    let (point, proof) = (*point, *proof);
+    // The evidence is large, and needed here alone.
+    let boot = mem::take(boot);
     let claim = Claim {
         session: web.fleet.session(),
         boot_mac: &report.boot_mac,
         boot_id: &report.boot_id,
         key,
-        tpm: *point,
+        tpm: point,
     };
-    if proof.is_some_and(|proof| web.examiner.holds(&claim, &proof)) {
-        return Ok(Some(point.fingerprint()));
-    }
-    if proof.is_some() {
+    let held = proof.filter(|proof| web.examiner.holds(&claim, proof));
+    if let Some(proof) = held {
+        let claimed = claim.bytes(&proof.challenge.point);
+        if let Some(booted) = booted(web, key, &report.boot_mac, boot, &claimed).await {
+            return Ok((Some(point.fingerprint()), booted));
+        }
+    } else if proof.is_some() {
         REFUSED.count("report-tpm-proof");
     }
     match web.examiner.ask(&claim) {
@@ -74,6 +93,36 @@ fn tpm_of(web: &Web, key: PublicKey, report: &Report) -> Result<Option<Fingerpri
             StatusCode::BAD_REQUEST,
             "what this says of its TPM is no point on P-256",
         ),
+    }
+}
+
+/// `None` if it has to say it once more.
+async fn booted(
+    web: &Web,
+    key: PublicKey,
+    boot_mac: &str,
+    boot: Boot,
+    claimed: &[u8],
+) -> Option<Booted> {
+    let booted = match boot {
+        Boot::Told => return web.starts.remembered(key),
+        Boot::Unsaid => unmeasured("its ramdisk does not know of measured boot"),
+        Boot::Unmeasured { reason } => Booted::Unmeasured { reason },
+        Boot::Quoted(evidence) => {
+            let mac = boot_mac.parse().ok()?;
+            let qualifying = measured::qualifying(claimed);
+            web.starts
+                .judge(&web.boot_files, mac, &evidence, &qualifying)
+                .await
+        }
+    };
+    web.starts.remember(key, &booted);
+    Some(booted)
+}
+
+fn unmeasured(reason: &str) -> Booted {
+    Booted::Unmeasured {
+        reason: reason.to_owned(),
     }
 }
 
@@ -148,6 +197,7 @@ async fn take<T>(
         key,
         follows: Vec::new(),
         tpm: None,
+        boot: None,
     };
     Ok((from, post))
 }

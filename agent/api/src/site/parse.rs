@@ -15,7 +15,7 @@ use super::{
     SiteProblems, SshKey, ValueError, schema,
     yaml::{Key, Node, Position, Value, parse_yaml},
 };
-use value::{parse_addon, parse_join, parse_package};
+use value::{parse_addon, parse_join, parse_measured_boot, parse_package};
 
 /// Parses and checks the content of `site.yaml`.
 ///
@@ -80,6 +80,9 @@ impl Walk {
         }
         if let Some(join) = self.value(&fields, "join", parse_join) {
             site.join = join;
+        }
+        if let Some(word) = self.value(&fields, "measuredBoot", parse_measured_boot) {
+            site.measured_boot = word;
         }
         for node in self.items(&fields, "sshKeys") {
             site.ssh_keys.extend(self.scalar(node, SshKey::parse));

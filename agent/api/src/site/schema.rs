@@ -15,6 +15,7 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "proxy",
     "install",
     "join",
+    "measuredBoot",
     "sshKeys",
     "hosts",
     "rules",
@@ -127,6 +128,7 @@ struct SiteSpec {
     proxy: Option<ProxySpec>,
     install: Option<InstallSpec>,
     join: Option<JoinSpec>,
+    measured_boot: Option<MeasuredBootSpec>,
     /// SSH public keys for `admin` on the box and on every installed server.
     ssh_keys: Option<Vec<String>>,
     /// Servers that need a name, an address or a rule of their own. Others need no entry.
@@ -278,6 +280,18 @@ enum JoinSpec {
     Open,
     Approve,
     Named,
+}
+
+/// What a server's TPM has to say of how it was started. compare (default): a server that was started by something else than this box
+/// serves is not believed, nor one that has shown it before and does not any more; required: nobody is believed who does not show it;
+/// ignore: what is found is shown.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+enum MeasuredBootSpec {
+    Compare,
+    Required,
+    Ignore,
 }
 
 /// One server.

@@ -52,7 +52,7 @@ fn an_empty_file_means_the_defaults() {
 fn a_full_file_is_read_whole() {
     let text = format!(
         "name: lab\r\nprovisioning:\r\n  interface: 52-54-00-AA-BB-CC\r\n  address: 10.0.0.1/16\r\n  \
-         range: 10.0.1.0 - 10.0.2.255\r\ninstall: never\r\njoin: approve\r\nsshKeys: ['{KEY}']\r\nhosts:\r\n- mac: 52:54:00:12:34:56\r\n  \
+         range: 10.0.1.0 - 10.0.2.255\r\ninstall: never\r\njoin: approve\r\nmeasuredBoot: required\r\nsshKeys: ['{KEY}']\r\nhosts:\r\n- mac: 52:54:00:12:34:56\r\n  \
          name: n1\r\n  address: 10.0.0.21\r\n  install: wipe\r\n  role: control-plane\r\n  rootDisk: {{serialNumber: S1, mirror: true}}\r\n  clean: root\r\n- {{mac: 52:54:00:12:34:57}}\r\n\
          cluster: manual\r\n"
     );
@@ -81,6 +81,7 @@ fn a_full_file_is_read_whole() {
         proxy: None,
         install: InstallPolicy::Never,
         join: JoinPolicy::Approve,
+        measured_boot: MeasuredBoot::Required,
         ssh_keys: vec![SshKey::parse(KEY).unwrap()],
         rules: vec![],
         hosts: vec![
@@ -488,6 +489,20 @@ proptest::proptest! {
             }
         }
     }
+}
+
+#[test]
+fn what_measured_boot_has_to_show_is_one_of_three_words() {
+    for (word, measured) in [
+        ("compare", MeasuredBoot::Compare),
+        ("required", MeasuredBoot::Required),
+        ("ignore", MeasuredBoot::Ignore),
+    ] {
+        let site = parse_site(format!("measuredBoot: {word}\n")).unwrap();
+        assert_eq!(site.measured_boot, measured);
+    }
+    let problem = parse_site("measuredBoot: on\n").unwrap_err().to_string();
+    assert!(problem.contains("use compare (a server"), "{problem}");
 }
 
 #[test]

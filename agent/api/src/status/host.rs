@@ -311,6 +311,9 @@ pub struct HardwareSummary {
     /// What is known of its TPM.
     #[serde(default)]
     pub tpm: TpmStatus,
+    /// How it was started.
+    #[serde(default)]
+    pub measured_boot: MeasuredBootStatus,
 }
 
 impl From<&HardwareDetails> for HardwareSummary {
@@ -336,6 +339,31 @@ impl From<&HardwareDetails> for HardwareSummary {
             ..Self::default()
         }
     }
+}
+
+/// How a server was started, as far as its TPM vouches for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "camelCase")]
+pub enum MeasuredBootStatus {
+    /// Nobody has said anything.
+    #[default]
+    Unknown,
+    /// By what this box serves and nothing else.
+    #[serde(rename_all = "camelCase")]
+    Measured {
+        /// Was Secure Boot on?
+        secure_boot: bool,
+    },
+    /// Nothing vouches for it.
+    Unmeasured {
+        /// Half a sentence.
+        reason: String,
+    },
+    /// By something else; shown only where site.yaml says `measuredBoot: ignore`, for others are not believed.
+    Altered {
+        /// Half a sentence.
+        what: String,
+    },
 }
 
 /// The TPM of a server, as its ramdisk says or has shown.

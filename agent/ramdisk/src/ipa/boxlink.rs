@@ -57,7 +57,10 @@ impl BoxLink {
             report.tpm = prover.said();
             let challenge = match self.post_report(report.clone())? {
                 Directive::Prove(challenge) => challenge,
-                other => return Ok(other),
+                other => {
+                    prover.heard();
+                    return Ok(other);
+                }
             };
             let session = self.session().clone();
             prover.prove(challenge, |tpm| Claim {

@@ -1,6 +1,6 @@
 //! The machine below: its files, disks and firmware. Tests put fixture trees and image files in its place.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -18,6 +18,9 @@ use crate::tpm::Channel;
 
 /// By way of the kernel's resource manager, which a TPM 1.2 has not.
 const TPM: &str = "/dev/tpmrm0";
+const START_LOG: &str = "/sys/kernel/security/tpm0/binary_bios_measurements";
+/// Firmware has room for 64 KiB, some for a few times that.
+const LARGEST_START_LOG: u64 = 1 << 20;
 
 pub trait Machine: Send + Sync {
     fn sys(&self) -> SysTree;
@@ -27,6 +30,10 @@ pub trait Machine: Send + Sync {
     fn efi_vars(&self) -> Option<EfiVars>;
     /// The way to its TPM 2.0; `NotFound` where there is none.
     fn tpm(&self) -> io::Result<Box<dyn Channel>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    /// What its firmware has started, as the kernel hands it out; `NotFound` where nobody has kept it.
+    fn start_log(&self) -> io::Result<Vec<u8>> {
         Err(io::ErrorKind::NotFound.into())
     }
     /// The file systems of a written disk.
@@ -79,6 +86,16 @@ impl Machine for ThisMachine {
     fn tpm(&self) -> io::Result<Box<dyn Channel>> {
         let mut way = OpenOptions::new();
         Ok(Box::new(way.read(true).write(true).open(TPM)?))
+    }
+
+    fn start_log(&self) -> io::Result<Vec<u8>> {
+        let mut log = Vec::new();
+        let mut file = File::open(START_LOG)?.take(LARGEST_START_LOG + 1);
+        file.read_to_end(&mut log)?;
+        if log.len() as u64 > LARGEST_START_LOG {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(log)
     }
 
     fn mount(&self, device: &dyn BlockDevice, use_: Use) -> io::Result<Mounted> {

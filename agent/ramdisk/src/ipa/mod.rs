@@ -21,9 +21,11 @@ pub mod runner;
 pub mod server;
 pub mod work;
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use firstlight_api::measured::PCRS;
 use firstlight_efi::boot_entry;
 
 use crate::context::{Context, Outcome};
@@ -32,6 +34,10 @@ use event::Departure;
 use machine::Machine;
 use runner::Settings;
 
+use crate::tpm::{self, Refusal};
+
+/// No file has it for its digest.
+const HANDED_OVER: [u8; 32] = [0xff; 32];
 /// Where Ironic finds the command API.
 const PORT: u16 = 9999;
 
@@ -57,6 +63,12 @@ pub fn run(context: &Context, machine: &Arc<dyn Machine>) -> Outcome {
             Outcome::Reboot
         }
         Ok(Departure::Kexec) => {
+            if let Err(error) = hand_over(machine.as_ref()) {
+                tracing::warn!(%error, "the TPM does not take that another kernel goes on; the machine restarts");
+                machine.unload();
+                prefer_disk(machine.as_ref());
+                return Outcome::Reboot;
+            }
             prefer_nothing(machine.as_ref());
             Outcome::Kexec
         }
@@ -65,6 +77,16 @@ pub fn run(context: &Context, machine: &Arc<dyn Machine>) -> Outcome {
             Outcome::Reboot
         }
     }
+}
+
+/// What the TPM vouches for ends here: the kernel that goes on was not started by what the firmware measured.
+fn hand_over(machine: &dyn Machine) -> Result<(), Refusal> {
+    let mut tpm = match machine.tpm() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        tpm => tpm?,
+    };
+    let [.., files] = PCRS;
+    tpm::extend(tpm.as_mut(), files, HANDED_OVER)
 }
 
 /// The firmware does not run now: what it was told for its next time would be in the way of whoever restarts the system later.

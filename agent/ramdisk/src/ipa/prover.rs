@@ -6,7 +6,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use firstlight_api::measured::{self, Boot, Evidence};
 use firstlight_api::tpm::{Challenge, Claim, Digest, Point, Proof, SALT, Tpm};
+use firstlight_measured::Log;
 use ring::hkdf::{HKDF_SHA256, Salt};
 
 use super::machine::Machine;
@@ -93,6 +95,15 @@ impl Prover {
         }
     }
 
+    /// The box has taken what was said last: how this machine was started need not be said again.
+    pub fn heard(&self) {
+        if let Tpm::Key { boot, .. } = &mut self.shared.state().tpm
+            && *boot != Boot::Unsaid
+        {
+            *boot = Boot::Told;
+        }
+    }
+
     /// [`Prover::said`] has the proof after this, or why there is none.
     pub fn prove<'a>(&self, challenge: Challenge, claim: impl FnOnce(Point) -> Claim<'a>) {
         let mut state = self.shared.state();
@@ -117,8 +128,11 @@ fn ask_forever(shared: &Shared, machine: &dyn Machine, again: Duration) {
         match with_tpm(machine, |tpm| tpm::public(tpm)) {
             None => return shared.tell(Tpm::Absent),
             Some(Ok(point)) => {
-                let proof = None;
-                shared.tell(Tpm::Key { point, proof });
+                shared.tell(Tpm::Key {
+                    point,
+                    proof: None,
+                    boot: Boot::Unsaid,
+                });
                 let reason = answer_questions(shared, machine, point);
                 shared.tell(Tpm::Silent { reason });
             }
@@ -143,9 +157,34 @@ fn answer_questions(shared: &Shared, machine: &dyn Machine, point: Point) -> Str
             Some(Err(error)) => return error.to_string(),
             None => return "it has gone".to_owned(),
         };
-        let proof = Some(Proof { challenge, answer });
-        shared.tell(Tpm::Key { point, proof });
+        shared.tell(Tpm::Key {
+            point,
+            proof: Some(Proof { challenge, answer }),
+            boot: match evidence(machine, &claim) {
+                Ok(evidence) => Boot::Quoted(Box::new(evidence)),
+                Err(reason) => Boot::Unmeasured { reason },
+            },
+        });
     }
+}
+
+/// How this machine was started; an error is half a sentence.
+fn evidence(machine: &dyn Machine, claim: &[u8]) -> Result<Evidence, String> {
+    let log = machine.start_log().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "its firmware keeps no log of what it starts".to_owned(),
+        _ => format!("its firmware's log cannot be read ({error})"),
+    })?;
+    let Log { events, steps } = Log::parse(&log).map_err(|error| error.to_string())?;
+    let quoted = with_tpm(machine, |tpm| tpm::quote(tpm, &measured::qualifying(claim)));
+    let quoted = quoted.unwrap_or(Err(io::Error::from(io::ErrorKind::NotFound).into()));
+    let quote = quoted.map_err(|error| format!("its TPM vouches for nothing: {error}"))?;
+    Ok(Evidence {
+        key: quote.key,
+        attest: quote.attest,
+        signature: quote.signature,
+        events,
+        steps,
+    })
 }
 
 /// `None`: there is no TPM.

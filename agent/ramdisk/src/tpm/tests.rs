@@ -50,7 +50,7 @@ fn key() -> Vec<u8> {
 }
 
 fn loaded(answer: &[u8], piece: usize) -> Result<Point, Refusal> {
-    load(&mut Parrot::new(answer, piece)).map(|(_, point)| point)
+    load(&mut Parrot::new(answer, piece), machine_key()).map(|(_, point)| point)
 }
 
 #[test]
@@ -94,21 +94,31 @@ fn a_coordinate_may_have_lost_its_zeros() {
 }
 
 #[test]
-fn the_key_has_stayed_the_same_since_boxes_know_it() {
-    let mut buffer = [0; 256];
-    let mut writer = TpmWriter::new(&mut buffer);
-    tpm2_protocol::TpmMarshal::marshal(&template(), &mut writer).unwrap();
-    assert_eq!(
-        writer.as_bytes(),
-        b"\0\x23\0\x0b\0\x02\x04\x72\0\0\0\x10\0\x10\0\x03\0\x10\0\0\0\0"
-    );
+fn the_keys_have_stayed_the_same_since_boxes_know_them() {
+    for (template, bytes) in [
+        (
+            machine_key(),
+            &b"\0\x23\0\x0b\0\x02\x04\x72\0\0\0\x10\0\x10\0\x03\0\x10\0\0\0\0"[..],
+        ),
+        (
+            quote_key(),
+            b"\0\x23\0\x0b\0\x05\x04\x72\0\0\0\x10\0\x18\0\x0b\0\x03\0\x10\0\0\0\0",
+        ),
+    ] {
+        let mut buffer = [0; 256];
+        let mut writer = TpmWriter::new(&mut buffer);
+        template.marshal(&mut writer).unwrap();
+        assert_eq!(writer.as_bytes(), bytes);
+    }
 }
 
 proptest! {
     #[test]
     fn any_bytes_of_a_tpm_are_a_key_or_a_refusal(answer in prop::collection::vec(any::<u8>(), 0..5000), piece in 1_usize..600) {
         prop_assert!(loaded(&answer, piece).is_err());
-        prop_assert!(multiply(&mut Parrot::new(answer, piece), TpmUint32::new(0), &Point::new([4; 65])).is_err());
+        prop_assert!(multiply(&mut Parrot::new(answer.clone(), piece), TpmUint32::new(0), &Point::new([4; 65])).is_err());
+        prop_assert!(quote(&mut Parrot::new(answer.clone(), piece), &Digest::new([1; 32])).is_err());
+        prop_assert!(sign(&mut Parrot::new(answer, piece), TpmUint32::new(0), &Digest::new([1; 32])).is_err());
     }
 
     #[test]

@@ -71,7 +71,8 @@ impl Hosts {
         report: Report,
         now: Duration,
     ) -> Result<MacAddr, (&'static str, &'static str)> {
-        let (patience, join) = (self.settings.pace.patience, self.settings.site.join);
+        let (patience, site) = (self.settings.pace.patience, &self.settings.site);
+        let (join, measured) = (site.join, site.measured_boot);
         let mac = report.boot_mac.parse::<MacAddr>();
         let mac = mac.map_err(|_| ("report-mac", "the report has no MAC address"))?;
         let address = report.address.parse::<Ipv4Addr>().ok();
@@ -109,13 +110,14 @@ impl Hosts {
             address,
             sequence: report.fresh.sequence,
             tpm: from.tpm,
+            boot: from.boot.as_ref(),
         };
-        host.recognise(&claim, &report.tpm, now)
+        host.recognise(&claim, &report.tpm, measured, now)
             .and_then(|()| host.who.report(&claim, now, patience))
             .map_err(refusal_of)?;
         host.reported(report, &from.follows, raised, now);
         host.ramdisk.has_part(part);
-        host.saw_tpm(join);
+        host.saw_tpm(join, from.boot.clone());
         self.take_rule(mac);
         Ok(mac)
     }
@@ -322,6 +324,10 @@ fn refusal_of(why: Refused) -> (&'static str, &'static str) {
         Refused::Stranger => (
             "report-stranger",
             "the box knows another TPM by this MAC address; if it was replaced, approve this machine's code: firstlight hosts approve",
+        ),
+        Refused::Misled => (
+            "report-misled",
+            "the box does not believe how this machine was started; its page says why",
         ),
     }
 }

@@ -6,10 +6,12 @@ use firstlight_api::{
     bmh::{APPROVE_ANNOTATION, BareMetalHost},
     capm3::{CONTROL_PLANE_ANNOTATION, ROLE_LABEL},
     signed::PublicKey,
-    site::{HostRole, InstallPolicy, JoinPolicy},
+    site::{HostRole, InstallPolicy, JoinPolicy, MeasuredBoot},
     status::Problem,
     tpm::Tpm,
 };
+
+use firstlight_measured::Booted;
 
 use super::{Host, Part, PolicyOf};
 use crate::hosts::{
@@ -40,25 +42,58 @@ impl Host {
         &mut self,
         claim: &Claim<'_>,
         said: &Tpm,
+        wanted: MeasuredBoot,
         now: Duration,
     ) -> Result<(), Refused> {
-        let first = tpm::recognise(self.ledger(), claim, said);
-        if first != Err(Refused::Stranger) {
+        let first = self.tell_if_refused(claim, said, wanted, now);
+        if matches!(first, Ok(()) | Err(Refused::Unproven)) {
             return first;
         }
-        self.pretender = Some(Pretender::new(claim, said, now));
         let object = self.object.as_ref();
         let word = object.and_then(|object| object.metadata.annotations.get(APPROVE_ANNOTATION));
         self.approve(word.cloned().as_deref());
-        tpm::recognise(self.ledger(), claim, said)
+        self.tell_if_refused(claim, said, wanted, now)
     }
 
-    /// Binds the host to the TPM that was shown.
-    pub fn saw_tpm(&mut self, join: JoinPolicy) {
+    fn tell_if_refused(
+        &mut self,
+        claim: &Claim<'_>,
+        said: &Tpm,
+        wanted: MeasuredBoot,
+        now: Duration,
+    ) -> Result<(), Refused> {
+        let start = match self.believes(claim, said, wanted) {
+            Err(Refused::Stranger) => None,
+            Err(Refused::Misled) => self.ledger().doubts(claim.boot, wanted),
+            other => return other,
+        };
+        let why = if start.is_some() {
+            Refused::Misled
+        } else {
+            Refused::Stranger
+        };
+        self.pretender = Some(Pretender::new(claim, said, start, now));
+        Err(why)
+    }
+
+    fn believes(&self, claim: &Claim<'_>, said: &Tpm, wanted: MeasuredBoot) -> Result<(), Refused> {
+        tpm::recognise(self.ledger(), claim, said)?;
+        match self.ledger().doubts(claim.boot, wanted) {
+            None => Ok(()),
+            Some(_) => Err(Refused::Misled),
+        }
+    }
+
+    /// Binds the host to the TPM that was shown, and to how it was started.
+    pub fn saw_tpm(&mut self, join: JoinPolicy, booted: Option<Booted>) {
         let taken = self.candidate().barred(join).is_none();
         if let (Some(key), Some(tpm)) = (self.who.key(), self.who.tpm()) {
             self.memory.note(|ledger| ledger.saw_tpm(key, tpm, taken));
         }
+        if let Some(booted) = &booted {
+            self.memory.note(|ledger| ledger.saw_start(booted, taken));
+        }
+        self.booted = booted;
     }
 
     /// Whether it is the server that it seems to be, whatever `join` says.

@@ -3,7 +3,7 @@
 use firstlight_api::status::{HardwareSummary, HostStatus, Problem};
 
 use super::Host;
-use crate::hosts::tpm;
+use crate::hosts::{measured, tpm};
 
 impl Host {
     fn dispute(&self) -> Problem {
@@ -61,6 +61,7 @@ impl Host {
             root_disk: self.root_disk(),
             hardware: report.map(|report| HardwareSummary {
                 tpm: tpm::status(self.ledger(), self.who.tpm(), &report.tpm),
+                measured_boot: measured::status(self.booted.as_ref()),
                 boot_mode: report.inventory.boot_mode.clone(),
                 ..HardwareSummary::from(&*report.inventory.hardware)
             }),

@@ -66,6 +66,7 @@ impl Server {
             key: PublicKey::new([self.key; 32]),
             follows: Vec::new(),
             tpm: None,
+            boot: None,
         }
     }
 

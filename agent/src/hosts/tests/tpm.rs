@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use firstlight_api::{
     bmh::APPROVE_ANNOTATION,
-    site::JoinPolicy,
+    site::{JoinPolicy, MeasuredBoot},
     status::TpmStatus,
     tpm::{Fingerprint, Proof},
 };
@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::{
+    measured,
     running::{IMPATIENT, Running},
     *,
 };
@@ -42,11 +43,11 @@ use crate::{
 };
 
 #[path = "../../../ramdisk/tests/support/swtpm.rs"]
-mod swtpm;
+pub mod swtpm;
 use swtpm::{Swtpm, connect};
 
 /// The box's HTTP server in front of the controller that runs now.
-struct Front {
+pub struct Front {
     port: u16,
     stop: CancellationToken,
     serving: JoinHandle<anyhow::Result<()>>,
@@ -59,7 +60,7 @@ impl Drop for Front {
 }
 
 impl Front {
-    async fn of(site: &Running) -> Self {
+    pub async fn of(site: &Running) -> Self {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
@@ -76,7 +77,7 @@ impl Front {
     async fn at(port: u16, site: &Running) -> Self {
         let (status, reader, _owner) = crate::status::channel("0.1.0");
         let boot_files = BootFiles {
-            site: watch::channel(None).1,
+            site: watch::channel(Some(measured::boot_site())).1,
             fleet: site.controller.fleet.clone(),
             paths: Paths::new(site.state.path()),
         };
@@ -103,8 +104,10 @@ impl Front {
 
 /// What of a machine has to do with its TPM.
 #[derive(Clone)]
-enum Board {
+pub enum Board {
     With(PathBuf),
+    /// And what its firmware has started.
+    Started(PathBuf, Arc<Vec<u8>>),
     Bare,
     Broken,
 }
@@ -121,9 +124,15 @@ impl Machine for Board {
     }
     fn tpm(&self) -> std::io::Result<Box<dyn Channel>> {
         match self {
-            Self::With(way) => Ok(Box::new(connect(way)?)),
+            Self::With(way) | Self::Started(way, _) => Ok(Box::new(connect(way)?)),
             Self::Bare => Err(std::io::ErrorKind::NotFound.into()),
             Self::Broken => Err(std::io::Error::other("broken")),
+        }
+    }
+    fn start_log(&self) -> std::io::Result<Vec<u8>> {
+        match self {
+            Self::Started(_, log) => Ok(log.to_vec()),
+            _ => Err(std::io::ErrorKind::NotFound.into()),
         }
     }
     fn log(&self) -> Vec<u8> {
@@ -133,18 +142,18 @@ impl Machine for Board {
 }
 
 /// The board ends with its TPM.
-fn board(tpm: &Swtpm) -> Board {
+pub fn board(tpm: &Swtpm) -> Board {
     Board::With(tpm.way())
 }
 
 /// One boot of a ramdisk. Nothing of it comes from a disk.
-struct Boot {
+pub struct Boot {
     link: Arc<(BoxLink, Prover)>,
-    key: PublicKey,
+    pub key: PublicKey,
 }
 
 impl Boot {
-    fn on(board: &Board, front: &Front) -> Self {
+    pub fn on(board: &Board, front: &Front) -> Self {
         let key = Key::new().unwrap();
         Self {
             key: key.public(),
@@ -190,14 +199,14 @@ impl Boot {
     }
 
     /// Reports once; the page shows that it is believed.
-    async fn is_believed(&self, site: &mut Running) -> HostStatus {
+    pub async fn is_believed(&self, site: &mut Running) -> HostStatus {
         self.report().await;
         let code = self.key.code();
         site.wait_for("its code on the page", |host| host.code == code)
             .await
     }
 
-    async fn refusal(&self) -> String {
+    pub async fn refusal(&self) -> String {
         match self.report().await {
             Directive::Wait { reason, .. } => reason,
             other => panic!("believed: {other:?}"),
@@ -239,7 +248,7 @@ async fn pinned(
     read()
 }
 
-fn approve(site: &Running, code: &str) {
+pub fn approve(site: &Running, code: &str) {
     let name = site.host().unwrap().name;
     site.store.change(&name, |object| {
         let word = (APPROVE_ANNOTATION.to_owned(), code.to_owned());
@@ -303,6 +312,7 @@ async fn who_cannot_show_the_tpm_of_a_host_is_not_believed_and_is_told() {
             key: other.key,
             follows: Vec::new(),
             tpm: None,
+            boot: None,
         };
         assert!(!site.controller.fleet.progress(from, progress).await);
     }
@@ -422,10 +432,11 @@ fn an_approval_outlives_a_restart_with_the_tpm_and_not_without() {
             address: Ipv4Addr::LOCALHOST,
             sequence: 1,
             tpm,
+            boot: None,
         };
-        host.recognise(&claim, &Tpm::Absent, now)?;
+        host.recognise(&claim, &Tpm::Absent, MeasuredBoot::Compare, now)?;
         host.who.report(&claim, now, Patience::default()).unwrap();
-        host.saw_tpm(JoinPolicy::Approve);
+        host.saw_tpm(JoinPolicy::Approve, None);
         Ok::<(), Refused>(())
     };
     let waits = |host: &Host| host.candidate().barred(JoinPolicy::Approve).is_some();
@@ -457,9 +468,10 @@ fn a_disk_with_the_key_that_was_approved_makes_no_machine_that_server() {
         address: Ipv4Addr::LOCALHOST,
         sequence: 1,
         tpm: None,
+        boot: None,
     };
     for _ in 0..2 {
-        let found = host.recognise(&claim, &Tpm::Absent, Duration::ZERO);
+        let found = host.recognise(&claim, &Tpm::Absent, MeasuredBoot::Compare, Duration::ZERO);
         assert_eq!(found, Err(Refused::Stranger));
         host.approve(Some(&key.code()));
         assert_eq!(host.status().other_code, key.code(), "it stays told");

@@ -139,6 +139,7 @@ fn an_approval_is_of_one_machine_and_a_wrong_code_is_told() {
             address: Ipv4Addr::LOCALHOST,
             sequence: 1,
             tpm: None,
+            boot: None,
         };
         host.who.report(&claim, at, Patience::default()).unwrap();
     };

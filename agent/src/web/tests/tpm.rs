@@ -1,5 +1,6 @@
 //! What a report says of a TPM, at the door.
 
+use firstlight_api::measured::Boot;
 use firstlight_api::tpm::{Challenge, Claim, Digest, Point, Proof, SALT, Tpm};
 use ring::{
     agreement::{ECDH_P256, EphemeralPrivateKey, UnparsedPublicKey, agree_ephemeral},
@@ -26,6 +27,14 @@ fn answer(mine: EphemeralPrivateKey, challenge: Challenge, claim: &Claim<'_>) ->
     .unwrap()
     .unwrap();
     Digest::new(answer)
+}
+
+fn key(point: Point, proof: Option<Proof>) -> Tpm {
+    Tpm::Key {
+        point,
+        proof,
+        boot: Boot::Unsaid,
+    }
 }
 
 fn report_with(tpm: &Tpm) -> Value {
@@ -55,7 +64,7 @@ async fn a_report_that_names_a_tpm_reaches_the_controller_with_a_proof_alone() {
     let mut box_ = serve().await;
     let mine = EphemeralPrivateKey::generate(&ECDH_P256, &SystemRandom::new()).unwrap();
     let point = point_of(&mine);
-    let challenge = box_.asked(&Tpm::Key { point, proof: None }).await;
+    let challenge = box_.asked(&key(point, None)).await;
     let session = box_.fleet.session().to_owned();
     let claim = Claim {
         session: &session,
@@ -68,16 +77,12 @@ async fn a_report_that_names_a_tpm_reaches_the_controller_with_a_proof_alone() {
         challenge,
         answer: Digest::new([0; 32]),
     });
-    box_.asked(&Tpm::Key {
-        point,
-        proof: wrong,
-    })
-    .await;
+    box_.asked(&key(point, wrong)).await;
     assert!(box_.controller.inputs.try_recv().is_err(), "nobody is told");
 
     let answer = answer(mine, challenge, &claim);
     let proof = Some(Proof { challenge, answer });
-    let proved = Tpm::Key { point, proof };
+    let proved = key(point, proof);
     let request = box_.signed(REPORT_PATH, report_with(&proved));
     let address = box_.address;
     let answering = async {
@@ -103,7 +108,7 @@ async fn a_tpm_that_is_no_point_is_refused() {
     let box_ = serve().await;
     for point in [[0; 65], [4; 65]] {
         let point = Point::new(point);
-        let tpm = Tpm::Key { point, proof: None };
+        let tpm = key(point, None);
         let request = box_.signed(REPORT_PATH, report_with(&tpm));
         let (status, text) = answer_of(&box_, request).await;
         assert_eq!(status, StatusCode::BAD_REQUEST);

@@ -2,7 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use super::super::{DhcpRole, InterfaceChoice, Ipv4Network, JoinPolicy, Subnet, ValueError};
+use super::super::{
+    DhcpRole, InterfaceChoice, Ipv4Network, JoinPolicy, MeasuredBoot, Subnet, ValueError,
+};
 
 pub fn parse_join(text: &str) -> Result<JoinPolicy, ValueError> {
     match text {
@@ -12,6 +14,18 @@ pub fn parse_join(text: &str) -> Result<JoinPolicy, ValueError> {
         _ => Err(ValueError(format!(
             "`{text}` is no rule for newcomers; use open (every server that boots from the network), approve (those whose \
              code a person has compared) or named (those in `hosts`)"
+        ))),
+    }
+}
+
+pub fn parse_measured_boot(text: &str) -> Result<MeasuredBoot, ValueError> {
+    match text {
+        "compare" => Ok(MeasuredBoot::Compare),
+        "required" => Ok(MeasuredBoot::Required),
+        "ignore" => Ok(MeasuredBoot::Ignore),
+        _ => Err(ValueError(format!(
+            "`{text}` says nothing of measured boot; use compare (a server that was started by something else is not believed), \
+             required (nobody is believed who does not show how it was started) or ignore"
         ))),
     }
 }

@@ -1,0 +1,40 @@
+//! A TPM's signature over its registers.
+
+use firstlight_api::{
+    measured::{Evidence, PCRS},
+    tpm::Digest,
+};
+use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+use tpm2_protocol::{
+    TpmUnmarshal,
+    data::{TpmAlgId, TpmsAttest, TpmuAttest},
+};
+
+/// The digest over the registers, if the key has signed it for `qualifying`.
+pub fn verified(evidence: &Evidence, qualifying: &Digest) -> Option<[u8; 32]> {
+    let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, evidence.key.as_bytes());
+    let attest = evidence.attest.as_bytes();
+    key.verify(attest, evidence.signature.as_bytes()).ok()?;
+    // That it begins with the TPM's own magic number, which nothing from outside may that such a key signs, is part of the reading.
+    let (attest, rest) = TpmsAttest::unmarshal(attest).ok()?;
+    let TpmuAttest::Quote(quote) = &attest.attested else {
+        return None;
+    };
+    let [selection] = &quote.pcr_select[..] else {
+        return None;
+    };
+    let is_whole = rest.is_empty()
+        && attest.extra_data[..] == qualifying.as_bytes()[..]
+        && selection.hash == TpmAlgId::Sha256
+        && selection.pcr_select[..] == selected();
+    quote.pcr_digest[..].try_into().ok().filter(|_| is_whole)
+}
+
+/// As a TPM's selection of registers: a bit for each.
+pub fn selected() -> [u8; 3] {
+    let mut bits = [0; 3];
+    for pcr in PCRS {
+        bits[usize::from(pcr / 8)] |= 1 << (pcr % 8);
+    }
+    bits
+}
