@@ -1,10 +1,10 @@
-//! Zero touch from a BIOS box to a UEFI server; a server with data; the box's second boot.
+//! Zero touch from a BIOS box to a server under Secure Boot; a server with data; the box's second boot.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use firstlight_api::report::{Directive, LookupState};
-use firstlight_api::status::{HostState, TpmStatus};
+use firstlight_api::status::{HostState, MeasuredBootStatus, TpmStatus};
 use imagebuilder::build::cache::digest_file;
 use lab::wire::format_mac;
 use lab::{BoxSpec, DiskBus, Firmware, ServerDisk, ServerSpec, data_disk};
@@ -21,7 +21,7 @@ const DATA_DISK: u64 = 8 << 30;
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     let server = ServerSpec {
         tpm: true,
-        ..ServerSpec::blank(1, Firmware::Uefi)
+        ..ServerSpec::blank(1, Firmware::SecureBoot)
     };
     let mac = format_mac(server.mac());
 
@@ -79,10 +79,17 @@ fn install(scene: &mut Scene<'_>, mac: &str, power_on: Instant) -> Result<Ssh> {
         installs(&host),
         host.history
     );
-    let tpm = host.hardware.map(|hardware| hardware.tpm);
+    let hardware = host.hardware.context("nothing is known of its hardware")?;
     ensure!(
-        tpm == Some(TpmStatus::Bound),
-        "its TPM is {tpm:?}: only who shows it should be believed"
+        hardware.tpm == TpmStatus::Bound,
+        "its TPM is {:?}: only who shows it should be believed",
+        hardware.tpm
+    );
+    let measured = MeasuredBootStatus::Measured { secure_boot: true };
+    ensure!(
+        hardware.measured_boot == measured,
+        "its start is {:?}: it should be by the box, under Secure Boot",
+        hardware.measured_boot
     );
     let ssh = scene.host_ssh(mac)?;
     let name = scene.wait("a login on the server", Duration::from_mins(1), |_| {
