@@ -3,12 +3,16 @@
 //!
 //! Must not: decide what a server boots (that is the [`Fleet`]'s). To add a file: its name in `firstlight_netboot::boot_files`.
 
+mod loaders;
+
 use std::path::PathBuf;
 
 use firstlight_netboot::{
     BootSite, MacAddr, boot_files::is_boot_file, generic_grub_config, host_grub_config, ipxe_script,
 };
 use tokio::sync::watch;
+
+pub use loaders::{Loaders, tell as tell_refused_loaders};
 
 use crate::{fleet::Fleet, paths::Paths};
 
@@ -18,6 +22,7 @@ pub struct BootFiles {
     pub site: watch::Receiver<Option<BootSite>>,
     pub fleet: Fleet,
     pub paths: Paths,
+    pub loaders: Loaders,
 }
 
 /// What a name stands for.
@@ -73,7 +78,12 @@ mod tests {
         let (boot, site) = watch::channel(None);
         let (fleet, _controller) = fleet::channel();
         let paths = Paths::new("/nowhere");
-        let files = BootFiles { site, fleet, paths };
+        let files = BootFiles {
+            site,
+            fleet,
+            paths,
+            loaders: Loaders::default(),
+        };
         for name in LOADERS.into_iter().chain(["vmlinuz", "initrd"]) {
             let path = files.paths.netboot().join(name);
             assert_eq!(files.find(name), Some(BootFile::Stick(path)));
@@ -118,7 +128,12 @@ mod tests {
             let (_boot, site) = watch::channel(None);
             let (fleet, _controller) = fleet::channel();
             let paths = Paths::new("/nowhere");
-            let files = BootFiles { site, fleet, paths };
+            let files = BootFiles {
+            site,
+            fleet,
+            paths,
+            loaders: Loaders::default(),
+        };
             for name in [name, format!("{joint}{known}"), format!("{known}{joint}")] {
                 match files.find(&name) {
                     Some(BootFile::Stick(path)) => {

@@ -65,7 +65,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use boot_files::BootFiles;
+use boot_files::{BootFiles, Loaders, tell_refused_loaders};
 use bring_up::Facts;
 use options::{BoxForm, Options};
 use paths::Paths;
@@ -113,6 +113,7 @@ pub async fn run(options: Options) -> Result<()> {
         site: facts.boot.subscribe(),
         fleet,
         paths: paths.clone(),
+        loaders: Loaders::default(),
     };
     let web = Web::new(
         reader,
@@ -360,6 +361,10 @@ fn spawn_listeners(tasks: &mut Tasks, agent: &Agent) {
             status.clone(),
             stop,
         )
+    });
+    tasks.spawn("boot-loaders", |stop| {
+        let loaders = web.boot_files.loaders.clone();
+        tell_refused_loaders(loaders, status.clone(), stop)
     });
     tasks.spawn("tftp", |stop| {
         let (files, known) = (web.boot_files.clone(), web.known.clone());

@@ -5,6 +5,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
+    time::Instant,
 };
 
 use anyhow::{Context, Result};
@@ -30,7 +31,9 @@ impl Provider for Names {
         self.known.has(client)
     }
 
-    fn open(&self, path: &FilePath, _client: SocketAddr) -> io::Result<Option<Source>> {
+    fn open(&self, path: &FilePath, client: SocketAddr) -> io::Result<Option<Source>> {
+        let (loaders, now) = (&self.files.loaders, Instant::now());
+        loaders.asked(client.ip(), path.as_str(), now);
         let path = match self.files.find(path.as_str()) {
             Some(BootFile::Stick(path)) => path,
             Some(BootFile::Script(text)) => {

@@ -100,6 +100,7 @@ async fn get(
                 }
             }
             let name = path.trim_start_matches('/');
+            web.boot_files.loaders.asked(peer, name, Instant::now());
             boot(web.boot_files.find(name), headers, only_head).await
         }
     }

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
+    boot_files::Loaders,
     doors::Door,
     fleet::{self, Controller, Fleet, Input, View},
     status::{self, StatusOwner, StepName, Update},
@@ -93,6 +94,7 @@ async fn serve() -> Fixture {
         site: boot_reader,
         fleet: fleet.clone(),
         paths,
+        loaders: Loaders::default(),
     };
     let (leased, held) = watch::channel(Arc::default());
     let known = Known::new(held);

@@ -31,7 +31,7 @@ use super::{
     *,
 };
 use crate::{
-    boot_files::BootFiles,
+    boot_files::{BootFiles, Loaders},
     doors::Known,
     hosts::{
         host::Host,
@@ -80,6 +80,7 @@ impl Front {
             site: watch::channel(Some(measured::boot_site())).1,
             fleet: site.controller.fleet.clone(),
             paths: Paths::new(site.state.path()),
+            loaders: Loaders::default(),
         };
         let known = Known::new(watch::channel(Arc::<BTreeSet<_>>::default()).1);
         let web = {

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    boot_files::BootFiles,
+    boot_files::{BootFiles, Loaders},
     doors::{Door, Known},
     fleet,
     paths::Paths,
@@ -70,6 +70,7 @@ async fn serve() -> Fixture {
         site: boot,
         fleet,
         paths,
+        loaders: Loaders::default(),
     };
     let known = Known::new(watch::channel(Arc::default()).1);
     let web = Web::new(reader, boot_files, stores, known, watch::channel(None).1);
