@@ -10,6 +10,7 @@ mod disk;
 #[cfg(test)]
 mod exchanges;
 mod http;
+mod measured;
 mod ramdisk;
 mod tftp;
 
@@ -25,7 +26,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     Target {
         name: "artifact",
         run: artifact::run,
@@ -55,6 +56,11 @@ pub const TARGETS: [Target; 8] = [
         name: "http",
         run: http::run,
         seeds: http::seeds,
+    },
+    Target {
+        name: "measured",
+        run: measured::run,
+        seeds: measured::seeds,
     },
     Target {
         name: "ramdisk",
@@ -100,6 +106,9 @@ fn join(messages: &[&[u8]]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -112,6 +121,24 @@ mod tests {
             for seed in seeds {
                 (target.run)(&seed);
             }
+        }
+    }
+
+    /// What fuzzing by coverage has found in its hours, as little of it as covers the same.
+    #[test]
+    fn the_corpus_breaks_no_target() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+        for target in TARGETS {
+            let folder = corpus.join(target.name);
+            let files = fs::read_dir(&folder).expect("each target has a corpus");
+            let mut played = 0;
+            for file in files {
+                let file = file.expect("a corpus can be listed").path();
+                eprintln!("{}", file.display());
+                (target.run)(&fs::read(file).expect("a corpus can be read"));
+                played += 1;
+            }
+            assert!(played > 20, "{played} in {}", folder.display());
         }
     }
 

@@ -1,6 +1,6 @@
 //! The machine below: its files, disks and firmware. Tests put fixture trees and image files in its place.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -19,6 +19,9 @@ use crate::tpm::Channel;
 /// By way of the kernel's resource manager, which a TPM 1.2 has not.
 const TPM: &str = "/dev/tpmrm0";
 const START_LOG: &str = "/sys/kernel/security/tpm0/binary_bios_measurements";
+/// Which kind of boot loader has started the kernel, times 16 (Documentation/admin-guide/sysctl/kernel.rst).
+const LOADER: &str = "/proc/sys/kernel/bootloader_type";
+const KEXEC: u32 = 0xd;
 /// Firmware has room for 64 KiB, some for a few times that.
 const LARGEST_START_LOG: u64 = 1 << 20;
 
@@ -89,6 +92,12 @@ impl Machine for ThisMachine {
     }
 
     fn start_log(&self) -> io::Result<Vec<u8>> {
+        let loader = fs::read_to_string(LOADER)?;
+        if is_kexec(&loader) {
+            return Err(io::Error::other(
+                "another kernel has started this one, and the log is of that one",
+            ));
+        }
         let mut log = Vec::new();
         let mut file = File::open(START_LOG)?.take(LARGEST_START_LOG + 1);
         file.read_to_end(&mut log)?;
@@ -123,6 +132,13 @@ impl Machine for ThisMachine {
     fn sync(&self) {
         nix::unistd::sync();
     }
+}
+
+fn is_kexec(loader: &str) -> bool {
+    loader
+        .trim()
+        .parse::<u32>()
+        .is_ok_and(|kind| kind / 16 == KEXEC)
 }
 
 /// Each read gives one record, `priority,sequence,microseconds,flags;text`; after the last one the read would block.
@@ -177,5 +193,12 @@ mod tests {
             "[    5.140900] firstlight: hello\n"
         );
         assert_eq!(readable(b"odd"), b"odd");
+    }
+
+    #[test]
+    fn a_kernel_that_was_started_by_another_is_known_by_its_loader() {
+        for (loader, by_kernel) in [("208\n", true), ("176\n", false), ("", false), ("x", false)] {
+            assert_eq!(is_kexec(loader), by_kernel, "{loader}");
+        }
     }
 }
