@@ -21,6 +21,7 @@ use super::qemu::{
     Accel, Begin, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, NicModel,
     SecondNic, VmSpec,
 };
+use super::router::Router;
 use super::snapshot::Snapshot;
 use super::wire::{Mac, Site, Wire, WireSpec};
 
@@ -376,6 +377,12 @@ impl Lab {
     fn now(&self) -> OffsetDateTime {
         let (then, at) = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         then + self.spec.clock.passed(self.accel, at.elapsed())
+    }
+
+    /// Leases addresses on the wire that the box knows nothing of.
+    pub fn plug_router_in(&self) -> Result<Router> {
+        let cable = self.wire.attach().context("a port of the wire")?;
+        Router::plug_in(&self.spec.site, &cable)
     }
 
     /// Whose address what is forwarded comes from, as the site sees it.

@@ -12,6 +12,7 @@ mod lab;
 mod machine;
 mod qemu;
 mod qmp;
+mod router;
 mod snapshot;
 mod tools;
 pub mod wire;
@@ -27,3 +28,4 @@ pub use qemu::{
     Accel, BootFirst, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, MACHINES, NicModel,
     OFFICE_DOOR, OFFICE_GREETING, SecondNic, VmSpec, disk_serial,
 };
+pub use router::Router;

@@ -323,7 +323,7 @@ fn quoted(file: &Path) -> Result<String> {
 }
 
 /// Lets the child have `descriptors`, and ends it when the thread that starts it ends.
-fn inherit(command: &mut Command, descriptors: Vec<RawFd>) {
+pub(super) fn inherit(command: &mut Command, descriptors: Vec<RawFd>) {
     let before_exec = move || -> io::Result<()> {
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
         for &descriptor in &descriptors {
