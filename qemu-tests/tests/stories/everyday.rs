@@ -100,6 +100,12 @@ fn install(scene: &mut Scene<'_>, mac: &str, power_on: Instant) -> Result<Ssh> {
         name == SERVER_NAME,
         "the server calls itself {name}, planned was {SERVER_NAME}"
     );
+    // By which a ramdisk knows that it was started by another kernel, and not by what its firmware's log tells.
+    let loader = ssh.run("cat /proc/sys/kernel/bootloader_type")?;
+    ensure!(
+        loader.trim() == "208",
+        "its kernel was started by the loader {loader}, and not by kexec"
+    );
     let addresses = ssh.run("ip -4 -o address")?;
     ensure!(
         addresses.contains(&format!("{SERVER_ADDRESS}/24")),
