@@ -12,6 +12,15 @@ use crate::tpm::{Bytes, Digest, Point};
 
 /// Registers that are quoted, of the SHA-256 bank: programs that firmware started, Secure Boot, GRUB's commands, files.
 pub const PCRS: [u8; 4] = [4, 7, 8, 9];
+/// [`PCRS`] as a TPM is asked for them: a bit for each.
+pub const SELECTION: [u8; 3] = {
+    let (mut bits, mut at) = ([0; 3], 0);
+    while at < PCRS.len() {
+        bits[(PCRS[at] / 8) as usize] |= 1 << (PCRS[at] % 8);
+        at += 1;
+    }
+    bits
+};
 /// In front of what a quote is about.
 const CONTEXT: &[u8] = b"firstlight boot 1\0";
 /// Different events of one start. One from the network has about 50.

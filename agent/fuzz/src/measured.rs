@@ -24,10 +24,9 @@ pub fn run(bytes: &[u8]) {
 
 pub fn seeds() -> Vec<Vec<u8>> {
     let log = include_bytes!("../../measured/fixtures/ipxe.log");
-    let mut program = vec![1; 300];
-    program[1..].fill(0);
-    program[1 + 0x3c] = 64;
-    program[1 + 64..1 + 68].copy_from_slice(b"PE\0\0");
-    program[1 + 88..1 + 90].copy_from_slice(&[0x0b, 2]);
-    vec![[&[0], &log[..]].concat(), program]
+    let mut program = vec![0; 300];
+    program[0x3c] = 64;
+    program[64..68].copy_from_slice(b"PE\0\0");
+    program[88..90].copy_from_slice(&[0x0b, 2]);
+    vec![[&[0], &log[..]].concat(), [&[1], &program[..]].concat()]
 }

@@ -1,7 +1,7 @@
 //! A TPM's signature over its registers.
 
 use firstlight_api::{
-    measured::{Evidence, PCRS},
+    measured::{Evidence, SELECTION},
     tpm::Digest,
 };
 use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
@@ -26,15 +26,6 @@ pub fn verified(evidence: &Evidence, qualifying: &Digest) -> Option<[u8; 32]> {
     let is_whole = rest.is_empty()
         && attest.extra_data[..] == qualifying.as_bytes()[..]
         && selection.hash == TpmAlgId::Sha256
-        && selection.pcr_select[..] == selected();
+        && selection.pcr_select[..] == SELECTION;
     quote.pcr_digest[..].try_into().ok().filter(|_| is_whole)
-}
-
-/// As a TPM's selection of registers: a bit for each.
-pub fn selected() -> [u8; 3] {
-    let mut bits = [0; 3];
-    for pcr in PCRS {
-        bits[usize::from(pcr / 8)] |= 1 << (pcr % 8);
-    }
-    bits
 }

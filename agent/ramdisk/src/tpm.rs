@@ -7,7 +7,7 @@
 
 use std::io::{self, Read, Write};
 
-use firstlight_api::measured::{Attest, PCRS};
+use firstlight_api::measured::{Attest, SELECTION};
 use firstlight_api::tpm::{Bytes, Digest, Point};
 use thiserror::Error;
 use tpm2_protocol::basic::{TpmHandle, TpmUint32};
@@ -70,7 +70,7 @@ pub fn agree(tpm: &mut dyn Channel, theirs: &Point) -> Result<[u8; COORDINATE], 
     agreed
 }
 
-/// The TPM's word for what is in [`PCRS`].
+/// The TPM's word for what is in its registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quote {
     /// Public half of the key that signs.
@@ -107,13 +107,9 @@ fn sign(
     key: TpmHandle,
     qualifying: &Digest,
 ) -> Result<TpmQuoteResponse, Refusal> {
-    let mut select = [0; 3];
-    for pcr in PCRS {
-        select[usize::from(pcr / 8)] |= 1 << (pcr % 8);
-    }
     let selection = TpmsPcrSelection {
         hash: TpmAlgId::Sha256,
-        pcr_select: TpmsPcrSelect::try_from(&select[..])?,
+        pcr_select: TpmsPcrSelect::try_from(&SELECTION[..])?,
     };
     let mut pcr_select = TpmlPcrSelection::new();
     pcr_select.try_push(selection)?;
