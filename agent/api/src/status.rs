@@ -255,6 +255,9 @@ pub enum DhcpMode {
 pub struct ClusterStatus {
     /// Of the `Cluster`.
     pub name: String,
+    /// Of the `Cluster`.
+    #[serde(default)]
+    pub namespace: String,
     /// `Pending`, `Provisioning`, `Provisioned`, `Deleting`, `Failed`.
     pub phase: String,
     /// Kubernetes version that is wanted.

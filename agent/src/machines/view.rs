@@ -21,6 +21,7 @@ pub fn clusters(world: &World) -> Vec<ClusterStatus> {
             let endpoint = &cluster.spec.control_plane_endpoint;
             ClusterStatus {
                 name: key.name.clone(),
+                namespace: key.namespace.clone(),
                 phase: phase(cluster.metadata.is_deleting(), &cluster.status.phase),
                 version: control_planes
                     .first()

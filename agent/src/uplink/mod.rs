@@ -8,12 +8,19 @@ pub mod firewall;
 mod networkd;
 mod tell;
 
-use std::{collections::BTreeMap, fs, io, net::Ipv4Addr, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    net::{Ipv4Addr, SocketAddrV4},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use firstlight_api::{
     site::{Ipv4Network, RelayedNetwork, SiteConfig, Subnet, Uplink},
-    status::{Problem, SiteStatus, UplinkStatus},
+    status::{ClusterStatus, Problem, SiteStatus, UplinkStatus},
 };
 use futures_util::StreamExt;
 use rtnetlink::{Handle, MulticastGroup, new_connection, new_multicast_connection};
@@ -21,6 +28,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    capi,
     files::{self, Access},
     network::{
         Segment,
@@ -111,7 +119,7 @@ pub async fn run(
     };
     loop {
         let segment = facts.segment.borrow_and_update().clone();
-        let clusters = keeper.clusters(&facts.shown.borrow());
+        let clusters = clusters(&keeper.site, &keeper.uplink, &facts.shown.borrow().clusters);
         let (seen, problems) = match keeper.turn(&handle, segment, clusters).await {
             Ok(turned) => turned,
             Err(error) => (None, vec![tell::failed(&error)]),
@@ -182,7 +190,7 @@ impl Keeper {
         let names: Vec<String> = nics.iter().map(|link| link.name.clone()).collect();
         let device = networkd::device(&self.uplink, &names).map(str::to_owned);
         if let Some(device) = &device {
-            let inside = segment.map(|segment| (segment.interface, self.inside()));
+            let inside = segment.map(|segment| (segment.interface, provisioning(&self.site)));
             let openings = Openings {
                 device: device.clone(),
                 routing: self.uplink.routing,
@@ -252,13 +260,6 @@ impl Keeper {
     }
 
     /// Networks of servers that may go out.
-    fn inside(&self) -> Vec<Ipv4Network> {
-        let own = self.site.provisioning.network();
-        let relayed = self.site.provisioning.relayed.iter();
-        let relayed = relayed.map(RelayedNetwork::network);
-        std::iter::once(own).chain(relayed).collect()
-    }
-
     /// A network of the site that a DHCP server's address is in.
     fn overlapping(&self, address: Subnet) -> Option<Ipv4Network> {
         let network = Ipv4Network::around(address.address(), address.prefix());
@@ -270,20 +271,6 @@ impl Keeper {
         // The box's Kubernetes.
         all.push(Ipv4Network::around(NODE_ADDRESS, 22));
         all.into_iter().find(|other| other.overlaps(&network))
-    }
-
-    /// Where clusters' APIs are, by the port that shows them. An endpoint is what somebody wrote into an object: what is not another machine of the
-    /// provisioning networks, the box's own API among it, is not shown outside.
-    fn clusters(&self, shown: &SiteStatus) -> BTreeMap<u16, std::net::SocketAddrV4> {
-        let wanted = self.uplink.clusters.iter();
-        let found = wanted.filter_map(|(name, port)| {
-            let cluster = shown.clusters.iter().find(|it| it.name == *name)?;
-            let api: std::net::SocketAddrV4 = cluster.endpoint.parse().ok()?;
-            let is_inside = self.inside().iter().any(|it| it.contains(*api.ip()));
-            let is_own = *api.ip() == self.site.provisioning.address.address();
-            (is_inside && !is_own).then_some((*port, api))
-        });
-        found.collect()
     }
 
     async fn guard(&mut self, openings: Openings) -> Result<()> {
@@ -390,4 +377,84 @@ fn write_files(dir: &Path, wanted: &[(String, String)]) -> Result<()> {
         files::write(&path, text.as_bytes(), Access::Everybody)?;
     }
     Ok(())
+}
+
+/// Where the APIs of the site's clusters are, by the port that shows them. An endpoint is what somebody wrote into an object: what is not another
+/// machine of the provisioning networks, the box's own API among it, is not shown outside.
+fn clusters(
+    site: &SiteConfig,
+    wanted: &Uplink,
+    there: &[ClusterStatus],
+) -> BTreeMap<u16, SocketAddrV4> {
+    let inside = provisioning(site);
+    let found = wanted.clusters.iter().filter_map(|(name, port)| {
+        let is_it = |it: &&ClusterStatus| it.name == *name && it.namespace == capi::NAMESPACE;
+        let api: SocketAddrV4 = there.iter().find(is_it)?.endpoint.parse().ok()?;
+        let is_inside = inside.iter().any(|it| it.contains(*api.ip()));
+        let is_own = *api.ip() == site.provisioning.address.address();
+        (is_inside && !is_own).then_some((*port, api))
+    });
+    found.collect()
+}
+
+/// The networks that servers boot in, which may go out.
+fn provisioning(site: &SiteConfig) -> Vec<Ipv4Network> {
+    let relayed = site.provisioning.relayed.iter();
+    let relayed = relayed.map(RelayedNetwork::network);
+    std::iter::once(site.provisioning.network())
+        .chain(relayed)
+        .collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use firstlight_api::site::parse_site;
+
+    use super::*;
+
+    #[test]
+    fn only_the_sites_own_clusters_on_its_servers_are_shown_outside() {
+        let site = parse_site(
+            "provisioning: {address: 172.22.0.1/24, gateway: 172.22.0.254, relayed: [{subnet: 10.9.0.0/24, gateway: 10.9.0.1}]}\n\
+             uplink: {nic: eth1, clusters: {lab: 6443, far: 6444}}\n",
+        )
+        .unwrap();
+        let uplink = site.uplink.clone().unwrap();
+        let shown = |name: &str, namespace: &str, endpoint: &str| {
+            let cluster = ClusterStatus {
+                name: name.to_owned(),
+                namespace: namespace.to_owned(),
+                endpoint: endpoint.to_owned(),
+                ..ClusterStatus::default()
+            };
+            clusters(&site, &uplink, &[cluster])
+        };
+        for (name, endpoint, port) in [
+            ("lab", "172.22.0.250:6443", 6443),
+            ("far", "10.9.0.20:6443", 6444),
+        ] {
+            let expected = BTreeMap::from([(port, endpoint.parse().unwrap())]);
+            assert_eq!(shown(name, "default", endpoint), expected);
+            assert_eq!(shown(name, "tenant", endpoint), BTreeMap::new());
+        }
+        // The box, its loopback, its uplink's network, a name, and a cluster that site.yaml does not show.
+        for endpoint in [
+            "172.22.0.1:6443",
+            "127.0.0.1:6443",
+            "192.0.2.7:22",
+            "api.example:6443",
+            "",
+        ] {
+            assert_eq!(
+                shown("lab", "default", endpoint),
+                BTreeMap::new(),
+                "{endpoint}"
+            );
+        }
+        assert_eq!(
+            shown("other", "default", "172.22.0.250:6443"),
+            BTreeMap::new()
+        );
+    }
 }

@@ -87,6 +87,7 @@ fn busy_cluster() -> ClusterStatus {
         };
     ClusterStatus {
         name: "rack-7".into(),
+        namespace: "default".into(),
         phase: "Provisioned".into(),
         version: "v1.36.3".into(),
         endpoint: "172.22.0.254:6443".into(),
