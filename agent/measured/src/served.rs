@@ -181,6 +181,8 @@ impl Served<'_> {
         commands: &[&str],
     ) -> Result<(), String> {
         let mut ours = self.files.contents.clone();
+        // By UEFI's HTTP, GRUB reads the lists of modules that are not there as files without content.
+        ours.insert(of(b""));
         ours.extend(self.scripts.iter().map(|script| of(script)));
         let echoed = commands
             .iter()

@@ -24,6 +24,7 @@ use tpm2_protocol::{
 use super::*;
 
 const BY_GRUB: &[u8] = include_bytes!("../fixtures/secure-boot-grub.log");
+const BY_UEFI_HTTP: &[u8] = include_bytes!("../fixtures/uefi-http.log");
 const BY_IPXE: &[u8] = include_bytes!("../fixtures/ipxe.log");
 const ALTERED_INITRD: &[u8] = include_bytes!("../fixtures/altered-initrd.log");
 const ALTERED_SCRIPT: &[u8] = include_bytes!("../fixtures/altered-script.log");
@@ -190,7 +191,7 @@ fn altered(bytes: &[u8]) -> String {
 
 #[test]
 fn a_server_that_was_started_by_what_the_box_serves_is_measured() {
-    for (bytes, secure) in [(BY_GRUB, true), (BY_IPXE, false)] {
+    for (bytes, secure) in [(BY_GRUB, true), (BY_UEFI_HTTP, true), (BY_IPXE, false)] {
         let tpm = Tpm::new();
         let evidence = tpm.quotes(log(bytes));
         let Booted::Measured {
