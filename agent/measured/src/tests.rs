@@ -4,7 +4,7 @@ use firstlight_api::{
 };
 use firstlight_netboot::{
     BootSite, BootTarget, BoxHttp, CaFingerprint, GRUB_WAITS, MacAddr, generic_grub_config,
-    host_grub_config, kernel_command_line,
+    host_grub_config, kernel_command_line, medium_config,
 };
 use proptest::prelude::*;
 use ring::{
@@ -25,6 +25,7 @@ use super::*;
 
 const BY_GRUB: &[u8] = include_bytes!("../fixtures/secure-boot-grub.log");
 const BY_UEFI_HTTP: &[u8] = include_bytes!("../fixtures/uefi-http.log");
+const BY_CD: &[u8] = include_bytes!("../fixtures/virtual-cd.log");
 const BY_IPXE: &[u8] = include_bytes!("../fixtures/ipxe.log");
 const ALTERED_INITRD: &[u8] = include_bytes!("../fixtures/altered-initrd.log");
 const ALTERED_SCRIPT: &[u8] = include_bytes!("../fixtures/altered-script.log");
@@ -91,6 +92,7 @@ fn judged_with(files: &Files, evidence: &Evidence, about: &Digest) -> Booted {
         scripts: vec![
             generic_grub_config(site().http).into_bytes(),
             script(BootTarget::Ramdisk),
+            medium_config(&site(), mac()).unwrap(),
         ],
         waits: GRUB_WAITS,
         waiting: &waiting,
@@ -191,7 +193,12 @@ fn altered(bytes: &[u8]) -> String {
 
 #[test]
 fn a_server_that_was_started_by_what_the_box_serves_is_measured() {
-    for (bytes, secure) in [(BY_GRUB, true), (BY_UEFI_HTTP, true), (BY_IPXE, false)] {
+    for (bytes, secure) in [
+        (BY_GRUB, true),
+        (BY_UEFI_HTTP, true),
+        (BY_CD, true),
+        (BY_IPXE, false),
+    ] {
         let tpm = Tpm::new();
         let evidence = tpm.quotes(log(bytes));
         let Booted::Measured {
