@@ -134,11 +134,10 @@ mod tests {
             let mut played = 0;
             for file in files {
                 let file = file.expect("a corpus can be listed").path();
-                eprintln!("{}", file.display());
                 (target.run)(&fs::read(file).expect("a corpus can be read"));
                 played += 1;
             }
-            assert!(played > 20, "{played} in {}", folder.display());
+            assert!(played > 10, "{played} in {}", folder.display());
         }
     }
 
