@@ -20,6 +20,8 @@ mod edited_agent;
 mod everyday;
 #[path = "stories/installed.rs"]
 mod installed;
+#[path = "stories/late_router.rs"]
+mod late_router;
 #[path = "stories/networks.rs"]
 mod networks;
 #[path = "stories/power_cut.rs"]
@@ -64,7 +66,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 16] = [
+const STORIES: [Story; 17] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -112,6 +114,16 @@ const STORIES: [Story; 16] = [
         minutes: 7,
         about: &["agent/src/hosts", "agent/ironic", "agent/ramdisk/src/ipa"],
         tell: cuts::tell,
+    },
+    Story {
+        id: "late_router",
+        name: "Somebody plugs in a router that leases addresses, and the box is silent until it is gone",
+        site: Purpose::Plain,
+        plain: false,
+        asked: true,
+        minutes: 12,
+        about: &["agent/netboot/src/mode.rs", "agent/src/dhcp"],
+        tell: late_router::tell,
     },
     Story {
         id: "edited_agent",

@@ -1,12 +1,11 @@
 //! A server with a bond and one with a single NIC become a cluster on a tagged network, which is no network of the box. People reach page, box
-//! and cluster by the box's uplink, and the servers go out through it. At last somebody plugs
-//! in a router that leases addresses.
+//! and cluster by the box's uplink, and the servers go out through it.
 
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use firstlight_api::status::{DhcpMode, HostState, SiteStatus};
+use firstlight_api::status::HostState;
 use lab::wire::format_mac;
 use lab::{Firmware, OFFICE_DOOR, OFFICE_GREETING, ServerSpec};
 use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
@@ -55,7 +54,6 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
 
     a_cable_is_pulled(scene, &bonded)?;
     cluster.run_web(scene, IMAGE, 2)?;
-    a_router_is_plugged_in(scene)?;
     scene.nothing_leaked()
 }
 
@@ -145,43 +143,6 @@ fn by_the_uplink(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<()> {
         "the API by the uplink: {version}"
     );
     scene.tell("page, SSH and the cluster's API answer by the uplink");
-    Ok(())
-}
-
-/// It leases addresses; what has one from the box goes on, and no new server is answered while it is there.
-fn a_router_is_plugged_in(scene: &mut Scene<'_>) -> Result<()> {
-    let router = scene.lab.plug_router_in()?;
-    let late = ServerSpec::blank(3, Firmware::Bios);
-    scene.switch_server_on(&late)?;
-    let mac = format_mac(late.mac());
-    let what = "the box tells of the other DHCP server and is silent beside it";
-    let problem = scene.wait_status(what, Duration::from_mins(7), |status| {
-        let is_silent = matches!(status.network.dhcp, DhcpMode::Silent { .. });
-        let mut problems = status.problems.iter();
-        let told = problems.find(|problem| {
-            problem
-                .what
-                .contains("leases addresses on the provisioning network")
-        })?;
-        is_silent.then(|| told.what.clone())
-    })?;
-    scene.tell(problem);
-    let is_known = |status: &SiteStatus| status.hosts.iter().any(|host| host.mac == mac);
-    ensure!(
-        !is_known(scene.status()),
-        "the box has answered {mac} beside another DHCP server"
-    );
-    scene.switch_server_off(&late)?;
-    drop(router);
-    let what = "the box serves again once the other server is gone";
-    scene.wait_status(what, Duration::from_mins(12), |status| {
-        (status.network.dhcp == DhcpMode::Serving).then_some(())
-    })?;
-    scene.switch_server_on(&late)?;
-    let what = "the late server boots from the box";
-    scene.wait_status(what, Duration::from_mins(3), |status| {
-        is_known(status).then_some(())
-    })?;
     Ok(())
 }
 
