@@ -36,8 +36,8 @@ impl Doubt {
     pub fn next(&self, host: &str) -> String {
         match self {
             Self::Altered(_) => format!(
-                "find out who else answers DHCP, TFTP or HTTP on this network, then restart {host}; if its own firmware does this, say \
-                 `measuredBoot: ignore` in site.yaml and restart the box"
+                "restart {host}, which may have started before site.yaml or the stick was changed; if it comes again, find out who else answers \
+                 DHCP, TFTP or HTTP on this network; if its own firmware does this, say `measuredBoot: ignore` in site.yaml and restart the box"
             ),
             Self::Changed(_) => format!(
                 "restart {host} by its firmware; if the firmware or its settings were changed, read the code on the server's own screen and \
