@@ -24,11 +24,11 @@ pub const SELECTION: [u8; 3] = {
 /// In front of what a quote is about.
 const CONTEXT: &[u8] = b"firstlight boot 1\0";
 /// Different events of one start. One from the network has about 50.
-const MOST_EVENTS: usize = 128;
+pub const MOST_EVENTS: usize = 128;
 /// Events in all: a loader that waits for the box goes round.
-const MOST_STEPS: usize = 4096;
-/// Bytes of an event's text; longer ones are not told.
-pub const LONGEST_TEXT: usize = 1024;
+pub const MOST_STEPS: usize = 4096;
+/// Bytes of an event's text; longer ones are not told. A kernel's command line has 2048 at most.
+pub const LONGEST_TEXT: usize = 4096;
 /// Bytes; the structure has about 120.
 const LONGEST_ATTEST: usize = 1024;
 
@@ -114,6 +114,11 @@ impl From<Attest> for String {
     }
 }
 
+/// ASCII that a terminal shows.
+pub fn is_plain(text: &[u8]) -> bool {
+    text.iter().all(|byte| (b' '..=b'~').contains(byte))
+}
+
 /// What a quote is asked about: this start of this ramdisk, as in [`crate::tpm::Claim::bytes`].
 pub fn qualifying(claim: &[u8]) -> Digest {
     Digest::new(
@@ -136,9 +141,8 @@ impl Boot {
                 let longest = evidence.events.iter().map(|event| event.text.len()).max();
                 let longest = longest.unwrap_or_default();
                 bounded::length("bytes in an event's text", longest, LONGEST_TEXT)?;
-                let is_plain = |text: &str| text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
                 for event in &mut evidence.events {
-                    if !is_plain(&event.text) {
+                    if !is_plain(event.text.as_bytes()) {
                         event.text.clear();
                     }
                 }

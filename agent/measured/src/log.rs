@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use firstlight_api::{
-    measured::{Event, Evidence, LONGEST_TEXT, PCRS},
+    measured::{Event, Evidence, LONGEST_TEXT, MOST_EVENTS, MOST_STEPS, PCRS, is_plain},
     tpm::Digest,
 };
 use sha2::{Digest as _, Sha256};
@@ -15,8 +15,6 @@ const NO_ACTION: u32 = 3;
 /// Register, kind, SHA-1 digest, length.
 const FIRST_HEADER: usize = 32;
 const SIGNATURE: &[u8] = b"Spec ID Event03\0";
-/// A step is one byte.
-const MOST_EVENTS: usize = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LogError {
@@ -24,7 +22,9 @@ pub enum LogError {
     Old,
     #[error("its firmware's log is damaged")]
     Damaged,
-    #[error("its firmware's log has more than {MOST_EVENTS} different events")]
+    #[error(
+        "its firmware's log has more than {MOST_EVENTS} different events, or {MOST_STEPS} in all"
+    )]
     TooLong,
 }
 
@@ -52,7 +52,9 @@ impl Log {
             if place == log.events.len() {
                 log.events.push(event);
             }
-            let step = u8::try_from(place).ok().filter(|_| place < MOST_EVENTS);
+            // A box refuses the whole report with more.
+            let has_room = place < MOST_EVENTS && log.steps.len() < MOST_STEPS;
+            let step = u8::try_from(place).ok().filter(|_| has_room);
             log.steps.push(step.ok_or(LogError::TooLong)?);
         }
         Ok(log)
@@ -130,8 +132,8 @@ impl<'a> Reader<'a> {
 /// GRUB's end with a zero.
 fn text(data: &[u8]) -> String {
     let text = data.strip_suffix(b"\0").unwrap_or(data);
-    let is_plain = text.len() <= LONGEST_TEXT && text.iter().all(|it| (b' '..=b'~').contains(it));
-    let text = is_plain.then(|| String::from_utf8_lossy(text).into_owned());
+    let is_told = text.len() <= LONGEST_TEXT && is_plain(text);
+    let text = is_told.then(|| String::from_utf8_lossy(text).into_owned());
     text.unwrap_or_default()
 }
 

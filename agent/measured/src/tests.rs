@@ -1,5 +1,5 @@
 use firstlight_api::{
-    measured::{Attest, Event, PCRS, qualifying},
+    measured::{Attest, Event, MOST_STEPS, PCRS, qualifying},
     tpm::{Bytes, Point},
 };
 use firstlight_netboot::{
@@ -271,6 +271,32 @@ fn what_firmware_starts_first_is_told_and_what_comes_between_is_refused() {
     }
     let found = with(|shim| shim + 1);
     assert!(matches!(found, Booted::Altered { .. }), "{found:?}");
+}
+
+/// `BY_IPXE` with another event at its end.
+fn longer(log: &[u8], text: &[u8]) -> Vec<u8> {
+    let event = [
+        &8u32.to_le_bytes()[..],
+        &13u32.to_le_bytes(),
+        &1u32.to_le_bytes(),
+        &[0x0b, 0],
+        &[7; 32],
+        &u32::try_from(text.len()).unwrap().to_le_bytes(),
+        text,
+    ];
+    [log, &event.concat()].concat()
+}
+
+#[test]
+fn the_longest_command_line_is_told_and_a_log_without_end_is_not() {
+    let line = [b'x'; 2048];
+    let told = log(&longer(BY_IPXE, &line));
+    assert_eq!(told.events.last().unwrap().text.len(), line.len());
+    let mut endless = BY_IPXE.to_vec();
+    for _ in 0..MOST_STEPS {
+        endless = longer(&endless, b"sleep 5");
+    }
+    assert_eq!(Log::parse(&endless), Err(LogError::TooLong));
 }
 
 #[test]
