@@ -21,6 +21,8 @@ const LEAVE_AFTER: Duration = SECOND;
 const EXECUTE_DEPLOY_STEP: &str = "deploy.execute_deploy_step";
 /// Between reports of a registered ramdisk.
 const REPORT_EVERY: Duration = Duration::from_secs(30);
+/// Between two that a box asks for which does not know this machine.
+const REPORT_SPACING: Duration = Duration::from_secs(3);
 /// A lookup that came just before Ironic began to wait for an inventory succeeds, and nobody would send it then. Later it is offered
 /// less and less often: an offer that is not wanted costs Ironic as much as one that is.
 const OFFER_AFTER: Duration = Duration::from_secs(10);
@@ -65,6 +67,7 @@ struct Session {
     eager_until: Duration,
     /// `None`: one is under way.
     report_due: Option<Duration>,
+    reported: Duration,
     /// The inventory is offered again while there are no commands; `None`: an offer is under way.
     offer_due: Option<Duration>,
     /// Before the offer that is due.
@@ -135,6 +138,7 @@ impl Agent {
         match event {
             Event::Woken => self.woken(now),
             Event::Reported(answer) => self.reported(now, answer),
+            Event::ReportWanted => self.report_wanted(),
             Event::Registration(answer) => self.registration(now, answer),
             Event::HeartbeatReply(answer) => self.beaten(now, answer),
             Event::Asked { ask, request } => self.asked(ask, request),
@@ -199,6 +203,7 @@ impl Agent {
         let busy = self.job.is_some() || self.leaving.is_some();
         if let Stage::Registered(session) = &mut self.stage {
             session.report_due = Some(now + REPORT_EVERY);
+            session.reported = now;
         }
         match (&self.stage, answer) {
             (Stage::Reporting, Ok(Directive::Lookup { node })) => {
@@ -228,6 +233,15 @@ impl Agent {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// A box that was restarted shows how an installation goes on as soon as it is told who this is.
+    fn report_wanted(&mut self) -> Vec<Action> {
+        if let Stage::Registered(session) = &mut self.stage {
+            let soonest = session.reported + REPORT_SPACING;
+            session.report_due = session.report_due.map(|at| at.min(soonest));
+        }
+        Vec::new()
     }
 
     fn registration(&mut self, now: Duration, answer: Registration) -> Vec<Action> {
@@ -304,6 +318,7 @@ impl Agent {
             last_beat: now,
             eager_until: now + EAGER_FOR,
             report_due: Some(now),
+            reported: now,
             offer_due: Some(now + offer_pause),
             offer_pause,
         });

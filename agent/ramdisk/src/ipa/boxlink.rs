@@ -21,6 +21,7 @@ use uuid::Uuid;
 use super::prover::Prover;
 
 const ANSWER_LIMIT: u64 = 1 << 20;
+const CONFLICT: u16 = 409;
 /// Between two lines of progress.
 const SPACING: Duration = Duration::from_secs(1);
 /// For one report. A second one is asked for by a box that has restarted meanwhile.
@@ -78,7 +79,9 @@ impl BoxLink {
     }
 
     fn post_report(&self, report: Report<Value>) -> Result<Directive, String> {
-        let body = self.post(REPORT_PATH, report, |report| &mut report.fresh)?;
+        let body = self
+            .post(REPORT_PATH, report, |report| &mut report.fresh)
+            .map_err(|unheard| unheard.reason)?;
         let reply = Reply::parse(&body).map_err(|e| {
             format!(
                 "The box at {} answers a report with nonsense ({e}); if it is of another version than this ramdisk, start this machine from the network again",
@@ -97,9 +100,10 @@ impl BoxLink {
 
     pub fn ca(&self) -> Result<Vec<u8>, String> {
         self.send(&Request::get(&format!("{}/boot/ca.pem", self.base)))
+            .map_err(|unheard| unheard.reason)
     }
 
-    fn progress(&self, progress: Progress) -> Result<(), String> {
+    fn progress(&self, progress: Progress) -> Result<(), Unheard> {
         self.post(PROGRESS_PATH, progress, |progress| &mut progress.fresh)
             .map(|_| ())
     }
@@ -110,13 +114,13 @@ impl BoxLink {
         path: &str,
         mut post: T,
         fresh: fn(&mut T) -> &mut Fresh,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, Unheard> {
         for _ in 0..2 {
             *fresh(&mut post) = Fresh {
                 session: self.session().clone(),
                 sequence: self.sequence.fetch_add(1, Ordering::Relaxed),
             };
-            let bytes = serde_json::to_vec(&post).map_err(|e| e.to_string())?;
+            let bytes = serde_json::to_vec(&post).map_err(|e| Unheard::because(e.to_string()))?;
             let (public, signature) = self.key.sign(path, &bytes);
             let url = format!("{}{path}", self.base);
             let request = Request::post_json(&url, &bytes)
@@ -129,32 +133,49 @@ impl BoxLink {
             };
             *self.session() = reply.session;
         }
-        Err(format!("The box at {} is restarting", self.base))
+        let reason = format!("The box at {} is restarting", self.base);
+        Err(Unheard::because(reason))
     }
 
     fn session(&self) -> MutexGuard<'_, String> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, request: &Request) -> Result<Vec<u8>, String> {
-        let mut reply = self
-            .client
-            .send(request)
-            .map_err(|e| format!("The box at {} cannot be asked: {}", self.base, chain(&e)))?;
+    fn send(&self, request: &Request) -> Result<Vec<u8>, Unheard> {
+        let unasked = |why: &str| {
+            Unheard::because(format!("The box at {} cannot be asked: {why}", self.base))
+        };
+        let mut reply = self.client.send(request).map_err(|e| unasked(&chain(&e)))?;
         if let Some(seconds) = reply.date() {
             self.clock.set(seconds);
         }
         let body = reply
             .read_body(ANSWER_LIMIT)
-            .map_err(|e| format!("The box at {} cannot be asked: {e}", self.base))?;
-        if !(200..300).contains(&reply.status()) {
-            return Err(format!(
-                "The box answered {} with status {}",
-                request.url,
-                reply.status()
-            ));
+            .map_err(|e| unasked(&e.to_string()))?;
+        let status = reply.status();
+        if !(200..300).contains(&status) {
+            return Err(Unheard {
+                wants_report: status == CONFLICT,
+                reason: format!("The box answered {} with status {status}", request.url),
+            });
         }
         Ok(body)
+    }
+}
+
+/// Why the box did not take what was sent.
+struct Unheard {
+    reason: String,
+    /// It believes progress after a report only; one that was restarted has heard none.
+    wants_report: bool,
+}
+
+impl Unheard {
+    fn because(reason: String) -> Self {
+        Self {
+            reason,
+            wants_report: false,
+        }
     }
 }
 
@@ -170,10 +191,21 @@ struct Pending {
 }
 
 impl ProgressLine {
-    pub fn start(link: BoxLink, boot_mac: String, boot_id: String) -> Self {
+    /// `wants_report` is called where the box wants a report before it believes progress.
+    pub fn start(
+        link: BoxLink,
+        boot_mac: String,
+        boot_id: String,
+        wants_report: impl Fn() + Send + 'static,
+    ) -> Self {
         let shared: Arc<(Mutex<Pending>, Condvar)> = Arc::default();
-        let theirs = Arc::clone(&shared);
-        thread::spawn(move || send_forever(&theirs, &link, &boot_mac, &boot_id));
+        let sender = Sender {
+            shared: Arc::clone(&shared),
+            link,
+            boot_mac,
+            boot_id,
+        };
+        thread::spawn(move || sender.send_forever(&wants_report));
         Self { shared }
     }
 
@@ -195,43 +227,61 @@ impl ProgressLine {
     }
 }
 
-fn send_forever(shared: &(Mutex<Pending>, Condvar), link: &BoxLink, boot_mac: &str, boot_id: &str) {
-    loop {
-        let phase = next_phase(shared);
-        let started = Instant::now();
-        let progress = Progress {
-            boot_mac: boot_mac.to_owned(),
-            boot_id: boot_id.to_owned(),
-            phase,
-            fresh: Fresh::default(),
-        };
-        let result = link.progress(progress.clone());
-        let mut pending = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.sending = false;
-        if let Err(reason) = result {
-            tracing::debug!(reason, "the box did not hear of the progress");
-            // How many bytes there were is of no use later; how it ended is.
-            if pending.phase.is_none() && !matches!(progress.phase, Phase::Writing { .. }) {
-                pending.phase = Some(progress.phase);
-            }
-        }
-        drop(pending);
-        shared.1.notify_all();
-        thread::sleep(SPACING.saturating_sub(started.elapsed()));
-    }
+/// The sending end of a [`ProgressLine`].
+struct Sender {
+    shared: Arc<(Mutex<Pending>, Condvar)>,
+    link: BoxLink,
+    boot_mac: String,
+    boot_id: String,
 }
 
-fn next_phase(shared: &(Mutex<Pending>, Condvar)) -> Phase {
-    let mut pending = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
-        if let Some(phase) = pending.phase.take() {
-            pending.sending = true;
-            return phase;
+impl Sender {
+    fn send_forever(&self, wants_report: &dyn Fn()) {
+        loop {
+            let phase = self.next_phase();
+            let started = Instant::now();
+            let progress = Progress {
+                boot_mac: self.boot_mac.clone(),
+                boot_id: self.boot_id.clone(),
+                phase,
+                fresh: Fresh::default(),
+            };
+            let result = self.link.progress(progress.clone());
+            let mut pending = self.pending();
+            pending.sending = false;
+            if let Err(unheard) = result {
+                tracing::debug!(unheard.reason, "the box did not hear of the progress");
+                if unheard.wants_report {
+                    wants_report();
+                }
+                // How many bytes there were is of no use later; how it ended is.
+                if pending.phase.is_none() && !matches!(progress.phase, Phase::Writing { .. }) {
+                    pending.phase = Some(progress.phase);
+                }
+            }
+            drop(pending);
+            self.shared.1.notify_all();
+            thread::sleep(SPACING.saturating_sub(started.elapsed()));
         }
-        pending = shared
-            .1
-            .wait(pending)
-            .unwrap_or_else(PoisonError::into_inner);
+    }
+
+    fn next_phase(&self) -> Phase {
+        let mut pending = self.pending();
+        loop {
+            if let Some(phase) = pending.phase.take() {
+                pending.sending = true;
+                return phase;
+            }
+            pending = self
+                .shared
+                .1
+                .wait(pending)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

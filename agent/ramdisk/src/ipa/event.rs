@@ -13,6 +13,8 @@ use super::job::Job;
 pub enum Event {
     /// The answer to [`Action::Report`]; `Err` says why the box could not be asked.
     Reported(Result<Directive, String>),
+    /// The box believes nothing of this machine's progress before it has a report.
+    ReportWanted,
     /// The answer to [`Action::Inspect`] or [`Action::LookUp`].
     Registration(Registration),
     /// The answer to [`Action::Beat`].

@@ -107,10 +107,13 @@ impl Edge {
             .as_deref()
             .map(|url| BoxLink::new(url, Arc::clone(&clock), key.clone()));
         let progress = link.clone().map(|link| {
+            let events = events.clone();
             Arc::new(ProgressLine::start(
                 link,
                 settings.boot_mac.clone(),
                 boot_id.clone(),
+                // Nobody listens any more only when the machine restarts.
+                move || drop(events.send(Event::ReportWanted)),
             ))
         });
         let address = match settings.address {

@@ -243,6 +243,28 @@ fn an_accepted_inventory_saves_the_lookup_and_is_worked_on_before_the_first_hear
 }
 
 #[test]
+fn a_box_that_does_not_know_it_any_more_has_its_report_within_seconds() {
+    let mut line = Line::registered();
+    let report = Action::Report {
+        lookup: LookupState::Registered,
+    };
+    line.wake_until(|action| *action == report);
+    line.send(Event::Reported(Ok(lookup())));
+    let before = line.now;
+    // One for each line of progress that was not believed.
+    for _ in 0..3 {
+        assert_eq!(line.send(Event::ReportWanted), []);
+    }
+    while !line.wake().contains(&report) {}
+    assert_eq!(line.now - before, seconds(3));
+    line.send(Event::ReportWanted);
+    let answered = line.now;
+    line.send(Event::Reported(Ok(lookup())));
+    while !line.wake().contains(&report) {}
+    assert!(line.now - answered >= seconds(25), "one was under way");
+}
+
+#[test]
 fn a_host_that_must_wait_asks_nobody_but_the_box() {
     let (mut line, _) = Line::start(true);
     for _ in 0..3 {

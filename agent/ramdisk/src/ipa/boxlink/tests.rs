@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
 
 use firstlight_api::report::LookupState;
 use proptest::prelude::*;
@@ -93,6 +94,23 @@ fn a_session_that_no_box_would_take_back_is_not_kept() {
     )));
     assert!(answer.unwrap_err().contains("nonsense"));
     assert_eq!(posts.len(), 1);
+}
+
+#[test]
+fn progress_that_a_box_believes_after_a_report_only_asks_for_one() {
+    for (status, wanted) in [("409 Conflict", true), ("401 Unauthorized", false)] {
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+        let (base, _) = answering(answer.into_bytes());
+        let link = BoxLink::new(&base, Arc::default(), Key::new().unwrap());
+        let (wants, asked) = mpsc::channel();
+        let mac = "52:54:00:00:00:01".to_owned();
+        let progress = ProgressLine::start(link, mac, "1".to_owned(), move || {
+            wants.send(()).unwrap();
+        });
+        progress.tell(Phase::Writing { bytes: 1, total: 2 });
+        progress.drain(Duration::from_secs(10));
+        assert_eq!(asked.try_recv().is_ok(), wanted, "{status}");
+    }
 }
 
 proptest! {
