@@ -1,6 +1,7 @@
 //! The workload cluster as its user sees it: `kubectl` with the kubeconfig that Cluster API wrote, run on the box.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -130,10 +131,11 @@ impl Cluster {
     }
 
     /// A web server on each node, from the box's registry; every one of them reaches all of them, by the name of the service and
-    /// by address. The image has no shell: its client is the node's `curl`, in the pod's network.
+    /// by address, of each family of IP that they have. The image has no shell: its client is the node's `curl`, in the pod's network.
+    /// Returns those addresses.
     ///
     /// Each call is one that waits by itself: a login and a `kubectl` a second would keep an emulated box busy.
-    pub fn run_web(&self, scene: &mut Scene<'_>, image: &str, count: usize) -> Result<()> {
+    pub fn run_web(&self, scene: &mut Scene<'_>, image: &str, count: usize) -> Result<Vec<IpAddr>> {
         let manifest = web(image, count);
         self.kubectl(&format!("apply -f - <<'EOF'\n{manifest}EOF"))?;
         scene.wait("the Deployment is there", Duration::from_mins(4), |_| {
@@ -142,7 +144,7 @@ impl Cluster {
         })?;
         let pods = self.kubectl(
             "get pods -l app=web --field-selector status.phase=Running -o \
-             jsonpath='{range .items[*]}{.metadata.name} {.status.podIP} {.spec.nodeName} {.status.containerStatuses[0].ready}{\"\\n\"}{end}'",
+             jsonpath='{range .items[*]}{.metadata.name} {.spec.nodeName} {.status.containerStatuses[0].ready} {.status.podIPs[*].ip}{\"\\n\"}{end}'",
         )?;
         let pods: Vec<Pod> = pods.lines().filter_map(Pod::ready).collect();
         let nodes: BTreeSet<_> = pods.iter().map(|pod| &pod.node).collect();
@@ -151,18 +153,26 @@ impl Cluster {
             "not one pod of the Deployment on each of {count} nodes: {pods:?}"
         );
         let mut targets = vec!["web.default.svc.cluster.local".to_owned(), "web".to_owned()];
-        targets.extend(pods.iter().map(|pod| pod.address.clone()));
+        let service = self.kubectl("get service web -o jsonpath='{.spec.clusterIPs[*]}'")?;
+        let service = service.split(' ').map(str::parse);
+        let mut addresses = service.collect::<Result<Vec<IpAddr>, _>>()?;
+        addresses.extend(pods.iter().flat_map(|pod| &pod.addresses));
+        targets.extend(addresses.iter().map(|address| match address {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("[{address}]"),
+        }));
         let urls: Vec<String> = targets
             .iter()
             .map(|target| format!("http://{target}:{PORT}/health"))
             .collect();
+        let quoted: Vec<String> = urls.iter().map(|url| format!("'{url}'")).collect();
         for pod in &pods {
             let what = format!("{} reaches {}", pod.name, targets.join(", "));
             let said = scene.wait(&what, Duration::from_mins(1), |_| {
                 let said = self.kubectl(&format!(
-                    "exec {} -- /usr/bin/curl --silent --fail --max-time 30 {}",
+                    "exec {} -- /usr/bin/curl --silent --fail --globoff --max-time 30 {}",
                     pod.name,
-                    urls.join(" ")
+                    quoted.join(" ")
                 ));
                 Ok(said.ok())
             })?;
@@ -172,26 +182,27 @@ impl Cluster {
                 pod.name
             );
         }
-        Ok(())
+        Ok(addresses)
     }
 }
 
 #[derive(Debug)]
 struct Pod {
     name: String,
-    address: String,
     node: String,
+    addresses: Vec<IpAddr>,
 }
 
 impl Pod {
     fn ready(line: &str) -> Option<Self> {
-        let [name, address, node, "true"] = line.split(' ').collect::<Vec<_>>()[..] else {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, node, "true", addresses @ ..] = words.as_slice() else {
             return None;
         };
         Some(Self {
-            name: name.to_owned(),
-            address: address.to_owned(),
-            node: node.to_owned(),
+            name: (*name).to_owned(),
+            node: (*node).to_owned(),
+            addresses: addresses.iter().flat_map(|it| it.parse()).collect(),
         })
     }
 }
@@ -213,6 +224,7 @@ apiVersion: v1
 kind: Service
 metadata: {{name: web}}
 spec:
+  ipFamilyPolicy: PreferDualStack
   selector: {{app: web}}
   ports: [{{port: {PORT}}}]
 ---

@@ -33,8 +33,10 @@ pub const RESTARTED_ARGUMENT: &str = "firstlight-test.told=1";
 
 /// Tagged 20; the box has no address on it.
 pub const CLUSTER_NETWORK: Ipv4Network = Ipv4Network::around(Ipv4Addr::new(10, 20, 0, 0), 24);
-/// The address there that `site.yaml` gives the first server.
+pub const CLUSTER_IPV6: &str = "fd00:20::/64";
+/// The addresses there that `site.yaml` gives the first server.
 pub const SERVER_CLUSTER_ADDRESS: &str = "10.20.0.20";
+pub const SERVER_CLUSTER_IPV6: &str = "fd00:20::20";
 const SERVER_SECOND_MAC: &str = "52:54:00:f1:01:01";
 
 /// Of the box's card outside.
@@ -156,8 +158,8 @@ fn site_text(public: &str, purpose: Purpose) -> String {
 
 fn networks_text(public: &str) -> String {
     format!(
-        "name: {NAME}\nsshKeys:\n  - {public}\nuplink: {{nic: '{BOX_OFFICE_MAC}', address: 192.0.2.15/24, gateway: 192.0.2.2, dns: [192.0.2.3], routing: nat}}\ncluster: {{network: nodes}}\nnetworks:\n  nodes: {{subnet: {CLUSTER_NETWORK}, vlan: 20}}\nhosts:\n  \
-         - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n    addresses: {{nodes: {SERVER_CLUSTER_ADDRESS}}}\n    \
+        "name: {NAME}\nsshKeys:\n  - {public}\nuplink: {{nic: '{BOX_OFFICE_MAC}', address: 192.0.2.15/24, gateway: 192.0.2.2, dns: [192.0.2.3], routing: nat}}\ncluster: {{network: nodes}}\nnetworks:\n  nodes: {{subnet: [{CLUSTER_NETWORK}, '{CLUSTER_IPV6}'], vlan: 20}}\nhosts:\n  \
+         - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n    addresses: {{nodes: [{SERVER_CLUSTER_ADDRESS}, '{SERVER_CLUSTER_IPV6}']}}\n    \
          links: [{{bond: active-backup, nics: [boot, '{SERVER_SECOND_MAC}'], networks: [provisioning, nodes]}}]\n\
          rules:\n  - match: any\n    links: [{{nic: boot, networks: [provisioning, nodes]}}]\n"
     )

@@ -8,6 +8,7 @@
 //! default in [`SiteConfig::default`], a case in `tests`; then renew `docs/site.schema.json` with `UPDATE_GOLDEN=1`.
 
 pub mod cluster;
+pub mod ipv6;
 pub mod networks;
 mod parse;
 pub mod proxy;
@@ -24,8 +25,10 @@ use std::{collections::BTreeMap, net::Ipv4Addr, str::FromStr};
 
 use crate::status::HardwareSummary;
 
-pub use cluster::{ClusterChoice, ClusterConfig, ControlPlanes, HostRole, Ipv4Network, Workers};
-pub use networks::{Domain, Layout, SiteNetwork};
+pub use cluster::{
+    ClusterChoice, ClusterConfig, ClusterIpv6, ControlPlanes, HostRole, Ipv4Network, Workers,
+};
+pub use networks::{Domain, HostAddresses, Layout, SiteNetwork};
 pub use parse::parse_site;
 pub use proxy::Proxy;
 pub use relayed::RelayedNetwork;
@@ -253,7 +256,7 @@ pub struct HostConfig {
     /// Which of its NICs carries what; absent: as its rule says, or nothing but the provisioning network.
     pub layout: Option<Layout>,
     /// On networks of the site, by their names.
-    pub addresses: BTreeMap<String, Ipv4Addr>,
+    pub addresses: BTreeMap<String, HostAddresses>,
 }
 
 impl Default for SiteConfig {

@@ -4,20 +4,45 @@
 
 use std::net::IpAddr;
 
-use firstlight_api::{object::Meta, site::Layout, status::HardwareSummary};
+use firstlight_api::{
+    object::Meta,
+    site::{Layout, networks::Fixed},
+    status::HardwareSummary,
+};
 
 use super::{
     addresses::{AddressClaim, IpamApi},
     world::{Host, Key, NAMESPACE, World},
 };
 
-pub fn pool(network: &str) -> Key {
-    Key::new(NAMESPACE, &format!("site-{network}"))
+/// An address of a host on a network is of one of them, with a pool and a claim of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    Ipv4,
+    Ipv6,
+}
+
+impl Family {
+    pub fn all_of(network: &Fixed) -> impl Iterator<Item = Self> {
+        std::iter::once(Self::Ipv4).chain(network.ipv6.map(|_| Self::Ipv6))
+    }
+
+    /// No network has a dot in its name.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "",
+            Self::Ipv6 => ".ipv6",
+        }
+    }
+}
+
+pub fn pool(network: &str, family: Family) -> Key {
+    Key::new(NAMESPACE, &format!("site-{network}{}", family.suffix()))
 }
 
 /// Named like Metal3's: for whom, from which pool.
-pub fn claim(host: &Meta, network: &str) -> Key {
-    let pool = pool(network).name;
+pub fn claim(host: &Meta, network: &str, family: Family) -> Key {
+    let pool = pool(network, family).name;
     let name = if host.namespace == NAMESPACE {
         format!("{}-{pool}", host.name)
     } else {
@@ -43,15 +68,15 @@ impl World {
     }
 
     /// Its claim there, and nobody else's.
-    pub fn site_claim(&self, host: &Meta, network: &str) -> Option<&AddressClaim> {
-        let key = (IpamApi::Metal3, claim(host, network));
+    pub fn site_claim(&self, host: &Meta, network: &str, family: Family) -> Option<&AddressClaim> {
+        let key = (IpamApi::Metal3, claim(host, network, family));
         let claim = self.addresses.claims.get(&key)?;
         let whose = Key::of(host).to_string();
         (claim.meta.annotation(HOST) == Some(&whose)).then_some(claim)
     }
 
-    pub fn site_address(&self, host: &Meta, network: &str) -> Option<IpAddr> {
-        let claim = self.site_claim(host, network)?;
+    pub fn site_address(&self, host: &Meta, network: &str, family: Family) -> Option<IpAddr> {
+        let claim = self.site_claim(host, network, family)?;
         let given = Key::new(NAMESPACE, claim.address.as_ref()?);
         let given = self.addresses.given.get(&(IpamApi::Metal3, given));
         given

@@ -13,6 +13,16 @@ pub const LABEL_VALUE: &str = "flannel";
 
 pub fn render(cluster: &str, config: &ClusterConfig, stick: &Stick) -> [Value; 2] {
     let name = format!("{cluster}-flannel");
+    let ipv6 = config.ipv6.map(|ipv6| {
+        format!(
+            "\n      \"EnableIPv6\": true,\n      \"IPv6Network\": \"{}\",",
+            ipv6.pods
+        )
+    });
+    let manifest = stick
+        .flannel
+        .replace("@POD_CIDR@", &config.pod_cidr.to_string())
+        .replace("@IPV6@", &ipv6.unwrap_or_default());
     let config_map = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -21,7 +31,7 @@ pub fn render(cluster: &str, config: &ClusterConfig, stick: &Stick) -> [Value; 2
             "namespace": NAMESPACE,
             "labels": {capi::CLUSTER_LABEL: cluster},
         },
-        "data": {"flannel.yaml": stick.flannel.replace("@POD_CIDR@", &config.pod_cidr.to_string())},
+        "data": {"flannel.yaml": manifest},
     });
     let set = object(
         "addons.cluster.x-k8s.io/v1beta2",

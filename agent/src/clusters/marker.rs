@@ -44,7 +44,9 @@ pub fn read(world: &World) -> Marker {
 pub fn fixed(config: &ClusterConfig) -> String {
     format!(
         "endpoint {}, podCidr {}, serviceCidr {}",
-        config.endpoint, config.pod_cidr, config.service_cidr
+        config.endpoint,
+        config.pod_networks().join(" and "),
+        config.service_networks().join(" and ")
     )
 }
 

@@ -11,23 +11,38 @@ use serde_json::{Value, json};
 pub fn files(config: &ClusterConfig) -> Vec<Value> {
     // A site has no default route: without this, the kernel has no way to a service's address before kube-proxy's rules send
     // the packet elsewhere.
-    vec![
+    let ipv6 = config.ipv6.map(|ipv6| {
+        let services = ipv6.services;
+        format!("\n[Route]\nDestination={services}\n")
+    });
+    let network = format!(
+        "[Match]\nName=services0\n\n[Network]\nLinkLocalAddressing=no\nConfigureWithoutCarrier=yes\n\n[Link]\nRequiredForOnline=no\n\n[Route]\nDestination={}\nScope=link\n{}",
+        config.service_cidr,
+        ipv6.unwrap_or_default()
+    );
+    let mut files = vec![
         file(
             "/etc/systemd/network/05-services.netdev",
             "[NetDev]\nName=services0\nKind=dummy\n",
         ),
-        file(
-            "/etc/systemd/network/05-services.network",
-            &format!(
-                "[Match]\nName=services0\n\n[Network]\nLinkLocalAddressing=no\nConfigureWithoutCarrier=yes\n\n[Link]\nRequiredForOnline=no\n\n[Route]\nDestination={}\nScope=link\n",
-                config.service_cidr
-            ),
-        ),
-    ]
+        file("/etc/systemd/network/05-services.network", &network),
+    ];
+    if config.ipv6.is_some() {
+        files.push(file(
+            FORWARDING,
+            "net.ipv6.conf.all.forwarding = 1\nnet.ipv6.conf.default.forwarding = 1\n",
+        ));
+    }
+    files
 }
 
-pub fn commands() -> Vec<String> {
-    vec!["networkctl reload".to_owned()]
+/// Between pods of IPv6; a node of IPv4 is nobody's router there.
+const FORWARDING: &str = "/etc/sysctl.d/60-ipv6-forwarding.conf";
+
+pub fn commands(config: &ClusterConfig) -> Vec<String> {
+    let forward = config.ipv6.map(|_| format!("sysctl -q -p {FORWARDING}"));
+    let reload = "networkctl reload".to_owned();
+    forward.into_iter().chain([reload]).collect()
 }
 
 /// For control planes: keepalived holds the endpoint's address, also if there is only one.

@@ -59,8 +59,8 @@ fn cluster(name: &str, config: &ClusterConfig) -> Value {
         name,
         &json!({
             "clusterNetwork": {
-                "pods": {"cidrBlocks": [config.pod_cidr.to_string()]},
-                "services": {"cidrBlocks": [config.service_cidr.to_string()]},
+                "pods": {"cidrBlocks": config.pod_networks()},
+                "services": {"cidrBlocks": config.service_networks()},
                 "serviceDomain": "cluster.local",
             },
             "controlPlaneRef": reference(
@@ -178,11 +178,15 @@ fn collect_less() -> Value {
 }
 
 /// The node is called like its host, and known by the provider ID that its machine was given.
-fn node_registration() -> Value {
+fn node_registration(config: &ClusterConfig) -> Value {
+    let addresses = match config.ipv6 {
+        None => "{{ ds.meta_data.local_ipv4 }}",
+        Some(_) => "{{ ds.meta_data.local_ipv4 }},{{ ds.meta_data.local_ipv6 }}",
+    };
     json!({
         "name": "{{ ds.meta_data.local_hostname }}",
         "kubeletExtraArgs": arguments(&[
-            ("node-ip", "{{ ds.meta_data.local_ipv4 }}"),
+            ("node-ip", addresses),
             ("node-labels", "metal3.io/uuid={{ ds.meta_data.uuid }}"),
             ("provider-id", "metal3://{{ ds.meta_data.providerid }}"),
         ]),
@@ -224,7 +228,7 @@ fn kubeadm_control_plane(
     let mut files = node::files(config);
     files.push(node::endpoint_file(config));
     files.extend(node::control_plane_files());
-    let mut commands = [node::commands(), node::endpoint_commands(site)].concat();
+    let mut commands = [node::commands(config), node::endpoint_commands(site)].concat();
     if config.control_planes == ControlPlanes::One {
         commands.push(node::long_certificates());
     }
@@ -257,13 +261,13 @@ fn kubeadm_control_plane(
                 "scheduler": {"extraArgs": arguments(leases)},
             },
             "initConfiguration": {
-                "nodeRegistration": node_registration(),
+                "nodeRegistration": node_registration(config),
                 "localAPIEndpoint": advertised(),
                 "patches": {"directory": node::PATCHES},
                 "timeouts": timeouts(),
             },
             "joinConfiguration": {
-                "nodeRegistration": node_registration(),
+                "nodeRegistration": node_registration(config),
                 "controlPlane": {"localAPIEndpoint": advertised()},
                 "patches": {"directory": node::PATCHES},
                 "timeouts": timeouts(),
@@ -291,11 +295,11 @@ fn kubeadm_config_template(site: &SiteConfig, config: &ClusterConfig) -> Value {
     let spec = json!({
         "format": "cloud-config",
         "joinConfiguration": {
-            "nodeRegistration": node_registration(),
+            "nodeRegistration": node_registration(config),
             "timeouts": timeouts(),
         },
         "files": node::files(config),
-        "preKubeadmCommands": node::commands(),
+        "preKubeadmCommands": node::commands(config),
         "users": node::users(site),
     });
     object(

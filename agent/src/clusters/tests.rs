@@ -112,6 +112,59 @@ fn the_pod_network_is_told_its_addresses() {
     assert!(texts.next().unwrap().contains("network: 10.200.0.0/16"));
 }
 
+#[test]
+fn a_cluster_on_a_network_of_both_families_has_both_everywhere() {
+    let network =
+        "networks: {nodes: {subnet: [10.20.0.0/24, 'fd00:20::/64']}}\ncluster: {network: nodes}\n";
+    let site = site(network);
+    let counts = Counts {
+        control_planes: 1,
+        workers: 1,
+    };
+    let mut stick = stick();
+    stick.flannel =
+        "{\n      \"Network\": \"@POD_CIDR@\",@IPV6@\n      \"EnableNFTables\": true\n}".into();
+    let objects = render(&site, &config(&site), &stick, counts);
+    let of = |kind: &str| {
+        let mut all = objects.iter();
+        all.find(|object| object["kind"] == kind).unwrap()
+    };
+    let network = &of("Cluster")["spec"]["clusterNetwork"];
+    assert_eq!(
+        network["pods"]["cidrBlocks"],
+        json!(["10.244.0.0/16", "fd00:10:244::/56"])
+    );
+    assert_eq!(
+        network["services"]["cidrBlocks"],
+        json!(["10.96.0.0/12", "fd00:10:96::/112"])
+    );
+    let nodes = [
+        &of("KubeadmControlPlane")["spec"]["kubeadmConfigSpec"],
+        &of("KubeadmConfigTemplate")["spec"]["template"]["spec"],
+    ];
+    for spec in nodes {
+        let argument = &spec["joinConfiguration"]["nodeRegistration"]["kubeletExtraArgs"][0];
+        assert_eq!(
+            argument["value"],
+            "{{ ds.meta_data.local_ipv4 }},{{ ds.meta_data.local_ipv6 }}"
+        );
+        let text = spec.to_string();
+        for part in [
+            "Destination=fd00:10:96::/112",
+            "net.ipv6.conf.all.forwarding = 1",
+            "sysctl -q -p /etc/sysctl.d/60-ipv6-forwarding.conf",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    let flannel = of("ConfigMap")["data"]["flannel.yaml"].as_str().unwrap();
+    let flannel: Value = serde_json::from_str(flannel).unwrap();
+    assert_eq!(
+        flannel,
+        json!({"Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:10:244::/56", "EnableNFTables": true})
+    );
+}
+
 /// Hosts by name, role and state; a consumer claims them.
 fn world(site: SiteConfig, hosts: &[(&str, &str, &str, Option<&str>)]) -> World {
     let mut world = World {

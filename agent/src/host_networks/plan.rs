@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
 };
 
 use firstlight_api::{
@@ -10,7 +10,7 @@ use firstlight_api::{
     capm3::DATA_FINALIZER,
     ipam::{self, IpPool, POOL_KIND},
     object::OwnerReference,
-    site::{Standing, networks::Fixed},
+    site::{HostAddresses, Standing, networks::Fixed},
 };
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use crate::{
     capi::{
         Action, DATA_SECRET_TYPE, HOSTS, Steps,
         addresses::IpamApi,
-        site_networks::{HOST, claim, pool},
+        site_networks::{Family, HOST, claim, pool},
         world::{Host, HostExt, World},
     },
     objects::Key,
@@ -35,7 +35,9 @@ pub fn plan(world: &World) -> Vec<Steps> {
         return Vec::new();
     }
     let pools = world.site.fixed_networks();
-    let pools = pools.filter_map(|(name, fixed)| pool_of(world, name, fixed));
+    let pools = pools.flat_map(|(name, fixed)| {
+        Family::all_of(fixed).filter_map(move |family| pool_of(world, name, fixed, family))
+    });
     let mut all: Vec<Steps> = pools.collect();
     let mut claimed = BTreeSet::new();
     let hosts = world.hosts.values();
@@ -48,33 +50,49 @@ pub fn plan(world: &World) -> Vec<Steps> {
     all
 }
 
-fn pool_of(world: &World, name: &str, fixed: &Fixed) -> Option<Steps> {
-    let key = pool(name);
+fn pool_of(world: &World, name: &str, fixed: &Fixed, family: Family) -> Option<Steps> {
+    let key = pool(name, family);
+    let (first, last, bits, gateway): (IpAddr, IpAddr, u8, Option<IpAddr>) =
+        match (family, fixed.ipv6) {
+            (Family::Ipv4, _) => (
+                fixed.pool.first().into(),
+                fixed.pool.last().into(),
+                fixed.subnet.prefix(),
+                fixed.gateway.map(IpAddr::V4),
+            ),
+            (Family::Ipv6, ipv6) => {
+                let ipv6 = ipv6?;
+                let (subnet, pool) = (ipv6.subnet, ipv6.pool);
+                let gateway = ipv6.gateway.map(IpAddr::V6);
+                let (first, last) = (pool.first(), pool.last());
+                (first.into(), last.into(), subnet.prefix_len(), gateway)
+            }
+        };
     // Addresses that a person gave: nobody else gets them, whether their host is there already or not.
     let named = world.site.hosts.iter().filter_map(|entry| {
-        let address = entry.addresses.get(name)?;
+        let address = said(entry.addresses.get(name)?, family)?;
         let mut hosts = world.hosts.values();
         let known = hosts.find(|host| host.spec.boot_mac_address.parse() == Ok(entry.mac));
         let claim = known.map_or_else(
             || format!("{}-{}", world.site.host_name(entry.mac), key.name),
-            |host| claim(&host.metadata, name).name,
+            |host| claim(&host.metadata, name, family).name,
         );
-        Some((claim, *address))
+        Some((claim, address))
     });
-    let named: BTreeMap<String, Ipv4Addr> = named.collect();
+    let named: BTreeMap<String, IpAddr> = named.collect();
     // What is kept for a claim has to be in a range, too.
-    let outside = named.values().filter(|it| !fixed.pool.contains(**it));
-    let ranges = std::iter::once((fixed.pool.first(), fixed.pool.last()));
+    let outside = named.values().filter(|it| !(first..=last).contains(*it));
+    let ranges = std::iter::once((first, last));
     let ranges = ranges.chain(outside.map(|it| (*it, *it)));
     let ranges = ranges.map(|(first, last)| json!({"start": first, "end": last}));
     let mut spec = json!({
         "pools": ranges.collect::<Vec<_>>(),
-        "prefix": fixed.subnet.prefix(),
+        "prefix": bits,
         "preAllocations": named,
         "dnsServers": fixed.dns,
         "namePrefix": key.name,
     });
-    if let Some(gateway) = fixed.gateway {
+    if let Some(gateway) = gateway {
         spec["gateway"] = json!(gateway);
     }
     let is_there = |pool: &IpPool| {
@@ -100,16 +118,16 @@ fn host_steps(world: &World, host: &Host, claimed: &mut BTreeSet<Key>) -> Option
     }
     let layout = world.layout(host)?;
     let mut steps = Steps::new();
-    let mut addresses: BTreeMap<String, IpAddr> = BTreeMap::new();
+    let mut addresses: BTreeMap<(String, Family), IpAddr> = BTreeMap::new();
     let mut is_whole = true;
-    for (network, _) in world.site.fixed_networks() {
-        if !layout.networks().any(|wanted| wanted == network) {
-            continue;
-        }
-        let key = claim(meta, network);
-        let there = world.site_claim(meta, network);
-        let given = world.site_address(meta, network);
-        let named = named_address(world, host, network);
+    let wanted = world.site.fixed_networks();
+    let wanted = wanted.filter(|(name, _)| layout.carries(name));
+    let wanted = wanted.flat_map(|(name, fixed)| Family::all_of(fixed).map(move |it| (name, it)));
+    for (network, family) in wanted {
+        let key = claim(meta, network, family);
+        let there = world.site_claim(meta, network, family);
+        let given = world.site_address(meta, network, family);
+        let named = named_address(world, host, network, family);
         let is_other = given.is_some() && named.is_some() && given != named;
         let is_going = there.is_some_and(|claim| claim.meta.is_deleting());
         if (is_other || is_going) && is_free(host) {
@@ -124,10 +142,11 @@ fn host_steps(world: &World, host: &Host, claimed: &mut BTreeSet<Key>) -> Option
         if there.is_some() {
             claimed.insert(key.clone());
         } else if is_unused {
-            steps.push(Action::Create(claim_object(host, network, &key)));
+            let pool = pool(network, family).name;
+            steps.push(Action::Create(claim_object(host, network, &pool, &key)));
         }
         match given {
-            Some(given) => drop(addresses.insert(network.to_owned(), given)),
+            Some(given) => drop(addresses.insert((network.to_owned(), family), given)),
             None => is_whole = false,
         }
     }
@@ -141,10 +160,16 @@ fn host_steps(world: &World, host: &Host, claimed: &mut BTreeSet<Key>) -> Option
     (!steps.is_empty()).then_some(steps)
 }
 
-fn named_address(world: &World, host: &Host, network: &str) -> Option<IpAddr> {
+fn named_address(world: &World, host: &Host, network: &str, family: Family) -> Option<IpAddr> {
     let mac = host.spec.boot_mac_address.parse().ok()?;
-    let address = world.site.host(mac)?.addresses.get(network)?;
-    Some((*address).into())
+    said(world.site.host(mac)?.addresses.get(network)?, family)
+}
+
+fn said(addresses: &HostAddresses, family: Family) -> Option<IpAddr> {
+    match family {
+        Family::Ipv4 => addresses.ipv4.map(IpAddr::V4),
+        Family::Ipv6 => addresses.ipv6.map(IpAddr::V6),
+    }
 }
 
 /// Nothing runs on it that was told an address.
@@ -159,7 +184,7 @@ fn is_free(host: &Host) -> bool {
     !is_used && !host.spec.wants_system()
 }
 
-fn claim_object(host: &Host, network: &str, key: &Key) -> Value {
+fn claim_object(host: &Host, network: &str, pool: &str, key: &Key) -> Value {
     let resource = IpamApi::Metal3.claim();
     json!({
         "apiVersion": format!("{}/{}", resource.0, resource.1),
@@ -171,7 +196,7 @@ fn claim_object(host: &Host, network: &str, key: &Key) -> Value {
             "annotations": {HOST: Key::of(&host.metadata).to_string()},
             "finalizers": [DATA_FINALIZER],
         },
-        "spec": {"pool": {"name": pool(network).name, "namespace": key.namespace}},
+        "spec": {"pool": {"name": pool, "namespace": key.namespace}},
     })
 }
 

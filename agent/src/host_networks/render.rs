@@ -2,21 +2,26 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 use firstlight_api::{
     bmh::HardwareDetails,
     site::{
-        Ipv4Network, Layout, SiteConfig,
+        Layout, SiteConfig,
         networks::{Addresses, Carrier, Fixed, NicChoice, PROVISIONING, SiteLink},
     },
 };
 use firstlight_netboot::MacAddr;
 use serde_json::{Map, Value, json};
 
+use crate::capi::site_networks::Family;
+
 /// Of Ethernet, where nobody says anything else.
 const USUAL_MTU: u16 = 1500;
+
+/// Behind the name of a network.
+const IPV6: &str = ".ipv6";
 
 /// The address of each NIC of each link, or which is not there.
 pub fn nics(
@@ -65,7 +70,7 @@ pub fn network_data(
     layout: &Layout,
     boot: MacAddr,
     hardware: &HardwareDetails,
-    addresses: &BTreeMap<String, IpAddr>,
+    addresses: &BTreeMap<(String, Family), IpAddr>,
 ) -> Result<Value, String> {
     let nics = nics(layout, boot, hardware)?;
     let (mut links, mut networks) = (Vec::new(), Vec::new());
@@ -91,16 +96,20 @@ pub fn network_data(
                 links.push(value);
             }
             let is_default = layout.default_route.as_ref() == Some(name);
-            networks.push(match network.map(|network| &network.addresses) {
-                None => json!({"id": PROVISIONING, "link": on, "type": "ipv4_dhcp"}),
-                Some(Addresses::Theirs) => json!({"id": name, "link": on, "type": "ipv4_dhcp"}),
-                Some(Addresses::Fixed(fixed)) => {
-                    let address = addresses.get(name);
-                    let address =
-                        address.ok_or_else(|| format!("it has no address on {name} yet"))?;
-                    fixed_network(name, &on, fixed, *address, is_default)
+            match network.map(|network| &network.addresses) {
+                None => networks.push(json!({"id": PROVISIONING, "link": on, "type": "ipv4_dhcp"})),
+                Some(Addresses::Theirs) => {
+                    networks.push(json!({"id": name, "link": on, "type": "ipv4_dhcp"}));
                 }
-            });
+                Some(Addresses::Fixed(fixed)) => {
+                    for family in Family::all_of(fixed) {
+                        let address = addresses.get(&(name.clone(), family));
+                        let address =
+                            address.ok_or_else(|| format!("it has no address on {name} yet"))?;
+                        networks.push(fixed_network(name, &on, fixed, *address, is_default));
+                    }
+                }
+            }
         }
     }
     Ok(json!({"links": links, "networks": networks, "services": []}))
@@ -116,8 +125,12 @@ pub fn is_current(
 ) -> bool {
     let networks = made["networks"].as_array().into_iter().flatten();
     let addresses = networks.filter_map(|network| {
-        let address = network["ip_address"].as_str()?.parse().ok()?;
-        Some((network["id"].as_str()?.to_owned(), address))
+        let address: IpAddr = network["ip_address"].as_str()?.parse().ok()?;
+        let id = network["id"].as_str()?;
+        Some(match id.strip_suffix(IPV6) {
+            Some(name) => ((name.to_owned(), Family::Ipv6), address),
+            None => ((id.to_owned(), Family::Ipv4), address),
+        })
     });
     network_data(site, layout, boot, hardware, &addresses.collect()).as_ref() == Ok(made)
 }
@@ -164,6 +177,7 @@ fn carrier(
     all
 }
 
+/// A network is named once for each family; no network has a dot in its name.
 fn fixed_network(
     name: &str,
     link: &str,
@@ -171,25 +185,44 @@ fn fixed_network(
     address: IpAddr,
     is_default: bool,
 ) -> Value {
-    let mut routes: Vec<Value> = fixed.routes.iter().map(|it| route(it.to, it.via)).collect();
-    let everywhere = Ipv4Network::around(Ipv4Addr::UNSPECIFIED, 0);
-    routes.extend(
-        fixed
-            .gateway
-            .filter(|_| is_default)
-            .map(|gateway| route(everywhere, gateway)),
-    );
+    let is_same_family = |other: &IpAddr| other.is_ipv4() == address.is_ipv4();
+    let (id, kind, netmask, gateway) = match (address, fixed.ipv6) {
+        (IpAddr::V6(_), Some(ipv6)) => (
+            format!("{name}{IPV6}"),
+            "ipv6",
+            IpAddr::V6(ipv6.subnet.netmask()),
+            ipv6.gateway.map(IpAddr::V6),
+        ),
+        _ => (
+            name.to_owned(),
+            "ipv4",
+            IpAddr::V4(fixed.subnet.netmask()),
+            fixed.gateway.map(IpAddr::V4),
+        ),
+    };
+    let routes = fixed.routes.iter().filter(|it| is_same_family(&it.via));
+    let routes = routes.map(|it| route(it.to.network(), it.to.netmask(), it.via));
+    let mut routes: Vec<Value> = routes.collect();
+    let everywhere = match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let gateway = gateway.filter(|_| is_default);
+    routes.extend(gateway.map(|gateway| route(everywhere, everywhere, gateway)));
     let service = |kind: &str, address: String| json!({"type": kind, "address": address});
-    let dns = fixed.dns.iter().map(|it| service("dns", it.to_string()));
-    let ntp = fixed.ntp.iter().map(|it| service("ntp", it.to_string()));
+    let dns = fixed.dns.iter().filter(|it| is_same_family(it));
+    let dns = dns.map(|it| service("dns", it.to_string()));
+    // By name, they are of no family.
+    let ntp = fixed.ntp.iter().filter(|_| address.is_ipv4());
+    let ntp = ntp.map(|it| service("ntp", it.to_string()));
     let services: Vec<Value> = dns.chain(ntp).collect();
     let search: Vec<String> = fixed.search.iter().map(ToString::to_string).collect();
     json!({
-        "id": name, "link": link, "type": "ipv4", "ip_address": address, "netmask": fixed.subnet.netmask(),
+        "id": id, "link": link, "type": kind, "ip_address": address, "netmask": netmask,
         "routes": routes, "services": services, "dns_search": search,
     })
 }
 
-fn route(to: Ipv4Network, via: Ipv4Addr) -> Value {
-    json!({"network": to.first(), "netmask": to.netmask(), "gateway": via})
+fn route(to: IpAddr, netmask: IpAddr, via: IpAddr) -> Value {
+    json!({"network": to, "netmask": netmask, "gateway": via})
 }

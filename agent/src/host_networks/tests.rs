@@ -18,7 +18,7 @@ use crate::{
     capi::{
         Action,
         addresses::{AddressClaim, GivenAddress, IpamApi},
-        site_networks::{claim, pool},
+        site_networks::{Family, claim, pool},
         world::{Host, World},
     },
     objects::Key,
@@ -136,11 +136,12 @@ fn give(world: &mut World, key: Key, object: Value) {
     let pool = &world.pools[&Key::new(&key.namespace, &claim.spec.pool.name)].spec;
     let taken: BTreeSet<IpAddr> = world.addresses.given.values().map(|it| it.ip).collect();
     let kept: BTreeSet<IpAddr> = pool.pre_allocations.values().copied().collect();
-    let Some(IpAddr::V4(first)) = pool.pools[0].start else {
-        panic!("{pool:?}");
-    };
-    let free = (first.to_bits()..).map(|bits| IpAddr::V4(bits.into()));
-    let free = { free }
+    let number = 0..100;
+    let mut free = number.map(|number| match pool.pools[0].start.unwrap() {
+        IpAddr::V4(first) => IpAddr::V4((first.to_bits() + number).into()),
+        IpAddr::V6(first) => IpAddr::V6((first.to_bits() + u128::from(number)).into()),
+    });
+    let free = free
         .find(|ip| !taken.contains(ip) && !kept.contains(ip))
         .unwrap();
     let ip = pool.pre_allocations.get(&key.name).copied().unwrap_or(free);
@@ -244,7 +245,74 @@ fn a_host_gets_its_addresses_and_then_its_network_data() {
 }
 
 fn pools_first(world: &World, network: &str) -> IpAddr {
-    world.pools[&pool(network)].spec.pools[0].start.unwrap()
+    world.pools[&pool(network, Family::Ipv4)].spec.pools[0]
+        .start
+        .unwrap()
+}
+
+#[test]
+fn a_network_of_both_families_has_a_pool_and_an_address_of_each() {
+    let mut world = world([
+        host("default", "n1", "available", 1),
+        host("default", "n2", "available", 1),
+    ]);
+    let site = "
+networks:
+  nodes:
+    subnet: [10.20.0.0/24, 'fd00:20::/64']
+    gateway: [10.20.0.1, 'fe80::1']
+    dns: [10.20.0.1, 'fd00:20::1']
+    routes: [{to: 'fd00::/8', via: 'fd00:20::2'}]
+    vlan: 20
+hosts:
+- {mac: '52:54:00:00:00:02', name: n2, addresses: {nodes: ['fd00:20::12', 10.20.0.12]}}
+rules: [{match: any, links: [{nic: boot, networks: [provisioning, nodes]}]}]
+";
+    world.site = Arc::new(parse_site(site).unwrap());
+    assert_eq!(
+        carry_out(&mut world),
+        [
+            "IPPool default/site-nodes",
+            "IPPool default/site-nodes.ipv6",
+            "IPClaim default/n1-site-nodes",
+            "IPClaim default/n1-site-nodes.ipv6",
+            "IPClaim default/n2-site-nodes",
+            "IPClaim default/n2-site-nodes.ipv6",
+        ]
+    );
+    carry_out(&mut world);
+    assert_eq!(carry_out(&mut world), Vec::<String>::new());
+    let data = network_data(&world, "default", "n1");
+    assert_eq!(
+        data["networks"][2],
+        json!({
+            "id": "nodes.ipv6", "link": "link0-20", "type": "ipv6", "ip_address": "fd00:20::1000", "netmask": "ffff:ffff:ffff:ffff::",
+            "routes": [
+                {"network": "fd00::", "netmask": "ff00::", "gateway": "fd00:20::2"},
+                {"network": "::", "netmask": "::", "gateway": "fe80::1"},
+            ],
+            "services": [{"type": "dns", "address": "fd00:20::1"}], "dns_search": [],
+        })
+    );
+    assert_eq!(data["networks"][1]["routes"][0]["gateway"], "10.20.0.1");
+    let named = network_data(&world, "default", "n2");
+    let addresses = [1, 2].map(|at| named["networks"][at]["ip_address"].clone());
+    assert_eq!(addresses, ["10.20.0.12", "fd00:20::12"]);
+    // IPv6 goes away: nobody's address of IPv4 changes.
+    let without = site
+        .replace(", 'fd00:20::/64'", "")
+        .replace(", 'fe80::1'", "")
+        .replace("'fd00:20::12', ", "")
+        .replace("{to: 'fd00::/8', via: 'fd00:20::2'}", "");
+    world.site = Arc::new(parse_site(without).unwrap());
+    for _ in 0..3 {
+        carry_out(&mut world);
+    }
+    let data = network_data(&world, "default", "n1");
+    assert_eq!(data["networks"].as_array().unwrap().len(), 2);
+    let claims = world.addresses.claims.keys();
+    let claims: Vec<&str> = claims.map(|(_, key)| key.name.as_str()).collect();
+    assert_eq!(claims, ["n1-site-nodes", "n2-site-nodes"]);
 }
 
 #[test]
@@ -287,7 +355,11 @@ fn a_running_server_keeps_its_addresses_and_a_free_one_gives_them_back() {
     // What n1 was installed with stays its own.
     assert!(
         world
-            .site_address(&world.hosts[&Key::new("default", "n1")].metadata, "storage")
+            .site_address(
+                &world.hosts[&Key::new("default", "n1")].metadata,
+                "storage",
+                Family::Ipv4
+            )
             .is_some()
     );
     assert_eq!(
@@ -301,7 +373,11 @@ fn a_running_server_keeps_its_addresses_and_a_free_one_gives_them_back() {
     // A claim that somebody deletes is held while its address is in use.
     let claim = (
         IpamApi::Metal3,
-        claim(&world.hosts[&Key::new("default", "n1")].metadata, "cluster"),
+        claim(
+            &world.hosts[&Key::new("default", "n1")].metadata,
+            "cluster",
+            Family::Ipv4,
+        ),
     );
     let meta = &mut world.addresses.claims.get_mut(&claim).unwrap().meta;
     meta.deletion_timestamp = Some("2026-01-01T00:00:00Z".to_owned());
@@ -336,7 +412,7 @@ fn hosts_whose_claims_would_have_one_name_share_no_address() {
     }
     let metas = world.hosts.values().map(|host| &host.metadata);
     let given: Vec<_> = metas
-        .filter_map(|meta| world.site_address(meta, "storage"))
+        .filter_map(|meta| world.site_address(meta, "storage", Family::Ipv4))
         .collect();
     assert_eq!(given.len(), 1, "{given:?}");
     assert_eq!(world.data.len(), 1);

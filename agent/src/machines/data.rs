@@ -22,8 +22,10 @@ pub struct Subject<'a> {
     pub host: &'a Host,
     pub metal3_machine: &'a Metal3Machine,
     pub machine: Option<&'a Machine>,
-    /// Of the host, on the provisioning network.
+    /// By which its cluster knows it.
     pub address: Option<&'a str>,
+    /// Beside it, in a cluster with both families.
+    pub ipv6_address: Option<&'a str>,
 }
 
 impl Subject<'_> {
@@ -85,9 +87,12 @@ pub fn meta_data(
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into();
-    // cloud-init's own name for it; a site has no default route by which a node could tell its address.
-    if let Some(address) = subject.address {
-        data.insert("local_ipv4".to_owned(), address.to_owned());
+    // cloud-init's own names for them; a site has no default route by which a node could tell its address.
+    for (key, address) in [
+        ("local_ipv4", subject.address),
+        ("local_ipv6", subject.ipv6_address),
+    ] {
+        data.extend(address.map(|address| (key.to_owned(), address.to_owned())));
     }
     if let Some((template, index)) = template {
         data.extend(from_pools(template, pools)?);

@@ -415,6 +415,18 @@ fn plan_wire(site: &SiteConfig, capture: Option<PathBuf>) -> WireSpec {
         .lets_servers_out()
         .then(|| (None, Ipv4Network::around(Ipv4Addr::UNSPECIFIED, 0)));
     let networks = networks.chain(out).collect();
+    let vlan = |name: &str| site.networks.get(name).and_then(|network| network.vlan);
+    let ipv6 = site
+        .ipv6_networks()
+        .map(|(name, subnet)| (vlan(name), subnet));
+    let ipv6_pods = match &site.cluster {
+        ClusterChoice::Generated(cluster) => cluster.ipv6.map(|ipv6| {
+            let network = cluster.network.as_deref().unwrap_or_default();
+            (vlan(network), ipv6.pods)
+        }),
+        ClusterChoice::None | ClusterChoice::Manual => None,
+    };
+    let ipv6 = ipv6.chain(ipv6_pods).collect();
     let taken = |candidate: Ipv4Addr| {
         let host = site
             .hosts
@@ -431,7 +443,8 @@ fn plan_wire(site: &SiteConfig, capture: Option<PathBuf>) -> WireSpec {
     WireSpec {
         site: Site::new(address.network(), address.prefix())
             .with_pods(pods)
-            .with_networks(networks),
+            .with_networks(networks)
+            .with_ipv6(ipv6),
         host_address,
         capture,
     }

@@ -253,7 +253,9 @@ fn packages_follow(scene: &mut Scene<'_>, cluster: &Cluster, servers: &[ServerSp
     let cordoned = cluster.kubectl("get nodes --field-selector spec.unschedulable=true -o name")?;
     ensure!(cordoned.is_empty(), "still cordoned: {cordoned}");
     let (name, tag) = PUSHED;
-    cluster.run_web(scene, &format!("{name}:{tag}"), 2)
+    cluster
+        .run_web(scene, &format!("{name}:{tag}"), 2)
+        .map(drop)
 }
 
 fn make_package(scene: &Scene<'_>, version: &str, postinst: &str) -> Result<PathBuf> {

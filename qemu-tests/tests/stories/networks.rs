@@ -1,17 +1,21 @@
-//! A server with a bond and one with a single NIC become a cluster on a tagged network, which is no network of the box. People reach page, box
-//! and cluster by the box's uplink, and the servers go out through it.
+//! A server with a bond and one with a single NIC become a cluster on a tagged network of both families of IP, which is no network of the box.
+//! People reach page, box and cluster by the box's uplink, and the servers go out through it.
 
+use std::net::Ipv6Addr;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use firstlight_api::status::HostState;
+use ipnet::Ipv6Net;
 use lab::wire::format_mac;
 use lab::{Firmware, OFFICE_DOOR, OFFICE_GREETING, ServerSpec};
 use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
 use qemu_tests::registry;
 use qemu_tests::scene::{Scene, host_in};
-use qemu_tests::site::{CLUSTER_NETWORK, SERVER_ADDRESS, SERVER_CLUSTER_ADDRESS};
+use qemu_tests::site::{
+    CLUSTER_IPV6, CLUSTER_NETWORK, SERVER_ADDRESS, SERVER_CLUSTER_ADDRESS, SERVER_CLUSTER_IPV6,
+};
 use qemu_tests::ssh::Ssh;
 
 const IMAGE: &str = "apps/web:1";
@@ -33,21 +37,39 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
 
     let cluster = Cluster::connect(scene)?;
     let addresses = cluster.addresses()?;
-    let inside = |address: &String| {
+    let ipv6: Ipv6Net = CLUSTER_IPV6.parse()?;
+    let on_ipv4 = |address: &&String| {
         let address = address.parse();
         address.is_ok_and(|address| CLUSTER_NETWORK.contains(address))
     };
+    let on_ipv6 = |address: &&String| {
+        let address: Result<Ipv6Addr, _> = address.parse();
+        address.is_ok_and(|address| ipv6.contains(&address))
+    };
+    let counts = [
+        addresses.len(),
+        addresses.iter().filter(on_ipv4).count(),
+        addresses.iter().filter(on_ipv6).count(),
+    ];
     ensure!(
-        addresses.len() == 2 && addresses.iter().all(inside),
-        "nodes are known by {addresses:?}, and not on {CLUSTER_NETWORK}"
+        counts == [4, 2, 2],
+        "nodes are known by {addresses:?}, and not by one address each on {CLUSTER_NETWORK} and on {CLUSTER_IPV6}"
     );
-    ensure!(
-        addresses.contains(SERVER_CLUSTER_ADDRESS),
-        "the address that site.yaml names is not among {addresses:?}"
-    );
+    for named in [SERVER_CLUSTER_ADDRESS, SERVER_CLUSTER_IPV6] {
+        ensure!(
+            addresses.contains(named),
+            "{named}, which site.yaml names, is not among {addresses:?}"
+        );
+    }
     scene.tell(format!("nodes are known by {addresses:?}"));
     registry::copy(&scene.box_ssh(), "kubernetes/coredns", IMAGE)?;
-    cluster.run_web(scene, IMAGE, 2)?;
+    let answered = cluster.run_web(scene, IMAGE, 2)?;
+    let in_both = answered.iter().filter(|address| address.is_ipv6());
+    ensure!(
+        answered.len() == 6 && in_both.count() == 3,
+        "the service and its two pods have not one address of each family: {answered:?}"
+    );
+    scene.tell(format!("the service and its pods answer at {answered:?}"));
 
     by_the_uplink(scene, &cluster)?;
     servers_go_out(scene, &bonded)?;

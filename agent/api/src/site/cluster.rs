@@ -1,8 +1,14 @@
 //! What `site.yaml` says about the workload cluster.
 
-use std::{fmt, net::Ipv4Addr, str::FromStr};
+use std::{
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
 
-use super::{ProvisioningConfig, ValueError};
+use ipnet::Ipv6Net;
+
+use super::{ProvisioningConfig, ValueError, ipv6::overlap};
 
 /// What the installed servers are for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,9 +34,20 @@ pub struct ClusterConfig {
     pub pod_cidr: Ipv4Network,
     /// `serviceCidr`: for addresses of services; overlaps neither the provisioning network nor `pod_cidr`.
     pub service_cidr: Ipv4Network,
+    /// Where `network` has IPv6: pods and services have addresses of both families.
+    pub ipv6: Option<ClusterIpv6>,
     /// `network`: one of [`SiteConfig::fixed_networks`](super::SiteConfig::fixed_networks) that its nodes have their addresses on; absent:
     /// the provisioning network.
     pub network: Option<String>,
+}
+
+/// The IPv6 networks of a cluster with both families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterIpv6 {
+    /// The second of `podCidr`; each node has a /64 of it.
+    pub pods: Ipv6Net,
+    /// The second of `serviceCidr`.
+    pub services: Ipv6Net,
 }
 
 /// etcd keeps its data through the loss of a server with three members, and loses more often with two than with one.
@@ -233,6 +250,15 @@ const SERVICE_NETWORKS: [([u8; 4], u8); 3] = [
     ([192, 168, 0, 0], 17),
 ];
 
+/// `fd00:10:NUMBER::/56` for pods, /112 for services, as other makers of clusters have them; the first that overlaps none of `others`.
+pub(super) fn usual_ipv6(number: u16, bits: u8, others: &[Ipv6Net]) -> Option<Ipv6Net> {
+    let mut networks = (number..number + 1000).filter_map(|number| {
+        let first = Ipv6Addr::new(0xfd00, 0x10, number, 0, 0, 0, 0, 0);
+        Ipv6Net::new(first, bits).ok()
+    });
+    networks.find(|network| !others.iter().any(|other| overlap(network, other)))
+}
+
 /// The first of the usual networks, or else of the private ones, that overlaps none of `others`.
 fn usual(candidates: &[([u8; 4], u8)], others: &[Ipv4Network]) -> Option<Ipv4Network> {
     let ten = (0..=255).map(|second| ([10, second, 0, 0], 16));
@@ -247,6 +273,20 @@ fn usual(candidates: &[([u8; 4], u8)], others: &[Ipv4Network]) -> Option<Ipv4Net
 }
 
 impl ClusterConfig {
+    /// Networks of pods: of IPv4, and of IPv6 if there is one.
+    pub fn pod_networks(&self) -> Vec<String> {
+        let ipv6 = self.ipv6.map(|ipv6| ipv6.pods.to_string());
+        let ipv4 = self.pod_cidr.to_string();
+        std::iter::once(ipv4).chain(ipv6).collect()
+    }
+
+    /// Networks of services, in the same order.
+    pub fn service_networks(&self) -> Vec<String> {
+        let ipv6 = self.ipv6.map(|ipv6| ipv6.services.to_string());
+        let ipv4 = self.service_cidr.to_string();
+        std::iter::once(ipv4).chain(ipv6).collect()
+    }
+
     /// For pods: 10.244.0.0/16 if it is free.
     pub(super) fn usual_pods(others: &[Ipv4Network]) -> Option<Ipv4Network> {
         usual(&POD_NETWORKS, others)
@@ -269,6 +309,7 @@ impl ClusterConfig {
             endpoint: provisioning.free_address(taken)?,
             pod_cidr,
             service_cidr: Self::usual_services(&others)?,
+            ipv6: None,
             network: None,
         })
     }

@@ -3,9 +3,19 @@
 //! The provisioning network is one of them by name, without a tag, on the NIC that the server boots from; the box leases its addresses.
 //! To add a property of a network: [`SiteNetwork`] or [`Fixed`]; then the walk in `parse::networks` and the schema.
 
-use std::{collections::BTreeMap, fmt, net::Ipv4Addr, str::FromStr};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
 
-use super::{AddressRange, HostName, Ipv4Network, MacAddr, SiteConfig, ValueError, uplink::Uplink};
+use ipnet::{IpNet, Ipv6Net};
+
+use super::{
+    AddressRange, HostName, Ipv4Network, MacAddr, SiteConfig, ValueError, ipv6::Ipv6Addresses,
+    uplink::Uplink,
+};
 use crate::status::HardwareSummary;
 
 /// Of the network that servers boot from, in `links`.
@@ -40,8 +50,10 @@ pub struct Fixed {
     pub pool: AddressRange,
     /// Its router.
     pub gateway: Option<Ipv4Addr>,
+    /// Where it has both families.
+    pub ipv6: Option<Ipv6Addresses>,
     /// Name servers.
-    pub dns: Vec<Ipv4Addr>,
+    pub dns: Vec<IpAddr>,
     /// Time servers, by name or address.
     pub ntp: Vec<TimeServer>,
     /// Domains in which short names are looked for.
@@ -54,9 +66,33 @@ pub struct Fixed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteRoute {
     /// What is behind `via`.
-    pub to: Ipv4Network,
-    /// A router in the network that has the route.
-    pub via: Ipv4Addr,
+    pub to: IpNet,
+    /// A router in the network that has the route, of the same family.
+    pub via: IpAddr,
+}
+
+/// What `hosts` says of one server's addresses on one network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostAddresses {
+    /// Absent: from the pool.
+    pub ipv4: Option<Ipv4Addr>,
+    /// Absent: from the pool, where the network has IPv6.
+    pub ipv6: Option<Ipv6Addr>,
+}
+
+impl HostAddresses {
+    /// Those that are said, IPv4 first.
+    pub fn iter(self) -> impl Iterator<Item = IpAddr> {
+        let both = [self.ipv4.map(IpAddr::V4), self.ipv6.map(IpAddr::V6)];
+        both.into_iter().flatten()
+    }
+}
+
+impl fmt::Display for HostAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> = self.iter().map(|it| it.to_string()).collect();
+        f.write_str(&all.join(" and "))
+    }
 }
 
 /// A DNS domain, such as `site.example`.
@@ -92,7 +128,7 @@ impl FromStr for TimeServer {
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         // All digits is no domain, and a mistyped address is one otherwise.
-        let is_address = text.parse::<Ipv4Addr>().is_ok();
+        let is_address = text.parse::<IpAddr>().is_ok();
         let is_name =
             text.contains(|it: char| it.is_ascii_alphabetic()) && Domain::from_str(text).is_ok();
         if !is_address && !is_name {
@@ -267,7 +303,13 @@ impl SiteConfig {
         of_hosts.chain(of_rules).any(Option::is_some)
     }
 
-    /// Every network of the site, apart from what is inside the cluster.
+    /// The IPv6 networks among [`Self::fixed_networks`], by name.
+    pub fn ipv6_networks(&self) -> impl Iterator<Item = (&str, Ipv6Net)> {
+        self.fixed_networks()
+            .filter_map(|(name, fixed)| Some((name, fixed.ipv6?.subnet)))
+    }
+
+    /// Every IPv4 network of the site, apart from what is inside the cluster.
     pub fn all_networks(&self) -> Vec<Ipv4Network> {
         let mut all = self.provisioning.networks();
         all.extend(self.fixed_networks().map(|(_, fixed)| fixed.subnet));

@@ -317,6 +317,43 @@ impl Walk {
             .ok()
     }
 
+    /// A key whose value is one of IPv4, or a list of one of IPv4 and one of IPv6.
+    fn families<A, B>(
+        &mut self,
+        fields: &Fields<'_>,
+        key: &str,
+        ipv4: impl Fn(&str) -> Result<A, ValueError>,
+        ipv6: impl Fn(&str) -> Result<B, ValueError>,
+    ) -> (Option<A>, Option<B>) {
+        let nodes = match fields.get(key) {
+            None => &[],
+            Some(node) => match &node.value {
+                Value::Null => &[],
+                Value::List(nodes) => nodes.as_slice(),
+                _ => std::slice::from_ref(*node),
+            },
+        };
+        let (mut found4, mut found6) = (None, None);
+        let mut seen = (false, false);
+        for node in nodes {
+            // Nothing of IPv4 has a colon.
+            let is_ipv6 = matches!(&node.value, Value::Text(text) if text.contains(':'));
+            let before = if is_ipv6 { &mut seen.1 } else { &mut seen.0 };
+            if std::mem::replace(before, true) {
+                let family = if is_ipv6 { "IPv6" } else { "IPv4" };
+                let message = format!(
+                    "`{key}` has at most one value of IPv4 and one of IPv6; this is the second of {family}"
+                );
+                self.report(node.place, message);
+            } else if is_ipv6 {
+                found6 = self.scalar(node, &ipv6);
+            } else {
+                found4 = self.scalar(node, &ipv4);
+            }
+        }
+        (found4, found6)
+    }
+
     fn items<'a>(&mut self, fields: &Fields<'a>, key: &str) -> &'a [Node] {
         match fields.get(key).map(|node| (&node.value, node.place)) {
             None | Some((Value::Null, _)) => &[],

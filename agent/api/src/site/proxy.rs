@@ -99,11 +99,10 @@ impl SiteConfig {
         .map(str::to_owned)
         .into();
         own.extend(self.all_networks().iter().map(ToString::to_string));
+        own.extend(self.ipv6_networks().map(|(_, network)| network.to_string()));
         if let ClusterChoice::Generated(cluster) = &self.cluster {
-            own.extend([
-                cluster.pod_cidr.to_string(),
-                cluster.service_cidr.to_string(),
-            ]);
+            own.extend(cluster.pod_networks());
+            own.extend(cluster.service_networks());
         }
         own.extend(proxy.except.iter().map(|it| it.0.clone()));
         urls.chain([("NO_PROXY", own.join(","))]).collect()

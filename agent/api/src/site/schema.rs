@@ -171,14 +171,23 @@ struct ClusterSpec {
     workers: Option<WorkersSpec>,
     /// Virtual address of the cluster's API, in the provisioning network and outside the range. Default: the last one.
     endpoint: Option<String>,
-    /// Default: 10.244.0.0/16, or another private network if that overlaps the provisioning network.
-    #[schemars(pattern(r"^[0-9.]+/[0-9]+$"))]
-    pod_cidr: Option<String>,
-    /// Default: 10.96.0.0/12, or another private network if that overlaps the provisioning network.
-    #[schemars(pattern(r"^[0-9.]+/[0-9]+$"))]
-    service_cidr: Option<String>,
+    /// Default: 10.244.0.0/16, or another private network if that overlaps the provisioning network; and `fd00:10:244::/56` where the cluster's
+    /// network has IPv6.
+    pod_cidr: Option<FamiliesSpec>,
+    /// Default: 10.96.0.0/12, or another private network if that overlaps the provisioning network; and `fd00:10:96::/112` where the cluster's
+    /// network has IPv6.
+    service_cidr: Option<FamiliesSpec>,
     /// Which of `networks` its servers speak with each other on. Default: the provisioning network.
     network: Option<String>,
+}
+
+/// A value of IPv4, or a list of one of IPv4 and one of IPv6.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[allow(dead_code, reason = "read by schemars only")]
+enum FamiliesSpec {
+    One(#[schemars(pattern(r"^[0-9a-fA-F.:/ -]+$"))] String),
+    Both(#[schemars(length(min = 1, max = 2))] Vec<String>),
 }
 
 /// all (every other server that the rules allow), or a number. Default: all.
@@ -312,7 +321,7 @@ struct HostSpec {
     root_disk: Option<RootDiskSpec>,
     clean: Option<CleanSpec>,
     /// Its addresses on `networks`, by their names. Default: from their pools.
-    addresses: Option<BTreeMap<String, String>>,
+    addresses: Option<BTreeMap<String, FamiliesSpec>>,
     /// Which of its NICs carries which network; instead of that of a rule. Default: the provisioning network on the NIC that it boots from.
     links: Option<Vec<LinkSpec>>,
     /// The network whose router is for everything else. Needed where more than one of its networks has a router.
@@ -384,15 +393,13 @@ enum RoutingSpec {
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(dead_code, reason = "read by schemars only")]
 struct NetworkSpec {
-    /// Its first address with prefix length, such as 10.20.0.0/24. It overlaps no other network of the site.
-    #[schemars(pattern(r"^[0-9.]+/[0-9]+$"))]
-    subnet: Option<String>,
+    /// Its first address with prefix length, such as 10.20.0.0/24, or `[10.20.0.0/24, fd00:20::/64]`. It overlaps no other network of the site.
+    subnet: Option<FamiliesSpec>,
     /// Its tag. Default: none.
     #[schemars(range(min = 1, max = 4094))]
     vlan: Option<u16>,
     /// Its router.
-    #[schemars(pattern(r"^[0-9.]+$"))]
-    gateway: Option<String>,
+    gateway: Option<FamiliesSpec>,
     /// Name servers.
     dns: Option<Vec<String>>,
     /// Time servers, by name or address; the box's clock is asked, too.
@@ -403,8 +410,7 @@ struct NetworkSpec {
     #[schemars(range(min = 1280, max = 9216))]
     mtu: Option<u16>,
     /// Addresses to give, FIRST-LAST; each server keeps its own. Default: a part of the network.
-    #[schemars(pattern(r"^[0-9.]+ *- *[0-9.]+$"))]
-    pool: Option<String>,
+    pool: Option<FamiliesSpec>,
     routes: Option<Vec<RouteSpec>>,
     dhcp: Option<DhcpSpec>,
 }
@@ -414,11 +420,9 @@ struct NetworkSpec {
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(dead_code, reason = "read by schemars only")]
 struct RouteSpec {
-    /// A network, such as 10.0.0.0/8.
-    #[schemars(pattern(r"^[0-9.]+/[0-9]+$"))]
+    /// A network, such as 10.0.0.0/8 or `fd00::/8`.
     to: String,
-    /// A router in this network.
-    #[schemars(pattern(r"^[0-9.]+$"))]
+    /// A router in this network, of the same family of IP.
     via: String,
 }
 

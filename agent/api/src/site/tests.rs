@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster;
+mod ipv6;
 mod networks;
 mod relayed;
 mod rules;

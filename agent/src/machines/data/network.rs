@@ -11,6 +11,7 @@ use super::{
     Subject,
     pools::{FromPools, name_servers, resolve},
 };
+use crate::capi::site_networks::Family;
 
 /// `network_data.json`, or what is missing for it.
 pub fn network_data(
@@ -78,8 +79,8 @@ fn networks(
     };
     let mut all = Vec::new();
     let fixed = [
-        ("ipv4", Family::V4, &networks.ipv4),
-        ("ipv6", Family::V6, &networks.ipv6),
+        ("ipv4", Family::Ipv4, &networks.ipv4),
+        ("ipv6", Family::Ipv6, &networks.ipv6),
     ];
     for (kind, family, networks) in fixed {
         for network in networks {
@@ -93,9 +94,9 @@ fn networks(
         }
     }
     let leased = [
-        ("ipv4_dhcp", Family::V4, &networks.ipv4_dhcp),
-        ("ipv6_dhcp", Family::V6, &networks.ipv6_dhcp),
-        ("ipv6_slaac", Family::V6, &networks.ipv6_slaac),
+        ("ipv4_dhcp", Family::Ipv4, &networks.ipv4_dhcp),
+        ("ipv6_dhcp", Family::Ipv6, &networks.ipv6_dhcp),
+        ("ipv6_slaac", Family::Ipv6, &networks.ipv6_slaac),
     ];
     for (kind, family, networks) in leased {
         for Dhcp { id, link, routes } in networks {
@@ -118,7 +119,7 @@ fn fixed_address(
     })?;
     let pool = resolve(subject, choice)?;
     let given = pools.of(&pool)?;
-    if given.ip.is_ipv4() != matches!(family, Family::V4) {
+    if given.ip.is_ipv4() != matches!(family, Family::Ipv4) {
         return Err(format!(
             "the {} {} gives {}, which is of the other version of IP; name another pool",
             pool.kind, pool.name, given.ip
@@ -132,12 +133,6 @@ fn fixed_address(
     })?;
     let mask = mask(bits, family).map_err(|why| format!("the address of {} {why}", pool.name))?;
     Ok((given.ip, mask))
-}
-
-#[derive(Clone, Copy)]
-enum Family {
-    V4,
-    V6,
 }
 
 fn services(
@@ -154,10 +149,10 @@ fn services(
 fn mask(bits: u8, family: Family) -> Result<String, String> {
     let bits = u32::from(bits);
     match family {
-        Family::V4 if bits <= 32 => {
+        Family::Ipv4 if bits <= 32 => {
             Ok(Ipv4Addr::from(u32::MAX.checked_shl(32 - bits).unwrap_or(0)).to_string())
         }
-        Family::V6 if bits <= 128 => {
+        Family::Ipv6 if bits <= 128 => {
             Ok(Ipv6Addr::from(u128::MAX.checked_shl(128 - bits).unwrap_or(0)).to_string())
         }
         _ => Err(format!("has {bits} bits")),

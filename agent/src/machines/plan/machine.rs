@@ -23,6 +23,7 @@ use super::{
 };
 use crate::capi::{
     Action, Kind, Steps,
+    site_networks::Family,
     world::{Host, HostExt, Key, World, is_control_plane, is_managed, is_paused, owner_name},
 };
 use crate::machines::{
@@ -248,8 +249,11 @@ fn addresses(object: &Metal3Machine, host: &Host, world: &World) -> Vec<MachineA
     let mut addresses = Vec::new();
     let cluster = object.metadata.label(capi::CLUSTER_LABEL);
     let network = world.node_network(&object.metadata.namespace, cluster.unwrap_or_default());
-    let node = network.and_then(|it| world.site_address(&host.metadata, it));
-    addresses.extend(node.map(|node| address("InternalIP", &node.to_string())));
+    let families = [Family::Ipv4, Family::Ipv6].into_iter();
+    let node = families
+        .filter_map(|family| world.site_address(&host.metadata, network?, family))
+        .map(|node| address("InternalIP", &node.to_string()));
+    addresses.extend(node);
     let site = world.site.provisioning.network();
     if let Some(hardware) = &host.status.hardware {
         let mut nics: Vec<_> = hardware

@@ -15,25 +15,35 @@ use super::{
 };
 use crate::capi::{
     Action, Steps,
+    site_networks::Family,
     world::{Host, Key, World},
 };
 use crate::machines::data::{self, FromPools, Subject};
 
-/// By which its cluster knows it.
-fn node_address(world: &World, machine: &Machine, host: &Host) -> Result<Option<String>, Lack> {
+/// By which its cluster knows it: of IPv4, and of IPv6 where the cluster's network has that.
+fn node_addresses(
+    world: &World,
+    machine: &Machine,
+    host: &Host,
+) -> Result<[Option<String>; 2], Lack> {
     let (namespace, cluster) = (&machine.metadata.namespace, &machine.spec.cluster_name);
     let Some(network) = world.node_network(namespace, cluster) else {
-        return Ok(world.address(host));
+        return Ok([world.address(host), None]);
     };
-    let given = world.site_address(&host.metadata, network);
-    let address = given.map(|address| address.to_string());
-    address.map(Some).ok_or_else(|| {
-        let host = &host.metadata.name;
-        Lack::from((
-            "WaitingForMetal3Data",
-            format!("the cluster is on the network {network} of site.yaml, and the host {host} has no address there yet"),
-        ))
-    })
+    let given = |family| {
+        let given = world.site_address(&host.metadata, network, family);
+        given.map(|address| address.to_string()).ok_or_else(|| {
+            let host = &host.metadata.name;
+            Lack::from((
+                "WaitingForMetal3Data",
+                format!("the cluster is on the network {network} of site.yaml, and the host {host} has no address there yet"),
+            ))
+        })
+    };
+    let mut with_ipv6 = world.site.ipv6_networks();
+    let has_ipv6 = with_ipv6.any(|(name, _)| name == network);
+    let ipv6 = has_ipv6.then(|| given(Family::Ipv6)).transpose()?;
+    Ok([Some(given(Family::Ipv4)?), ipv6])
 }
 
 /// The Secrets that the host will be told of, and the writes that make them.
@@ -49,12 +59,13 @@ pub fn prepare(
         name: name.to_owned(),
         namespace: meta.namespace.clone(),
     };
-    let address = node_address(world, machine, host)?;
+    let [address, ipv6_address] = node_addresses(world, machine, host)?;
     let subject = Subject {
         host,
         metal3_machine: object,
         machine: Some(machine),
         address: address.as_deref(),
+        ipv6_address: ipv6_address.as_deref(),
     };
     let waits = |message: String| Lack::from(("WaitingForMetal3Data", message));
     let template = match template_key(object) {

@@ -1,10 +1,11 @@
 //! Reads Ethernet frames just far enough to say where they want to go. Pure: no sockets, no clock.
 //!
-//! To let another kind of address pass, add it to [`Site::permits_v4`] or [`permits_v6`], with a test.
+//! To let another kind of address pass, add it to [`Site::permits_v4`] or [`Site::permits_v6`], with a test.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use firstlight_api::site::Ipv4Network;
+use ipnet::Ipv6Net;
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
@@ -22,6 +23,8 @@ pub struct Site {
     network: Ipv4Network,
     /// Others, with the tags that their frames have.
     networks: Vec<(Option<u16>, Ipv4Network)>,
+    /// The same of IPv6, with that of the cluster's pods.
+    ipv6_networks: Vec<(Option<u16>, Ipv6Net)>,
     /// Of the cluster: its nodes send packets between pods to each other as they are.
     pods: Option<Ipv4Network>,
 }
@@ -32,6 +35,7 @@ impl Site {
         Self {
             network: Ipv4Network::around(network, prefix.min(32)),
             networks: Vec::new(),
+            ipv6_networks: Vec::new(),
             pods: None,
         }
     }
@@ -44,6 +48,14 @@ impl Site {
     #[must_use]
     pub fn with_networks(self, networks: Vec<(Option<u16>, Ipv4Network)>) -> Self {
         Self { networks, ..self }
+    }
+
+    #[must_use]
+    pub fn with_ipv6(self, ipv6_networks: Vec<(Option<u16>, Ipv6Net)>) -> Self {
+        Self {
+            ipv6_networks,
+            ..self
+        }
     }
 
     pub fn prefix(&self) -> u8 {
@@ -64,13 +76,17 @@ impl Site {
             || address.is_link_local()
     }
 
+    fn permits_v6(&self, vlan: Option<u16>, address: Ipv6Addr) -> bool {
+        let mut networks = self.ipv6_networks.iter();
+        address.is_unspecified()
+            || address.is_multicast()
+            || address.is_unicast_link_local()
+            || networks.any(|(tag, network)| *tag == vlan && network.contains(&address))
+    }
+
     fn has_pod(&self, address: Ipv4Addr) -> bool {
         self.pods.is_some_and(|pods| pods.contains(address))
     }
-}
-
-fn permits_v6(address: Ipv6Addr) -> bool {
-    address.is_unspecified() || address.is_multicast() || address.is_unicast_link_local()
 }
 
 /// Destination and source address of a frame; `None` for a runt.
@@ -97,7 +113,7 @@ pub fn leak(frame: &[u8], site: &Site) -> Option<String> {
     let what = match ethertype {
         ETHERTYPE_ARP => arp_leak(payload, site, vlan),
         ETHERTYPE_IPV4 => ipv4_leak(payload, site, vlan),
-        ETHERTYPE_IPV6 => ipv6_leak(payload),
+        ETHERTYPE_IPV6 => ipv6_leak(payload, site, vlan),
         _ => None,
     }?;
     let tag = vlan.map_or_else(String::new, |vlan| format!(" on VLAN {vlan}"));
@@ -230,9 +246,9 @@ fn ipv4_leak(packet: &[u8], site: &Site, vlan: Option<u16>) -> Option<String> {
     ))
 }
 
-fn ipv6_leak(packet: &[u8]) -> Option<String> {
+fn ipv6_leak(packet: &[u8], site: &Site, vlan: Option<u16>) -> Option<String> {
     let (source, target) = (ipv6_at(packet, 8)?, ipv6_at(packet, 24)?);
-    (!permits_v6(target)).then(|| format!("IPv6 {source} to {target}"))
+    (!site.permits_v6(vlan, target)).then(|| format!("IPv6 {source} to {target}"))
 }
 
 #[cfg(test)]

@@ -118,6 +118,13 @@ fn global_ipv6_is_a_leak_and_link_local_is_not() {
     assert_eq!(leak(&packet("ff02::2".parse().unwrap()), &site()), None);
     assert_eq!(leak(&packet("fe80::9".parse().unwrap()), &site()), None);
     assert!(leak(&packet("2001:db8::1".parse().unwrap()), &site()).is_some());
+    // A network of the site has its own tag.
+    let site = site().with_ipv6(vec![(Some(20), "fd00:20::/64".parse().unwrap())]);
+    let plain = packet("fd00:20::1".parse().unwrap());
+    let on = |tag: u8| [&plain[..12], &[0x81, 0, 0, tag], &plain[12..]].concat();
+    assert_eq!(leak(&on(20), &site), None);
+    assert!(leak(&on(21), &site).is_some());
+    assert!(leak(&plain, &site).is_some());
 }
 
 #[test]

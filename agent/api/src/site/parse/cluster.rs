@@ -1,15 +1,24 @@
 //! The key `cluster`: checked last, because it must fit the provisioning network and the hosts' addresses.
 
-use std::net::Ipv4Addr;
+use std::{net::Ipv4Addr, ops::RangeInclusive};
+
+use ipnet::Ipv6Net;
 
 use super::{Fields, Walk};
 use crate::site::{
-    ClusterChoice, ClusterConfig, ControlPlanes, Ipv4Network, SiteConfig, ValueError, Workers,
+    ClusterChoice, ClusterConfig, ClusterIpv6, ControlPlanes, Ipv4Network, SiteConfig, ValueError,
+    Workers,
+    cluster::usual_ipv6,
+    ipv6::{overlap, parse_ipv6_network},
     networks::PROVISIONING,
     schema,
     yaml::{Node, Position, Value},
 };
 
+/// Bits of an IPv6 network of pods, of which each node has a /64: Kubernetes gives at most 65,536 of them.
+const POD_SIZES: RangeInclusive<u8> = 48..=63;
+/// Bits of an IPv6 network of services; an API server takes none that is larger.
+const SERVICE_SIZES: RangeInclusive<u8> = 108..=123;
 /// More than a box can boot.
 const MOST_WORKERS: u32 = 1000;
 
@@ -52,8 +61,10 @@ impl Walk {
     ) -> ClusterChoice {
         let control_planes = self.value(fields, "controlPlanes", parse_control_planes);
         let workers = self.value(fields, "workers", parse_workers);
-        let pods = self.network(site, fields, "podCidr", 8..=22, fits);
-        let services = self.network(site, fields, "serviceCidr", 12..=24, fits);
+        let (pods, ipv6_pods) =
+            self.cluster_networks(site, fields, "podCidr", [8..=22, POD_SIZES], fits);
+        let (services, ipv6_services) =
+            self.cluster_networks(site, fields, "serviceCidr", [12..=24, SERVICE_SIZES], fits);
         let endpoint = self.value(fields, "endpoint", |text| {
             parse_endpoint(text, fits.then_some(site))
         });
@@ -63,6 +74,8 @@ impl Walk {
         if !fits {
             return ClusterChoice::None;
         }
+        let named = (ipv6_pods, ipv6_services);
+        let ipv6 = self.cluster_ipv6(site, fields, network.as_deref(), named, place);
         let mut others = site.all_networks();
         others.extend(services);
         let pod_cidr = pods.or_else(|| ClusterConfig::usual_pods(&others));
@@ -101,29 +114,25 @@ impl Walk {
                 endpoint,
                 pod_cidr,
                 service_cidr,
+                ipv6,
                 network: network.filter(|name| name != PROVISIONING),
             })
         })
     }
 
-    /// A network of the cluster, apart from the site's.
-    fn network(
+    /// Networks of the cluster, apart from the site's. `sizes`: bits of IPv4 and of IPv6.
+    fn cluster_networks(
         &mut self,
         site: &SiteConfig,
         fields: &Fields<'_>,
         key: &str,
-        sizes: std::ops::RangeInclusive<u8>,
+        sizes: [RangeInclusive<u8>; 2],
         fits: bool,
-    ) -> Option<Ipv4Network> {
-        self.value(fields, key, |text| {
+    ) -> (Option<Ipv4Network>, Option<Ipv6Net>) {
+        let [ipv4_sizes, ipv6_sizes] = sizes;
+        let ipv4 = |text: &str| {
             let network: Ipv4Network = text.parse()?;
-            if !sizes.contains(&network.prefix()) {
-                return Err(ValueError(format!(
-                    "{key} {network} cannot work: its prefix length must be {} to {}",
-                    sizes.start(),
-                    sizes.end()
-                )));
-            }
+            has_size(key, &network, network.prefix(), &ipv4_sizes)?;
             let all = site.all_networks();
             let booted = site.provisioning.networks().len();
             let other = all.iter().position(|other| network.overlaps(other));
@@ -143,8 +152,73 @@ impl Walk {
                 )));
             }
             Ok(network)
-        })
+        };
+        let ipv6 = |text: &str| {
+            let network = parse_ipv6_network(text)?;
+            has_size(key, &network, network.prefix_len(), &ipv6_sizes)?;
+            let mut others = site.ipv6_networks();
+            let other = others.find(|(_, other)| overlap(&network, other));
+            match other.filter(|_| fits) {
+                Some((name, other)) => Err(ValueError(format!(
+                    "{key} {network} overlaps {other} of the network `{name}`; change one of them"
+                ))),
+                None => Ok(network),
+            }
+        };
+        self.families(fields, key, ipv4, ipv6)
     }
+
+    /// A cluster has both families where its nodes do.
+    fn cluster_ipv6(
+        &mut self,
+        site: &SiteConfig,
+        fields: &Fields<'_>,
+        network: Option<&str>,
+        (pods, services): (Option<Ipv6Net>, Option<Ipv6Net>),
+        place: Position,
+    ) -> Option<ClusterIpv6> {
+        let mut networks = site.ipv6_networks();
+        if !networks.any(|(name, _)| Some(name) == network) {
+            let named = [("podCidr", pods), ("serviceCidr", services)];
+            for (key, named) in named {
+                if let Some(named) = named {
+                    let message = format!(
+                        "{key} {named} needs nodes with IPv6: name a `network` of the site for the cluster whose `subnet` has one of IPv6, too"
+                    );
+                    self.report(fields[key].place, message);
+                }
+            }
+            return None;
+        }
+        let site: Vec<Ipv6Net> = site.ipv6_networks().map(|(_, network)| network).collect();
+        let with = |other: Option<Ipv6Net>| site.iter().copied().chain(other).collect::<Vec<_>>();
+        let pods = pods.or_else(|| usual_ipv6(0x244, 56, &with(services)))?;
+        let services = services.or_else(|| usual_ipv6(0x96, 112, &with(Some(pods))))?;
+        if overlap(&pods, &services) {
+            let place = fields.get("serviceCidr").map_or(place, |node| node.place);
+            self.report(
+                place,
+                format!("serviceCidr {services} overlaps podCidr {pods}"),
+            );
+        }
+        Some(ClusterIpv6 { pods, services })
+    }
+}
+
+fn has_size(
+    key: &str,
+    network: &dyn std::fmt::Display,
+    bits: u8,
+    sizes: &RangeInclusive<u8>,
+) -> Result<(), ValueError> {
+    if sizes.contains(&bits) {
+        return Ok(());
+    }
+    Err(ValueError(format!(
+        "{key} {network} cannot work: its prefix length must be {} to {}",
+        sizes.start(),
+        sizes.end()
+    )))
 }
 
 /// The end of a sentence.

@@ -2,18 +2,24 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{
     Fields, Walk,
-    value::{is_like_mac, parse_address, parse_interface_name, parse_network},
+    value::{
+        is_like_mac, parse_address, parse_any_address, parse_interface_name, parse_ipv6_address,
+        parse_network,
+    },
 };
 use crate::site::{
     AddressRange, HostName, Ipv4Network, SiteConfig, Subnet, ValueError,
+    ipv6::{Ipv6Addresses, Ipv6Range, overlap, parse_ipv6_network},
     networks::{
-        Addresses, Bond, Carrier, Fixed, Layout, NicChoice, PROVISIONING, SiteLink, SiteNetwork,
-        SiteRoute,
+        Addresses, Bond, Carrier, Fixed, HostAddresses, Layout, NicChoice, PROVISIONING, SiteLink,
+        SiteNetwork, SiteRoute,
     },
     schema,
     yaml::{Node, Position, Value},
@@ -21,6 +27,8 @@ use crate::site::{
 
 /// As many as a server has reason for.
 const MOST_NETWORKS: usize = 32;
+/// Bits of an IPv6 network: as large as a site gets one, and as small as still has a pool by itself.
+const IPV6_SIZES: std::ops::RangeInclusive<u8> = 48..=112;
 /// Of one bond.
 const MOST_NICS: usize = 8;
 /// Of the kernel's, those that are numbers or words on their own.
@@ -112,11 +120,19 @@ impl Walk {
         site: &SiteConfig,
     ) -> Option<Fixed> {
         let before = self.problems.len();
-        let subnet = self.value(fields, "subnet", parse_network);
+        let (subnet, ipv6_subnet) = self.families(fields, "subnet", parse_network, |text| {
+            site_ipv6(text, site)
+        });
         if subnet.is_none() && self.problems.len() == before {
-            let message = format!(
-                "{of} needs `subnet`, such as 10.20.0.0/24, or `dhcp: theirs` where the site has a DHCP server for it"
-            );
+            let message = if ipv6_subnet.is_some() {
+                format!(
+                    "{of} needs a `subnet` of IPv4, too, such as `[10.20.0.0/24, fd00:20::/64]`"
+                )
+            } else {
+                format!(
+                    "{of} needs `subnet`, such as 10.20.0.0/24, or `dhcp: theirs` where the site has a DHCP server for it"
+                )
+            };
             self.report(place, message);
         }
         let subnet = subnet?;
@@ -126,23 +142,57 @@ impl Walk {
             self.report(place_of("subnet"), message);
         }
         let inside = |text: &str| machine_in(subnet, of, parse_address(text)?);
-        let gateway = self.value(fields, "gateway", inside);
-        let dns = self.all(fields, "dns", parse_address);
+        let via_ipv6 = |text: &str| ipv6_router_in(ipv6_subnet, of, parse_ipv6_address(text)?);
+        let (gateway, ipv6_gateway) = self.families(fields, "gateway", inside, via_ipv6);
+        let dns = self.all(fields, "dns", parse_any_address);
         let ntp = self.all(fields, "ntp", str::parse);
         let search = self.all(fields, "search", str::parse);
         let everywhere = "the route to everywhere is that of `gateway` and `defaultRoute`";
-        let routes = self.routes(fields, everywhere, inside);
-        let pool = self.value(fields, "pool", |text| {
+        let routes = self.routes(fields, everywhere, |text| {
+            if text.contains(':') {
+                via_ipv6(text).map(IpAddr::V6)
+            } else {
+                inside(text).map(IpAddr::V4)
+            }
+        });
+        let holds_router = |pool: &dyn std::fmt::Display, gateway: IpAddr| {
+            ValueError(format!(
+                "the pool {pool} holds the router's address {gateway}; make it smaller"
+            ))
+        };
+        let pool = |text: &str| {
             let pool: AddressRange = text.parse()?;
             machine_in(subnet, of, pool.first())?;
             machine_in(subnet, of, pool.last())?;
             match gateway.filter(|gateway| pool.contains(*gateway)) {
-                Some(gateway) => Err(ValueError(format!(
-                    "the pool {pool} holds the router's address {gateway}; make it smaller"
-                ))),
+                Some(gateway) => Err(holds_router(&pool, gateway.into())),
                 None => Ok(pool),
             }
+        };
+        let ipv6_pool = |text: &str| {
+            let pool: Ipv6Range = text.parse()?;
+            ipv6_machine_in(ipv6_subnet, of, pool.first())?;
+            ipv6_machine_in(ipv6_subnet, of, pool.last())?;
+            match ipv6_gateway.filter(|gateway| pool.contains(*gateway)) {
+                Some(gateway) => Err(holds_router(&pool, gateway.into())),
+                None => Ok(pool),
+            }
+        };
+        let (pool, ipv6_pool) = self.families(fields, "pool", pool, ipv6_pool);
+        let ipv6 = ipv6_subnet.map(|subnet| Ipv6Addresses {
+            subnet,
+            pool: ipv6_pool.unwrap_or_else(|| Ipv6Range::derived_from(subnet)),
+            gateway: ipv6_gateway,
         });
+        if let (Some(ipv6), None) = (ipv6, ipv6_pool)
+            && let Some(gateway) = ipv6.gateway.filter(|it| ipv6.pool.contains(*it))
+        {
+            let message = format!(
+                "without a `pool` of IPv6, {of} gives {}, which holds the router's address {gateway}; name another pool",
+                ipv6.pool
+            );
+            self.report(place_of("gateway"), message);
+        }
         let usual = || {
             let first = Ipv4Addr::from_bits(subnet.first().to_bits() + 1);
             let around = Subnet::new(gateway.unwrap_or(first), subnet.prefix());
@@ -152,6 +202,7 @@ impl Walk {
             subnet,
             pool: pool.or_else(usual)?,
             gateway,
+            ipv6,
             dns,
             ntp,
             search,
@@ -164,20 +215,26 @@ impl Walk {
         &mut self,
         fields: &Fields<'_>,
         everywhere: &str,
-        router: impl Fn(&str) -> Result<Ipv4Addr, ValueError>,
+        router: impl Fn(&str) -> Result<IpAddr, ValueError>,
     ) -> Vec<SiteRoute> {
         let mut found = Vec::new();
         for node in self.items(fields, "routes") {
             let keys = said(self.fields(node, schema::ROUTE_KEYS, "a route"));
-            let to = self.value(&keys, "to", str::parse::<Ipv4Network>);
+            let to = self.value(&keys, "to", route_network);
             let via = self.value(&keys, "via", &router);
             if keys.len() < 2 && matches!(node.value, Value::Map(_)) {
                 let message = "a route needs `to` (a network, such as 10.0.0.0/8) and `via` (a router's address)";
                 self.report(node.place, message);
             }
             if let (Some(to), Some(via)) = (to, via) {
-                if to.prefix() == 0 {
+                if to.prefix_len() == 0 {
                     self.report(node.place, everywhere);
+                }
+                if to.addr().is_ipv4() != via.is_ipv4() {
+                    let message = format!(
+                        "{to} is not reached by {via}: a route and its router are both of IPv4 or both of IPv6"
+                    );
+                    self.report(node.place, message);
                 }
                 found.push(SiteRoute { to, via });
             }
@@ -381,7 +438,7 @@ impl Walk {
         fields: &Fields<'_>,
         site: &SiteConfig,
         taken: &mut HashMap<String, Position>,
-    ) -> BTreeMap<String, Ipv4Addr> {
+    ) -> BTreeMap<String, HostAddresses> {
         let Some(node) = fields.get("addresses") else {
             return BTreeMap::new();
         };
@@ -389,20 +446,32 @@ impl Walk {
         let given = self.fields(node, &names, "`addresses` of a host");
         let mut addresses = BTreeMap::new();
         for (name, fixed) in site.fixed_networks() {
-            let address = self.value(&given, name, |text| {
-                let of = format!("the network {name}");
-                let address = machine_in(fixed.subnet, &of, parse_address(text)?)?;
-                if fixed.gateway == Some(address) {
-                    return Err(ValueError(format!(
-                        "{address} is the router of the network {name}"
-                    )));
+            let of = format!("the network {name}");
+            let not_router = |address: IpAddr, gateway: Option<IpAddr>| {
+                if gateway == Some(address) {
+                    return Err(ValueError(format!("{address} is the router of {of}")));
                 }
+                Ok(())
+            };
+            let ipv4 = |text: &str| {
+                let address = machine_in(fixed.subnet, &of, parse_address(text)?)?;
+                not_router(address.into(), fixed.gateway.map(IpAddr::V4))?;
                 Ok(address)
-            });
-            if let Some(address) = address {
-                let place = given[name].place;
-                self.once(taken, address.to_string(), "address", place);
-                addresses.insert(name.to_owned(), address);
+            };
+            let ipv6 = |text: &str| {
+                let subnet = fixed.ipv6.map(|ipv6| ipv6.subnet);
+                let address = ipv6_machine_in(subnet, &of, parse_ipv6_address(text)?)?;
+                let gateway = fixed.ipv6.and_then(|ipv6| ipv6.gateway);
+                not_router(address.into(), gateway.map(IpAddr::V6))?;
+                Ok(address)
+            };
+            let (ipv4, ipv6) = self.families(&given, name, ipv4, ipv6);
+            let said = HostAddresses { ipv4, ipv6 };
+            for address in said.iter() {
+                self.once(taken, address.to_string(), "address", given[name].place);
+            }
+            if said != HostAddresses::default() {
+                addresses.insert(name.to_owned(), said);
             }
         }
         addresses
@@ -485,6 +554,67 @@ pub(super) fn machine_in(
     }
     Err(ValueError(format!(
         "{address} is no address of a machine in {subnet} of {of}"
+    )))
+}
+
+fn ipv6_machine_in(
+    subnet: Option<Ipv6Net>,
+    of: &str,
+    address: Ipv6Addr,
+) -> Result<Ipv6Addr, ValueError> {
+    let Some(subnet) = subnet else {
+        return Err(ValueError(format!(
+            "{of} has no `subnet` of IPv6, so that {address} cannot be there; write for example `subnet: [10.20.0.0/24, fd00:20::/64]`"
+        )));
+    };
+    // The first one is that of all its routers (RFC 4291 2.6.1).
+    if subnet.contains(&address) && address != subnet.network() {
+        return Ok(address);
+    }
+    Err(ValueError(format!(
+        "{address} is no address of a machine in {subnet} of {of}"
+    )))
+}
+
+/// Routers are also known by their link-local address.
+fn ipv6_router_in(
+    subnet: Option<Ipv6Net>,
+    of: &str,
+    address: Ipv6Addr,
+) -> Result<Ipv6Addr, ValueError> {
+    if subnet.is_some() && address.is_unicast_link_local() {
+        return Ok(address);
+    }
+    ipv6_machine_in(subnet, of, address)
+}
+
+fn site_ipv6(text: &str, site: &SiteConfig) -> Result<Ipv6Net, ValueError> {
+    let network = parse_ipv6_network(text)?;
+    if !IPV6_SIZES.contains(&network.prefix_len()) {
+        return Err(ValueError(format!(
+            "a prefix length of {} is not possible here; use {} to {}, and 64 where the network has autoconfiguration",
+            network.prefix_len(),
+            IPV6_SIZES.start(),
+            IPV6_SIZES.end()
+        )));
+    }
+    let mut others = site.ipv6_networks();
+    if let Some((name, other)) = others.find(|(_, other)| overlap(&network, other)) {
+        return Err(ValueError(format!(
+            "{network} overlaps {other} of the network `{name}`; change one of them"
+        )));
+    }
+    Ok(network)
+}
+
+fn route_network(text: &str) -> Result<IpNet, ValueError> {
+    if text.contains(':') {
+        return parse_ipv6_network(text).map(IpNet::V6);
+    }
+    let network: Ipv4Network = text.parse()?;
+    Ok(IpNet::V4(Ipv4Net::new_assert(
+        network.first(),
+        network.prefix(),
     )))
 }
 

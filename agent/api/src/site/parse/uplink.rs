@@ -1,6 +1,9 @@
 //! The key `uplink`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
 
 use super::{
     Fields, Walk,
@@ -44,9 +47,18 @@ impl Walk {
         let network = address.map(|fixed| fixed.network());
         let router = |text: &str| {
             let address = parse_address(text)?;
-            network.map_or(Ok(address), |network| {
+            let inside = network.map_or(Ok(address), |network| {
                 machine_in(network, "the uplink", address)
-            })
+            });
+            inside.map(IpAddr::V4)
+        };
+        let time_server = |text: &str| {
+            if text.contains(':') {
+                return Err(ValueError(
+                    "the uplink has IPv4 only; name a time server that it reaches so".to_owned(),
+                ));
+            }
+            text.parse()
         };
         let uplink = Uplink {
             carrier: carrier?,
@@ -55,7 +67,7 @@ impl Walk {
             address,
             dns: self.all(&fields, "dns", parse_address),
             search: self.all(&fields, "search", str::parse),
-            ntp: self.all(&fields, "ntp", str::parse),
+            ntp: self.all(&fields, "ntp", time_server),
             routes: self.routes(
                 &fields,
                 "the route to everywhere is that of `gateway`",

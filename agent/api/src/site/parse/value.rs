@@ -1,6 +1,6 @@
 //! The single values of `site.yaml`: text to type, with a sentence that says what to write instead.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::super::{
     DhcpRole, InterfaceChoice, Ipv4Network, JoinPolicy, MeasuredBoot, Subnet, ValueError,
@@ -124,6 +124,23 @@ pub fn parse_network(text: &str) -> Result<Ipv4Network, ValueError> {
         )));
     }
     Ok(network)
+}
+
+/// Of either family.
+pub fn parse_any_address(text: &str) -> Result<IpAddr, ValueError> {
+    text.parse().map_err(|_| {
+        ValueError(format!(
+            "`{text}` is not an IP address; write it like 172.22.0.254 or fd00:20::1"
+        ))
+    })
+}
+
+pub fn parse_ipv6_address(text: &str) -> Result<Ipv6Addr, ValueError> {
+    text.parse().map_err(|_| {
+        ValueError(format!(
+            "`{text}` is not an IPv6 address; write it like fd00:20::1"
+        ))
+    })
 }
 
 pub fn parse_address(text: &str) -> Result<Ipv4Addr, ValueError> {

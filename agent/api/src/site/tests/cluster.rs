@@ -39,6 +39,7 @@ fn an_empty_cluster_is_one_control_plane_and_all_others_as_workers() {
             endpoint: Ipv4Addr::new(172, 22, 0, 254),
             pod_cidr: "10.244.0.0/16".parse().unwrap(),
             service_cidr: "10.96.0.0/12".parse().unwrap(),
+            ipv6: None,
             network: None,
         }
     );
@@ -59,6 +60,7 @@ fn a_full_cluster_is_read_whole() {
             endpoint: Ipv4Addr::new(172, 22, 0, 99),
             pod_cidr: "10.10.0.0/16".parse().unwrap(),
             service_cidr: "10.11.0.0/16".parse().unwrap(),
+            ipv6: None,
             network: None,
         }
     );

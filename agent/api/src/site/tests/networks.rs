@@ -127,7 +127,7 @@ fn what_cannot_be_a_network_is_refused_with_its_place() {
         ),
         (
             "a: {subnet: 10.1.0.0/24, dns: [dns.example]}",
-            "is not an IPv4 address",
+            "is not an IP address",
         ),
         (
             "a: {subnet: 10.1.0.0/24, ntp: [10.1.0]}",

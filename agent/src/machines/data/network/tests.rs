@@ -24,6 +24,7 @@ fn what_has_no_meaning_is_told() {
         metal3_machine: &metal3_machine,
         machine: None,
         address: None,
+        ipv6_address: None,
     };
     let route = |prefix| json!({"id": "n", "link": "e", "routes": [{"network": "10.0.0.0", "prefix": prefix}]});
     let bond = json!({"id": "b", "parameters": [{"name": "links", "value": []}]});
@@ -128,6 +129,7 @@ fn it_is_rendered_as_upstream_does() {
             metal3_machine: &metal3_machine,
             machine: Some(&machine),
             address: None,
+            ipv6_address: None,
         };
         let pools = FromPools(case.pools.iter().map(Pool::given).collect());
         let made = network_data(&subject, &case.template, &pools);

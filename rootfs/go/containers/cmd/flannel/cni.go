@@ -6,9 +6,23 @@ import (
 	"path/filepath"
 )
 
-// pluginList is what the container runtime runs for each pod of this node: a bridge, addresses out of the node's subnet,
-// and host ports.
-func pluginList(subnet, network string, mtu int) map[string]any {
+// part is what one family of IP gives to the pods of this node.
+type part struct {
+	// Of this node.
+	subnet string
+	// Of all pods.
+	network string
+}
+
+// pluginList is what the container runtime runs for each pod of this node: a bridge, an address out of each of the node's
+// subnets, and host ports.
+func pluginList(parts []part, mtu int) map[string]any {
+	var ranges [][]map[string]string
+	var routes []map[string]string
+	for _, one := range parts {
+		ranges = append(ranges, []map[string]string{{"subnet": one.subnet}})
+		routes = append(routes, map[string]string{"dst": one.network})
+	}
 	bridge := map[string]any{
 		"type": "bridge", "bridge": "cni0", "mtu": mtu,
 		"isDefaultGateway": true, "hairpinMode": true, "ipMasq": false,
@@ -16,8 +30,8 @@ func pluginList(subnet, network string, mtu int) map[string]any {
 			"type": "host-local",
 			// Not on the disk: after a power cut no pod has an address any more.
 			"dataDir": "/run/cni",
-			"ranges":  [][]any{{map[string]string{"subnet": subnet}}},
-			"routes":  []any{map[string]string{"dst": network}},
+			"ranges":  ranges,
+			"routes":  routes,
 		},
 	}
 	ports := map[string]any{

@@ -9,8 +9,10 @@ import (
 
 func TestPodsGetAddressesOfTheirNodesSubnetAndTheWholeNetworkAsARoute(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "net.d", "10-flannel.conflist")
-	for _, mtu := range []int{1500, 1450} {
-		if err := writeConfig(path, pluginList("10.244.3.0/24", "10.244.0.0/16", mtu)); err != nil {
+	both := []part{{"10.244.3.0/24", "10.244.0.0/16"}, {"fd00:10:244:3::/64", "fd00:10:244::/56"}}
+	for count, mtu := range []int{1500, 1450} {
+		parts := both[:count+1]
+		if err := writeConfig(path, pluginList(parts, mtu)); err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(path)
@@ -33,8 +35,11 @@ func TestPodsGetAddressesOfTheirNodesSubnetAndTheWholeNetworkAsARoute(t *testing
 		}
 		bridge := list.Plugins[0]
 		if bridge.Type != "bridge" || bridge.MTU != mtu || bridge.IPAM.Ranges[0][0].Subnet != "10.244.3.0/24" ||
-			bridge.IPAM.Routes[0].Dst != "10.244.0.0/16" || list.Plugins[1].Type != "portmap" || list.CNIVersion == "" {
+			bridge.IPAM.Routes[0].Dst != "10.244.0.0/16" || len(bridge.IPAM.Ranges) != len(parts) || list.Plugins[1].Type != "portmap" || list.CNIVersion == "" {
 			t.Errorf("wrong list: %s", text)
+		}
+		if count == 1 && (bridge.IPAM.Ranges[1][0].Subnet != both[1].subnet || bridge.IPAM.Routes[1].Dst != both[1].network) {
+			t.Errorf("nothing of IPv6: %s", text)
 		}
 	}
 	if left, _ := filepath.Glob(path + ".*"); left != nil {

@@ -3,17 +3,18 @@
 // init container and to a plugin that turns it into one for `bridge`; here it is written by itself once pods can be
 // connected, so that a node is not Ready before.
 //
-// It reads the network from -net-conf (upstream's net-conf.json), the node's name from NODE_NAME and its address from
-// NODE_IP.
+// It reads the network from -net-conf (upstream's net-conf.json), the node's name from NODE_NAME and its addresses, one of
+// each family, from NODE_IPS.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -41,16 +42,13 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *netConf, *cniConf, os.Getenv("NODE_IP")); err != nil {
+	if err := run(ctx, *netConf, *cniConf, strings.Split(os.Getenv("NODE_IPS"), ",")); err != nil {
 		fmt.Fprintln(os.Stderr, "flannel:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, netConf, cniConf, address string) error {
-	if address == "" {
-		return errors.New("NODE_IP is empty: set it to status.hostIP of the pod")
-	}
+func run(ctx context.Context, netConf, cniConf string, addresses []string) error {
 	manager, err := kube.NewSubnetManager(ctx, "", "", annotations, netConf, true)
 	if err != nil {
 		return err
@@ -59,11 +57,15 @@ func run(ctx context.Context, netConf, cniConf, address string) error {
 	if err != nil {
 		return fmt.Errorf("network in %s: %w", netConf, err)
 	}
-	if !config.EnableNFTables || !config.EnableIPv4 || config.EnableIPv6 {
-		return fmt.Errorf("network in %s: this build needs EnableNFTables, and carries IPv4 only", netConf)
+	if !config.EnableNFTables || !config.EnableIPv4 {
+		return fmt.Errorf("network in %s: this build needs EnableNFTables and EnableIPv4", netConf)
+	}
+	node, err := nodeAddresses(addresses, config.EnableIPv6)
+	if err != nil {
+		return err
 	}
 	var running sync.WaitGroup
-	network, err := register(ctx, &running, manager, config, address)
+	network, err := register(ctx, &running, manager, config, node)
 	if err != nil {
 		return err
 	}
@@ -74,7 +76,11 @@ func run(ctx context.Context, netConf, cniConf, address string) error {
 	if err := manager.HandleSubnetFile(subnetFile, config, true, lease.Subnet, lease.IPv6Subnet, network.MTU()); err != nil {
 		return err
 	}
-	if err := writeConfig(cniConf, pluginList(lease.Subnet.String(), config.Network.String(), network.MTU())); err != nil {
+	parts := []part{{lease.Subnet.String(), config.Network.String()}}
+	if config.EnableIPv6 {
+		parts = append(parts, part{lease.IPv6Subnet.String(), config.IPv6Network.String()})
+	}
+	if err := writeConfig(cniConf, pluginList(parts, network.MTU())); err != nil {
 		return err
 	}
 	running.Go(func() { network.Run(ctx) })
@@ -86,13 +92,36 @@ func run(ctx context.Context, netConf, cniConf, address string) error {
 	return err
 }
 
-// register gives this node its part of the network, at the interface that has the node's address.
-func register(ctx context.Context, running *sync.WaitGroup, manager subnet.Manager, config *subnet.Config, address string) (backend.Network, error) {
-	stack, err := ipmatch.GetIPFamily(true, false)
+// addresses of the node: the second is empty in a network of IPv4.
+type addresses struct{ ipv4, ipv6 string }
+
+// nodeAddresses finds one of each family that the network carries.
+func nodeAddresses(all []string, hasIPv6 bool) (addresses, error) {
+	var node addresses
+	for _, text := range all {
+		address, err := netip.ParseAddr(text)
+		switch {
+		case err != nil:
+		case address.Is4():
+			node.ipv4 = text
+		case hasIPv6:
+			node.ipv6 = text
+		}
+	}
+	if node.ipv4 == "" || hasIPv6 && node.ipv6 == "" {
+		return node, fmt.Errorf("NODE_IPS is %q, without one address of each family of the network: "+
+			"set it to status.hostIPs of the pod, and kubelet's --node-ip to both", strings.Join(all, ","))
+	}
+	return node, nil
+}
+
+// register gives this node its part of the network, at the interface that has the node's addresses.
+func register(ctx context.Context, running *sync.WaitGroup, manager subnet.Manager, config *subnet.Config, node addresses) (backend.Network, error) {
+	stack, err := ipmatch.GetIPFamily(true, config.EnableIPv6)
 	if err != nil {
 		return nil, err
 	}
-	face, err := ipmatch.LookupExtIface(address, "", "", stack, ipmatch.PublicIPOpts{})
+	face, err := ipmatch.LookupExtIface(node.ipv4, "", "", stack, ipmatch.PublicIPOpts{PublicIPv6: node.ipv6})
 	if err != nil {
 		return nil, err
 	}
