@@ -27,6 +27,7 @@ mod mode;
 mod packet;
 mod reply;
 mod server;
+mod solicit;
 #[cfg(test)]
 mod testing;
 mod types;
@@ -48,6 +49,7 @@ pub use mode::{Mode, ModeStep};
 pub use packet::{MessageType, PacketError, Request};
 pub use reply::{Destination, Reply};
 pub use server::{Counters, Decision, Event, Listener, Origin, ProbeResult, Reason, Server};
+pub use solicit::boots_by_ipv6;
 pub use types::{BoxHttp, Now};
 
 pub use firstlight_api::net::{AddressRange, HostName, MacAddr, Subnet};

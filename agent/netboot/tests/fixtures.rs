@@ -276,3 +276,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn firmware_that_asks_by_ipv6_is_known_by_its_nic() {
+    for name in [
+        "ovmf-2022.11-pxe-x64-ipv6-solicit",
+        "ovmf-2022.11-httpboot-x64-ipv6-solicit",
+    ] {
+        let mac = firstlight_netboot::boots_by_ipv6(&fixture(name)).unwrap();
+        assert_eq!(mac.to_string(), "52:54:00:f1:00:07");
+    }
+}

@@ -18,6 +18,8 @@ const NAMED: usize = 8;
 const RELAY_HOLDS: Duration = Duration::from_mins(10);
 /// As long as nobody gets the address.
 const DUPLICATE_HOLDS: Duration = Duration::from_hours(1);
+/// A machine that waits for an answer asks again within minutes.
+const IPV6_HOLDS: Duration = Duration::from_mins(5);
 /// So many boots by the firmware within [`LOOP`] are no installation, which takes two or three.
 const BOOTS: usize = 6;
 const LOOP: Duration = Duration::from_mins(30);
@@ -31,8 +33,9 @@ const FIRMWARE: Source = "dhcp-firmware";
 const RELAYS: Source = "dhcp-relay";
 const DUPLICATES: Source = "dhcp-duplicate";
 const LOOPS: Source = "dhcp-loop";
+const IPV6: Source = "dhcp-ipv6";
 /// All of them; nothing is known of an earlier server's.
-pub const SOURCES: [Source; 5] = [FULL, FIRMWARE, RELAYS, DUPLICATES, LOOPS];
+pub const SOURCES: [Source; 6] = [FULL, FIRMWARE, RELAYS, DUPLICATES, LOOPS, IPV6];
 
 #[derive(Debug, Default)]
 pub struct Conditions {
@@ -43,6 +46,8 @@ pub struct Conditions {
     duplicates: BTreeMap<Ipv4Addr, (Problem, Now)>,
     boots: BTreeMap<MacAddr, VecDeque<Now>>,
     looping: BTreeSet<MacAddr>,
+    /// Firmware that asks for nothing else, with the time at which that is forgotten.
+    ipv6: BTreeMap<MacAddr, Now>,
     changed: BTreeSet<Source>,
 }
 
@@ -70,6 +75,9 @@ impl Conditions {
 
     /// What a machine's firmware is, if the stick has nothing for it; `None`: it boots, for example with other settings.
     pub fn firmware(&mut self, mac: MacAddr, arch: Option<ClientArch>) {
+        if self.ipv6.remove(&mac).is_some() {
+            self.changed.insert(IPV6);
+        }
         let before = match arch {
             Some(_) if self.unsupported.len() >= NAMED => return,
             Some(arch) => self.unsupported.insert(mac, arch),
@@ -106,6 +114,18 @@ impl Conditions {
         }
     }
 
+    /// A firmware asks for its network boot by IPv6.
+    pub fn by_ipv6(&mut self, mac: MacAddr, now: Now) {
+        let is_new = !self.ipv6.contains_key(&mac);
+        if is_new && self.ipv6.len() >= NAMED {
+            return;
+        }
+        self.ipv6.insert(mac, now.plus(IPV6_HOLDS));
+        if is_new {
+            self.changed.insert(IPV6);
+        }
+    }
+
     /// What is over goes. `has_room`: of a range.
     pub fn tick(&mut self, has_room: impl Fn(AddressRange) -> bool, now: Now) {
         let held = |map: &mut BTreeMap<Ipv4Addr, (Problem, Now)>| {
@@ -126,6 +146,11 @@ impl Conditions {
         }
         self.boots
             .retain(|_, times| times.back().is_some_and(|last| now < last.plus(LOOP)));
+        let before = self.ipv6.len();
+        self.ipv6.retain(|_, until| now < *until);
+        if self.ipv6.len() != before {
+            self.changed.insert(IPV6);
+        }
         let before = self.looping.len();
         self.looping.retain(|mac| self.boots.contains_key(mac));
         if self.looping.len() != before {
@@ -155,6 +180,7 @@ impl Conditions {
             }
             RELAYS => told(&self.relays),
             DUPLICATES => told(&self.duplicates),
+            IPV6 => self.ipv6.keys().map(|mac| tell::by_ipv6(*mac)).collect(),
             _ => self
                 .looping
                 .iter()
@@ -195,6 +221,25 @@ mod tests {
         let mut news = conditions.news().into_iter();
         let (_, problems) = news.find(|(of, _)| *of == source)?;
         Some(problems.into_iter().map(|problem| problem.what).collect())
+    }
+
+    #[test]
+    fn firmware_that_asks_by_ipv6_is_told_until_it_asks_otherwise_or_no_more() {
+        let mut conditions = Conditions::default();
+        conditions.by_ipv6(mac(1), at(0));
+        let told = sentences(&mut conditions, IPV6).unwrap();
+        assert!(told[0].contains("02:00:00:00:00:01 asks for its network boot by IPv6"));
+        conditions.by_ipv6(mac(1), at(4));
+        conditions.tick(|_| true, at(6));
+        assert_eq!(sentences(&mut conditions, IPV6), None);
+        conditions.firmware(mac(1), None);
+        assert_eq!(sentences(&mut conditions, IPV6), Some(vec![]));
+        for last in 0..200 {
+            conditions.by_ipv6(mac(last), at(7));
+        }
+        assert_eq!(sentences(&mut conditions, IPV6).unwrap().len(), NAMED);
+        conditions.tick(|_| true, at(12));
+        assert_eq!(sentences(&mut conditions, IPV6), Some(vec![]));
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The DHCP edge: sockets, clock, lease file and probes around `firstlight-netboot`, which decides.
 //!
 //! [`run`] holds the server for one segment at a time. `server` is the loop, `ports` are its sockets, `prober` asks for other DHCP
-//! servers, `addresses` asks who has one, `lease_file` writes, `conditions` keeps what people should know and `tell` says it; each of what takes time is a task of its own.
+//! servers, `addresses` asks who has one, `lease_file` writes, `ipv6` hears who asks otherwise, `conditions` keeps what people should know and `tell` says it; each of what takes time is a task of its own.
 //! Must not: decide anything about DHCP. A new situation belongs into `firstlight-netboot` with a test there.
 
 mod addresses;
 mod clock;
 mod conditions;
 mod config;
+mod ipv6;
 pub mod lease_file;
 mod ports;
 mod prober;

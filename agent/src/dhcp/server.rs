@@ -23,7 +23,7 @@ use super::{
     addresses::{self, WAITING},
     clock::Clock,
     conditions::{Conditions, SOURCES},
-    config,
+    config, ipv6,
     lease_file::{self, Job, LeaseFile},
     ports::{Answer, Ports, Received},
     prober::{ProbeEvent, Prober, sleep_until},
@@ -76,6 +76,7 @@ pub async fn serve(
         addresses::spawn_prober(addresses::open_arp(segment)?, segment);
     let (others, watch_task) =
         addresses::spawn_watch(addresses::open_arp(segment)?, segment.address.address());
+    let (by_ipv6, ipv6_task) = ipv6::spawn(segment)?;
     let (jobs, durable) = lease_file::spawn(leases);
     let edge = Edge {
         dhcp: dhcp.clone(),
@@ -93,6 +94,7 @@ pub async fn serve(
         _tasks: [
             AbortOnDrop(address_task),
             AbortOnDrop(watch_task),
+            AbortOnDrop(ipv6_task),
             AbortOnDrop(tokio::spawn(connection)),
         ],
     };
@@ -105,6 +107,7 @@ pub async fn serve(
         found,
         durable,
         others,
+        by_ipv6,
     };
     edge.run(sources).await
 }
@@ -124,6 +127,7 @@ struct Sources {
     found: mpsc::Receiver<(Ipv4Addr, ProbeResult)>,
     durable: mpsc::UnboundedReceiver<Result<Option<Answer>>>,
     others: watch::Receiver<Option<MacAddr>>,
+    by_ipv6: mpsc::Receiver<MacAddr>,
 }
 
 struct Edge {
@@ -143,7 +147,7 @@ struct Edge {
     served: bool,
     /// When others are told who has a lease, if that changed.
     untold: Option<tokio::time::Instant>,
-    _tasks: [AbortOnDrop<()>; 3],
+    _tasks: [AbortOnDrop<()>; 4],
 }
 
 impl Edge {
@@ -199,6 +203,11 @@ impl Edge {
                     changed.context("watching the own address ended")?;
                     let other = *sources.others.borrow_and_update();
                     self.contested(other)
+                }
+                mac = sources.by_ipv6.recv() => {
+                    self.conditions.by_ipv6(mac.context("listening for IPv6 ended")?, self.clock.now());
+                    self.tell_conditions();
+                    None
                 }
                 changed = sources.link_ups.changed() => {
                     changed.context("watching the link ended")?;

@@ -96,6 +96,17 @@ pub fn unsupported(mac: MacAddr, arch: ClientArch) -> Problem {
     }
 }
 
+/// A machine whose firmware uses the other IP.
+pub fn by_ipv6(mac: MacAddr) -> Problem {
+    Problem {
+        what: format!(
+            "the firmware of {mac} asks for its network boot by IPv6, by which this box serves nobody"
+        ),
+        next: "in the setup of its firmware, switch network boot by IPv4 on (PXE or HTTP), and put it in front of IPv6"
+            .to_owned(),
+    }
+}
+
 /// Two machines, and neither is the box.
 pub fn duplicate(address: Ipv4Addr, mac: Option<MacAddr>) -> Problem {
     let what = match mac {

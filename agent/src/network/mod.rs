@@ -8,7 +8,7 @@ pub mod choose;
 pub mod echo;
 pub mod firewall;
 pub mod link;
-mod packets;
+pub mod packets;
 mod routers;
 
 use std::{collections::BTreeSet, fs, net::Ipv4Addr, path::Path, sync::Arc, time::Duration};
