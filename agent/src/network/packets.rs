@@ -15,7 +15,7 @@ use nix::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// What is read of a packet: an ARP packet, or of an IPv6 packet as much as what firmware asks by DHCPv6.
+/// What is read of a packet: an ARP packet, or of an IPv6 packet as much as what firmware asks by `DHCPv6`.
 const LENGTH: usize = 576;
 
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use firstlight_api::status::DhcpMode;
 use super::{
     common::isolated,
     needs,
-    segment::{Running, Server, Stick, run, wait_for, wait_for_dhcp},
+    segment::{Running, Server, Stick, run, status, wait_for, wait_for_dhcp},
 };
 
 /// Nothing of the machine is written to, and the users that clients give root up for are root: no other exists in here.
@@ -119,6 +119,40 @@ fn every_dhcp_client_gets_the_same_address() {
         )
         .unwrap();
         gets_an_address(&server, "/lib/systemd/systemd-networkd", &[]);
+    });
+}
+
+#[test]
+fn firmware_that_asks_by_ipv6_is_named() {
+    isolated("every::firmware_that_asks_by_ipv6_is_named", || {
+        needs("dhclient", "isc-dhcp-client");
+        let (stick, server) = (Stick::new(), Server::connect());
+        let _agent = stick.start_agent();
+        wait_for_dhcp("DHCP", |mode| *mode == DhcpMode::Serving);
+        stick.write(
+            "dhclient6.conf",
+            b"option dhcp6.architecture code 61 = string;\nsend dhcp6.architecture 00:07;\n",
+        );
+        let [conf, leases, pid] =
+            ["dhclient6.conf", "dhclient6.leases", "dhclient6.pid"].map(|name| stick.path(name));
+        let client = server
+            .command("dhclient")
+            .args(["-6", "-d", "-D", "LL", "-cf", conf.to_str().unwrap()])
+            .args(["-lf", leases.to_str().unwrap()])
+            .args(["-pf", pid.to_str().unwrap(), "fl-host"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let _client = Running(client.unwrap());
+        let link = server.run("ip", &["-o", "link", "show", "dev", "fl-host"]);
+        let mut words = link.split_whitespace();
+        words.find(|word| *word == "link/ether").unwrap();
+        let mac = words.next().unwrap();
+        let told = wait_for("the problem", || {
+            let problems = status()?.problems;
+            problems.into_iter().find(|it| it.what.contains("IPv6"))
+        });
+        assert!(told.what.contains(mac), "{}", told.what);
     });
 }
 
