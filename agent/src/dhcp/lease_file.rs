@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::files::{self, Access};
 
-/// Appended lines before the file is written anew with one line a lease.
+/// Appended lines, beside as many as there are leases, before the file is written anew with one line a lease.
 const COMPACT_AFTER: usize = 4096;
 /// Jobs that may wait, and that are written at once.
 const TOGETHER: usize = 4096;
@@ -88,7 +88,7 @@ impl LeaseFile {
         for change in changes {
             self.table.apply(change);
         }
-        if self.appended > COMPACT_AFTER {
+        if self.appended > COMPACT_AFTER.saturating_add(self.table.known()) {
             return self.rewrite(now);
         }
         let written = self

@@ -418,7 +418,10 @@ impl Edge {
     /// no promise without it.
     async fn write(&mut self, changes: Vec<LeaseChange>, then: Option<Answer>) -> Result<()> {
         if !changes.is_empty() {
-            let soon = tokio::time::Instant::now() + TELL;
+            // All of them are gone through.
+            let thousands = self.server.leases().known() / 1000;
+            let pause = TELL * u32::try_from(1 + thousands).unwrap_or(u32::MAX);
+            let soon = tokio::time::Instant::now() + pause;
             self.untold.get_or_insert(soon);
         }
         self.unwritten += 1;

@@ -32,6 +32,11 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     scene.wait_status(what, Duration::from_mins(12), |status| {
         host_in(status, &mac, HostState::Running).map(drop)
     })?;
+    let ssh = scene.host_ssh(&mac)?;
+    // kubeadm keeps its processor busy.
+    scene.wait("a login on it", Duration::from_mins(1), |_| {
+        Ok(ssh.run("true").ok())
+    })?;
     is_bonded(scene, &bonded)?;
     nodes_ready(scene, 1, |_| ())?;
 
