@@ -17,6 +17,8 @@ use nix::{
 };
 use tokio::{io::Interest, net::UdpSocket};
 
+/// Bytes of requests that may wait: those of a rack that was switched on, while something else has the processor.
+const RECEIVED: usize = 1 << 20;
 /// Larger than any DHCP message on Ethernet.
 pub const LARGEST: usize = 2048;
 
@@ -37,6 +39,9 @@ pub fn bind(interface: &str, port: u16) -> Result<UdpSocket> {
     setsockopt(&fd, sockopt::ReuseAddr, &true).context("sharing the port")?;
     setsockopt(&fd, sockopt::Broadcast, &true).context("allowing broadcasts")?;
     setsockopt(&fd, sockopt::Ipv4PacketInfo, &true).context("asking where packets went to")?;
+    // Beyond what the kernel allows everybody.
+    setsockopt(&fd, sockopt::RcvBufForce, &RECEIVED)
+        .context("making room for requests; the agent needs CAP_NET_ADMIN")?;
     setsockopt(&fd, sockopt::BindToDevice, &OsString::from(interface))
         .with_context(|| format!("binding a socket to {interface}; the agent needs CAP_NET_RAW"))?;
     let address = SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port));

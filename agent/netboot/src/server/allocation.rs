@@ -89,15 +89,12 @@ impl Server {
     ) -> impl Iterator<Item = Ipv4Addr> {
         let range = subnet.range;
         let fresh = self.fresh_of(range);
-        let mut offered = self.offers.others(fresh, mac, now).peekable();
-        let fresh = self
-            .leases
-            .unleased(fresh)
-            .filter(move |address| {
-                while offered.next_if(|offered| offered < address).is_some() {}
-                offered.next_if_eq(address).is_none()
-            })
-            .filter(|address| !self.leases.was_contested(*address));
+        let next = self.offers.next_in(fresh).unwrap_or(fresh.first());
+        let before = Ipv4Addr::from_bits(next.to_bits().saturating_sub(1));
+        let parts = [(next, fresh.last()), (fresh.first(), before)];
+        let parts = parts.into_iter().filter(|(first, last)| first <= last);
+        let parts = parts.filter_map(|(first, last)| AddressRange::new(first, last).ok());
+        let fresh = parts.flat_map(move |part| self.unoffered(part, mac, now));
         // Only where no fresh one is left, as it goes through all leases.
         let expired = std::iter::once_with(move || {
             let leases = self.leases.iter();
@@ -114,6 +111,23 @@ impl Server {
             .chain(expired.flatten().map(|lease| lease.address))
             .chain(contested)
             .filter(move |address| self.is_usable(*address, mac, &subnet, now))
+    }
+
+    /// Addresses of `range` that nobody had, and nobody else is offered.
+    fn unoffered(
+        &self,
+        range: AddressRange,
+        mac: MacAddr,
+        now: Now,
+    ) -> impl Iterator<Item = Ipv4Addr> {
+        let mut offered = self.offers.others(range, mac, now).peekable();
+        self.leases
+            .unleased(range)
+            .filter(move |address| {
+                while offered.next_if(|offered| offered < address).is_some() {}
+                offered.next_if_eq(address).is_none()
+            })
+            .filter(|address| !self.leases.was_contested(*address))
     }
 
     /// The part of `range` that is not known to be leased as a whole.

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use crate::{AddressRange, MacAddr, Now};
 
+/// So many are gone through for a new one; where there are more, the search begins behind the last.
+const FEW: usize = 64;
 /// Offers that ran out are looked for once there are so many more.
 const SWEPT_AFTER: usize = 256;
 
@@ -13,6 +15,7 @@ pub(super) struct Offers {
     by_mac: BTreeMap<MacAddr, Ipv4Addr>,
     /// How many were left by the last look.
     swept: usize,
+    last: Option<Ipv4Addr>,
 }
 
 impl Offers {
@@ -29,6 +32,13 @@ impl Offers {
             self.by_mac.remove(&other);
         }
         self.by_mac.insert(mac, address);
+        self.last = Some(address);
+    }
+
+    /// Behind the one that was offered last, if clients come faster than they take what they are offered.
+    pub fn next_in(&self, range: AddressRange) -> Option<Ipv4Addr> {
+        let next = Ipv4Addr::from_bits(self.last?.to_bits().checked_add(1)?);
+        (self.len() > FEW && range.contains(next)).then_some(next)
     }
 
     /// Whatever `mac` was offered.

@@ -138,6 +138,35 @@ fn an_offer_that_nobody_took_is_free_again_after_a_minute() {
 }
 
 #[test]
+fn a_crowd_that_takes_no_offer_is_offered_each_address_once_and_others_find_one() {
+    let mut spec = small_site();
+    spec.guard = Guard::Down;
+    spec.subnets[0].range = AddressRange::new(ip("172.22.0.20"), ip("172.22.0.219")).unwrap();
+    let mut line = Timeline::new(spec);
+    // A quarter is kept for servers that boot.
+    let mut offered = std::collections::BTreeSet::new();
+    for client in 0..150 {
+        let reply = line.at(0).send(&discover(mac(client))).reply();
+        let address = reply.message.yiaddr();
+        assert!(offered.insert(address), "{address} twice");
+        // One that takes it, among all the others.
+        if client == 100 {
+            let taken = line.at(0).send(&select(mac(client), &address.to_string()));
+            taken.expect(&format!("ACK {address}"));
+        }
+    }
+    let refused = line.at(0).send(&discover(mac(200))).summary();
+    assert!(refused.starts_with("Ignore(Exhausted"), "{refused}");
+    // They are over, and behind the end of the range comes its beginning.
+    for client in 0..51 {
+        let reply = line.at(61).send(&discover(mac(client + 150))).reply();
+        offered.remove(&reply.message.yiaddr());
+    }
+    assert_eq!(offered.len(), 149);
+    assert!(!offered.contains(&ip("172.22.0.20")));
+}
+
+#[test]
 fn only_an_address_that_another_host_had_is_probed_before_it_is_offered() {
     let mut spec = small_site();
     spec.subnets[0].range = AddressRange::new(ip("172.22.0.100"), ip("172.22.0.101")).unwrap();
