@@ -125,7 +125,7 @@ struct Sources {
     link_ups: watch::Receiver<u32>,
     name_servers: watch::Receiver<Vec<Ipv4Addr>>,
     found: mpsc::Receiver<(Ipv4Addr, ProbeResult)>,
-    durable: mpsc::UnboundedReceiver<Result<Option<Answer>>>,
+    durable: mpsc::UnboundedReceiver<Result<Vec<Option<Answer>>>>,
     others: watch::Receiver<Option<MacAddr>>,
     by_ipv6: mpsc::Receiver<MacAddr>,
 }
@@ -170,19 +170,11 @@ impl Edge {
                     self.datagrams(&mut pxe, Listener::Pxe, arrived).await?;
                     self.server.ask(self.clock.now())
                 }
-                answer = sources.durable.recv() => {
-                    let mut answer = answer;
-                    // All that one write has let out, for requests come as many at a time.
-                    loop {
-                        let written = answer.context("writing the lease file ended")??;
-                        self.unwritten -= 1;
-                        if let Some(written) = written {
-                            self.ports.send(&written).await;
-                        }
-                        match sources.durable.try_recv() {
-                            Ok(next) => answer = Some(next),
-                            Err(_) => break,
-                        }
+                answers = sources.durable.recv() => {
+                    let written = answers.context("writing the lease file ended")??;
+                    self.unwritten -= written.len();
+                    for answer in written.into_iter().flatten() {
+                        self.ports.send(&answer).await;
                     }
                     None
                 }
