@@ -12,7 +12,7 @@ use firstlight_netboot::{
 };
 use tokio::sync::watch;
 
-pub use loaders::{Loaders, tell as tell_refused_loaders};
+pub use loaders::{Loaders, tell as tell_of_loaders};
 
 use crate::{fleet::Fleet, paths::Paths};
 

@@ -65,7 +65,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use boot_files::{BootFiles, Loaders, tell_refused_loaders};
+use boot_files::{BootFiles, Loaders, tell_of_loaders};
 use bring_up::Facts;
 use options::{BoxForm, Options};
 use paths::Paths;
@@ -364,7 +364,7 @@ fn spawn_listeners(tasks: &mut Tasks, agent: &Agent) {
     });
     tasks.spawn("boot-loaders", |stop| {
         let loaders = web.boot_files.loaders.clone();
-        tell_refused_loaders(loaders, status.clone(), stop)
+        tell_of_loaders(loaders, status.clone(), stop)
     });
     tasks.spawn("tftp", |stop| {
         let (files, known) = (web.boot_files.clone(), web.known.clone());

@@ -37,19 +37,22 @@ type Refusal = Box<Response<Body>>;
 
 pub async fn report(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
     match take(web, peer, request, &REPORT).await {
-        Ok((from, mut report)) => match shown(web, from.key, &mut report).await {
-            Ok((tpm, boot)) => {
-                let follows = followed(&report.follows, &report.boot_mac, from.key);
-                let from = Speaker {
-                    follows,
-                    tpm,
-                    boot: Some(boot),
-                    ..from
-                };
-                reply(web, web.fleet.report(from, report).await)
+        Ok((from, mut report)) => {
+            web.boot_files.loaders.came(peer);
+            match shown(web, from.key, &mut report).await {
+                Ok((tpm, boot)) => {
+                    let follows = followed(&report.follows, &report.boot_mac, from.key);
+                    let from = Speaker {
+                        follows,
+                        tpm,
+                        boot: Some(boot),
+                        ..from
+                    };
+                    reply(web, web.fleet.report(from, report).await)
+                }
+                Err(refused) => *refused,
             }
-            Err(refused) => *refused,
-        },
+        }
         Err(refused) => *refused,
     }
 }

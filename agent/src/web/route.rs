@@ -109,9 +109,13 @@ async fn get(
 /// What is large: kernel and initramfs, images.
 pub async fn file(web: &Web, peer: IpAddr, path: &str, headers: &HeaderMap) -> Option<Direct> {
     let path = normalize(path);
+    let loads = |name| {
+        web.boot_files.loaders.asked(peer, name, Instant::now());
+        web.boot_files.find(name)
+    };
     let found = match path.as_str() {
-        "/boot/kernel" => web.boot_files.find(KERNEL),
-        "/boot/initrd" => web.boot_files.find(INITRD),
+        "/boot/kernel" => loads(KERNEL),
+        "/boot/initrd" => loads(INITRD),
         path => {
             let name = path
                 .strip_prefix("/images/")

@@ -15,7 +15,7 @@ const SITE: &str = "
 name: lab
 cluster: manual
 networks:
-  storage: {subnet: 10.30.0.0/24, vlan: 30, pool: 10.30.0.11-10.30.0.11, gateway: 10.30.0.1}
+  storage: {subnet: [10.30.0.0/24, 'fd00:30::/64'], vlan: 30, pool: 10.30.0.11-10.30.0.11, gateway: 10.30.0.1}
 hosts:
 - {mac: '52:54:00:00:01:02', name: n12, addresses: {storage: 10.30.0.200}}
 rules:
@@ -35,8 +35,9 @@ pub async fn gives_hosts_of_all_namespaces_addresses_of_one_pool(objects: &Objec
     objects.create(namespace).await.unwrap();
     host(objects, "default", "n11", "52:54:00:00:01:01").await;
     host(&racks, "racks", "n12", "52:54:00:00:01:02").await;
-    assert_eq!(address(objects, "n11").await, "10.30.0.11");
-    assert_eq!(address(&racks, "n12").await, "10.30.0.200");
+    let first = ["10.30.0.11", "fd00:30::1000"];
+    assert_eq!(addresses(objects, "n11").await, first);
+    assert_eq!(addresses(&racks, "n12").await[0], "10.30.0.200");
     let owner = objects.get("Secret", "n11-network-data").await;
     assert_eq!(owner["metadata"]["ownerReferences"][0]["name"], "n11");
     let claim = "racks.n12-site-storage";
@@ -55,7 +56,7 @@ pub async fn gives_hosts_of_all_namespaces_addresses_of_one_pool(objects: &Objec
         )
         .await;
     objects.delete("BareMetalHost", "n11").await;
-    assert_eq!(address(objects, "n13").await, "10.30.0.11");
+    assert_eq!(addresses(objects, "n13").await[0], "10.30.0.11");
     objects.delete("BareMetalHost", "n13").await;
     racks.delete("BareMetalHost", "n12").await;
     objects
@@ -80,7 +81,7 @@ async fn host(objects: &Objects, namespace: &str, name: &str, mac: &str) {
 }
 
 /// Of its Secret, once that is there.
-async fn address(objects: &Objects, host: &str) -> String {
+async fn addresses(objects: &Objects, host: &str) -> [String; 2] {
     let name = format!("{host}-network-data");
     objects
         .wait_until(&format!("{name} made"), async || {
@@ -89,5 +90,5 @@ async fn address(objects: &Objects, host: &str) -> String {
         .await;
     let data = objects.secret(&name).await;
     let data: Value = serde_json::from_str(&data["networkData"]).unwrap();
-    text(&data["networks"][1]["ip_address"]).to_owned()
+    [1, 2].map(|at| text(&data["networks"][at]["ip_address"]).to_owned())
 }
