@@ -525,7 +525,10 @@ fn vlan_of(name: &str, site: &SiteConfig) -> Option<u16> {
 
 fn has_router(name: &str, site: &SiteConfig) -> bool {
     match site.networks.get(name).map(|network| &network.addresses) {
-        Some(Addresses::Fixed(fixed)) => fixed.gateway.is_some(),
+        Some(Addresses::Fixed(fixed)) => {
+            let of_ipv6 = fixed.ipv6.and_then(|ipv6| ipv6.gateway);
+            fixed.gateway.is_some() || of_ipv6.is_some()
+        }
         Some(Addresses::Theirs) => true,
         None => site.router().is_some(),
     }

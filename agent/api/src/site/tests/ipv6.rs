@@ -158,3 +158,12 @@ fn addresses_of_a_host_are_of_the_families_of_their_network() {
         );
     }
 }
+
+#[test]
+fn a_router_of_ipv6_alone_is_for_everything_else_too() {
+    let text = "networks: {a: {subnet: [10.20.0.0/24, 'fd00:20::/64'], gateway: 'fe80::1', vlan: 20}}\n\
+                rules: [{match: any, links: [{nic: boot, networks: [provisioning, a]}]}]\ncluster: none\n";
+    let site = parse_site(text).unwrap();
+    let layout = site.rules[0].gives.layout.as_ref().unwrap();
+    assert_eq!(layout.default_route.as_deref(), Some("a"));
+}
