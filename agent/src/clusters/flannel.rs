@@ -13,12 +13,9 @@ pub const LABEL_VALUE: &str = "flannel";
 
 pub fn render(cluster: &str, config: &ClusterConfig, stick: &Stick) -> [Value; 2] {
     let name = format!("{cluster}-flannel");
-    let ipv6 = config.ipv6.map(|ipv6| {
-        format!(
-            "\n      \"EnableIPv6\": true,\n      \"IPv6Network\": \"{}\",",
-            ipv6.pods
-        )
-    });
+    let ipv6 = config
+        .ipv6
+        .map(|ipv6| format!(" \"EnableIPv6\": true, \"IPv6Network\": \"{}\",", ipv6.pods));
     let manifest = stick
         .flannel
         .replace("@POD_CIDR@", &config.pod_cidr.to_string())

@@ -121,10 +121,7 @@ fn a_cluster_on_a_network_of_both_families_has_both_everywhere() {
         control_planes: 1,
         workers: 1,
     };
-    let mut stick = stick();
-    stick.flannel =
-        "{\n      \"Network\": \"@POD_CIDR@\",@IPV6@\n      \"EnableNFTables\": true\n}".into();
-    let objects = render(&site, &config(&site), &stick, counts);
+    let objects = render(&site, &config(&site), &stick(), counts);
     let of = |kind: &str| {
         let mut all = objects.iter();
         all.find(|object| object["kind"] == kind).unwrap()
@@ -157,12 +154,34 @@ fn a_cluster_on_a_network_of_both_families_has_both_everywhere() {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
-    let flannel = of("ConfigMap")["data"]["flannel.yaml"].as_str().unwrap();
-    let flannel: Value = serde_json::from_str(flannel).unwrap();
-    assert_eq!(
-        flannel,
-        json!({"Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:10:244::/56", "EnableNFTables": true})
-    );
+}
+
+/// As the box has it.
+#[test]
+fn the_manifest_of_the_pod_network_is_yaml_with_one_family_and_with_both() {
+    let manifest =
+        include_str!("../../../overlays/box/usr/share/firstlight/manifests/workload/flannel.yaml");
+    let stick = Stick {
+        flannel: manifest.into(),
+        ..stick()
+    };
+    let both =
+        "networks: {nodes: {subnet: [10.20.0.0/24, 'fd00:20::/64']}}\ncluster: {network: nodes}\n";
+    for (text, ipv6) in [("cluster: {}", None), (both, Some("fd00:10:244::/56"))] {
+        let site = site(text);
+        let [rendered, _] = flannel::render("lab", &config(&site), &stick);
+        let rendered = rendered["data"]["flannel.yaml"].as_str().unwrap();
+        let documents: Vec<Value> = rendered
+            .split("\n---\n")
+            .map(|document| serde_saphyr::from_str(document).unwrap())
+            .collect();
+        assert_eq!(documents.len(), 6);
+        let conf = documents[4]["data"]["net-conf.json"].as_str().unwrap();
+        let conf: Value = serde_json::from_str(conf).unwrap();
+        assert_eq!(conf["Network"], "10.244.0.0/16");
+        assert_eq!(conf["IPv6Network"].as_str(), ipv6);
+        assert_eq!(conf["EnableIPv6"].as_bool(), ipv6.map(|_| true));
+    }
 }
 
 /// Hosts by name, role and state; a consumer claims them.
