@@ -9,7 +9,7 @@ use super::{
 
 const ROUNDS: usize = 5;
 /// Offered, one after the other; the most that was done of any of them counts.
-const OFFERED: [u32; 4] = [1000, 2000, 4000, 8000];
+const OFFERED: [u32; 4] = [2000, 5000, 8000, 12_000];
 const SECONDS: u32 = 2;
 const KINDS: [&str; 3] = ["ours", "kea", "dnsmasq"];
 
