@@ -39,9 +39,10 @@ pub fn bind(interface: &str, port: u16) -> Result<UdpSocket> {
     setsockopt(&fd, sockopt::ReuseAddr, &true).context("sharing the port")?;
     setsockopt(&fd, sockopt::Broadcast, &true).context("allowing broadcasts")?;
     setsockopt(&fd, sockopt::Ipv4PacketInfo, &true).context("asking where packets went to")?;
-    // Beyond what the kernel allows everybody.
+    // Beyond what the kernel allows everybody, or else as much as that.
     setsockopt(&fd, sockopt::RcvBufForce, &RECEIVED)
-        .context("making room for requests; the agent needs CAP_NET_ADMIN")?;
+        .or_else(|_| setsockopt(&fd, sockopt::RcvBuf, &RECEIVED))
+        .context("making room for requests")?;
     setsockopt(&fd, sockopt::BindToDevice, &OsString::from(interface))
         .with_context(|| format!("binding a socket to {interface}; the agent needs CAP_NET_RAW"))?;
     let address = SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port));
