@@ -27,8 +27,8 @@ impl Family {
         std::iter::once(Self::Ipv4).chain(network.ipv6.map(|_| Self::Ipv6))
     }
 
-    /// No network has a dot in its name.
-    fn suffix(self) -> &'static str {
+    /// Behind a network's name, which has no dot.
+    pub fn suffix(self) -> &'static str {
         match self {
             Self::Ipv4 => "",
             Self::Ipv6 => ".ipv6",

@@ -46,8 +46,8 @@ pub struct Conditions {
     duplicates: BTreeMap<Ipv4Addr, (Problem, Now)>,
     boots: BTreeMap<MacAddr, VecDeque<Now>>,
     looping: BTreeSet<MacAddr>,
-    /// Firmware that asks for nothing else, with the time at which that is forgotten.
-    ipv6: BTreeMap<MacAddr, Now>,
+    /// Firmware that asks for nothing else.
+    ipv6: BTreeMap<MacAddr, (Problem, Now)>,
     changed: BTreeSet<Source>,
 }
 
@@ -116,39 +116,26 @@ impl Conditions {
 
     /// A firmware asks for its network boot by IPv6.
     pub fn by_ipv6(&mut self, mac: MacAddr, now: Now) {
-        let is_new = !self.ipv6.contains_key(&mac);
-        if is_new && self.ipv6.len() >= NAMED {
-            return;
-        }
-        self.ipv6.insert(mac, now.plus(IPV6_HOLDS));
-        if is_new {
-            self.changed.insert(IPV6);
-        }
+        let (told, until) = (tell::by_ipv6(mac), now.plus(IPV6_HOLDS));
+        hold(&mut self.ipv6, mac, told, until).then(|| self.changed.insert(IPV6));
     }
 
     /// What is over goes. `has_room`: of a range.
     pub fn tick(&mut self, has_room: impl Fn(AddressRange) -> bool, now: Now) {
-        let held = |map: &mut BTreeMap<Ipv4Addr, (Problem, Now)>| {
-            let before = map.len();
-            map.retain(|_, (_, until)| now < *until);
-            map.len() != before
-        };
         let before = self.full.len();
         self.full.retain(|_, (range, _)| !has_room(*range));
         if self.full.len() != before {
             self.changed.insert(FULL);
         }
-        if held(&mut self.relays) {
+        if expire(&mut self.relays, now) {
             self.changed.insert(RELAYS);
         }
-        if held(&mut self.duplicates) {
+        if expire(&mut self.duplicates, now) {
             self.changed.insert(DUPLICATES);
         }
         self.boots
             .retain(|_, times| times.back().is_some_and(|last| now < last.plus(LOOP)));
-        let before = self.ipv6.len();
-        self.ipv6.retain(|_, until| now < *until);
-        if self.ipv6.len() != before {
+        if expire(&mut self.ipv6, now) {
             self.changed.insert(IPV6);
         }
         let before = self.looping.len();
@@ -168,9 +155,6 @@ impl Conditions {
     }
 
     fn list(&self, source: Source) -> Vec<Problem> {
-        let told = |map: &BTreeMap<Ipv4Addr, (Problem, Now)>| {
-            map.values().map(|(problem, _)| problem.clone()).collect()
-        };
         match source {
             FULL => self.full.values().map(|(_, told)| told.clone()).collect(),
             FIRMWARE => {
@@ -180,7 +164,7 @@ impl Conditions {
             }
             RELAYS => told(&self.relays),
             DUPLICATES => told(&self.duplicates),
-            IPV6 => self.ipv6.keys().map(|mac| tell::by_ipv6(*mac)).collect(),
+            IPV6 => told(&self.ipv6),
             _ => self
                 .looping
                 .iter()
@@ -190,13 +174,19 @@ impl Conditions {
     }
 }
 
+/// True if something was over.
+fn expire<K: Ord>(map: &mut BTreeMap<K, (Problem, Now)>, now: Now) -> bool {
+    let before = map.len();
+    map.retain(|_, (_, until)| now < *until);
+    map.len() != before
+}
+
+fn told<K>(map: &BTreeMap<K, (Problem, Now)>) -> Vec<Problem> {
+    map.values().map(|(problem, _)| problem.clone()).collect()
+}
+
 /// True if that is news.
-fn hold(
-    map: &mut BTreeMap<Ipv4Addr, (Problem, Now)>,
-    at: Ipv4Addr,
-    told: Problem,
-    until: Now,
-) -> bool {
+fn hold<K: Ord>(map: &mut BTreeMap<K, (Problem, Now)>, at: K, told: Problem, until: Now) -> bool {
     if let Some((known, end)) = map.get_mut(&at) {
         *end = until;
         return std::mem::replace(known, told.clone()) != told;

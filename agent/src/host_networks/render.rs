@@ -20,9 +20,6 @@ use crate::capi::site_networks::Family;
 /// Of Ethernet, where nobody says anything else.
 const USUAL_MTU: u16 = 1500;
 
-/// Behind the name of a network.
-const IPV6: &str = ".ipv6";
-
 /// The address of each NIC of each link, or which is not there.
 pub fn nics(
     layout: &Layout,
@@ -127,7 +124,7 @@ pub fn is_current(
     let addresses = networks.filter_map(|network| {
         let address: IpAddr = network["ip_address"].as_str()?.parse().ok()?;
         let id = network["id"].as_str()?;
-        Some(match id.strip_suffix(IPV6) {
+        Some(match id.strip_suffix(Family::Ipv6.suffix()) {
             Some(name) => ((name.to_owned(), Family::Ipv6), address),
             None => ((id.to_owned(), Family::Ipv4), address),
         })
@@ -177,7 +174,7 @@ fn carrier(
     all
 }
 
-/// A network is named once for each family; no network has a dot in its name.
+/// A network is named once for each family.
 fn fixed_network(
     name: &str,
     link: &str,
@@ -188,7 +185,7 @@ fn fixed_network(
     let is_same_family = |other: &IpAddr| other.is_ipv4() == address.is_ipv4();
     let (id, kind, netmask, gateway) = match (address, fixed.ipv6) {
         (IpAddr::V6(_), Some(ipv6)) => (
-            format!("{name}{IPV6}"),
+            format!("{name}{}", Family::Ipv6.suffix()),
             "ipv6",
             IpAddr::V6(ipv6.subnet.netmask()),
             ipv6.gateway.map(IpAddr::V6),
