@@ -232,7 +232,7 @@ const STORIES: [Story; 17] = [
     },
     Story {
         id: "uploaded_disk",
-        name: "A server is installed from a disk that somebody pushed, by its name",
+        name: "A server that boots by HTTP under Secure Boot is installed from a disk that somebody pushed, by its name",
         site: Purpose::Plain,
         plain: false,
         asked: false,
@@ -241,6 +241,7 @@ const STORIES: [Story; 17] = [
             "agent/src/store",
             "agent/artifacts",
             "imagebuilder/src/push",
+            "agent/netboot",
         ],
         tell: uploaded_disk::tell,
     },

@@ -116,7 +116,7 @@ impl Vm {
                 match spec.boot {
                     BootFirst::NetworkOnce => vm.boot_once("nic")?,
                     BootFirst::CdOnce => vm.boot_once("cd")?,
-                    BootFirst::Disk | BootFirst::Network => {}
+                    BootFirst::Disk | BootFirst::Network | BootFirst::Http => {}
                 }
                 Ok(vm)
             }

@@ -124,7 +124,9 @@ pub enum BootFirst {
     Disk,
     /// The network, by the firmware's own means: the card's iPXE ROM under BIOS, OVMF's PXE under UEFI.
     Network,
-    /// The same the first time; from the machine's first reset on its disk.
+    /// The network by UEFI HTTP boot: its firmware has no PXE.
+    Http,
+    /// As [`Network`](Self::Network) the first time; from the machine's first reset on its disk.
     NetworkOnce,
     /// The CD the first time; from the machine's first reset on its disk.
     CdOnce,
@@ -278,6 +280,12 @@ pub fn command_line(
     if let Some(port) = spec.kcs {
         line.kcs(port);
     }
+    if spec.boot == BootFirst::Http {
+        for family in ["IPv4", "IPv6"] {
+            let switch = format!("name=opt/org.tianocore/{family}PXESupport,string=n");
+            line.option("-fw_cfg", switch);
+        }
+    }
     line.nic(spec, sockets.wire);
     match (spec.second_nic, sockets.second_wire) {
         (Some(SecondNic::Wire(mac)), Some(wire)) => {
@@ -390,7 +398,7 @@ impl Line {
             NicModel::Rtl8139 => "rtl8139",
         };
         let order = match spec.boot {
-            BootFirst::Network => ",bootindex=1",
+            BootFirst::Network | BootFirst::Http => ",bootindex=1",
             BootFirst::NetworkOnce => ",bootindex=1,id=nic",
             BootFirst::Disk | BootFirst::CdOnce => "",
         };
@@ -420,7 +428,7 @@ impl Line {
     fn cd(&mut self, file: &Path, boot: BootFirst) {
         let order = match boot {
             BootFirst::CdOnce => ",bootindex=1",
-            BootFirst::Disk | BootFirst::Network | BootFirst::NetworkOnce => "",
+            BootFirst::Disk | BootFirst::Network | BootFirst::Http | BootFirst::NetworkOnce => "",
         };
         let file = path(file);
         self.option(
@@ -442,7 +450,7 @@ impl Line {
         }
         let first = match boot {
             BootFirst::Disk => 1,
-            BootFirst::Network | BootFirst::NetworkOnce | BootFirst::CdOnce => 2,
+            BootFirst::Network | BootFirst::Http | BootFirst::NetworkOnce | BootFirst::CdOnce => 2,
         };
         for (number, disk) in disks.iter().enumerate() {
             self.disk(number, disk, first + number);

@@ -1,4 +1,5 @@
-//! Somebody pushes a disk of their own, in QCOW2; a `BareMetalHost` names it, and its server starts from it.
+//! Somebody pushes a disk of their own, in QCOW2; a `BareMetalHost` names it, and its server, which boots by UEFI HTTP boot under
+//! Secure Boot, starts from it.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use firstlight_api::status::HostState;
 use imagebuilder::disk::gpt;
 use lab::wire::format_mac;
-use lab::{Firmware, ServerSpec};
+use lab::{BootFirst, Firmware, ServerSpec};
 use qemu_tests::scene::{Scene, host_in};
 use qemu_tests::store;
 use qemu_tests::typed::firstlight;
@@ -22,7 +23,10 @@ const VERSION: &str = "1.0";
 const MARK: &str = "made-by-the-test";
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
-    let server = ServerSpec::blank(2, Firmware::Uefi);
+    let server = ServerSpec {
+        boot: BootFirst::Http,
+        ..ServerSpec::blank(2, Firmware::SecureBoot)
+    };
     let mac = format_mac(server.mac());
     let disk = make_disk(scene)?;
 
@@ -59,6 +63,10 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
         Duration::from_mins(1),
         |_| Ok(system.run(&format!("test -e /{MARK}")).ok()),
     )?;
+    let lockdown = system.run("cat /sys/kernel/security/lockdown")?;
+    ensure!(lockdown.contains("[integrity]"), "lockdown: {lockdown}");
+    let by_tftp = scene.lab.wire().report().tftp_requests;
+    ensure!(by_tftp == 0, "{by_tftp} requests by TFTP");
     let artifacts = &scene.status().artifacts;
     ensure!(
         artifacts

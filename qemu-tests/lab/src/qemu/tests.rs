@@ -70,6 +70,22 @@ fn a_uefi_server_has_no_rom_so_that_its_own_pxe_runs() {
 }
 
 #[test]
+fn what_boots_by_http_has_no_pxe() {
+    let http = VmSpec {
+        boot: BootFirst::Http,
+        ..server(Firmware::Uefi)
+    };
+    let line = |spec| line(spec, Accel::Tcg, None);
+    let told = line(&http);
+    assert!(
+        told.contains("-fw_cfg name=opt/org.tianocore/IPv4PXESupport,string=n "),
+        "{told}"
+    );
+    assert!(told.contains("bootindex=1,romfile= "), "{told}");
+    assert!(!line(&server(Firmware::Uefi)).contains("PXESupport"));
+}
+
+#[test]
 fn what_boots_from_the_network_once_has_a_card_that_can_be_told_so() {
     let once = VmSpec {
         boot: BootFirst::NetworkOnce,

@@ -133,6 +133,15 @@ pub fn is_dhcp_answer(frame: &[u8]) -> bool {
         && packet.get(header.length + 8) == Some(&2)
 }
 
+/// True for a request to a TFTP server.
+pub fn is_tftp_request(frame: &[u8]) -> bool {
+    let Some((ETHERTYPE_IPV4, packet)) = payload(frame) else {
+        return false;
+    };
+    Ipv4Header::parse(packet)
+        .is_some_and(|header| header.protocol == UDP && header.target_port == Some(69))
+}
+
 /// The sender address of an ARP packet, for noticing that somebody else uses ours.
 pub fn arp_sender(frame: &[u8]) -> Option<Ipv4Addr> {
     match payload(frame)? {

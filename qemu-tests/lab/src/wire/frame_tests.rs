@@ -140,6 +140,14 @@ fn only_a_reply_of_a_server_is_a_dhcp_answer() {
 }
 
 #[test]
+fn a_tftp_request_goes_to_port_69() {
+    let server = [172, 22, 0, 1];
+    assert!(is_tftp_request(&udp([1; 4], server, (2070, 69), &[0, 1])));
+    assert!(!is_tftp_request(&udp(server, [1; 4], (69, 2070), &[0, 3])));
+    assert!(!is_tftp_request(&arp([0; 4], [0; 4])));
+}
+
+#[test]
 fn every_cut_of_a_frame_is_read_without_panic() {
     for frame in [
         arp([1; 4], [2; 4]),
@@ -151,6 +159,7 @@ fn every_cut_of_a_frame_is_read_without_panic() {
             let _ = (
                 leak(cut, &site()),
                 is_dhcp_answer(cut),
+                is_tftp_request(cut),
                 arp_sender(cut),
                 capture_length(cut),
             );

@@ -20,6 +20,8 @@ pub struct Report {
     pub bytes: u64,
     /// Frames lost because a machine did not take them fast enough.
     pub dropped: u64,
+    /// Requests to TFTP servers.
+    pub tftp_requests: u64,
     /// When a DHCP server first answered.
     pub first_dhcp_answer: Option<Instant>,
 }
@@ -42,6 +44,7 @@ impl Watch {
         let mut report = self.report();
         report.frames += 1;
         report.bytes += bytes.len() as u64;
+        report.tftp_requests += u64::from(frame::is_tftp_request(bytes));
         if report.first_dhcp_answer.is_none() && frame::is_dhcp_answer(bytes) {
             report.first_dhcp_answer = Some(Instant::now());
         }
