@@ -1,9 +1,9 @@
-//! The lease file: one header line, then one [`LeaseChange`] a line with a checksum in front, appended and never rewritten
-//! in place. Whatever a power cut leaves of the last line, the lines before it hold.
+//! The lease file: one header line, then one [`LeaseChange`] a line with a checksum in front, each written once; empty lines are
+//! room for more. Whatever a power cut leaves of the last lines, the lines before them hold.
 //!
 //! The edge at start: [`decode_log`] the whole file (empty if there is none), write [`compact`] to a new file, `fsync` it and
-//! rename it over the old one; again now and then. For each decision: append [`encode_records`] and `fsync` before the
-//! reply leaves.
+//! rename it over the old one; again now and then. For each decision: [`encode_records`] behind the last line, and `fdatasync`
+//! before the reply leaves.
 
 use crate::{LeaseChange, LeaseTable, Now};
 
@@ -28,7 +28,8 @@ pub struct DecodedLog {
     pub valid_bytes: usize,
     /// How many changes were read: compact when this is far more than the table has leases.
     pub records: usize,
-    /// Lines (from 1) whose checksum is wrong although more lines follow. They are skipped; the disk is not to be trusted.
+    /// Lines (from 1) whose checksum is wrong although more lines follow. They are skipped; the disk is not to be trusted. A line
+    /// beside an empty one is none: of the last lines a power cut may leave any sector and not the one before it.
     pub damaged: Vec<usize>,
 }
 
@@ -67,18 +68,26 @@ pub fn decode_log(file: &[u8]) -> Result<DecodedLog, LeaseLogError> {
     decoded.valid_bytes = HEADER.len();
     // Damaged lines count as such only once a good line follows; at the end of the file they are what a power cut left.
     let mut doubtful = Vec::new();
+    let mut is_after_room = false;
     let mut position = HEADER.len();
     for (index, line) in body.split_inclusive(|b| *b == b'\n').enumerate() {
         position += line.len();
         match decode_line(line) {
+            _ if line == b"\n" => {
+                doubtful.pop();
+                is_after_room = true;
+                continue;
+            }
             Some(change) => {
                 decoded.table.apply(&change);
                 decoded.records += 1;
                 decoded.valid_bytes = position;
                 decoded.damaged.append(&mut doubtful);
             }
+            None if is_after_room => {}
             None => doubtful.push(index + 2),
         }
+        is_after_room = false;
     }
     Ok(decoded)
 }

@@ -73,6 +73,31 @@ fn a_damaged_line_is_skipped_and_named() {
 }
 
 #[test]
+fn of_what_was_written_last_any_sector_may_be_missing() {
+    const SECTOR: usize = 512;
+    let mut file = compact(&LeaseTable::default(), Now::from_unix_seconds(0));
+    let first = encode_records(&[leased(1, "172.22.0.100", 10)]);
+    file.extend(&first);
+    let held = file.len();
+    file.resize(8 * SECTOR, b'\n');
+    let last: Vec<_> = (2..30).map(|n| leased(n, "172.22.0.101", 10)).collect();
+    let last = encode_records(&last);
+    assert!(last.len() > 4 * SECTOR);
+    for missing in 0..1_u32 << 6 {
+        let mut after = file.clone();
+        after[held..held + last.len()].copy_from_slice(&last);
+        for sector in (0..6).filter(|sector| missing >> sector & 1 == 1) {
+            let there = sector * SECTOR..(sector + 1) * SECTOR;
+            after[there.clone()].copy_from_slice(&file[there]);
+        }
+        let decoded = decode_log(&after).unwrap();
+        assert_eq!(decoded.damaged, [0; 0], "{missing:b}");
+        let lease = decoded.table.of_mac(mac(1)).unwrap();
+        assert_eq!(lease.address, ip("172.22.0.100"), "{missing:b}");
+    }
+}
+
+#[test]
 fn a_compacted_file_says_the_same_in_fewer_lines() {
     let now = Now::from_unix_seconds(1000);
     let changes: Vec<_> = (0..100).map(|n| leased(1, "172.22.0.100", n)).collect();
@@ -120,6 +145,21 @@ proptest! {
         prop_assert_eq!(decoded.valid_bytes, valid);
         prop_assert_eq!(decoded.table, state);
         prop_assert!(decoded.damaged.is_empty());
+    }
+
+    /// Room behind the lines changes nothing, nor does it hide a line behind it.
+    #[test]
+    fn room_is_no_line(changes in proptest::collection::vec(change(), 0..12), at in any::<prop::sample::Index>(), room in 0..40_usize) {
+        let at = at.index(changes.len() + 1);
+        let mut file = compact(&LeaseTable::default(), Now::from_unix_seconds(0));
+        let mut roomy = file.clone();
+        file.extend(encode_records(&changes));
+        roomy.extend(encode_records(&changes[..at]));
+        roomy.resize(roomy.len() + room, b'\n');
+        roomy.extend(encode_records(&changes[at..]));
+        let (without, with) = (decode_log(&file).unwrap(), decode_log(&roomy).unwrap());
+        prop_assert_eq!((with.table, with.records), (without.table, without.records));
+        prop_assert!(with.damaged.is_empty());
     }
 
     /// Garbage behind the valid part, as some file systems leave it, changes nothing.
