@@ -23,13 +23,17 @@ const KEA: &str = r#"{"Dhcp4": {
 pub fn measure() {
     let spaces = KINDS.map(Space::make);
     let mut rates = KINDS.map(|_| Vec::new());
+    let mut spent = KINDS.map(|_| Vec::new());
     for _ in 0..ROUNDS {
-        for (space, rates) in spaces.iter().zip(&mut rates) {
+        for ((space, rates), spent) in spaces.iter().zip(&mut rates).zip(&mut spent) {
             let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-            let _server = start(space, folder.path());
+            let server = start(space, folder.path());
             let mut load = Load::new(space);
+            let before = server.processor_time();
             let done = OFFERED.map(|rate| load.run(rate, SECONDS).done);
+            let used = server.processor_time().saturating_sub(before);
             rates.push(done.into_iter().fold(0.0, f64::max));
+            spent.push(used.as_secs_f64() * 1e6 / (done.iter().sum::<f64>() * f64::from(SECONDS)));
         }
     }
     let [ours, others @ ..] = rates.map(median);
@@ -42,18 +46,23 @@ pub fn measure() {
         1.5,
     );
     let half = (best / 2.0) as u32;
+    // perfdhcp takes a whole processor itself, so that on two of them it is at its end before a server is.
+    let [ours, others @ ..] = spent.map(median);
+    let (name, best) = best_of(others, |a, b| b.total_cmp(a));
+    row(
+        "DHCP: µs of the server's processor for each of these",
+        ours,
+        (name, best),
+        best / ours,
+        1.5,
+    );
     let mut delays = KINDS.map(|_| Vec::new());
-    let mut spent = KINDS.map(|_| Vec::new());
     for _ in 0..ROUNDS {
-        for ((space, delays), spent) in spaces.iter().zip(&mut delays).zip(&mut spent) {
+        for (space, delays) in spaces.iter().zip(&mut delays) {
             let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-            let server = start(space, folder.path());
+            let _server = start(space, folder.path());
             let mut load = Load::new(space);
-            let before = server.processor_time();
-            let told = load.run(half, 3 * SECONDS);
-            let used = server.processor_time().saturating_sub(before);
-            delays.push(told.p99);
-            spent.push(used.as_secs_f64() * 1e6 / (told.done * f64::from(3 * SECONDS)));
+            delays.push(load.run(half, 3 * SECONDS).p99);
         }
     }
     let [ours, others @ ..] = delays.map(median);
@@ -64,16 +73,6 @@ pub fn measure() {
         (name, best),
         best / ours,
         1.0,
-    );
-    // The load takes most of two processors, so that beyond some rate it is what is measured.
-    let [ours, others @ ..] = spent.map(median);
-    let (name, best) = best_of(others, |a, b| b.total_cmp(a));
-    row(
-        &format!("DHCP: µs of processor for an exchange at {half} a second"),
-        ours,
-        (name, best),
-        best / ours,
-        1.5,
     );
 }
 

@@ -16,15 +16,18 @@ use tokio::sync::mpsc;
 
 use crate::files::{self, Access};
 
-/// Appended lines, beside as many as there are leases, before the file is written anew with one line a lease.
+/// Lines that say nothing any more, beside as many as there are leases, before the file is written anew with one line a lease.
 const COMPACT_AFTER: usize = 4096;
 /// Jobs that may wait, and that are written at once.
 const TOGETHER: usize = 4096;
 /// Empty lines at the end of the file, which lines take the place of: what changes no size of a file needs no journal of its file
 /// system, so that a sync is one write.
 const ROOM: usize = 128 << 10;
-/// Between the begins of two writes.
-const APART: Duration = Duration::from_millis(2);
+/// Between the begins of two writes, and while answers come faster than [`BUSY`]: a sync costs more than all else that they need.
+const APART: Duration = Duration::from_micros(300);
+const APART_WHEN_BUSY: Duration = Duration::from_millis(2);
+/// From answer to answer.
+const BUSY: Duration = Duration::from_micros(200);
 
 /// The open log.
 #[derive(Debug)]
@@ -34,7 +37,7 @@ pub struct LeaseFile {
     /// Bytes as far as the last line, and with the empty ones.
     written: usize,
     size: usize,
-    appended: usize,
+    lines: usize,
     /// What the file says.
     table: LeaseTable,
 }
@@ -76,7 +79,7 @@ impl LeaseFile {
             file: File::open("/dev/null").context("opening /dev/null")?,
             written: 0,
             size: 0,
-            appended: 0,
+            lines: 0,
             table: table.clone(),
         };
         leases.rewrite(now)?;
@@ -93,7 +96,7 @@ impl LeaseFile {
             .write(true)
             .open(&self.path)
             .with_context(|| format!("opening {}", self.path.display()))?;
-        self.appended = 0;
+        self.lines = self.table.known();
         Ok(())
     }
 
@@ -105,14 +108,16 @@ impl LeaseFile {
         for change in changes {
             self.table.apply(change);
         }
-        if self.appended > COMPACT_AFTER.saturating_add(self.table.known()) {
+        if self.lines > COMPACT_AFTER.saturating_add(2 * self.table.known()) {
             return self.rewrite(now);
         }
         let mut lines = encode_records(changes);
         let end = self.written + lines.len();
         if end > self.size {
-            lines.resize(lines.len() + ROOM, b'\n');
-            self.size = end + ROOM;
+            // A file that grows fast grows in larger steps.
+            let room = ROOM.max(end / 2);
+            lines.resize(lines.len() + room, b'\n');
+            self.size = end + room;
         }
         let done = self
             .file
@@ -121,11 +126,11 @@ impl LeaseFile {
         self.written = end;
         if done.is_err() {
             // Half a line may be left, and what a disk refused once it may have lost; if this fails too, the next append begins with it.
-            self.appended = usize::MAX;
+            self.lines = usize::MAX;
             self.rewrite(now)
                 .with_context(|| format!("writing {}", self.path.display()))?;
         }
-        self.appended += changes.len();
+        self.lines += changes.len();
         Ok(())
     }
 }
@@ -139,7 +144,7 @@ pub struct Job<T> {
 }
 
 /// Jobs in; each `then` comes out when all that came in before it is on the disk. Jobs that wait are written together, and so are
-/// those of two milliseconds while they come fast: a sync costs more than all else that they need. An error is the last thing that comes.
+/// those that come shortly after each other. An error is the last thing that comes.
 pub fn spawn<T: Send + 'static>(
     mut leases: LeaseFile,
 ) -> (
@@ -150,10 +155,10 @@ pub fn spawn<T: Send + 'static>(
     // As many as there are jobs: the reader must be able to wait for room for a job.
     let (durable, done) = mpsc::unbounded_channel();
     tokio::task::spawn_blocking(move || {
-        let mut written = Instant::now();
+        let (mut apart, mut written) = (APART, Instant::now());
         while let Some(first) = todo.blocking_recv() {
-            thread::sleep(APART.saturating_sub(written.elapsed()));
-            written = Instant::now();
+            thread::sleep(apart.saturating_sub(written.elapsed()));
+            let since = std::mem::replace(&mut written, Instant::now()).elapsed();
             let (mut changes, now, mut then) = (first.changes, first.now, vec![first.then]);
             while then.len() < TOGETHER
                 && let Ok(next) = todo.try_recv()
@@ -161,6 +166,8 @@ pub fn spawn<T: Send + 'static>(
                 changes.extend(next.changes);
                 then.push(next.then);
             }
+            let is_busy = since < BUSY * u32::try_from(then.len()).unwrap_or(u32::MAX);
+            apart = if is_busy { APART_WHEN_BUSY } else { APART };
             if let Err(error) = leases.append(&changes, now) {
                 drop(durable.send(Err(error)));
                 return;

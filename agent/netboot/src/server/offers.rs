@@ -4,8 +4,6 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use crate::{AddressRange, MacAddr, Now};
 
-/// So many are gone through for a new one; where there are more, the search begins behind the last.
-const FEW: usize = 64;
 /// Offers that ran out are looked for once there are so many more.
 const SWEPT_AFTER: usize = 256;
 
@@ -35,10 +33,11 @@ impl Offers {
         self.last = Some(address);
     }
 
-    /// Behind the one that was offered last, if clients come faster than they take what they are offered.
+    /// Behind the one that was offered last, while an offer is open: one that nobody takes would have every search go through all that
+    /// was leased behind it.
     pub fn next_in(&self, range: AddressRange) -> Option<Ipv4Addr> {
         let next = Ipv4Addr::from_bits(self.last?.to_bits().checked_add(1)?);
-        (self.len() > FEW && range.contains(next)).then_some(next)
+        (!self.by_address.is_empty() && range.contains(next)).then_some(next)
     }
 
     /// Whatever `mac` was offered.
