@@ -281,10 +281,7 @@ pub fn command_line(
         line.kcs(port);
     }
     if spec.boot == BootFirst::Http {
-        for family in ["IPv4", "IPv6"] {
-            let switch = format!("name=opt/org.tianocore/{family}PXESupport,string=n");
-            line.option("-fw_cfg", switch);
-        }
+        line.no_pxe();
     }
     line.nic(spec, sockets.wire);
     match (spec.second_nic, sockets.second_wire) {
@@ -382,6 +379,14 @@ impl Line {
         self.option("-chardev", format!("socket,id=tpm,fd={socket}"));
         self.option("-tpmdev", "emulator,id=tpm,chardev=tpm");
         self.option("-device", "tpm-crb,tpmdev=tpm");
+    }
+
+    /// Of UEFI firmware.
+    fn no_pxe(&mut self) {
+        for family in ["IPv4", "IPv6"] {
+            let switch = format!("name=opt/org.tianocore/{family}PXESupport,string=n");
+            self.option("-fw_cfg", switch);
+        }
     }
 
     fn kcs(&mut self, port: u16) {
