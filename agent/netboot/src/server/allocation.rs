@@ -89,7 +89,8 @@ impl Server {
     ) -> impl Iterator<Item = Ipv4Addr> {
         let range = subnet.range;
         let fresh = self.fresh_of(range);
-        let next = self.offers.next_in(fresh).unwrap_or(fresh.first());
+        let next = self.offers.next_in(fresh, self.leases.known());
+        let next = next.unwrap_or(fresh.first());
         let before = Ipv4Addr::from_bits(next.to_bits().saturating_sub(1));
         let parts = [(next, fresh.last()), (fresh.first(), before)];
         let parts = parts.into_iter().filter(|(first, last)| first <= last);

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use crate::{AddressRange, MacAddr, Now};
 
+/// So many addresses are gone through for a new one; where more are taken, the search begins behind the last that was offered.
+const FEW: usize = 64;
 /// Offers that ran out are looked for once there are so many more.
 const SWEPT_AFTER: usize = 256;
 
@@ -33,11 +35,12 @@ impl Offers {
         self.last = Some(address);
     }
 
-    /// Behind the one that was offered last, while an offer is open: one that nobody takes would have every search go through all that
-    /// was leased behind it.
-    pub fn next_in(&self, range: AddressRange) -> Option<Ipv4Addr> {
+    /// Behind the one that was offered last, while an offer is open and beside it `known` addresses are taken: one that nobody takes
+    /// would have every search go through all that was leased behind it.
+    pub fn next_in(&self, range: AddressRange, known: usize) -> Option<Ipv4Addr> {
         let next = Ipv4Addr::from_bits(self.last?.to_bits().checked_add(1)?);
-        (!self.by_address.is_empty() && range.contains(next)).then_some(next)
+        let is_long = self.len() > 0 && self.len() + known > FEW;
+        (is_long && range.contains(next)).then_some(next)
     }
 
     /// Whatever `mac` was offered.
