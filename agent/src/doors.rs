@@ -26,34 +26,40 @@ const BELIEVED: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Known {
     leased: watch::Receiver<Arc<BTreeSet<Ipv4Addr>>>,
-    believed: Arc<Mutex<VecDeque<IpAddr>>>,
+    believed: watch::Sender<VecDeque<IpAddr>>,
 }
 
 impl Known {
     pub fn new(leased: watch::Receiver<Arc<BTreeSet<Ipv4Addr>>>) -> Self {
         Self {
             leased,
-            believed: Arc::default(),
+            believed: watch::Sender::default(),
         }
     }
 
     pub fn has(&self, peer: IpAddr) -> bool {
         let leased = |address| self.leased.borrow().contains(&address);
-        matches!(peer, IpAddr::V4(address) if leased(address)) || self.believed().contains(&peer)
+        matches!(peer, IpAddr::V4(address) if leased(address))
+            || self.believed.borrow().contains(&peer)
     }
 
     /// What `peer` said was signed, or had a token, and was believed.
     pub fn believe(&self, peer: IpAddr) {
-        let mut believed = self.believed();
-        believed.retain(|known| *known != peer);
-        if believed.len() >= BELIEVED {
-            believed.pop_front();
-        }
-        believed.push_back(peer);
+        self.believed.send_if_modified(|believed| {
+            let before = believed.len();
+            believed.retain(|known| *known != peer);
+            let is_new = believed.len() == before;
+            if believed.len() >= BELIEVED {
+                believed.pop_front();
+            }
+            believed.push_back(peer);
+            is_new
+        });
     }
 
-    fn believed(&self) -> std::sync::MutexGuard<'_, VecDeque<IpAddr>> {
-        self.believed.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Who was believed lately.
+    pub fn believed(&self) -> watch::Receiver<VecDeque<IpAddr>> {
+        self.believed.subscribe()
     }
 
     fn standing(&self, peer: IpAddr) -> Standing {
@@ -198,7 +204,7 @@ mod tests {
         }
         assert!(!known.has([10, 0, 0, 0].into()), "the first is forgotten");
         assert!(known.has([10, 0, 1, 0].into()));
-        assert_eq!(known.believed().len(), BELIEVED);
+        assert_eq!(known.believed().borrow().len(), BELIEVED);
     }
 
     #[tokio::test]

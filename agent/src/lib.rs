@@ -228,6 +228,7 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
         let known = network::Known {
             bmcs: facts.bmcs.subscribe(),
             heard: facts.heard.subscribe(),
+            servers: network::Servers::new(facts.leased.subscribe(), web.known.believed()),
         };
         let published = network::Published {
             segment: facts.segment,

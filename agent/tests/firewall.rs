@@ -141,7 +141,12 @@ fn what_the_box_serves_is_for_the_provisioning_network_only() {
         || {
             let (office, site) = (Namespace::new(), Namespace::new());
             let file = tempfile::NamedTempFile::new().unwrap();
-            let text = rules([172, 22, 0, 1].into(), "wire", &BTreeSet::new());
+            let text = rules(
+                [172, 22, 0, 1].into(),
+                "wire",
+                &BTreeSet::new(),
+                &BTreeSet::new(),
+            );
             // Twice: it replaces itself.
             std::fs::write(file.path(), text.repeat(2)).unwrap();
             let links = Command::new("sh")
@@ -213,16 +218,53 @@ class Waits(socketserver.BaseRequestHandler):
     def handle(self): self.request.recv(1)
 socketserver.ThreadingTCPServer(('', 5000), Waits).serve_forever()
 ";
-/// Opens 40 connections, says how many were taken, and keeps them.
+/// Opens connections from each address until one is refused, 40 at most, says how many there are, and keeps them.
 const GREEDY: &str = "
 import socket, sys
 kept = []
-for _ in range(40):
-    try: kept.append(socket.create_connection(('172.22.0.1', 5000), 10))
-    except OSError: pass
+for address in sys.argv[1:]:
+    for _ in range(40):
+        try: kept.append(socket.create_connection(('172.22.0.1', 5000), 10, (address, 0)))
+        except OSError: break
 print(len(kept), flush=True)
 sys.stdin.read()
 ";
+
+/// Whether the registry's port takes a connection from this address of the site.
+fn connects(site: &Namespace, from: &str) -> bool {
+    let script =
+        format!("import socket; socket.create_connection(('172.22.0.1', 5000), 3, ('{from}', 0))");
+    let mut python = Command::new("nsenter");
+    python.arg(format!("--net=/proc/{}/ns/net", site.0.id()));
+    let ended = python.args(["python3", "-c", &script]).output();
+    ended.unwrap().status.success()
+}
+
+/// Who listens there, and says nothing.
+fn patient(site: &Namespace) -> Namespace {
+    let mut server = Command::new("python3");
+    let server = Namespace(server.args(["-c", PATIENT]).spawn().unwrap());
+    let start = Instant::now();
+    while !connects(site, SITE) {
+        assert!(start.elapsed() < Duration::from_mins(1), "nobody listens");
+    }
+    server
+}
+
+/// Who takes what it gets from these addresses, and how much that was.
+fn greedy(site: &Namespace, from: &[String]) -> (Namespace, u32) {
+    let mut greedy = Command::new("nsenter");
+    let net = format!("--net=/proc/{}/ns/net", site.0.id());
+    greedy
+        .args([net.as_str(), "python3", "-c", GREEDY])
+        .args(from);
+    let piped = greedy.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut greedy = Namespace(piped.spawn().unwrap());
+    let mut told = String::new();
+    let out = greedy.0.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut told).unwrap();
+    (greedy, told.trim().parse().unwrap())
+}
 
 #[test]
 fn one_address_takes_no_more_than_its_share_of_the_registry() {
@@ -231,44 +273,54 @@ fn one_address_takes_no_more_than_its_share_of_the_registry() {
         || {
             let (_pod, site) = pod_and_site();
             load_as(902, ON_THE_WIRE, &BTreeSet::new());
-            let mut server = Command::new("python3");
-            let _server = Namespace(server.args(["-c", PATIENT]).spawn().unwrap());
-            let connects = |from: &str| {
-                let script = format!(
-                    "import socket; socket.create_connection(('172.22.0.1', 5000), 3, ('{from}', 0))"
-                );
-                let mut python = Command::new("nsenter");
-                python.arg(format!("--net=/proc/{}/ns/net", site.0.id()));
-                let ended = python.args(["python3", "-c", &script]).output();
-                ended.unwrap().status.success()
-            };
-            let open = || connects(SITE);
-            let start = Instant::now();
-            while !open() {
-                assert!(start.elapsed() < Duration::from_mins(1), "nobody listens");
-            }
-            let mut greedy = Command::new("nsenter");
-            let net = format!("--net=/proc/{}/ns/net", site.0.id());
-            greedy.args([net.as_str(), "python3", "-c", GREEDY]);
-            let piped = greedy.stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut greedy = Namespace(piped.spawn().unwrap());
-            let mut told = String::new();
-            let out = greedy.0.stdout.take().unwrap();
-            std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut told).unwrap();
+            let _server = patient(&site);
+            let (greedy, told) = greedy(&site, &[SITE.to_owned()]);
             let most = firewall::MOST_CONNECTIONS;
             // The last question may not have ended yet.
-            let told: u32 = told.trim().parse().unwrap();
             assert!(told == most || told == most - 1, "{told}");
-            assert!(!open(), "its share is taken");
+            assert!(!connects(&site, SITE), "its share is taken");
             site.run("ip address add 172.22.0.253/24 dev host");
-            assert!(connects("172.22.0.253"), "everybody has one");
+            assert!(connects(&site, "172.22.0.253"), "everybody has one");
             drop(greedy);
-            while !open() {
+            let start = Instant::now();
+            while !connects(&site, SITE) {
                 assert!(
-                    start.elapsed() < Duration::from_mins(2),
+                    start.elapsed() < Duration::from_mins(1),
                     "its share is free again"
                 );
             }
+        },
+    );
+}
+
+#[test]
+fn strangers_with_many_addresses_leave_places_to_servers() {
+    isolated(
+        "strangers_with_many_addresses_leave_places_to_servers",
+        || {
+            let (_pod, site) = pod_and_site();
+            load_as(902, ON_THE_WIRE, &BTreeSet::new());
+            let strangers: Vec<String> = (10..17).map(|n| format!("172.22.0.{n}")).collect();
+            for address in strangers.iter().map(String::as_str).chain(["172.22.0.100"]) {
+                site.run(&format!("ip address add {address}/24 dev host"));
+            }
+            let _server = patient(&site);
+            let (_greedy, told) = greedy(&site, &strangers);
+            let most = firewall::MOST_OF_STRANGERS;
+            assert!(told == most || told == most - 1, "{told}");
+            assert!(!connects(&site, SITE), "what strangers may have is taken");
+
+            let admit = |servers: BTreeSet<_>| {
+                let text = tempfile::NamedTempFile::new().unwrap();
+                std::fs::write(text.path(), firewall::admission(&servers)).unwrap();
+                said(&format!("nft -f {}", text.path().display()));
+            };
+            let server = "172.22.0.100";
+            admit([server.parse().unwrap()].into());
+            assert!(connects(&site, server), "a known server has its places");
+            assert!(!connects(&site, SITE));
+            admit(BTreeSet::new());
+            assert!(!connects(&site, server), "it is a stranger again");
         },
     );
 }
@@ -367,7 +419,7 @@ fn rules_that_somebody_flushed_are_put_back() {
     isolated("rules_that_somebody_flushed_are_put_back", || {
         let bmcs = [endpoint(SITE, Transport::Tcp, 443)].into();
         load_as(902, ON_THE_WIRE, &bmcs);
-        let ours = rules(BOX.parse().unwrap(), "wire", &bmcs);
+        let ours = rules(BOX.parse().unwrap(), "wire", &bmcs, &BTreeSet::new());
         let restore = || restored(RULES, &ours, TABLE).unwrap();
         assert!(!restore(), "nothing is gone");
         let rules = said("nft list ruleset");
@@ -386,7 +438,7 @@ fn rules_that_somebody_flushed_are_put_back() {
 /// A namespace has one user, who plays Ironic's where `number` is 0.
 fn load_as(number: u32, (address, interface): Provisioning, bmcs: &BTreeSet<Endpoint>) {
     let ours = std::fs::read_to_string(RULES).unwrap();
-    let sites = rules(address.parse().unwrap(), interface, bmcs);
+    let sites = rules(address.parse().unwrap(), interface, bmcs, &BTreeSet::new());
     let rules = tempfile::NamedTempFile::new().unwrap();
     let text = (ours + &sites)
         .replace("ironic = 902", &format!("ironic = {number}"))

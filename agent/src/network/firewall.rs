@@ -1,6 +1,7 @@
 //! What the box serves on the provisioning network is for that network only: Linux answers for an address on every interface,
 //! and the registry listens on all. Ironic goes nowhere else either, but to the BMCs that hosts name ([`Endpoint`]). Ironic and the registry
-//! are upstream's programs, which take whatever comes: here is how much of it one address may send them.
+//! are upstream's programs, which take whatever comes: here is how much of it one address may send them, and how much all that no server
+//! is known at.
 
 use std::{collections::BTreeSet, fmt, io::Write, net::Ipv4Addr, process::Stdio};
 
@@ -12,6 +13,8 @@ use crate::pki::NODE_ADDRESS;
 pub const IRONIC: u32 = 902;
 /// Connections of one address to the registry, and as many to Ironic: a node pulls three layers at a time.
 pub const MOST_CONNECTIONS: u32 = 32;
+/// Connections of all addresses at which no server is known, to the registry and as many to Ironic.
+pub const MOST_OF_STRANGERS: u32 = 128;
 /// BMCs that Ironic may reach beside those on the provisioning network.
 const MOST_BMCS: usize = 1024;
 const NFT: &str = "/usr/sbin/nft";
@@ -63,27 +66,35 @@ impl fmt::Display for Endpoint {
 
 /// A table of its own beside `/etc/firstlight/firewall.nft`, replaced as a whole. That file keeps Ironic from the box's own addresses,
 /// whatever is said here.
-pub fn rules(address: Ipv4Addr, interface: &str, bmcs: &BTreeSet<Endpoint>) -> String {
+pub fn rules(
+    address: Ipv4Addr,
+    interface: &str,
+    bmcs: &BTreeSet<Endpoint>,
+    servers: &BTreeSet<Ipv4Addr>,
+) -> String {
     // Kernel names have no quotes or spaces (`dev_valid_name`); ours are checked once more before they meet a parser.
     let interface: String = interface
         .chars()
         .filter(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\'))
         .collect();
-    let named: Vec<String> = bmcs
-        .iter()
-        .take(MOST_BMCS)
-        .map(Endpoint::to_string)
-        .collect();
-    let named = match named.as_slice() {
-        [] => String::new(),
-        named => format!("elements = {{ {} }};", named.join(", ")),
+    let elements = |all: String| match all.as_str() {
+        "" => String::new(),
+        all => format!("elements = {{ {all} }};"),
     };
+    let named = elements(list(bmcs.iter().take(MOST_BMCS)));
+    let servers = elements(list(servers));
     format!(
         "table inet firstlight_site\n\
          delete table inet firstlight_site\n\
          table inet firstlight_site {{\n    \
          set callers {{\n        \
          type ipv4_addr . inet_service; size 65535; flags dynamic;\n    \
+         }}\n    \
+         set strangers {{\n        \
+         type inet_service; size 16; flags dynamic;\n    \
+         }}\n    \
+         set servers {{\n        \
+         type ipv4_addr; {servers}\n    \
          }}\n    \
          set bmcs {{\n        \
          type ipv4_addr . inet_proto . inet_service; {named}\n    \
@@ -92,7 +103,8 @@ pub fn rules(address: Ipv4Addr, interface: &str, bmcs: &BTreeSet<Endpoint>) -> S
          type filter hook input priority filter; policy accept;\n        \
          iifname != \"{interface}\" accept\n        \
          meta nfproto ipv6 tcp dport {{ 5000, 6385 }} drop\n        \
-         tcp dport {{ 5000, 6385 }} ct state new add @callers {{ ip saddr . tcp dport ct count over {MOST_CONNECTIONS} }} reject\n    \
+         tcp dport {{ 5000, 6385 }} ct state new add @callers {{ ip saddr . tcp dport ct count over {MOST_CONNECTIONS} }} reject\n        \
+         tcp dport {{ 5000, 6385 }} ct state new ip saddr != @servers add @strangers {{ tcp dport ct count over {MOST_OF_STRANGERS} }} reject\n    \
          }}\n    \
          chain prerouting {{\n        \
          type filter hook prerouting priority raw; policy accept;\n        \
@@ -106,6 +118,20 @@ pub fn rules(address: Ipv4Addr, interface: &str, bmcs: &BTreeSet<Endpoint>) -> S
          meta skuid {IRONIC} ct state new oifname != {{ \"lo\", \"{interface}\" }} reject\n    \
          }}\n}}\n"
     )
+}
+
+fn list(all: impl IntoIterator<Item = impl fmt::Display>) -> String {
+    let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
+    all.join(", ")
+}
+
+/// Servers for which places are kept, instead of those in [`rules`] that stand.
+pub fn admission(servers: &BTreeSet<Ipv4Addr>) -> String {
+    let nobody = "flush set inet firstlight_site servers\n".to_owned();
+    match list(servers).as_str() {
+        "" => nobody,
+        all => format!("{nobody}add element inet firstlight_site servers {{ {all} }}\n"),
+    }
 }
 
 /// `rules`, instead of what was there.
@@ -190,7 +216,8 @@ mod tests {
             let address = Ipv4Addr::from_bits(0x0a00_0000 + number).to_string();
             Endpoint::new(&address, Transport::Tcp, 443).unwrap()
         });
-        let rules = rules(Ipv4Addr::new(172, 22, 0, 1), "lan0", &all.collect());
+        let address = Ipv4Addr::new(172, 22, 0, 1);
+        let rules = rules(address, "lan0", &all.collect(), &BTreeSet::new());
         assert_eq!(rules.matches(" . tcp . 443").count(), MOST_BMCS);
     }
 

@@ -10,6 +10,7 @@ pub mod firewall;
 pub mod link;
 pub mod packets;
 mod routers;
+mod servers;
 
 use std::{collections::BTreeSet, fs, net::Ipv4Addr, path::Path, sync::Arc, time::Duration};
 
@@ -32,6 +33,7 @@ use crate::{
 };
 use arp::{Arp, Claim};
 use choose::{Choice, Learned, Link, Stranger};
+pub use servers::Servers;
 
 pub const BOX_INTERFACE: &str = "box0";
 /// Looked at again after this time even if the kernel said nothing.
@@ -60,6 +62,7 @@ pub struct Known {
     /// That hosts name.
     pub bmcs: watch::Receiver<BTreeSet<firewall::Endpoint>>,
     pub heard: watch::Receiver<Option<Heard>>,
+    pub servers: Servers,
 }
 
 /// What others are told.
@@ -160,6 +163,7 @@ pub async fn run(
         segment: published.segment,
         link_ups: published.link_ups,
         bmcs: known.bmcs,
+        servers: known.servers,
         heard: known.heard,
         has_news: false,
         learned: None,
@@ -184,6 +188,7 @@ pub async fn run(
             () = stop.cancelled() => break,
             () = tokio::time::sleep(pause) => {}
             Ok(()) = keeper.bmcs.changed() => keeper.open_for_bmcs().await,
+            () = keeper.servers.changed() => keeper.admit().await,
             Ok(()) = keeper.heard.changed() => keeper.has_news = true,
             link = router(&mut keeper.listening) => keeper.learn_router(&link),
             event = events.next() => anyhow::ensure!(event.is_some(), "the netlink socket was closed"),
@@ -210,6 +215,7 @@ struct Keeper {
     link_ups: watch::Sender<u32>,
     /// That hosts name.
     bmcs: watch::Receiver<BTreeSet<firewall::Endpoint>>,
+    servers: Servers,
     heard: watch::Receiver<Option<Heard>>,
     has_news: bool,
     began: Instant,
@@ -419,19 +425,35 @@ impl Keeper {
         }
     }
 
+    /// Where the rules do not stand, [`Self::guard`] tells of it.
+    async fn admit(&mut self) {
+        let servers = self.servers.now();
+        if self.segment.borrow().is_some()
+            && let Err(error) = firewall::apply(firewall::admission(&servers)).await
+        {
+            tracing::warn!(error = format!("{error:#}"), "no places for known servers");
+        }
+    }
+
     /// The firewall's rules for this segment, and all of them again where somebody took them away.
     async fn guard(&mut self, segment: &Segment, is_new: bool) {
         self.guarded = Instant::now();
         let address = segment.address.address();
-        let rules = firewall::rules(address, &segment.interface, &self.bmcs.borrow_and_update());
+        let bmcs = self.bmcs.borrow_and_update().clone();
+        let servers = self.servers.now();
+        let rules = firewall::rules(address, &segment.interface, &bmcs, &servers);
         let closed = if is_new {
             firewall::apply(rules).await
         } else {
             let restored = firewall::restore(rules, firewall::TABLE).await;
-            if matches!(restored, Ok(true)) {
-                tracing::warn!("the box's rules of nftables were gone, and are back");
+            match restored {
+                Ok(true) => {
+                    tracing::warn!("the box's rules of nftables were gone, and are back");
+                    Ok(())
+                }
+                Ok(false) => firewall::apply(firewall::admission(&servers)).await,
+                Err(error) => Err(error),
             }
-            restored.map(|_| ())
         };
         let open = closed.err().map(|error| Problem {
             what: format!(

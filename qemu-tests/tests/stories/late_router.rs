@@ -28,19 +28,30 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     scene.tell(problem);
     scene.switch_server_off(&early)?;
 
-    // The router is gone, which the box does not know yet: this one's firmware asks and is answered by nobody.
-    drop(router);
     scene.switch_server_on(&late)?;
+    let answers = |scene: &Scene<'_>| {
+        let mut answers = scene.lab.wire().report().dhcp_answers;
+        answers.remove(&late.mac()).unwrap_or_default()
+    };
+    let what = "the other DHCP server answers the late server";
+    scene.wait(what, Duration::from_mins(2), |scene| {
+        let answers = answers(scene);
+        Ok((!answers.is_empty()).then_some(()))
+    })?;
+    scene.switch_server_off(&late)?;
+    let answers = answers(scene);
+    ensure!(
+        !answers.contains(&scene.lab.box_address()),
+        "the box has answered {second} while it was silent: {answers:?}"
+    );
+    let is_known = find_host(scene.status(), &second).is_some();
+    ensure!(!is_known, "the box knows {second}, which it left alone");
+
+    drop(router);
     let what = "the box serves again once the other server is gone";
     scene.wait_status(what, Duration::from_mins(12), |status| {
         (status.network.dhcp == DhcpMode::Serving).then_some(())
     })?;
-    let is_known = find_host(scene.status(), &second).is_some();
-    ensure!(
-        !is_known,
-        "the box has answered {second} while it was silent"
-    );
-    scene.switch_server_off(&late)?;
     scene.switch_server_on(&early)?;
     scene.wait_status(
         "the early server boots from the box",

@@ -120,17 +120,17 @@ pub fn leak(frame: &[u8], site: &Site) -> Option<String> {
     Some(format!("{} sends {what}{tag}", format_mac(from)))
 }
 
-/// True for an answer of a DHCP server (BOOTREPLY from port 67).
-pub fn is_dhcp_answer(frame: &[u8]) -> bool {
-    let Some((ETHERTYPE_IPV4, packet)) = payload(frame) else {
-        return false;
+/// An answer of a DHCP server (BOOTREPLY from port 67): whom, and from which address.
+pub fn dhcp_answer(frame: &[u8]) -> Option<(Mac, Ipv4Addr)> {
+    let (ETHERTYPE_IPV4, packet) = payload(frame)? else {
+        return None;
     };
-    let Some(header) = Ipv4Header::parse(packet) else {
-        return false;
-    };
-    header.protocol == UDP
-        && header.source_port == Some(67)
-        && packet.get(header.length + 8) == Some(&2)
+    let header = Ipv4Header::parse(packet)?;
+    let message = packet.get(header.length + 8..)?;
+    let is_answer =
+        header.protocol == UDP && header.source_port == Some(67) && message.first() == Some(&2);
+    let client = message.get(28..34)?.try_into().ok()?;
+    is_answer.then_some((client, header.source))
 }
 
 /// True for a request to a TFTP server.

@@ -129,14 +129,19 @@ fn global_ipv6_is_a_leak_and_link_local_is_not() {
 
 #[test]
 fn only_a_reply_of_a_server_is_a_dhcp_answer() {
-    assert!(is_dhcp_answer(&udp(
-        [172, 22, 0, 1],
-        [255; 4],
-        (67, 68),
-        &[2]
-    )));
-    assert!(!is_dhcp_answer(&udp([0; 4], [255; 4], (68, 67), &[1])));
-    assert!(!is_dhcp_answer(&arp([0; 4], [0; 4])));
+    let client = [0x52, 0x54, 0, 0, 0, 1];
+    let message = |op| {
+        let mut message = vec![op; 1];
+        message.resize(28, 0);
+        message.extend(client);
+        message
+    };
+    let server = [172, 22, 0, 1];
+    let answer = udp(server, [255; 4], (67, 68), &message(2));
+    assert_eq!(dhcp_answer(&answer), Some((client, server.into())));
+    let question = udp([0; 4], [255; 4], (68, 67), &message(1));
+    assert_eq!(dhcp_answer(&question), None);
+    assert_eq!(dhcp_answer(&arp([0; 4], [0; 4])), None);
 }
 
 #[test]
@@ -151,14 +156,14 @@ fn a_tftp_request_goes_to_port_69() {
 fn every_cut_of_a_frame_is_read_without_panic() {
     for frame in [
         arp([1; 4], [2; 4]),
-        udp([1; 4], [2; 4], (67, 68), &[2]),
+        udp([1; 4], [2; 4], (67, 68), &[2; 40]),
         ethernet(ETHERTYPE_VLAN, &[0; 9]),
     ] {
         for length in 0..frame.len() {
             let cut = &frame[..length];
             let _ = (
                 leak(cut, &site()),
-                is_dhcp_answer(cut),
+                dhcp_answer(cut),
                 is_tftp_request(cut),
                 arp_sender(cut),
                 capture_length(cut),

@@ -1,6 +1,6 @@
 //! Looks at every frame once: leaks, a foreign user of our address, the first DHCP answer, the capture file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -10,6 +10,8 @@ use super::pcap::Capture;
 
 /// A runaway guest must not fill the memory with different texts.
 const DISTINCT_LEAKS: usize = 100;
+/// Nor with different clients.
+const CLIENTS: usize = 100;
 
 /// What was seen on the wire since it was laid.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +26,8 @@ pub struct Report {
     pub tftp_requests: u64,
     /// When a DHCP server first answered.
     pub first_dhcp_answer: Option<Instant>,
+    /// Which DHCP servers answered whom.
+    pub dhcp_answers: BTreeMap<Mac, BTreeSet<Ipv4Addr>>,
 }
 
 pub(super) struct Watch {
@@ -45,8 +49,16 @@ impl Watch {
         report.frames += 1;
         report.bytes += bytes.len() as u64;
         report.tftp_requests += u64::from(frame::is_tftp_request(bytes));
-        if report.first_dhcp_answer.is_none() && frame::is_dhcp_answer(bytes) {
-            report.first_dhcp_answer = Some(Instant::now());
+        if let Some((client, server)) = frame::dhcp_answer(bytes) {
+            report.first_dhcp_answer.get_or_insert_with(Instant::now);
+            let is_known = report.dhcp_answers.contains_key(&client);
+            if is_known || report.dhcp_answers.len() < CLIENTS {
+                report
+                    .dhcp_answers
+                    .entry(client)
+                    .or_default()
+                    .insert(server);
+            }
         }
         if let Some(text) = fault
             && (report.leaks.len() < DISTINCT_LEAKS || report.leaks.contains_key(&text))
