@@ -431,7 +431,7 @@ impl Keeper {
         if self.segment.borrow().is_some()
             && let Err(error) = firewall::apply(firewall::admission(&servers)).await
         {
-            tracing::warn!(error = format!("{error:#}"), "no places for known servers");
+            tracing::debug!(error = format!("{error:#}"), "no places for known servers");
         }
     }
 
