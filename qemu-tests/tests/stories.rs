@@ -28,6 +28,8 @@ mod networks;
 mod power_cut;
 #[path = "stories/self_test.rs"]
 mod self_test;
+#[path = "stories/tampered.rs"]
+mod tampered;
 #[path = "stories/uploaded_disk.rs"]
 mod uploaded_disk;
 #[path = "stories/virtual_media.rs"]
@@ -66,7 +68,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 17] = [
+const STORIES: [Story; 18] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -229,6 +231,21 @@ const STORIES: [Story; 17] = [
         minutes: 39,
         about: &["agent/src/addons", "agent/src/software", "rootfs/addons"],
         tell: addons::tell,
+    },
+    Story {
+        id: "tampered",
+        name: "A kernel and an initramfs that arrive changed start no server under Secure Boot that the box believes",
+        site: Purpose::Plain,
+        plain: false,
+        asked: false,
+        minutes: 6,
+        about: &[
+            "agent/measured",
+            "agent/src/boot_files",
+            "agent/src/hosts/measured.rs",
+            "agent/ramdisk/src/tpm.rs",
+        ],
+        tell: tampered::tell,
     },
     Story {
         id: "uploaded_disk",
