@@ -9,12 +9,20 @@ use std::{
     fs::File,
     io::{self, Write as _},
     net::{IpAddr, Shutdown, TcpStream as Blocking},
+    os::fd::{AsFd as _, AsRawFd as _},
     sync::Arc,
     time::Duration,
 };
 
 use http::{HeaderMap, Response};
-use nix::sys::sendfile::sendfile64;
+use nix::{
+    ioctl_read_bad, libc,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        sendfile::sendfile64,
+        socket::{setsockopt, sockopt},
+    },
+};
 use tokio::{
     io::AsyncReadExt as _,
     net::TcpStream,
@@ -24,16 +32,22 @@ use tokio::{
 
 use firstlight_requests::{MOST_HEAD, read_head};
 
-use super::bandwidth::Share;
+use super::{bandwidth::Share, server::UNSENT};
 use crate::doors::Place;
 
-/// For what the socket was given to be taken, a third of its buffer at least; as `doors::Paced` has it.
+/// So much is taken of what the socket was given in so long; as `doors::Paced` has it.
 const TAKEN: Duration = Duration::from_secs(30);
+const LEAST: usize = 64 * 1024;
+/// For the kernel to keep of one answer, and of all (it takes twice that, with what it needs itself): with little the thread wakes up for
+/// every few packets. What it keeps are the file's own pages.
+const KEPT: usize = 4 * 1024 * 1024;
+const KEPT_IN_ALL: usize = 32 * 1024 * 1024;
 /// In one call.
 const PIECE: u64 = 8 * 1024 * 1024;
 /// Answers at a time; one more is hyper's, which takes longer over it.
+const AT_ONCE: usize = 128;
 static THREADS: std::sync::LazyLock<Arc<Semaphore>> =
-    std::sync::LazyLock::new(|| Arc::new(Semaphore::new(128)));
+    std::sync::LazyLock::new(|| Arc::new(Semaphore::new(AT_ONCE)));
 
 /// Who knows of files.
 pub trait Files {
@@ -134,6 +148,11 @@ fn send_blocking(
     let Some((file, first, count)) = direct.part else {
         return Ok(());
     };
+    // What waits in the kernel is beyond the reach of shares.
+    if direct.share.is_none() {
+        let answers = AT_ONCE - THREADS.available_permits();
+        keep(stream, KEPT.min(KEPT_IN_ALL / answers.max(1)))?;
+    }
     let mut at = first;
     let most = direct.share.as_ref().map_or(PIECE, Share::piece);
     while at < first + count {
@@ -141,14 +160,67 @@ fn send_blocking(
         if let Some(share) = &direct.share {
             turn(share, piece);
         }
-        let sent = kernel_sends(&file, stream, at, piece)?;
+        let sent = while_taken(stream, || kernel_sends(&file, stream, at, piece))?;
         if sent == 0 {
             tracing::warn!("a file cannot be read to its end");
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         at += sent;
     }
-    Ok(())
+    keep(stream, UNSENT)?;
+    while_taken(stream, || has_room(stream))
+}
+
+/// As much as the kernel allows who may not have more.
+fn keep(stream: &Blocking, bytes: usize) -> io::Result<()> {
+    let forced = setsockopt(stream, sockopt::SndBufForce, &bytes);
+    Ok(forced.or_else(|_| setsockopt(stream, sockopt::SndBuf, &bytes))?)
+}
+
+/// `send`, and again while it runs out of time and the other end takes what it was given.
+fn while_taken<T>(stream: &Blocking, mut send: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut before = waiting(stream)?;
+    loop {
+        match send() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let now = waiting(stream)?;
+                if now + LEAST > before {
+                    return Err(error);
+                }
+                before = now;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Little enough waits to be sent for the next answer to begin.
+fn has_room(stream: &Blocking) -> io::Result<()> {
+    let timeout = PollTimeout::try_from(TAKEN).map_err(io::Error::other)?;
+    match poll(
+        &mut [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)],
+        timeout,
+    )? {
+        0 => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Ok(()),
+    }
+}
+
+ioctl_read_bad!(
+    /// Bytes that the other end has not confirmed.
+    unconfirmed,
+    libc::TIOCOUTQ,
+    libc::c_int
+);
+
+fn waiting(stream: &Blocking) -> io::Result<usize> {
+    let mut bytes = 0;
+    #[allow(
+        unsafe_code,
+        reason = "the descriptor is open, and the kernel writes one number"
+    )]
+    unsafe { unconfirmed(stream.as_raw_fd(), &raw mut bytes) }?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
 /// How many bytes went. The standard library's copy may use the kernel, too, and may stop doing so without a word.

@@ -65,7 +65,7 @@ const STALLED: Duration = Duration::from_mins(1);
 const BUFFER: usize = 16 * 1024;
 /// What the kernel keeps of an answer that is on its way (it takes twice that, with what it needs itself): enough for
 /// 1 Gb/s at a millisecond.
-const UNSENT: usize = 128 * 1024;
+pub(super) const UNSENT: usize = 128 * 1024;
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Who answers at an address.
