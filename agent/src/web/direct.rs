@@ -258,6 +258,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_takes_what_it_was_given_is_waited_for_and_nobody_else() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut reader = Blocking::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        keep(&stream, KEPT).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        while (&stream).write(&[0; LEAST]).is_ok() {}
+
+        let mut calls = 0;
+        let ended = while_taken(&stream, || {
+            calls += 1;
+            if calls == 1 {
+                let before = waiting(&stream).unwrap();
+                let mut taken = vec![0; LEAST];
+                while waiting(&stream).unwrap() + LEAST > before {
+                    io::Read::read(&mut reader, &mut taken).unwrap();
+                }
+            }
+            Err::<(), _>(io::ErrorKind::WouldBlock.into())
+        });
+        assert!(ended.is_err());
+        // What was read makes room for more to arrive.
+        assert!((2..10).contains(&calls), "{calls}");
+    }
+
+    #[test]
     fn names_are_written_as_boot_loaders_look_for_them() {
         let mut head = Response::new(());
         let length = HeaderValue::from_static("7");
