@@ -264,7 +264,8 @@ mod tests {
         let (stream, _) = listener.accept().unwrap();
         keep(&stream, KEPT).unwrap();
         stream.set_nonblocking(true).unwrap();
-        while (&stream).write(&[0; LEAST]).is_ok() {}
+        let block = vec![0; LEAST];
+        while (&stream).write(&block).is_ok() {}
 
         let mut calls = 0;
         let ended = while_taken(&stream, || {
