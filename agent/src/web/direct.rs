@@ -32,14 +32,16 @@ use tokio::{
 
 use firstlight_requests::{MOST_HEAD, read_head};
 
-use super::{bandwidth::Share, server::UNSENT};
+use super::bandwidth::Share;
 use crate::doors::Place;
 
 /// So much is taken of what the socket was given in so long; as `doors::Paced` has it.
 const TAKEN: Duration = Duration::from_secs(30);
 const LEAST: usize = 64 * 1024;
-/// For the kernel to keep of one answer, and of all (it takes twice that, with what it needs itself): with little the thread wakes up for
-/// every few packets. What it keeps are the file's own pages.
+/// What the kernel keeps of an answer that is on its way (it takes twice that, with what it needs itself): enough for
+/// 1 Gb/s at a millisecond.
+pub const UNSENT: usize = 128 * 1024;
+/// The same of one file, and of all: with little the thread wakes up for every few packets. What is kept are the file's own pages.
 const KEPT: usize = 4 * 1024 * 1024;
 const KEPT_IN_ALL: usize = 32 * 1024 * 1024;
 /// In one call.

@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Body, Web,
-    direct::{self, Direct, Files},
+    direct::{self, Direct, Files, UNSENT},
     route,
 };
 use crate::{
@@ -63,9 +63,6 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const STALLED: Duration = Duration::from_mins(1);
 /// Of a request's head, and of an answer before it is on its way.
 const BUFFER: usize = 16 * 1024;
-/// What the kernel keeps of an answer that is on its way (it takes twice that, with what it needs itself): enough for
-/// 1 Gb/s at a millisecond.
-pub(super) const UNSENT: usize = 128 * 1024;
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Who answers at an address.
