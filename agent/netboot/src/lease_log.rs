@@ -72,12 +72,12 @@ pub fn decode_log(file: &[u8]) -> Result<DecodedLog, LeaseLogError> {
     let mut position = HEADER.len();
     for (index, line) in body.split_inclusive(|b| *b == b'\n').enumerate() {
         position += line.len();
+        if line == b"\n" {
+            doubtful.pop();
+            is_after_room = true;
+            continue;
+        }
         match decode_line(line) {
-            _ if line == b"\n" => {
-                doubtful.pop();
-                is_after_room = true;
-                continue;
-            }
             Some(change) => {
                 decoded.table.apply(&change);
                 decoded.records += 1;

@@ -39,6 +39,13 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
         Ok((!answers.is_empty()).then_some(()))
     })?;
     scene.switch_server_off(&late)?;
+
+    drop(router);
+    let what = "the box serves again once the other server is gone";
+    scene.wait_status(what, Duration::from_mins(12), |status| {
+        (status.network.dhcp == DhcpMode::Serving).then_some(())
+    })?;
+    // Whatever was late is there by now.
     let answers = answers(scene);
     ensure!(
         !answers.contains(&scene.lab.box_address()),
@@ -46,12 +53,6 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     );
     let is_known = find_host(scene.status(), &second).is_some();
     ensure!(!is_known, "the box knows {second}, which it left alone");
-
-    drop(router);
-    let what = "the box serves again once the other server is gone";
-    scene.wait_status(what, Duration::from_mins(12), |status| {
-        (status.network.dhcp == DhcpMode::Serving).then_some(())
-    })?;
     scene.switch_server_on(&early)?;
     scene.wait_status(
         "the early server boots from the box",

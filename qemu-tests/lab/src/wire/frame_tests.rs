@@ -131,7 +131,7 @@ fn global_ipv6_is_a_leak_and_link_local_is_not() {
 fn only_a_reply_of_a_server_is_a_dhcp_answer() {
     let client = [0x52, 0x54, 0, 0, 0, 1];
     let message = |op| {
-        let mut message = vec![op; 1];
+        let mut message = vec![op];
         message.resize(28, 0);
         message.extend(client);
         message

@@ -1,4 +1,4 @@
-//! Looks at every frame once: leaks, a foreign user of our address, the first DHCP answer, the capture file.
+//! Looks at every frame once: leaks, a foreign user of our address, who answers by DHCP, requests by TFTP, the capture file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
