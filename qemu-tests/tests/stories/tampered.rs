@@ -96,7 +96,8 @@ fn change(scene: &Scene<'_>, name: &str, how: &str) -> Result<()> {
     scene.box_ssh().run(&script).map(drop)
 }
 
+/// The box may still hold the file open for the server that it gave it to.
 fn restore(scene: &Scene<'_>, name: &str) -> Result<()> {
-    let script = format!("sudo sh -euc 'umount {FOLDER}/{name}; rm /run/changed'");
+    let script = format!("sudo sh -euc 'umount --lazy {FOLDER}/{name}; rm /run/changed'");
     scene.box_ssh().run(&script).map(drop)
 }
