@@ -16,6 +16,7 @@ mod layers;
 pub mod machine;
 mod manifests;
 mod node;
+pub mod nodes;
 mod preflight;
 mod programs;
 pub mod progress;
@@ -76,22 +77,8 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     let node = recipe.node_image(&tools, &node_root, &bootstrap)?;
     let payload = recipe.payload_layer(&tools, &kernel, &initrd, &node, &repository)?;
 
-    let nettools = recipe.nettools()?;
     let addons = addons::load(settings)?;
-    let list: Vec<_> = addons
-        .iter()
-        .flat_map(|addon| &addon.images)
-        .flat_map(|image| &image.programs)
-        .map(addons::AddonProgram::go_program)
-        .collect();
-    let addon_programs = recipe.go_programs("addon-bin", &list)?;
-    let parts = workload::Parts {
-        kube: &kube_programs,
-        programs: &image_programs,
-        nettools: &nettools,
-        addons: &addon_programs,
-    };
-    let registry = recipe.registry_layer(&tools, parts, &addons)?;
+    let registry = recipe.site_registry(&tools, [&kube_programs, &image_programs], &addons)?;
 
     let agent_program = recipe.agent_program()?;
     let versions = versions::collect(settings, &kernel, &base_tree)?;

@@ -144,9 +144,11 @@ fn make_key(dir: &Path) -> Result<PathBuf> {
 fn site_text(public: &str, purpose: Purpose) -> String {
     let cluster = match purpose {
         Purpose::Plain => "none",
-        Purpose::Cluster => "{}",
-        Purpose::ThreeControlPlanes => "{controlPlanes: 3}",
-        Purpose::Addons => "{}\naddons: [metrics-server, multus, nfd]",
+        Purpose::Cluster => "{}\naddons: []",
+        Purpose::ThreeControlPlanes => "{controlPlanes: 3}\naddons: []",
+        Purpose::Addons => {
+            "{}\naddons: [loadbalancer, metrics-server, multus, network-policy, nfd, storage]"
+        }
         Purpose::Networks => return networks_text(public),
     };
     format!(
@@ -158,7 +160,7 @@ fn site_text(public: &str, purpose: Purpose) -> String {
 
 fn networks_text(public: &str) -> String {
     format!(
-        "name: {NAME}\nsshKeys:\n  - {public}\nuplink: {{nic: '{BOX_OFFICE_MAC}', address: 192.0.2.15/24, gateway: 192.0.2.2, dns: [192.0.2.3], routing: nat}}\ncluster: {{network: nodes}}\nnetworks:\n  nodes: {{subnet: [{CLUSTER_NETWORK}, '{CLUSTER_IPV6}'], vlan: 20}}\nhosts:\n  \
+        "name: {NAME}\nsshKeys:\n  - {public}\nuplink: {{nic: '{BOX_OFFICE_MAC}', address: 192.0.2.15/24, gateway: 192.0.2.2, dns: [192.0.2.3], routing: nat}}\ncluster: {{network: nodes}}\naddons: []\nnetworks:\n  nodes: {{subnet: [{CLUSTER_NETWORK}, '{CLUSTER_IPV6}'], vlan: 20}}\nhosts:\n  \
          - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n    addresses: {{nodes: [{SERVER_CLUSTER_ADDRESS}, '{SERVER_CLUSTER_IPV6}']}}\n    \
          links: [{{bond: active-backup, nics: [boot, '{SERVER_SECOND_MAC}'], networks: [provisioning, nodes]}}]\n\
          rules:\n  - match: any\n    links: [{{nic: boot, networks: [provisioning, nodes]}}]\n"

@@ -282,6 +282,11 @@ impl AddressRange {
     pub fn contains(self, address: Ipv4Addr) -> bool {
         (self.first..=self.last).contains(&address)
     }
+
+    /// They have an address in common.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
 }
 
 impl FromStr for AddressRange {

@@ -66,11 +66,21 @@ pub struct SiteConfig {
     /// `cluster`: what installed hosts are for.
     pub cluster: ClusterChoice,
     /// Addons of the stick that the generated cluster gets.
-    pub addons: Vec<String>,
+    pub addons: Addons,
     /// Debian packages that the stick brings for servers, with what they depend on.
     pub packages: Vec<String>,
     /// Not a key of the file: the box sets it.
     pub standing: Standing,
+}
+
+/// Which addons a generated cluster gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Addons {
+    /// What people expect of a cluster on its first day.
+    #[default]
+    Usual,
+    /// These and no others, by the names of their folders.
+    Named(Vec<String>),
 }
 
 /// Where the settings are from, and so what may be done by them.
@@ -286,7 +296,7 @@ impl Default for SiteConfig {
             hosts: Vec::new(),
             rules: Vec::new(),
             cluster: cluster.map_or(ClusterChoice::None, ClusterChoice::Generated),
-            addons: Vec::new(),
+            addons: Addons::Usual,
             packages: Vec::new(),
             standing: Standing::Current,
         }

@@ -12,16 +12,25 @@ const STATE: &str = "state";
 const FIXED: &str = "addresses";
 /// Names of those that were made, so that one that a person deleted is not made again.
 const ADDONS: &str = "addons";
+const USUAL_ADDONS: &str = "usualAddons";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Marker {
     Absent,
     Creating,
-    Created {
-        cluster: String,
-        config: String,
-        addons: Vec<String>,
-    },
+    Created(Created),
+}
+
+/// Of the cluster that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    pub cluster: String,
+    /// As [`fixed`] writes them.
+    pub addresses: String,
+    /// That were made for it.
+    pub addons: Vec<String>,
+    /// The stick that made it had the usual addons for it.
+    pub usual_addons: bool,
 }
 
 pub fn read(world: &World) -> Marker {
@@ -30,11 +39,12 @@ pub fn read(world: &World) -> Marker {
     };
     let text = |key: &str| data.get(key).cloned().unwrap_or_default();
     if text(STATE) == "created" {
-        Marker::Created {
+        Marker::Created(Created {
             cluster: text(CLUSTER),
-            config: text(FIXED),
+            addresses: text(FIXED),
             addons: text(ADDONS).split_whitespace().map(str::to_owned).collect(),
-        }
+            usual_addons: text(USUAL_ADDONS) == "true",
+        })
     } else {
         Marker::Creating
     }
@@ -51,19 +61,25 @@ pub fn fixed(config: &ClusterConfig) -> String {
 }
 
 pub fn creating(cluster: &str, config: &ClusterConfig) -> Value {
-    marker(cluster, &fixed(config), "creating", &[])
+    marker(&json!({CLUSTER: cluster, STATE: "creating", FIXED: fixed(config), ADDONS: ""}))
 }
 
-pub fn created(cluster: &str, fixed: &str, addons: &[String]) -> Value {
-    marker(cluster, fixed, "created", addons)
+pub fn created(created: &Created) -> Value {
+    marker(&json!({
+        CLUSTER: created.cluster,
+        STATE: "created",
+        FIXED: created.addresses,
+        ADDONS: created.addons.join(" "),
+        USUAL_ADDONS: created.usual_addons.to_string(),
+    }))
 }
 
-fn marker(cluster: &str, fixed: &str, state: &str, addons: &[String]) -> Value {
+fn marker(data: &Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": MARKER, "namespace": NAMESPACE},
-        "data": {CLUSTER: cluster, STATE: state, FIXED: fixed, ADDONS: addons.join(" ")},
+        "data": data,
     })
 }
 

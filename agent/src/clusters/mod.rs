@@ -6,6 +6,7 @@
 //!
 //! Must not: write anything itself. It plans ([`plan`], pure); `provider` looks and writes, for `machines` too, because both need one look at all.
 
+mod addons;
 pub mod certificates;
 mod flannel;
 pub mod marker;
@@ -18,12 +19,9 @@ mod stick;
 mod tests;
 
 use firstlight_api::{
-    addon,
     site::{ClusterChoice, ClusterConfig},
     status::Problem,
 };
-
-use serde_json::json;
 
 pub use render::render;
 pub use stick::{Stick, load_stick};
@@ -44,20 +42,14 @@ pub fn plan(world: &World, stick: Option<&Stick>) -> (Vec<Steps>, Vec<Problem>) 
             (marker::Marker::Absent | marker::Marker::Creating, Some(stick)) => {
                 plan.push(create(world, config, stick));
             }
-            (
-                marker::Marker::Created {
-                    cluster,
-                    config: made,
-                    addons,
-                },
-                _,
-            ) => {
-                problems.extend(differences(world, config, cluster, made));
+            (marker::Marker::Created(created), _) => {
+                let cluster = &created.cluster;
+                problems.extend(differences(world, config, created));
                 let key = Key::new(NAMESPACE, cluster);
                 if let Some(found) = world.clusters.get(&key) {
                     if !found.metadata.is_deleting() && found.spec.paused != Some(true) {
                         plan.extend(replicas::plan(world, config, cluster));
-                        plan.extend(add_addons(world, cluster, made, addons));
+                        plan.extend(addons::plan(world, config, created));
                     }
                 } else {
                     problems.push(Problem {
@@ -84,50 +76,26 @@ fn create(world: &World, config: &ClusterConfig, stick: &Stick) -> Steps {
             .into_iter()
             .map(Action::Create),
     );
-    let fixed = marker::fixed(config);
-    steps.push(Action::Put(marker::created(
-        site.name.as_str(),
-        &fixed,
-        &[],
-    )));
+    steps.push(Action::Put(marker::created(&marker::Created {
+        cluster: site.name.to_string(),
+        addresses: marker::fixed(config),
+        addons: Vec::new(),
+        usual_addons: true,
+    })));
     steps
-}
-
-/// Those of `site.yaml` that were never made. A new stick may name more of them.
-fn add_addons(world: &World, cluster: &str, fixed: &str, made: &[String]) -> Option<Steps> {
-    let wanted = world.site.addons.iter();
-    let new: Vec<String> = wanted
-        .filter(|name| !made.contains(name))
-        .cloned()
-        .collect();
-    if new.is_empty() {
-        return None;
-    }
-    let addon = |name: &String| {
-        Action::Create(json!({
-            "apiVersion": format!("{}/{}", addon::GROUP, addon::VERSION),
-            "kind": addon::KIND,
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {"cluster": cluster, "builtin": name},
-        }))
-    };
-    let mut steps: Steps = new.iter().map(addon).collect();
-    let all = [made, &new].concat();
-    steps.push(Action::Put(marker::created(cluster, fixed, &all)));
-    Some(steps)
 }
 
 /// What `site.yaml` says now and the running cluster cannot follow.
 fn differences(
     world: &World,
     config: &ClusterConfig,
-    cluster: &str,
-    made: &str,
+    created: &marker::Created,
 ) -> Option<Problem> {
+    let (cluster, made) = (&created.cluster, &created.addresses);
     let name = world.site.name.as_str();
-    let what = if name != cluster {
+    let what = if name != *cluster {
         format!("site.yaml calls the site {name}; its cluster keeps the name {cluster}")
-    } else if marker::fixed(config) != made {
+    } else if marker::fixed(config) != *made {
         format!(
             "site.yaml changed the cluster's addresses to {}; the running cluster keeps {made}",
             marker::fixed(config)

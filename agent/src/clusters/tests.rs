@@ -428,6 +428,60 @@ fn a_machine_without_a_host_goes_first() {
     );
 }
 
+fn created(addresses: &str, addons: Vec<String>, usual_addons: bool) -> Value {
+    marker::created(&marker::Created {
+        cluster: "firstlight".to_owned(),
+        addresses: addresses.to_owned(),
+        addons,
+        usual_addons,
+    })
+}
+
+/// Names and values of the addons that a cluster gets for which none were made.
+fn first_addons(text: &str, usual_addons: bool) -> Vec<(String, Value)> {
+    let site = site(text);
+    let fixed = marker::fixed(&config(&site));
+    let mut world = world(site, &[]);
+    let found: firstlight_api::capi::Cluster =
+        serde_json::from_value(json!({"metadata": {"name": "firstlight", "namespace": NAMESPACE}}))
+            .unwrap();
+    world.clusters.insert(Key::of(&found.metadata), found);
+    let marker = created(&fixed, Vec::new(), usual_addons);
+    world.marker = Some(serde_json::from_value(marker["data"].clone()).unwrap());
+    let steps = plan(&world, Some(&stick())).0.into_iter().flatten();
+    steps
+        .filter_map(|step| match step {
+            Action::Create(object) => {
+                let name = object["metadata"]["name"].as_str()?.to_owned();
+                Some((name, object["spec"]["values"].clone()))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_new_cluster_has_what_people_expect_of_one_and_an_older_one_stays_as_it_is() {
+    let pool = json!({"addresses": ["172.22.0.80-172.22.0.95"]});
+    let usual = [
+        ("loadbalancer", pool),
+        ("metrics-server", Value::Null),
+        ("network-policy", Value::Null),
+        ("storage", Value::Null),
+    ];
+    let usual: Vec<_> = usual.map(|(name, values)| (name.to_owned(), values)).into();
+    assert_eq!(first_addons("", true), usual);
+    assert_eq!(
+        first_addons("cluster: {loadBalancer: none}", true),
+        usual[1..]
+    );
+    for (text, usual_addons) in [("", false), ("addons: []", true)] {
+        assert!(first_addons(text, usual_addons).is_empty(), "{text}");
+    }
+    let named = first_addons("addons: [storage]\ncluster: {}", false);
+    assert_eq!(named, usual[3..]);
+}
+
 #[test]
 fn an_addon_of_the_site_is_made_once() {
     let site = site("addons: [nfd, web]");
@@ -438,8 +492,8 @@ fn an_addon_of_the_site_is_made_once() {
             .unwrap();
     world.clusters.insert(Key::of(&found.metadata), found);
     let made = |names: &[&str]| {
-        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        marker::created("firstlight", &fixed, &names)
+        let names = names.iter().map(|&name| name.to_owned());
+        created(&fixed, names.collect(), true)
     };
     let data = |object: &Value| serde_json::from_value(object["data"].clone()).unwrap();
     world.marker = Some(data(&made(&["nfd"])));
@@ -470,10 +524,10 @@ fn a_cluster_is_made_once() {
     );
     assert_eq!(
         steps.last(),
-        Some(&Action::Put(marker::created(
-            "firstlight",
+        Some(&Action::Put(created(
             &marker::fixed(&config),
-            &[]
+            Vec::new(),
+            true
         )))
     );
     assert!(
@@ -489,11 +543,7 @@ fn a_cluster_is_made_once() {
         "cut in the middle, it goes on"
     );
 
-    world.marker = Some(data(marker::created(
-        "firstlight",
-        &marker::fixed(&config),
-        &[],
-    )));
+    world.marker = Some(data(created(&marker::fixed(&config), Vec::new(), false)));
     let (after, problems) = plan(&world, Some(&stick()));
     assert!(
         after.is_empty(),

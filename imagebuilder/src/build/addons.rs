@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use firstlight_api::names::REGISTRY;
 use serde::Deserialize;
 use serde_json::json;
@@ -16,6 +16,7 @@ use super::command::Program;
 use super::manifests::check_images_in;
 use super::programs::{GoProgram, module_folder, required_version};
 use super::settings::Settings;
+use super::workload::{NETTOOLS, NETTOOLS_PATH};
 use crate::registry::store::Image;
 
 /// Where charts are on the box.
@@ -38,6 +39,8 @@ pub struct AddonImage {
     pub name: String,
     pub programs: Vec<AddonProgram>,
     tag: String,
+    /// They call those of `rootfs/nettools`, which are in it, too.
+    calls_nettools: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -49,7 +52,7 @@ pub struct AddonProgram {
     pub path: String,
 }
 
-/// A file that a required module brings.
+/// A file that a required module brings, or a folder with a kustomization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ModuleFile {
     module: String,
@@ -61,6 +64,8 @@ struct ModuleFile {
 struct Metadata {
     #[serde(default)]
     images: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    nettools: Vec<String>,
     #[serde(default)]
     definitions: Vec<String>,
 }
@@ -118,10 +123,18 @@ fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
         };
         Ok(AddonImage {
             programs: packages.iter().map(program).collect::<Result<_>>()?,
-            name: image.clone(),
+            calls_nettools: metadata.nettools.contains(&image),
+            name: image,
             tag,
         })
     };
+    for image in &metadata.nettools {
+        ensure!(
+            metadata.images.contains_key(image),
+            "{}/{METADATA}: `nettools` names {image}, which is none of `images`",
+            folder.display()
+        );
+    }
     let definition = |path: &String| {
         let (module, _) = required(path)?;
         Ok(ModuleFile {
@@ -179,13 +192,20 @@ impl AddonImage {
         format!("addons/{}", self.name)
     }
 
-    /// For the registry; its one layer has the image's name.
+    /// For the registry; the layer with its programs has the image's name.
     pub fn image(&self) -> Image {
+        let mut layers = vec![self.layer()];
+        let mut config = json!({"Entrypoint": [format!("/{}", self.programs[0].file_name())]});
+        if self.calls_nettools {
+            // First, as in the other images: a node has it already.
+            layers.insert(0, NETTOOLS.to_owned());
+            config["Env"] = json!([NETTOOLS_PATH]);
+        }
         Image {
             repository: self.repository(),
             tag: self.tag.clone(),
-            layers: vec![self.layer()],
-            config: json!({"Entrypoint": [format!("/{}", self.programs[0].file_name())]}),
+            layers,
+            config,
         }
     }
 
@@ -200,13 +220,13 @@ impl AddonImage {
 
 /// The charts as they are on the box, each tried with the Helm of this build: a chart that does not render, or names an image
 /// that is not on the stick, would fail at a site.
-pub fn lay_out(work: &Work, helm: &Path, addons: &[Addon]) -> Result<()> {
+pub fn lay_out(work: &Work, programs: &Path, addons: &[Addon]) -> Result<()> {
     let home = work.path("home");
     for addon in addons {
         let chart = work.path(&addon.name);
         copy_chart(&addon.folder, &chart)?;
-        add_definitions(work, addon, &chart)?;
-        let rendered = Program::new(helm, &work.log)
+        add_definitions(work, programs, addon, &chart)?;
+        let rendered = Program::new(programs.join("helm"), &work.log)
             .env("HOME", home.display().to_string())
             .args(["template", &addon.name])
             .arg(&chart)
@@ -221,7 +241,7 @@ pub fn lay_out(work: &Work, helm: &Path, addons: &[Addon]) -> Result<()> {
 }
 
 /// Helm installs what is in `crds` first and never removes it: with a definition every object of its kind would go.
-fn add_definitions(work: &Work, addon: &Addon, chart: &Path) -> Result<()> {
+fn add_definitions(work: &Work, programs: &Path, addon: &Addon, chart: &Path) -> Result<()> {
     for file in &addon.definitions {
         let module = module_folder(&work.log, &addon.folder.join("go"), &file.module)?;
         let folder = chart.join("crds");
@@ -229,9 +249,15 @@ fn add_definitions(work: &Work, addon: &Addon, chart: &Path) -> Result<()> {
         let from = module.join(&file.path);
         let name = file.path.file_name().context("a file has a name")?;
         // Modules are read-only where Go keeps them, and so would a copy be.
-        let text =
-            fs::read_to_string(&from).with_context(|| format!("reading {}", from.display()))?;
-        fs::write(folder.join(name), text)
+        let text = if from.is_dir() {
+            Program::new(programs.join("kubectl"), &work.log)
+                .arg("kustomize")
+                .arg(&from)
+                .read()?
+        } else {
+            fs::read_to_string(&from).with_context(|| format!("reading {}", from.display()))?
+        };
+        fs::write(folder.join(name).with_extension("yaml"), text)
             .with_context(|| format!("writing {}", folder.display()))?;
     }
     Ok(())

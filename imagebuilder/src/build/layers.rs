@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::addons::Addon;
+use super::addons::{Addon, AddonProgram};
 use super::cache::{Key, Output, Reuse, remove_tree};
 use super::recipe::Recipe;
 use super::repository::SUITE;
@@ -107,8 +107,30 @@ impl Recipe<'_> {
         })
     }
 
-    /// The registry's storage with the images of the workload cluster.
-    pub fn registry_layer(
+    /// The registry's storage with the images of the workload cluster and of its addons; `programs`: of Kubernetes, and of its other
+    /// images.
+    pub fn site_registry(
+        &self,
+        tools: &Tools,
+        [kube, programs]: [&Output; 2],
+        addons: &[Addon],
+    ) -> Result<Output> {
+        let list: Vec<_> = addons
+            .iter()
+            .flat_map(|addon| &addon.images)
+            .flat_map(|image| &image.programs)
+            .map(AddonProgram::go_program)
+            .collect();
+        let parts = workload::Parts {
+            kube,
+            programs,
+            nettools: &self.nettools()?,
+            addons: &self.go_programs("addon-bin", &list)?,
+        };
+        self.registry_layer(tools, parts, addons)
+    }
+
+    fn registry_layer(
         &self,
         tools: &Tools,
         parts: workload::Parts<'_>,
@@ -116,13 +138,15 @@ impl Recipe<'_> {
     ) -> Result<Output> {
         let versions = versions::workload_versions(self.settings)?;
         workload::check_pause(&self.settings.overlay("node"), &versions)?;
+        let images: Vec<_> = addons.iter().map(|addon| &addon.images).collect();
         let key = Key::new("registry", 1)
             .output(tools.output())
             .output(parts.kube)
             .output(parts.programs)
             .output(parts.nettools)
             .output(parts.addons)
-            .text("versions", &format!("{versions:?}"));
+            .text("versions", &format!("{versions:?}"))
+            .text("addons", &format!("{images:?}"));
         self.steps.run("registry", key, Reuse::Cached, |work| {
             let root = work.path("root");
             workload::fill(&root.join(workload::STORAGE), parts, &versions, addons)?;
@@ -200,11 +224,11 @@ impl Recipe<'_> {
 
     /// The charts of the addons that the stick brings.
     pub fn addon_charts(&self, kube: &Output, list: &[Addon]) -> Result<Output> {
-        let key = Key::new("addons", 2)
+        let key = Key::new("addons", 3)
             .output(kube)
             .path(&self.settings.rootfs("addons"))?;
         self.steps.run("addons", key, Reuse::Cached, |work| {
-            addons::lay_out(work, &kube.path("usr/bin/helm"), list)
+            addons::lay_out(work, &kube.path("usr/bin"), list)
         })
     }
 

@@ -28,8 +28,11 @@ const KUBE_NAMES: [&str; 5] = [
     "kube-scheduler",
 ];
 
+/// The layer with the packages of `rootfs/nettools`, and where their programs are.
+pub const NETTOOLS: &str = "nettools";
+pub const NETTOOLS_PATH: &str = "PATH=/usr/sbin:/usr/bin";
 /// What of the unpacked packages goes into an image; the rest is of the machine that unpacked them.
-const NETTOOLS: [&str; 7] = [
+const UNPACKED: [&str; 7] = [
     "bin",
     "etc/protocols",
     "etc/services",
@@ -70,9 +73,9 @@ pub fn fill(
     let tar = parts.nettools.path("nettools.tar");
     let programs = Entry::Tree {
         tar,
-        parts: &NETTOOLS,
+        parts: &UNPACKED,
     };
-    store.add_layer("nettools", &[programs])?;
+    store.add_layer(NETTOOLS, &[programs])?;
     for name in ["coredns", "flannel", "pause"] {
         let program = parts.programs.path(name).join(name);
         store.add_layer(name, &[program_entry(program, name)])?;
@@ -117,12 +120,7 @@ fn plan_images(versions: &WorkloadVersions) -> Vec<Image> {
     .collect();
     images.extend([
         // The big layer first, as in the other images: layers are shared only with all that is below them.
-        image(
-            "kube-proxy",
-            kubernetes,
-            &["kube", "nettools"],
-            path.clone(),
-        ),
+        image("kube-proxy", kubernetes, &["kube", NETTOOLS], path.clone()),
         image("etcd", &versions.etcd, &["kube"], path.clone()),
         image(
             "coredns",
@@ -139,9 +137,9 @@ fn plan_images(versions: &WorkloadVersions) -> Vec<Image> {
         image(
             "flannel",
             &versions.flannel,
-            &["nettools", "flannel"],
+            &[NETTOOLS, "flannel"],
             json!({
-                "Entrypoint": ["/flannel"], "Env": ["PATH=/usr/sbin:/usr/bin"],
+                "Entrypoint": ["/flannel"], "Env": [NETTOOLS_PATH],
             }),
         ),
     ]);

@@ -8,7 +8,7 @@ use std::{
 
 use ipnet::Ipv6Net;
 
-use super::{ProvisioningConfig, ValueError, ipv6::overlap};
+use super::{AddressRange, DhcpRole, ProvisioningConfig, ValueError, ipv6::overlap};
 
 /// What the installed servers are for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,9 @@ pub struct ClusterConfig {
     pub pod_cidr: Ipv4Network,
     /// `serviceCidr`: for addresses of services; overlaps neither the provisioning network nor `pod_cidr`.
     pub service_cidr: Ipv4Network,
+    /// `loadBalancer`: for services of type `LoadBalancer`; in the network of the nodes, given to nobody else. Absent: nobody gives them
+    /// addresses.
+    pub load_balancer: Option<AddressRange>,
     /// Where `network` has IPv6: pods and services have addresses of both families.
     pub ipv6: Option<ClusterIpv6>,
     /// `network`: one of [`SiteConfig::fixed_networks`](super::SiteConfig::fixed_networks) that its nodes have their addresses on; absent:
@@ -237,7 +240,36 @@ impl ProvisioningConfig {
         }
         None
     }
+
+    /// The highest sixteen addresses with a common beginning that are nobody's, neither the box's nor `taken`; none where another server
+    /// leases the addresses, for nobody here knows which.
+    pub fn free_block(&self, taken: &[Ipv4Addr]) -> Option<AddressRange> {
+        if self.dhcp != DhcpRole::Serve {
+            return None;
+        }
+        let net = self.network();
+        let own = [Some(self.address.address()), self.gateway];
+        let is_free = |block: AddressRange| {
+            let mut others = own.iter().flatten().chain(taken);
+            net.first() < block.first()
+                && !self.range.overlaps(block)
+                && !others.any(|other| block.contains(*other))
+        };
+        let mut first = net.last().to_bits() & !(BLOCK - 1);
+        while first > net.first().to_bits() {
+            first -= BLOCK;
+            let at = Ipv4Addr::from_bits;
+            let block = AddressRange::new(at(first), at(first + BLOCK - 1)).ok()?;
+            if is_free(block) {
+                return Some(block);
+            }
+        }
+        None
+    }
 }
+
+/// Addresses that a cluster's services get if nobody says which.
+const BLOCK: u32 = 16;
 
 const POD_NETWORKS: [([u8; 4], u8); 3] = [
     ([10, 244, 0, 0], 16),
@@ -303,12 +335,14 @@ impl ClusterConfig {
         let mut others = provisioning.networks();
         let pod_cidr = Self::usual_pods(&others)?;
         others.push(pod_cidr);
+        let endpoint = provisioning.free_address(taken)?;
         Some(Self {
             control_planes: ControlPlanes::default(),
             workers: Workers::default(),
-            endpoint: provisioning.free_address(taken)?,
+            endpoint,
             pod_cidr,
             service_cidr: Self::usual_services(&others)?,
+            load_balancer: provisioning.free_block(&[taken, &[endpoint]].concat()),
             ipv6: None,
             network: None,
         })

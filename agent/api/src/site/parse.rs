@@ -11,8 +11,8 @@ mod value;
 use std::{collections::HashMap, net::Ipv4Addr};
 
 use super::{
-    ClusterChoice, DhcpRole, HostConfig, HostName, HostRole, MacAddr, SiteConfig, SiteProblem,
-    SiteProblems, SshKey, ValueError, schema,
+    Addons, ClusterChoice, DhcpRole, HostConfig, HostName, HostRole, MacAddr, SiteConfig,
+    SiteProblem, SiteProblems, SshKey, ValueError, schema,
     yaml::{Key, Node, Position, Value, parse_yaml},
 };
 use value::{parse_addon, parse_join, parse_measured_boot, parse_package};
@@ -118,7 +118,11 @@ impl Walk {
         packages
     }
 
-    fn addons(&mut self, fields: &Fields<'_>, cluster: &ClusterChoice) -> Vec<String> {
+    fn addons(&mut self, fields: &Fields<'_>, cluster: &ClusterChoice) -> Addons {
+        let said = fields.get("addons");
+        if said.is_none_or(|node| matches!(node.value, Value::Null)) {
+            return Addons::Usual;
+        }
         let mut addons = Vec::new();
         for node in self.items(fields, "addons") {
             let Some(name) = self.scalar(node, parse_addon) else {
@@ -137,7 +141,7 @@ impl Walk {
                 addons.push(name);
             }
         }
-        addons
+        Addons::Named(addons)
     }
 
     fn host(&mut self, node: &Node, site: &SiteConfig, seen: &mut Seen) -> Option<HostConfig> {

@@ -106,6 +106,7 @@ pub(super) const CLUSTER_KEYS: &[&str] = &[
     "endpoint",
     "podCidr",
     "serviceCidr",
+    "loadBalancer",
     "network",
 ];
 
@@ -136,7 +137,8 @@ struct SiteSpec {
     /// For servers that are new: the first rule that fits counts, and a server that none fits is listed and left alone.
     rules: Option<Vec<RuleSpec>>,
     cluster: Option<ClusterKey>,
-    /// Addons of the stick that the cluster gets, e.g. metrics-server.
+    /// Addons of the stick that the cluster gets, and no others, e.g. metrics-server. Default: loadbalancer, metrics-server, network-policy and
+    /// storage.
     addons: Option<Vec<String>>,
     /// Debian packages that `firstlight build --site` puts on the stick for the servers, with what they depend on, e.g. htop.
     packages: Option<Vec<String>>,
@@ -171,6 +173,9 @@ struct ClusterSpec {
     workers: Option<WorkersSpec>,
     /// Virtual address of the cluster's API, in the provisioning network and outside the range. Default: the last one.
     endpoint: Option<String>,
+    /// Addresses for services of type `LoadBalancer`, in the network of the cluster's servers and outside what is given to them, or none.
+    /// Default: sixteen free ones of the provisioning network; none with `network`, or where the box does not lease the addresses.
+    load_balancer: Option<String>,
     /// Default: 10.244.0.0/16, or another private network if that overlaps the provisioning network; and `fd00:10:244::/56` where the cluster's
     /// network has IPv6.
     pod_cidr: Option<FamiliesSpec>,

@@ -116,7 +116,7 @@ fn a_full_file_is_read_whole() {
             },
         ],
         cluster: ClusterChoice::Manual,
-        addons: Vec::new(),
+        addons: Addons::Usual,
         packages: Vec::new(),
     };
     assert_eq!(site, expected);
@@ -156,7 +156,10 @@ fn what_files_may_take_of_the_link_is_said_with_its_unit() {
 #[test]
 fn addons_belong_to_the_generated_cluster() {
     let site = parse_site("addons: [metrics-server, nfd]").unwrap();
-    assert_eq!(site.addons, ["metrics-server", "nfd"]);
+    let names = |names: &[&str]| Addons::Named(names.iter().map(|&name| name.to_owned()).collect());
+    assert_eq!(site.addons, names(&["metrics-server", "nfd"]));
+    assert_eq!(parse_site("addons: []").unwrap().addons, names(&[]));
+    assert_eq!(parse_site("addons:").unwrap().addons, Addons::Usual);
     assert_eq!(
         problems("addons:\n- nfd\n- nfd\n- ../a\n"),
         [

@@ -6,8 +6,8 @@ use ipnet::Ipv6Net;
 
 use super::{Fields, Walk};
 use crate::site::{
-    ClusterChoice, ClusterConfig, ClusterIpv6, ControlPlanes, Ipv4Network, SiteConfig, ValueError,
-    Workers,
+    AddressRange, ClusterChoice, ClusterConfig, ClusterIpv6, ControlPlanes, Ipv4Network,
+    SiteConfig, ValueError, Workers,
     cluster::usual_ipv6,
     ipv6::{overlap, parse_ipv6_network},
     networks::PROVISIONING,
@@ -71,6 +71,7 @@ impl Walk {
         let network = self.value(fields, "network", |text| {
             parse_cluster_network(text, fits.then_some(site))
         });
+        let network = network.filter(|name| name != PROVISIONING);
         if !fits {
             return ClusterChoice::None;
         }
@@ -107,16 +108,30 @@ impl Walk {
             free
         };
         // A missing endpoint was reported; the value is then never used.
-        endpoint.map_or(ClusterChoice::None, |endpoint| {
-            ClusterChoice::Generated(ClusterConfig {
-                control_planes: control_planes.unwrap_or_default(),
-                workers: workers.unwrap_or_default(),
-                endpoint,
-                pod_cidr,
-                service_cidr,
-                ipv6,
-                network: network.filter(|name| name != PROVISIONING),
-            })
+        let Some(endpoint) = endpoint else {
+            return ClusterChoice::None;
+        };
+        let load_balancer = if fields
+            .get("loadBalancer")
+            .is_some_and(|node| is_given(node))
+        {
+            let parse = |text: &str| parse_load_balancer(text, site, network.as_deref(), endpoint);
+            self.value(fields, "loadBalancer", parse).flatten()
+        } else if network.is_some() {
+            None
+        } else {
+            let taken = [&taken(site)[..], &[endpoint]].concat();
+            site.provisioning.free_block(&taken)
+        };
+        ClusterChoice::Generated(ClusterConfig {
+            control_planes: control_planes.unwrap_or_default(),
+            workers: workers.unwrap_or_default(),
+            endpoint,
+            pod_cidr,
+            service_cidr,
+            load_balancer,
+            ipv6,
+            network,
         })
     }
 
@@ -275,6 +290,60 @@ fn parse_cluster_network(text: &str, site: Option<&SiteConfig>) -> Result<String
         )));
     }
     Ok(text.to_owned())
+}
+
+/// For services of type `LoadBalancer`, on the network of the nodes.
+fn parse_load_balancer(
+    text: &str,
+    site: &SiteConfig,
+    network: Option<&str>,
+    endpoint: Ipv4Addr,
+) -> Result<Option<AddressRange>, ValueError> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let range: AddressRange = text.parse().map_err(|ValueError(why)| {
+        ValueError(format!(
+            "{why}; or say `none`, and services of type LoadBalancer get no address"
+        ))
+    })?;
+    let net = &site.provisioning;
+    let fixed = network.and_then(|name| site.fixed_networks().find(|(known, _)| *known == name));
+    let (subnet, given, router) = match &fixed {
+        Some((_, fixed)) => (fixed.subnet, fixed.pool, fixed.gateway),
+        None => (net.network(), net.range, net.gateway),
+    };
+    let promised = site.hosts.iter().filter_map(|host| match network {
+        Some(name) => host.addresses.get(name)?.ipv4,
+        None => host.address,
+    });
+    let promised: Vec<Ipv4Addr> = promised.collect();
+    let holds = |address: Option<Ipv4Addr>| address.is_some_and(|it| range.contains(it));
+    let (box_address, ends) = (net.address.address(), [range.first(), range.last()]);
+    let why = if !ends.iter().all(|end| subnet.contains(*end)) {
+        format!("is not inside {subnet}, the network of the cluster's servers")
+    } else if ends[0] == subnet.first() || ends[1] == subnet.last() {
+        format!("has an address that names the whole network {subnet}")
+    } else if range.overlaps(given) {
+        format!("overlaps {given}, which is given to servers")
+    } else if holds(network.is_none().then_some(box_address)) {
+        format!("has the box's own address {box_address}")
+    } else if let Some(router) = router.filter(|it| range.contains(*it)) {
+        format!("has the router's address {router}")
+    } else if holds(Some(endpoint)) {
+        format!("has the endpoint {endpoint} of the cluster's API")
+    } else if let Some(address) = promised.iter().find(|it| range.contains(**it)) {
+        format!("has {address}, which is promised to one of `hosts`")
+    } else {
+        return Ok(Some(range));
+    };
+    let free = net.free_block(&[&promised[..], &[endpoint]].concat());
+    let better = free.filter(|_| network.is_none());
+    let better = better.map_or_else(
+        || "; choose addresses that nobody has".to_owned(),
+        |free| format!("; for example use {free}"),
+    );
+    Err(ValueError(format!("loadBalancer {range} {why}{better}")))
 }
 
 /// `site` is absent while the network is not known to be right.

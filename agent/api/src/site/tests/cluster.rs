@@ -39,6 +39,7 @@ fn an_empty_cluster_is_one_control_plane_and_all_others_as_workers() {
             endpoint: Ipv4Addr::new(172, 22, 0, 254),
             pod_cidr: "10.244.0.0/16".parse().unwrap(),
             service_cidr: "10.96.0.0/12".parse().unwrap(),
+            load_balancer: Some("172.22.0.80-172.22.0.95".parse().unwrap()),
             ipv6: None,
             network: None,
         }
@@ -51,7 +52,7 @@ fn an_empty_cluster_is_one_control_plane_and_all_others_as_workers() {
 
 #[test]
 fn a_full_cluster_is_read_whole() {
-    let text = "cluster:\n  controlPlanes: 3\n  workers: 5\n  endpoint: 172.22.0.99\n  podCidr: 10.10.0.0/16\n  serviceCidr: 10.11.0.0/16\n";
+    let text = "cluster:\n  controlPlanes: 3\n  workers: 5\n  endpoint: 172.22.0.99\n  podCidr: 10.10.0.0/16\n  serviceCidr: 10.11.0.0/16\n  loadBalancer: 172.22.0.64-172.22.0.71\n";
     assert_eq!(
         generated(text),
         ClusterConfig {
@@ -60,10 +61,85 @@ fn a_full_cluster_is_read_whole() {
             endpoint: Ipv4Addr::new(172, 22, 0, 99),
             pod_cidr: "10.10.0.0/16".parse().unwrap(),
             service_cidr: "10.11.0.0/16".parse().unwrap(),
+            load_balancer: Some("172.22.0.64-172.22.0.71".parse().unwrap()),
             ipv6: None,
             network: None,
         }
     );
+}
+
+#[test]
+fn services_have_addresses_that_nobody_else_has() {
+    let given = |text: &str| generated(text).load_balancer.map(|range| range.to_string());
+    let hosts = |address: &str| {
+        format!("hosts: [{{mac: 52:54:00:12:34:56, address: {address}}}]\ncluster: {{}}")
+    };
+    for (text, expected) in [
+        ("cluster: {loadBalancer: none}", None),
+        (
+            "cluster: {endpoint: 172.22.0.90}",
+            Some("172.22.0.64-172.22.0.79"),
+        ),
+        (&hosts("172.22.0.80"), Some("172.22.0.64-172.22.0.79")),
+        ("provisioning: {address: 10.0.0.1/28}\ncluster: {}", None),
+        (
+            "provisioning: {address: 10.0.0.1/27, range: 10.0.0.2-10.0.0.15}\ncluster: {endpoint: 10.0.0.30}",
+            None,
+        ),
+        (
+            "provisioning: {address: 10.0.0.1/16}\ncluster: {}",
+            Some("10.0.255.224-10.0.255.239"),
+        ),
+        ("provisioning: {dhcp: proxy}\ncluster: {}", None),
+        (
+            "networks: {n: {vlan: 20, subnet: 10.20.0.0/24}}\ncluster: {network: n}",
+            None,
+        ),
+        (
+            "networks: {n: {vlan: 20, subnet: 10.20.0.0/24, pool: 10.20.0.10-10.20.0.99}}\ncluster: {network: n, loadBalancer: 10.20.0.200-10.20.0.209}",
+            Some("10.20.0.200-10.20.0.209"),
+        ),
+    ] {
+        assert_eq!(given(text).as_deref(), expected, "{text}");
+    }
+    for (range, part) in [
+        (
+            "172.22.1.1-172.22.1.9",
+            "is not inside 172.22.0.0/24, the network of the cluster's servers; for example use 172.22.0.80-172.22.0.95",
+        ),
+        (
+            "172.22.0.240-172.22.0.255",
+            "has an address that names the whole network",
+        ),
+        (
+            "172.22.0.90-172.22.0.110",
+            "overlaps 172.22.0.100-172.22.0.250, which is given to servers",
+        ),
+        (
+            "172.22.0.1-172.22.0.9",
+            "has the box's own address 172.22.0.1",
+        ),
+        (
+            "172.22.0.252-172.22.0.253",
+            "has the router's address 172.22.0.253",
+        ),
+        ("172.22.0.254-172.22.0.254", "has the endpoint 172.22.0.254"),
+        (
+            "172.22.0.20-172.22.0.29",
+            "has 172.22.0.20, which is promised to one of `hosts`",
+        ),
+        ("172.22.0.20", "is not a range; write it like"),
+        ("all", "or say `none`"),
+    ] {
+        let text = format!(
+            "provisioning: {{gateway: 172.22.0.253}}\nhosts: [{{mac: 52:54:00:12:34:56, address: 172.22.0.20}}]\ncluster: {{loadBalancer: {range}}}"
+        );
+        let said = problems(&text);
+        assert!(
+            said.len() == 1 && said[0].contains(part),
+            "{range}: {said:?}"
+        );
+    }
 }
 
 #[test]
@@ -137,7 +213,7 @@ fn what_cannot_work_is_refused_with_what_would() {
         ),
         (
             "cluster: [1]",
-            "`cluster` consists of keys (controlPlanes, workers, endpoint, podCidr, serviceCidr, network)",
+            "`cluster` consists of keys (controlPlanes, workers, endpoint, podCidr, serviceCidr, loadBalancer, network)",
         ),
         (
             "cluster: {endpoint: 172.23.0.5}",

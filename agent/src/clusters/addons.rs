@@ -1,0 +1,60 @@
+//! Addons of the stick for the site's own cluster, each made once: those that `site.yaml` names, or the usual ones.
+
+use firstlight_api::{
+    addon,
+    site::{Addons, ClusterConfig},
+};
+use serde_json::{Value, json};
+
+use super::marker::{self, Created};
+use crate::capi::{Action, NAMESPACE, Steps, world::World};
+
+/// Needs addresses for its services.
+const LOAD_BALANCER: &str = "loadbalancer";
+/// What people expect of a cluster on its first day.
+const USUAL: [&str; 4] = [LOAD_BALANCER, "metrics-server", "network-policy", "storage"];
+
+/// Those that were never made. A new stick may name more of them.
+pub fn plan(world: &World, config: &ClusterConfig, created: &Created) -> Option<Steps> {
+    let wanted = match &world.site.addons {
+        Addons::Named(names) => names.clone(),
+        // A cluster that was there before its stick brought them stays as it is.
+        Addons::Usual if !created.usual_addons => Vec::new(),
+        Addons::Usual => usual(config),
+    };
+    let is_new = |name: &String| !created.addons.contains(name);
+    let new: Vec<String> = wanted.into_iter().filter(is_new).collect();
+    if new.is_empty() {
+        return None;
+    }
+    let mut steps: Steps = new
+        .iter()
+        .map(|name| Action::Create(object(name, &created.cluster, config)))
+        .collect();
+    steps.push(Action::Put(marker::created(&Created {
+        addons: [&created.addons[..], &new].concat(),
+        ..created.clone()
+    })));
+    Some(steps)
+}
+
+fn usual(config: &ClusterConfig) -> Vec<String> {
+    let names = USUAL.into_iter();
+    names
+        .filter(|name| *name != LOAD_BALANCER || config.load_balancer.is_some())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn object(name: &str, cluster: &str, config: &ClusterConfig) -> Value {
+    let mut spec = json!({"cluster": cluster, "builtin": name});
+    if let (LOAD_BALANCER, Some(range)) = (name, config.load_balancer) {
+        spec["values"] = json!({"addresses": [range.to_string()]});
+    }
+    json!({
+        "apiVersion": format!("{}/{}", addon::GROUP, addon::VERSION),
+        "kind": addon::KIND,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": spec,
+    })
+}

@@ -1,0 +1,58 @@
+//! A service of type `LoadBalancer` has an address of the site's that answers whoever is on the cable; a pool with an address that is
+//! none is refused.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use qemu_tests::nodes::{Cluster, wait};
+use serde_json::{Value, json};
+
+use crate::pods::{Pod, SERVES, delete, fetch};
+
+pub fn try_out(cluster: &mut Cluster) -> Result<()> {
+    Pod {
+        name: "web",
+        script: SERVES,
+        claim: None,
+    }
+    .run(cluster)?;
+    cluster.exec("web", "echo served >/data/index.html")?;
+    cluster.apply(&service("web").to_string())?;
+    let address = wait("the service has an address", Duration::from_mins(2), || {
+        let service = cluster.get("service web")?;
+        let address = service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str();
+        address.map(str::to_owned).context("no address yet")
+    })?;
+    ensure!(address == "172.22.0.80", "its address is {address}");
+    let page = format!("http://{address}/");
+    let said = wait("somebody outside is served", Duration::from_mins(1), || {
+        fetch(&page)
+    })?;
+    ensure!(said == "served", "{said}");
+
+    wait("a wrong pool is refused", Duration::from_mins(1), || {
+        let wrong = json!({
+            "apiVersion": "metallb.io/v1beta1", "kind": "IPAddressPool",
+            "metadata": {"name": "wrong", "namespace": "metallb-system"},
+            "spec": {"addresses": ["172.22.0.90-172.22.0.99"]},
+        });
+        let taken = cluster.apply(&wrong.to_string());
+        delete(
+            cluster,
+            "ipaddresspool/wrong -n metallb-system --ignore-not-found",
+        )?;
+        let refused = taken
+            .err()
+            .context("it overlaps the site's and was taken")?;
+        ensure!(format!("{refused:#}").contains("overlaps"), "{refused:#}");
+        Ok(())
+    })?;
+    delete(cluster, "service/web pod/web")
+}
+
+pub fn service(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+        "spec": {"type": "LoadBalancer", "selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]},
+    })
+}
