@@ -7,15 +7,19 @@ use anyhow::{Context, Result, ensure};
 use qemu_tests::nodes::{Cluster, wait};
 use serde_json::{Value, json};
 
-use crate::pods::{Pod, SERVES, delete, fetch};
+use qemu_tests::pods::{Pod, SERVES};
+
+use crate::pods::{delete, fetch, run};
 
 pub fn try_out(cluster: &mut Cluster) -> Result<()> {
-    Pod {
-        name: "web",
-        script: SERVES,
-        claim: None,
-    }
-    .run(cluster)?;
+    run(
+        cluster,
+        &Pod {
+            name: "web",
+            script: SERVES,
+            claim: None,
+        },
+    )?;
     cluster.exec("web", "echo served >/data/index.html")?;
     cluster.apply(&service("web").to_string())?;
     let address = wait("the service has an address", Duration::from_mins(2), || {

@@ -6,18 +6,22 @@ use anyhow::{Context, Result, ensure};
 use qemu_tests::nodes::{Cluster, wait};
 use serde_json::json;
 
-use crate::pods::{Pod, SERVES, STAYS, delete};
+use qemu_tests::pods::{Pod, SERVES, STAYS};
+
+use crate::pods::{delete, run};
 
 const LIMIT: Duration = Duration::from_mins(1);
 
 pub fn try_out(cluster: &mut Cluster) -> Result<()> {
     for (name, script) in [("shop", SERVES), ("friend", STAYS), ("stranger", STAYS)] {
-        Pod {
-            name,
-            script,
-            claim: None,
-        }
-        .run(cluster)?;
+        run(
+            cluster,
+            &Pod {
+                name,
+                script,
+                claim: None,
+            },
+        )?;
     }
     cluster.exec("shop", "echo open >/data/index.html")?;
     cluster.kubectl("expose pod shop --port=80 --target-port=8080")?;

@@ -1,77 +1,24 @@
-//! Pods with a node's programs: the images of the stick have none that a person would type.
+//! What the uses of addons share.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use qemu_tests::nodes::Cluster;
-use serde_json::{Value, json};
+use qemu_tests::pods::{IMAGE, Pod};
 
-/// Any image will do: its own program is not started.
-const IMAGE: &str = "registry.firstlight.internal/kubernetes/pause";
-const FOLDERS: [(&str, &str); 4] = [
-    ("usr", "/usr"),
-    ("bin", "/usr/bin"),
-    ("lib", "/usr/lib"),
-    ("lib64", "/usr/lib64"),
-];
-pub const STAYS: &str = "sleep infinity";
-/// A web server for what is in `/data`, at port 8080.
-pub const SERVES: &str = "cd /data; exec python3 -m http.server 8080";
-
-pub struct Pod<'a> {
-    /// Also its label `app`.
-    pub name: &'a str,
-    /// Run by `sh`.
-    pub script: &'a str,
-    /// Of a claim that is mounted at `/data`; without one it is memory.
-    pub claim: Option<&'a str>,
-}
-
-impl Pod<'_> {
-    /// Until it is Ready.
-    pub fn run(&self, cluster: &Cluster) -> Result<()> {
-        let images =
-            cluster.kubectl("get nodes -o jsonpath={.items[0].status.images[*].names[*]}")?;
-        let mut images = images.split_whitespace();
-        let image = images
-            .find(|image| image.starts_with(IMAGE))
-            .context("no image")?;
-        cluster.apply(&self.manifest(image).to_string())?;
-        let name = self.name;
-        cluster.kubectl(&format!(
-            "wait --for=condition=Ready pod/{name} --timeout=90s"
-        ))?;
-        Ok(())
-    }
-
-    fn manifest(&self, image: &str) -> Value {
-        let data = match self.claim {
-            Some(claim) => json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}}),
-            None => json!({"name": "data", "emptyDir": {"medium": "Memory"}}),
-        };
-        let program =
-            |(name, path): &(&str, &str)| json!({"name": name, "hostPath": {"path": path}});
-        let mount = |(name, _): &(&str, &str)| json!({"name": name, "mountPath": format!("/{name}"), "readOnly": true});
-        let mut volumes: Vec<_> = FOLDERS.iter().map(program).collect();
-        let mut mounts: Vec<_> = FOLDERS.iter().map(mount).collect();
-        volumes.push(data);
-        mounts.push(json!({"name": "data", "mountPath": "/data"}));
-        json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": self.name, "labels": {"app": self.name}},
-            "spec": {
-                "terminationGracePeriodSeconds": 1,
-                "containers": [{
-                    "name": "main",
-                    "image": image,
-                    "command": ["/bin/sh", "-euc", self.script],
-                    "securityContext": {"runAsUser": 0},
-                    "volumeMounts": mounts,
-                }],
-                "volumes": volumes,
-            },
-        })
-    }
+/// Until it is Ready.
+pub fn run(cluster: &Cluster, pod: &Pod<'_>) -> Result<()> {
+    let images = cluster.kubectl("get nodes -o jsonpath={.items[0].status.images[*].names[*]}")?;
+    let mut images = images.split_whitespace();
+    let image = images
+        .find(|image| image.starts_with(IMAGE))
+        .context("no image")?;
+    cluster.apply(&pod.manifest(image).to_string())?;
+    let name = pod.name;
+    cluster.kubectl(&format!(
+        "wait --for=condition=Ready pod/{name} --timeout=90s"
+    ))?;
+    Ok(())
 }
 
 pub fn delete(cluster: &Cluster, what: &str) -> Result<()> {

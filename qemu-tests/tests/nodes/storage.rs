@@ -6,7 +6,9 @@ use anyhow::{Context, Result, ensure};
 use qemu_tests::nodes::{Cluster, wait};
 use serde_json::json;
 
-use crate::pods::{Pod, STAYS, delete};
+use qemu_tests::pods::{Pod, STAYS};
+
+use crate::pods::{delete, run};
 
 const NODE: &str = "node-2";
 const VOLUMES: &str = "ls /var/lib/firstlight-volumes";
@@ -18,10 +20,10 @@ pub fn try_out(cluster: &mut Cluster) -> Result<()> {
         script: STAYS,
         claim: Some("data"),
     };
-    pod.run(cluster)?;
+    run(cluster, &pod)?;
     cluster.exec("keeper", "echo kept >/data/file; sync /data/file")?;
     delete(cluster, "pod/keeper")?;
-    pod.run(cluster)?;
+    run(cluster, &pod)?;
     let read = |cluster: &Cluster| cluster.exec("keeper", "cat /data/file");
     ensure!(read(cluster)? == "kept", "another pod reads something else");
 

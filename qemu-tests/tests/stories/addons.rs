@@ -12,14 +12,16 @@ use firstlight_api::addon::AddonState;
 use lab::wire::format_mac;
 use lab::{Firmware, ServerSpec};
 use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
+use qemu_tests::pods::{IMAGE, Pod, SERVES, STAYS};
 use qemu_tests::registry;
 use qemu_tests::scene::Scene;
 use qemu_tests::site::NAME;
 use qemu_tests::store;
 use serde_json::{Value, json};
 
-/// Any image will do whose program stays.
-const STAYS: &str = "registry.firstlight.internal/kubernetes/pause";
+/// How many the site names.
+const OF_THE_STICK: usize = 6;
+const GOODS: &str = "kept";
 const PUSHED: (&str, &str) = ("apps/pushed", "1");
 const PACKAGE: &str = "site-tool";
 /// Of the second interface.
@@ -32,13 +34,18 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     ];
     switch_on(scene, &servers)?;
     nodes_ready(scene, 1, |_| ())?;
-    addons_ready(scene, 3)?;
+    addons_ready(scene, OF_THE_STICK)?;
     let cluster = Cluster::connect(scene)?;
     metrics_are_served(scene, &cluster)?;
     a_pod_has_a_second_interface(scene, &cluster)?;
     a_pod_finds_a_feature(scene, &cluster)?;
+    let shop = a_shop_keeps_its_goods(scene, &cluster)?;
+    who_comes_in_is_said_by_a_policy(scene, &cluster, &shop)?;
     what_people_push_is_used(scene, &cluster)?;
     packages_follow(scene, &cluster, &servers)?;
+    scene.wait("the shop has its goods", Duration::from_mins(5), |scene| {
+        Ok(visit(scene, &shop).ok().filter(|goods| goods == GOODS))
+    })?;
     an_image_goes_when_nobody_runs_it(scene, &cluster)?;
     scene.nothing_leaked()
 }
@@ -102,35 +109,91 @@ fn a_pod_finds_a_feature(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<()>
     )
 }
 
-/// A pod that stays, with the node's programs, because the image has none of its own; `more` is laid over it.
-fn run_pod(scene: &mut Scene<'_>, cluster: &Cluster, name: &str, more: &Value) -> Result<()> {
+fn image(cluster: &Cluster) -> Result<String> {
     let images =
         cluster.kubectl("get nodes -o jsonpath='{.items[0].status.images[*].names[*]}'")?;
-    let image = images
-        .split_whitespace()
-        .find(|image| image.starts_with(STAYS))
-        .with_context(|| format!("no node has {STAYS}: {images}"))?;
-    let folders = [
-        ("usr", "/usr"),
-        ("lib", "/usr/lib"),
-        ("lib64", "/usr/lib64"),
-    ];
-    let volumes: Vec<_> = folders
-        .iter()
-        .map(|(name, path)| json!({"name": name, "hostPath": {"path": path}}))
-        .collect();
-    let mounts: Vec<_> = folders
-        .iter()
-        .map(|(name, _)| json!({"name": name, "mountPath": format!("/{name}"), "readOnly": true}))
-        .collect();
-    let mut pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
-        "spec": {
-            "containers": [{"name": "stays", "image": image, "volumeMounts": mounts}],
-            "volumes": volumes,
-            "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
-        },
+    let mut images = images.split_whitespace();
+    let image = images.find(|image| image.starts_with(IMAGE));
+    image.map(str::to_owned).context("no image to start")
+}
+
+/// A claim, a pod that serves what is in it, and an address of the site's for it, which is asked for from outside the cluster.
+fn a_shop_keeps_its_goods(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<String> {
+    let claim = json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Mi"}}}});
+    let shop = Pod {
+        name: "shop",
+        script: SERVES,
+        claim: Some("goods"),
+    };
+    let deployment = json!({
+        "selector": {"matchLabels": {"app": "shop"}},
+        "template": shop.manifest(&image(cluster)?),
     });
+    let service = json!({"spec": {"type": "LoadBalancer", "selector": {"app": "shop"}, "ports": [{"port": 80, "targetPort": 8080}]}});
+    for (kind, version, name, body) in [
+        ("PersistentVolumeClaim", "v1", "goods", claim),
+        ("Deployment", "apps/v1", "shop", json!({"spec": deployment})),
+        ("Service", "v1", "shop", service),
+    ] {
+        let mut object = body;
+        object["apiVersion"] = json!(version);
+        object["kind"] = json!(kind);
+        object["metadata"] = json!({"name": name});
+        cluster.apply(&object)?;
+    }
+    scene.wait("the shop is there", Duration::from_mins(5), |_| {
+        Ok(cluster
+            .kubectl("rollout status deployment/shop --timeout=1m")
+            .ok())
+    })?;
+    cluster.kubectl(&format!(
+        "exec deployment/shop -- /bin/sh -euc 'echo {GOODS} >/data/index.html; sync'"
+    ))?;
+    let address = "get service shop -o jsonpath='{.status.loadBalancer.ingress[0].ip}'";
+    let address = scene.wait("the shop has an address", Duration::from_mins(4), |_| {
+        Ok(Some(cluster.kubectl(address)?).filter(|address| !address.is_empty()))
+    })?;
+    scene.wait("the shop is open", Duration::from_mins(2), |scene| {
+        Ok(visit(scene, &address).ok().filter(|goods| goods == GOODS))
+    })?;
+    scene.tell(format_args!("the shop is at {address}"));
+    Ok(address)
+}
+
+/// The box is nobody in the cluster.
+fn visit(scene: &Scene<'_>, address: &str) -> Result<String> {
+    scene.box_ssh().run(&format!(
+        "curl --silent --show-error --fail --max-time 10 http://{address}/"
+    ))
+}
+
+fn who_comes_in_is_said_by_a_policy(
+    scene: &mut Scene<'_>,
+    cluster: &Cluster,
+    shop: &str,
+) -> Result<()> {
+    cluster.apply(&json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "closed"},
+        "spec": {"podSelector": {"matchLabels": {"app": "shop"}}, "policyTypes": ["Ingress"]},
+    }))?;
+    scene.wait("the shop is closed", Duration::from_mins(2), |scene| {
+        Ok(visit(scene, shop).is_err().then_some(()))
+    })?;
+    cluster.kubectl("delete networkpolicy closed")?;
+    scene.wait("the shop is open again", Duration::from_mins(2), |scene| {
+        Ok(visit(scene, shop).ok())
+    })?;
+    Ok(())
+}
+
+/// A pod that stays; `more` is laid over it.
+fn run_pod(scene: &mut Scene<'_>, cluster: &Cluster, name: &str, more: &Value) -> Result<()> {
+    let mut pod = Pod {
+        name,
+        script: STAYS,
+        claim: None,
+    }
+    .manifest(&image(cluster)?);
     for part in ["metadata", "spec"] {
         for (key, value) in more[part].as_object().into_iter().flatten() {
             pod[part][key] = value.clone();
@@ -188,13 +251,13 @@ fn what_people_push_is_used(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<
             "spec": {"cluster": NAME, "chart": {"name": "web", "version": "1.2.3"}},
         })
     ))?;
-    addons_ready(scene, 4)?;
+    addons_ready(scene, OF_THE_STICK + 1)?;
     let greeting = "get configmap greeting -o jsonpath='{.data.text}'";
     let text = cluster.kubectl(greeting)?;
     ensure!(text == "hello", "the chart's object says `{text}`");
     ssh.run("sudo kubectl delete addon greeting --wait=false")?;
     scene.wait_status("the Addon is gone", Duration::from_mins(3), |status| {
-        (status.addons.len() == 3).then_some(())
+        (status.addons.len() == OF_THE_STICK).then_some(())
     })?;
     ensure!(
         cluster.kubectl(greeting).is_err(),

@@ -1,0 +1,57 @@
+//! Pods with a node's programs: the images of the stick have none that a person would type.
+
+use serde_json::{Value, json};
+
+/// Any image will do: its own program is not started.
+pub const IMAGE: &str = "registry.firstlight.internal/kubernetes/pause";
+const FOLDERS: [(&str, &str); 4] = [
+    ("usr", "/usr"),
+    ("bin", "/usr/bin"),
+    ("lib", "/usr/lib"),
+    ("lib64", "/usr/lib64"),
+];
+pub const STAYS: &str = "sleep infinity";
+/// A web server for what is in `/data`, at port 8080.
+pub const SERVES: &str = "cd /data; exec python3 -m http.server 8080";
+
+pub struct Pod<'a> {
+    /// Also its label `app`.
+    pub name: &'a str,
+    /// Run by `sh`.
+    pub script: &'a str,
+    /// Of a claim that is mounted at `/data`; without one it is memory.
+    pub claim: Option<&'a str>,
+}
+
+impl Pod<'_> {
+    /// `image`: one that begins with [`IMAGE`].
+    pub fn manifest(&self, image: &str) -> Value {
+        let data = match self.claim {
+            Some(claim) => json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}}),
+            None => json!({"name": "data", "emptyDir": {"medium": "Memory"}}),
+        };
+        let program =
+            |(name, path): &(&str, &str)| json!({"name": name, "hostPath": {"path": path}});
+        let mount = |(name, _): &(&str, &str)| json!({"name": name, "mountPath": format!("/{name}"), "readOnly": true});
+        let mut volumes: Vec<_> = FOLDERS.iter().map(program).collect();
+        let mut mounts: Vec<_> = FOLDERS.iter().map(mount).collect();
+        volumes.push(data);
+        mounts.push(json!({"name": "data", "mountPath": "/data"}));
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": self.name, "labels": {"app": self.name}},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+                "containers": [{
+                    "name": "main",
+                    "image": image,
+                    "command": ["/bin/sh", "-euc", self.script],
+                    "securityContext": {"runAsUser": 0},
+                    "volumeMounts": mounts,
+                }],
+                "volumes": volumes,
+            },
+        })
+    }
+}
