@@ -5,31 +5,38 @@
 //! All of it is in one network, PID and mount namespace, which ends with whoever made it ([`isolated`]): this machine keeps nothing but
 //! cgroups, which the next run takes away. The namespace itself has an address on the cable, and so is the box and whoever is outside.
 
+mod cgroups;
+mod machine;
+
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use imagebuilder::build::nodes::Nodes;
+use imagebuilder::build::cache::Reuse;
+use imagebuilder::build::nodes::{Nodes, make_nodes};
+use imagebuilder::build::progress::Progress;
+use imagebuilder::build::settings::{Settings, find_cache, find_source};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use machine::{AUTHORITY, Machine, Node, Running};
 
 /// Set in the namespaces that have everything; what was made for them.
 const INSIDE: &str = "FIRSTLIGHT_NODES_INSIDE";
-const NODE: &str = include_str!("nodes/node.sh");
-const CGROUP: &str = "firstlight-node";
 const REGISTRY: &str = "172.22.0.1:5000";
-const TOKEN: &str = "abcdef.0123456789abcdef";
 const PODS: &str = "10.244.0.0/16";
 const SERVICES: &str = "10.96.0.0/12";
 
 /// Runs `story` in namespaces of this program's own, with what is made outside of them.
-pub fn isolated(
-    make: impl FnOnce() -> Result<Nodes>,
-    story: impl FnOnce(&Nodes) -> Result<()>,
+pub fn isolated<Parts: Serialize + DeserializeOwned>(
+    make: impl FnOnce() -> Result<Parts>,
+    story: impl FnOnce(&Parts) -> Result<()>,
 ) -> Result<()> {
     if let Ok(told) = env::var(INSIDE) {
         return story(&serde_json::from_str(&told)?);
@@ -49,9 +56,22 @@ pub fn isolated(
         .env(INSIDE, parts)
         .status()
         .context("starting unshare")?;
-    remove_cgroups();
+    cgroups::remove_all();
     ensure!(status.success(), "see above");
     Ok(())
+}
+
+/// What nodes are made of, as an image of this source would have it.
+pub fn make_parts() -> Result<Nodes> {
+    let settings = Settings {
+        source: find_source()?,
+        cache: find_cache()?,
+        output: PathBuf::new(),
+        mirror: None,
+        site: None,
+        debian: Reuse::Cached,
+    };
+    make_nodes(&settings, Progress::detect())
 }
 
 /// The first node is a control plane; the others are workers.
@@ -62,30 +82,10 @@ pub struct Cluster {
     _registry: Running,
 }
 
-struct Node {
-    machine: Machine,
-    running: Running,
-}
-
-/// What is the same before and after a restart.
-struct Machine {
-    number: u8,
-    folder: PathBuf,
-}
-
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
 impl Cluster {
-    /// So many nodes, all Ready; `place` is an empty folder.
-    pub fn start(parts: &Nodes, place: &Path, count: u8) -> Result<Self> {
-        remove_cgroups();
+    /// So many nodes, all Ready; `place` is an empty folder, `images`: storage of a registry that is served with that of the stick.
+    pub fn start(parts: &Nodes, images: Option<&Path>, place: &Path, count: u8) -> Result<Self> {
+        cgroups::remove_all();
         let tree = place.join("tree");
         fs::create_dir(&tree)?;
         run(Command::new("tar")
@@ -101,7 +101,7 @@ impl Cluster {
         ] {
             run(Command::new("ip").args(command.split(' ')))?;
         }
-        let registry = start_registry(parts, place)?;
+        let registry = start_registry(parts, images, place)?;
         let nodes = (1..=count).map(|number| {
             let machine = Machine::make(place, number)?;
             let running = machine.start()?;
@@ -121,8 +121,8 @@ impl Cluster {
         let (first, others) = self.nodes.split_first().context("no nodes")?;
         first.kubeadm("init", &first.machine.init())?;
         let config = first.run("cat /etc/kubernetes/admin.conf")?;
-        fs::write(self.place.join("kubeconfig"), config)?;
-        let flannel = imagebuilder::build::settings::find_source()?
+        fs::write(self.kubeconfig(), config)?;
+        let flannel = find_source()?
             .join("overlays/box/usr/share/firstlight/manifests/workload/flannel.yaml");
         let flannel = fs::read_to_string(&flannel)?;
         self.apply(&flannel.replace("@POD_CIDR@", PODS).replace("@IPV6@", ""))?;
@@ -133,6 +133,10 @@ impl Cluster {
         }
         self.kubectl("wait --for=condition=Ready nodes --all --timeout=120s")?;
         Ok(())
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.place.join("kubeconfig")
     }
 
     /// Its words, without quotes.
@@ -146,7 +150,7 @@ impl Cluster {
         arguments: impl IntoIterator<Item = S>,
     ) -> Result<String> {
         run(Command::new(self.programs.join(program))
-            .env("KUBECONFIG", self.place.join("kubeconfig"))
+            .env("KUBECONFIG", self.kubeconfig())
             .env("HOME", &self.place)
             .args(arguments))
     }
@@ -207,235 +211,28 @@ pub fn wait<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Result<T>) 
     }
 }
 
-/// What kubeadm of another node wants to know of the first one.
-const AUTHORITY: &str = "openssl x509 -pubkey -in /etc/kubernetes/pki/ca.crt | openssl pkey -pubin -outform der | sha256sum | cut -d' ' -f1";
-
-impl Machine {
-    fn make(place: &Path, number: u8) -> Result<Self> {
-        let machine = Self {
-            number,
-            folder: place.join(format!("node-{number}")),
-        };
-        fs::create_dir(&machine.folder)?;
-        std::os::unix::fs::symlink(place.join("tree"), machine.folder.join("tree"))?;
-        let containerd = fs::read_to_string(place.join("tree/etc/containerd/config.toml"))?;
-        // There is no systemd, and perhaps no right to be spared when memory is short.
-        let containerd = containerd
-            .replace("SystemdCgroup = true", "SystemdCgroup = false")
-            .replace(
-                "  enable_criu = false",
-                "  enable_criu = false\n  restrict_oom_score_adj = true",
-            );
-        let registry = format!(
-            "server = \"http://{REGISTRY}\"\n[host.\"http://{REGISTRY}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
-        );
-        for (path, text) in [
-            ("etc/containerd/config.toml", containerd),
-            (
-                "etc/containerd/certs.d/registry.firstlight.internal/hosts.toml",
-                registry,
-            ),
-            ("etc/hostname", machine.name()),
-            ("etc/hosts", "127.0.0.1 localhost\n".to_owned()),
-            ("etc/resolv.conf", "nameserver 172.22.0.1\n".to_owned()),
-        ] {
-            let path = machine.folder.join("files").join(path);
-            fs::create_dir_all(path.parent().context("a file is in a folder")?)?;
-            fs::write(path, text)?;
-        }
-        fs::write(machine.folder.join("node.sh"), NODE)?;
-        Ok(machine)
-    }
-
-    fn name(&self) -> String {
-        format!("node-{}", self.number)
-    }
-
-    fn address(&self) -> String {
-        format!("172.22.0.{}", 10 + self.number)
-    }
-
-    fn cgroup(&self) -> String {
-        format!("{CGROUP}-{}", self.number)
-    }
-
-    fn start(&self) -> Result<Running> {
-        for parent in cgroup_folders()? {
-            make_cgroup(&parent.join(self.cgroup()))?;
-        }
-        let log = File::create(self.folder.join("log"))?;
-        let namespaces = [
-            "--net",
-            "--mount",
-            "--pid",
-            "--uts",
-            "--ipc",
-            "--fork",
-            "--kill-child",
-        ];
-        let running = Command::new("unshare")
-            .args(namespaces)
-            .args(["sh", "-eu"])
-            .arg(self.folder.join("node.sh"))
-            .arg(&self.folder)
-            .arg(self.name())
-            .arg(self.address())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("starting unshare")?;
-        let running = Running(running);
-        let pid = running.0.id();
-        let network = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-        wait("a node has its network", Duration::from_secs(10), || {
-            let own = network(&pid.to_string()).filter(|own| Some(own) != network("self").as_ref());
-            own.context("it is still in this one")
-        })?;
-        let nic = format!("to-{}", self.number);
-        let peer = format!("link add {nic} master cable type veth peer name eth0 netns {pid}");
-        run(Command::new("ip").args(peer.split(' ')))?;
-        run(Command::new("ip").args(["link", "set", &nic, "up"]))?;
-        Ok(running)
-    }
-
-    fn registration(&self) -> Value {
-        json!({
-            "name": self.name(),
-            "criSocket": "unix:///run/containerd/containerd.sock",
-            "kubeletExtraArgs": [
-                {"name": "node-ip", "value": self.address()},
-                {"name": "cgroup-root", "value": format!("/{}", self.cgroup())},
-            ],
-            // Of the kernel, whose modules and settings are this machine's.
-            "ignorePreflightErrors": ["all"],
-        })
-    }
-
-    fn init(&self) -> Vec<Value> {
-        let kubeadm = |kind: &str, more: Value| object("kubeadm.k8s.io/v1beta4", kind, more);
-        vec![
-            kubeadm(
-                "InitConfiguration",
-                json!({
-                    "bootstrapTokens": [{"token": TOKEN}],
-                    "localAPIEndpoint": {"advertiseAddress": self.address()},
-                    "nodeRegistration": self.registration(),
-                }),
-            ),
-            kubeadm(
-                "ClusterConfiguration",
-                json!({
-                    "imageRepository": firstlight_api::names::kubernetes_images(),
-                    "encryptionAlgorithm": "ECDSA-P256",
-                    "controlPlaneEndpoint": format!("{}:6443", self.address()),
-                    "networking": {"podSubnet": PODS, "serviceSubnet": SERVICES},
-                }),
-            ),
-            object(
-                "kubelet.config.k8s.io/v1beta1",
-                "KubeletConfiguration",
-                json!({
-                    "cgroupDriver": "cgroupfs",
-                    "failCgroupV1": false,
-                    "failSwapOn": false,
-                    "oomScoreAdj": 0,
-                    "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-                }),
-            ),
-            object(
-                "kubeproxy.config.k8s.io/v1alpha1",
-                "KubeProxyConfiguration",
-                json!({
-                    // Of the kernel, which is not the node's own.
-                    "conntrack": {"maxPerCore": 0},
-                    "oomScoreAdj": 0,
-                }),
-            ),
-        ]
-    }
-
-    fn join(&self, first: &Self, authority: &str) -> Vec<Value> {
-        let found = json!({"bootstrapToken": {
-            "token": TOKEN,
-            "apiServerEndpoint": format!("{}:6443", first.address()),
-            "caCertHashes": [format!("sha256:{authority}")],
-        }});
-        vec![object(
-            "kubeadm.k8s.io/v1beta4",
-            "JoinConfiguration",
-            json!({
-                "discovery": found,
-                "nodeRegistration": self.registration(),
-            }),
-        )]
-    }
-}
-
-fn object(version: &str, kind: &str, mut more: Value) -> Value {
-    more["apiVersion"] = json!(version);
-    more["kind"] = json!(kind);
-    more
-}
-
-impl Node {
-    /// In its namespaces, by `sh`.
-    fn run(&self, script: &str) -> Result<String> {
-        let parent = self.running.0.id();
-        let children = format!("/proc/{parent}/task/{parent}/children");
-        let children = fs::read_to_string(children).unwrap_or_default();
-        let first = children.split_whitespace().next().with_context(|| {
-            let log = fs::read_to_string(self.machine.folder.join("log"));
-            format!(
-                "{} is off: {}",
-                self.machine.name(),
-                log.unwrap_or_default()
-            )
-        })?;
-        run(Command::new("nsenter")
-            .args([
-                "--target", first, "--mount", "--uts", "--ipc", "--net", "--pid", "--root",
-                "--wdns=/",
-            ])
-            .args([
-                "/usr/bin/env",
-                "-i",
-                "PATH=/usr/sbin:/usr/bin",
-                "HOME=/root",
-                "/bin/sh",
-                "-euc",
-                script,
-            ]))
-    }
-
-    /// With its containerd, which may have started just now.
-    fn kubeadm(&self, verb: &str, wish: &[Value]) -> Result<()> {
-        let wish: Vec<String> = wish.iter().map(Value::to_string).collect();
-        let file = "/root/kubeadm.yaml";
-        let version = "crictl --runtime-endpoint unix:///run/containerd/containerd.sock version";
-        wait("containerd answers", Duration::from_secs(30), || {
-            self.run(version)
-        })?;
-        self.run(&format!(
-            "cat >{file} <<'WISH'\n{}\nWISH\nkubeadm {verb} --config {file}",
-            wish.join("\n---\n")
-        ))?;
-        Ok(())
-    }
-}
-
-fn start_registry(parts: &Nodes, place: &Path) -> Result<Running> {
+fn start_registry(parts: &Nodes, images: Option<&Path>, place: &Path) -> Result<Running> {
     let layer = place.join("registry");
     fs::create_dir(&layer)?;
     run(Command::new("mount")
         .args(["-t", "squashfs", "-o", "loop,ro"])
         .arg(&parts.registry)
         .arg(&layer))?;
+    let mut storage = layer.join(&parts.storage);
+    if let Some(images) = images {
+        let both = place.join("storage");
+        fs::create_dir(&both)?;
+        let options = format!("lowerdir={}:{}", images.display(), storage.display());
+        run(Command::new("mount")
+            .args(["-t", "overlay", "-o", &options, "overlay"])
+            .arg(&both))?;
+        storage = both;
+    }
     let config = json!({
         "version": 0.1,
         "log": {"level": "warn", "accesslog": {"disabled": true}},
         "storage": {
-            "filesystem": {"rootdirectory": layer.join(&parts.storage)},
+            "filesystem": {"rootdirectory": storage},
             "maintenance": {"uploadpurging": {"enabled": false}, "readonly": {"enabled": true}},
         },
         "http": {"addr": REGISTRY},
@@ -452,49 +249,6 @@ fn start_registry(parts: &Nodes, place: &Path) -> Result<Running> {
         .spawn()
         .context("starting the registry")?;
     Ok(Running(registry))
-}
-
-/// Roots of all hierarchies, of either version.
-fn cgroup_folders() -> Result<Vec<PathBuf>> {
-    let mounts = fs::read_to_string("/proc/self/mounts")?;
-    let folders = mounts.lines().filter_map(|line| {
-        let mut words = line.split(' ').skip(1);
-        let (folder, kind) = (words.next()?, words.next()?);
-        kind.starts_with("cgroup").then(|| PathBuf::from(folder))
-    });
-    Ok(folders.collect())
-}
-
-fn make_cgroup(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-    let parent = folder.parent().context("a cgroup is in a hierarchy")?;
-    // Of the first version: a new one has none, and takes no process.
-    for file in ["cpuset.cpus", "cpuset.mems"] {
-        if parent.join(file).exists() && parent.join("cgroup.clone_children").exists() {
-            fs::write(folder.join(file), fs::read(parent.join(file))?)?;
-        }
-    }
-    Ok(())
-}
-
-/// Those of an earlier run too, whose processes are gone.
-fn remove_cgroups() {
-    for parent in cgroup_folders().unwrap_or_default() {
-        for folder in fs::read_dir(parent).into_iter().flatten().flatten() {
-            if folder.file_name().to_string_lossy().starts_with(CGROUP) {
-                remove_below(&folder.path());
-            }
-        }
-    }
-}
-
-fn remove_below(folder: &Path) {
-    for inner in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if inner.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_below(&inner.path());
-        }
-    }
-    drop(fs::remove_dir(folder));
 }
 
 fn run(command: &mut Command) -> Result<String> {

@@ -14,16 +14,13 @@ mod storage;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use imagebuilder::build::cache::Reuse;
-use imagebuilder::build::nodes::{Nodes, make_nodes};
-use imagebuilder::build::progress::Progress;
-use imagebuilder::build::settings::{Settings, find_cache, find_source};
-use qemu_tests::nodes::{Cluster, isolated, wait};
+use imagebuilder::build::nodes::Nodes;
+use imagebuilder::build::settings::find_cache;
+use qemu_tests::nodes::{Cluster, isolated, make_parts, wait};
 
 /// What is installed first, with its values, and how it is used.
 struct Use {
@@ -57,7 +54,7 @@ const USES: [Use; 4] = [
 
 fn main() -> ExitCode {
     let part = std::env::args().nth(1).unwrap_or_default();
-    let told = isolated(prepare, |parts| tell(parts, &part));
+    let told = isolated(make_parts, |parts| tell(parts, &part));
     match told {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -67,22 +64,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn prepare() -> Result<Nodes> {
-    let settings = Settings {
-        source: find_source()?,
-        cache: find_cache()?,
-        output: PathBuf::new(),
-        mirror: None,
-        site: None,
-        debian: Reuse::Cached,
-    };
-    make_nodes(&settings, Progress::detect())
-}
-
 fn tell(parts: &Nodes, part: &str) -> Result<()> {
     let place = tempfile::tempdir_in(find_cache()?)?;
     let began = Instant::now();
-    let mut cluster = Cluster::start(parts, place.path(), 2)?;
+    let mut cluster = Cluster::start(parts, None, place.path(), 2)?;
     eprintln!("two nodes are Ready after {} s", began.elapsed().as_secs());
     let uses = USES.iter().filter(|used| used.addon.contains(part));
     for used in uses.clone() {

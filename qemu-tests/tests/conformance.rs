@@ -1,0 +1,71 @@
+//! Upstream's conformance tests on a real cluster without virtual machines: `scripts/conformance [FOCUS]`, a regular expression for the
+//! names of tests. Says how many passed, and which failed with their reasons; it fails only where nothing could be run.
+
+use std::process::ExitCode;
+use std::time::Instant;
+use std::{env, fs};
+
+use anyhow::{Context, Result};
+use imagebuilder::build::nodes::Nodes;
+use imagebuilder::build::settings::find_cache;
+use qemu_tests::conformance::{State, Suite, count, make_suite};
+use qemu_tests::nodes::{Cluster, isolated, make_parts};
+
+/// A few at a time: most of a test is waiting.
+const PROCS: usize = 4;
+/// One after the other, because they disturb the others.
+const SERIAL: &str = r"\[Serial\]|\[Disruptive\]";
+const FOCUS: &str = r"\[Conformance\]";
+
+fn main() -> ExitCode {
+    match isolated(prepare, tell) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("conformance: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn prepare() -> Result<(Nodes, Suite)> {
+    let suite = make_suite(&find_cache()?.join("conformance"))?;
+    Ok((make_parts()?, suite))
+}
+
+fn tell((parts, suite): &(Nodes, Suite)) -> Result<()> {
+    let cache = find_cache()?;
+    let place = tempfile::tempdir_in(&cache)?;
+    let cluster = Cluster::start(parts, Some(&suite.storage), place.path(), 2)?;
+    // There are but two nodes, and most tests want both.
+    cluster.kubectl("taint node node-1 node-role.kubernetes.io/control-plane-")?;
+    let out = cache.join("conformance/out");
+    fs::create_dir_all(&out)?;
+    let asked = env::args().nth(1);
+    let focus = asked.as_deref().unwrap_or(FOCUS);
+    let kubectl = parts.programs.join("kubectl");
+    let mut ended = Vec::new();
+    for (skip, procs) in [(SERIAL, PROCS), ("", 1)] {
+        let began = Instant::now();
+        let focus = if skip.is_empty() {
+            format!("({focus}).*({SERIAL})|({SERIAL}).*({focus})")
+        } else {
+            focus.to_owned()
+        };
+        let some = suite.run(&cluster.kubeconfig(), &kubectl, [&focus, skip], procs, &out)?;
+        eprintln!(
+            "{} tests, {procs} at a time: {} s",
+            some.len(),
+            began.elapsed().as_secs()
+        );
+        ended.extend(some);
+    }
+    for one in ended.iter().filter(|one| one.state == State::Failed) {
+        eprintln!("failed: {}: {:.300}", one.name, one.message);
+    }
+    let counts = count(&ended);
+    let of = |state| counts.get(&state).copied().unwrap_or_default();
+    eprintln!("{} passed, {} failed", of(State::Passed), of(State::Failed));
+    (!ended.is_empty())
+        .then_some(())
+        .context("no test has this name")
+}
