@@ -176,10 +176,9 @@ impl Cluster {
     /// Everything of a node ends, as with its power, and the node starts again.
     pub fn restart(&mut self, name: &str) -> Result<()> {
         let node = self.node(name)?;
-        drop(node.running.0.kill());
-        drop(node.running.0.wait());
+        node.stop()?;
         node.running = node.machine.start()?;
-        Ok(())
+        node.answers()
     }
 
     /// A command on a node, by `sh`.

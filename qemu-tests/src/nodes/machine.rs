@@ -115,6 +115,8 @@ impl Machine {
         })?;
         let nic = format!("to-{}", self.number);
         let peer = format!("link add {nic} master cable type veth peer name eth0 netns {pid}");
+        // That of before a restart would go with its namespace, some time after its processes.
+        drop(run(Command::new("ip").args(["link", "delete", &nic])));
         run(Command::new("ip").args(peer.split(' ')))?;
         run(Command::new("ip").args(["link", "set", &nic, "up"]))?;
         Ok(running)
@@ -200,22 +202,38 @@ fn object(version: &str, kind: &str, mut more: Value) -> Value {
 }
 
 impl Node {
-    /// In its namespaces, by `sh`.
-    pub fn run(&self, script: &str) -> Result<String> {
+    /// Number of the process that its namespaces end with.
+    fn first_process(&self) -> Result<String> {
         let parent = self.running.0.id();
         let children = format!("/proc/{parent}/task/{parent}/children");
         let children = fs::read_to_string(children).unwrap_or_default();
         let first = children.split_whitespace().next().with_context(|| {
             let log = fs::read_to_string(self.machine.folder.join("log"));
-            format!(
-                "{} is off: {}",
-                self.machine.name(),
-                log.unwrap_or_default()
-            )
-        })?;
+            let (name, log) = (self.machine.name(), log.unwrap_or_default());
+            format!("{name} is off: {log}")
+        });
+        first.map(str::to_owned)
+    }
+
+    /// Until nothing of it is left that the next start would meet.
+    pub fn stop(&mut self) -> Result<()> {
+        let stat = format!("/proc/{}/stat", self.first_process()?);
+        drop(self.running.0.kill());
+        drop(self.running.0.wait());
+        wait("a node is off", Duration::from_mins(1), || {
+            // Nobody asks how it ended: it stays in the table of processes.
+            let stat = fs::read_to_string(&stat).unwrap_or_default();
+            let is_gone = stat.is_empty() || stat.contains(") Z ");
+            is_gone.then_some(()).context("it ends")
+        })
+    }
+
+    /// In its namespaces, by `sh`.
+    pub fn run(&self, script: &str) -> Result<String> {
+        let first = self.first_process()?;
         run(Command::new("nsenter")
             .args([
-                "--target", first, "--mount", "--uts", "--ipc", "--net", "--pid", "--root",
+                "--target", &first, "--mount", "--uts", "--ipc", "--net", "--pid", "--root",
                 "--wdns=/",
             ])
             .args([
@@ -229,14 +247,19 @@ impl Node {
             ]))
     }
 
-    /// With its containerd, which may have started just now.
+    /// It may have started just now.
+    pub fn answers(&self) -> Result<()> {
+        let version = "crictl --runtime-endpoint unix:///run/containerd/containerd.sock version";
+        wait("containerd answers", Duration::from_secs(30), || {
+            self.run(version).map(drop)
+        })
+    }
+
+    /// With its containerd.
     pub fn kubeadm(&self, verb: &str, wish: &[Value]) -> Result<()> {
         let wish: Vec<String> = wish.iter().map(Value::to_string).collect();
         let file = "/root/kubeadm.yaml";
-        let version = "crictl --runtime-endpoint unix:///run/containerd/containerd.sock version";
-        wait("containerd answers", Duration::from_secs(30), || {
-            self.run(version)
-        })?;
+        self.answers()?;
         self.run(&format!(
             "cat >{file} <<'WISH'\n{}\nWISH\nkubeadm {verb} --config {file}",
             wish.join("\n---\n")

@@ -28,7 +28,7 @@ pub fn try_out(cluster: &mut Cluster) -> Result<()> {
     ensure!(read(cluster)? == "kept", "another pod reads something else");
 
     cluster.restart(NODE)?;
-    let kept = wait("its data after a restart", Duration::from_mins(2), || {
+    let kept = wait("its data after a restart", Duration::from_mins(5), || {
         read(cluster)
     })?;
     ensure!(kept == "kept", "after a restart: {kept}");
