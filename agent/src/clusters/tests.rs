@@ -428,6 +428,13 @@ fn a_machine_without_a_host_goes_first() {
     );
 }
 
+fn there_is_a_cluster(world: &mut World) {
+    let found: firstlight_api::capi::Cluster =
+        serde_json::from_value(json!({"metadata": {"name": "firstlight", "namespace": NAMESPACE}}))
+            .unwrap();
+    world.clusters.insert(Key::of(&found.metadata), found);
+}
+
 fn created(addresses: &str, addons: Vec<String>, usual_addons: bool) -> Value {
     marker::created(&marker::Created {
         cluster: "firstlight".to_owned(),
@@ -442,10 +449,7 @@ fn first_addons(text: &str, usual_addons: bool) -> Vec<(String, Value)> {
     let site = site(text);
     let fixed = marker::fixed(&config(&site));
     let mut world = world(site, &[]);
-    let found: firstlight_api::capi::Cluster =
-        serde_json::from_value(json!({"metadata": {"name": "firstlight", "namespace": NAMESPACE}}))
-            .unwrap();
-    world.clusters.insert(Key::of(&found.metadata), found);
+    there_is_a_cluster(&mut world);
     let marker = created(&fixed, Vec::new(), usual_addons);
     world.marker = Some(serde_json::from_value(marker["data"].clone()).unwrap());
     let steps = plan(&world, Some(&stick())).0.into_iter().flatten();
@@ -487,10 +491,7 @@ fn an_addon_of_the_site_is_made_once() {
     let site = site("addons: [nfd, web]");
     let fixed = marker::fixed(&config(&site));
     let mut world = world(site, &[]);
-    let found: firstlight_api::capi::Cluster =
-        serde_json::from_value(json!({"metadata": {"name": "firstlight", "namespace": NAMESPACE}}))
-            .unwrap();
-    world.clusters.insert(Key::of(&found.metadata), found);
+    there_is_a_cluster(&mut world);
     let made = |names: &[&str]| {
         let names = names.iter().map(|&name| name.to_owned());
         created(&fixed, names.collect(), true)
@@ -551,10 +552,7 @@ fn a_cluster_is_made_once() {
     );
     assert!(problems[0].what.contains("was deleted"), "{problems:?}");
 
-    let found: firstlight_api::capi::Cluster =
-        serde_json::from_value(json!({"metadata": {"name": "firstlight", "namespace": NAMESPACE}}))
-            .unwrap();
-    world.clusters.insert(Key::of(&found.metadata), found);
+    there_is_a_cluster(&mut world);
     assert_eq!(plan(&world, Some(&stick())), (vec![], vec![]));
 
     let mut other = (*world.site).clone();
