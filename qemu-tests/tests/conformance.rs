@@ -38,13 +38,13 @@ fn tell((parts, suite): &(Nodes, Suite)) -> Result<()> {
     let cluster = Cluster::start(parts, Some(&suite.storage), place.path(), 2)?;
     // There are but two nodes, and most tests want both.
     cluster.kubectl("taint node node-1 node-role.kubernetes.io/control-plane-")?;
-    let out = cache.join("conformance/out");
-    fs::create_dir_all(&out)?;
     let asked = env::args().nth(1);
     let focus = asked.as_deref().unwrap_or(FOCUS);
     let kubectl = parts.programs.join("kubectl");
     let mut ended = Vec::new();
-    for (skip, procs) in [(SERIAL, PROCS), ("", 1)] {
+    for (name, skip, procs) in [("parallel", SERIAL, PROCS), ("serial", "", 1)] {
+        let out = cache.join("conformance/out").join(name);
+        fs::create_dir_all(&out)?;
         let began = Instant::now();
         let focus = if skip.is_empty() {
             format!("({focus}).*({SERIAL})|({SERIAL}).*({focus})")

@@ -127,7 +127,7 @@ fn a_shop_keeps_its_goods(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<St
     };
     let deployment = json!({
         "selector": {"matchLabels": {"app": "shop"}},
-        "template": shop.manifest(&image(cluster)?),
+        "template": {"metadata": {"labels": {"app": "shop"}}, "spec": shop.manifest(&image(cluster)?)["spec"]},
     });
     let service = json!({"spec": {"type": "LoadBalancer", "selector": {"app": "shop"}, "ports": [{"port": 80, "targetPort": 8080}]}});
     for (kind, version, name, body) in [
