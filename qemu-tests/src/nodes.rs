@@ -33,15 +33,17 @@ const REGISTRY: &str = "172.22.0.1:5000";
 const PODS: &str = "10.244.0.0/16";
 const SERVICES: &str = "10.96.0.0/12";
 
-/// Runs `story` in namespaces of this program's own, with what is made outside of them.
+/// Runs `story` in namespaces of this program's own, with what is made outside of them, and an empty folder that goes when they are gone.
 pub fn isolated<Parts: Serialize + DeserializeOwned>(
     make: impl FnOnce() -> Result<Parts>,
-    story: impl FnOnce(&Parts) -> Result<()>,
+    story: impl FnOnce(&Parts, &Path) -> Result<()>,
 ) -> Result<()> {
     if let Ok(told) = env::var(INSIDE) {
-        return story(&serde_json::from_str(&told)?);
+        let (parts, place): (Parts, PathBuf) = serde_json::from_str(&told)?;
+        return story(&parts, &place);
     }
-    let parts = serde_json::to_string(&make()?)?;
+    let place = tempfile::tempdir_in(find_cache()?)?;
+    let told = serde_json::to_string(&(make()?, place.path()))?;
     let status = Command::new("unshare")
         .args([
             "--net",
@@ -53,7 +55,7 @@ pub fn isolated<Parts: Serialize + DeserializeOwned>(
         ])
         .arg(env::current_exe()?)
         .args(env::args_os().skip(1))
-        .env(INSIDE, parts)
+        .env(INSIDE, told)
         .status()
         .context("starting unshare")?;
     cgroups::remove_all();

@@ -1,6 +1,7 @@
 //! Upstream's conformance tests on a real cluster without virtual machines: `scripts/conformance [FOCUS]`, a regular expression for the
 //! names of tests. Says how many passed, and which failed with their reasons; it fails only where nothing could be run.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 use std::{env, fs};
@@ -32,10 +33,9 @@ fn prepare() -> Result<(Nodes, Suite)> {
     Ok((make_parts()?, suite))
 }
 
-fn tell((parts, suite): &(Nodes, Suite)) -> Result<()> {
+fn tell((parts, suite): &(Nodes, Suite), place: &Path) -> Result<()> {
     let cache = find_cache()?;
-    let place = tempfile::tempdir_in(&cache)?;
-    let cluster = Cluster::start(parts, Some(&suite.storage), place.path(), 2)?;
+    let cluster = Cluster::start(parts, Some(&suite.storage), place, 2)?;
     // There are but two nodes, and most tests want both.
     cluster.kubectl("taint node node-1 node-role.kubernetes.io/control-plane-")?;
     let asked = env::args().nth(1);

@@ -14,12 +14,12 @@ mod storage;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use imagebuilder::build::nodes::Nodes;
-use imagebuilder::build::settings::find_cache;
 use qemu_tests::nodes::{Cluster, isolated, make_parts, wait};
 
 /// What is installed first, with its values, and how it is used.
@@ -54,7 +54,7 @@ const USES: [Use; 4] = [
 
 fn main() -> ExitCode {
     let part = std::env::args().nth(1).unwrap_or_default();
-    let told = isolated(make_parts, |parts| tell(parts, &part));
+    let told = isolated(make_parts, |parts, place| tell(parts, place, &part));
     match told {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -64,14 +64,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn tell(parts: &Nodes, part: &str) -> Result<()> {
-    let place = tempfile::tempdir_in(find_cache()?)?;
+fn tell(parts: &Nodes, place: &Path, part: &str) -> Result<()> {
     let began = Instant::now();
-    let mut cluster = Cluster::start(parts, None, place.path(), 2)?;
+    let mut cluster = Cluster::start(parts, None, place, 2)?;
     eprintln!("two nodes are Ready after {} s", began.elapsed().as_secs());
     let uses = USES.iter().filter(|used| used.addon.contains(part));
     for used in uses.clone() {
-        let (chart, values) = (parts.charts.join(used.addon), place.path().join("values"));
+        let (chart, values) = (parts.charts.join(used.addon), place.join("values"));
         fs::write(&values, used.values)?;
         let words = ["install", used.addon, "--values"].map(OsStr::new);
         let files = [values.as_os_str(), chart.as_os_str()];
