@@ -3,7 +3,8 @@
 //! systemd do is not in it.
 //!
 //! All of it is in one network, PID and mount namespace, which ends with whoever made it ([`isolated`]): this machine keeps nothing but
-//! cgroups, which the next run takes away. The namespace itself has an address on the cable, and so is the box and whoever is outside.
+//! cgroups, which the next run takes away. The namespace itself has an address on the cable: it is the box,
+//! and whoever is outside.
 
 mod cgroups;
 mod machine;
@@ -121,7 +122,10 @@ impl Cluster {
 
     fn form(&self) -> Result<()> {
         let (first, others) = self.nodes.split_first().context("no nodes")?;
-        first.kubeadm("init", &first.machine.init())?;
+        first.answers()?;
+        // Without a word kubeadm asks the Internet which version is the newest.
+        let version = first.run("kubeadm version --output=short")?;
+        first.kubeadm("init", &first.machine.init(&version))?;
         let config = first.run("cat /etc/kubernetes/admin.conf")?;
         fs::write(self.kubeconfig(), config)?;
         let flannel = find_source()?
@@ -130,7 +134,7 @@ impl Cluster {
         self.apply(&flannel.replace("@POD_CIDR@", PODS).replace("@IPV6@", ""))?;
         let authority = first.run(AUTHORITY)?;
         for node in others {
-            let wish = node.machine.join(&first.machine, authority.trim());
+            let wish = node.machine.join(&first.machine, &authority);
             node.kubeadm("join", &wish)?;
         }
         self.kubectl("wait --for=condition=Ready nodes --all --timeout=120s")?;

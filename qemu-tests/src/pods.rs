@@ -1,9 +1,10 @@
 //! Pods with a node's programs: the images of the stick have none that a person would type.
 
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 /// Any image will do: its own program is not started.
-pub const IMAGE: &str = "registry.firstlight.internal/kubernetes/pause";
+const IMAGE: &str = "registry.firstlight.internal/kubernetes/pause";
 const FOLDERS: [(&str, &str); 4] = [
     ("usr", "/usr"),
     ("bin", "/usr/bin"),
@@ -24,7 +25,7 @@ pub struct Pod<'a> {
 }
 
 impl Pod<'_> {
-    /// `image`: one that begins with [`IMAGE`].
+    /// `image`: from [`find_image`].
     pub fn manifest(&self, image: &str) -> Value {
         let data = match self.claim {
             Some(claim) => json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}}),
@@ -54,4 +55,11 @@ impl Pod<'_> {
             },
         })
     }
+}
+
+/// For pods, among the names of what a node has.
+pub fn find_image(names: &str) -> Result<&str> {
+    let mut names = names.split_whitespace();
+    let image = names.find(|name| name.starts_with(IMAGE));
+    image.with_context(|| format!("no node has {IMAGE}"))
 }

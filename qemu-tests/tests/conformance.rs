@@ -9,7 +9,7 @@ use std::{env, fs};
 use anyhow::{Context, Result};
 use imagebuilder::build::nodes::Nodes;
 use imagebuilder::build::settings::find_cache;
-use qemu_tests::conformance::{State, Suite, count, make_suite};
+use qemu_tests::conformance::{State, Suite, make_suite};
 use qemu_tests::nodes::{Cluster, isolated, make_parts};
 
 /// A few at a time: most of a test is waiting.
@@ -59,12 +59,12 @@ fn tell((parts, suite): &(Nodes, Suite), place: &Path) -> Result<()> {
         );
         ended.extend(some);
     }
-    for one in ended.iter().filter(|one| one.state == State::Failed) {
+    let failed = ended.iter().filter(|one| one.state == State::Failed);
+    for one in failed.clone() {
         eprintln!("failed: {}: {:.300}", one.name, one.message);
     }
-    let counts = count(&ended);
-    let of = |state| counts.get(&state).copied().unwrap_or_default();
-    eprintln!("{} passed, {} failed", of(State::Passed), of(State::Failed));
+    let failed = failed.count();
+    eprintln!("{} passed, {failed} failed", ended.len() - failed);
     (!ended.is_empty())
         .then_some(())
         .context("no test has this name")

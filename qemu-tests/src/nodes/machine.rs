@@ -135,7 +135,7 @@ impl Machine {
         })
     }
 
-    pub fn init(&self) -> Vec<Value> {
+    pub fn init(&self, kubernetes: &str) -> Vec<Value> {
         let kubeadm = |kind: &str, more: Value| object("kubeadm.k8s.io/v1beta4", kind, more);
         vec![
             kubeadm(
@@ -149,6 +149,7 @@ impl Machine {
             kubeadm(
                 "ClusterConfiguration",
                 json!({
+                    "kubernetesVersion": kubernetes,
                     "imageRepository": firstlight_api::names::kubernetes_images(),
                     "encryptionAlgorithm": "ECDSA-P256",
                     "controlPlaneEndpoint": format!("{}:6443", self.address()),

@@ -4,16 +4,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use qemu_tests::nodes::Cluster;
-use qemu_tests::pods::{IMAGE, Pod};
+use qemu_tests::pods::{Pod, find_image};
 
 /// Until it is Ready.
 pub fn run(cluster: &Cluster, pod: &Pod<'_>) -> Result<()> {
     let images = cluster.kubectl("get nodes -o jsonpath={.items[0].status.images[*].names[*]}")?;
-    let mut images = images.split_whitespace();
-    let image = images
-        .find(|image| image.starts_with(IMAGE))
-        .context("no image")?;
-    cluster.apply(&pod.manifest(image).to_string())?;
+    cluster.apply(&pod.manifest(find_image(&images)?).to_string())?;
     let name = pod.name;
     cluster.kubectl(&format!(
         "wait --for=condition=Ready pod/{name} --timeout=90s"

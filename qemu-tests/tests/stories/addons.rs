@@ -12,7 +12,7 @@ use firstlight_api::addon::AddonState;
 use lab::wire::format_mac;
 use lab::{Firmware, ServerSpec};
 use qemu_tests::cluster::{Cluster, node_server, nodes_ready, switch_on};
-use qemu_tests::pods::{IMAGE, Pod, SERVES, STAYS};
+use qemu_tests::pods::{Pod, SERVES, STAYS, find_image};
 use qemu_tests::registry;
 use qemu_tests::scene::Scene;
 use qemu_tests::site::NAME;
@@ -112,9 +112,7 @@ fn a_pod_finds_a_feature(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<()>
 fn image(cluster: &Cluster) -> Result<String> {
     let images =
         cluster.kubectl("get nodes -o jsonpath='{.items[0].status.images[*].names[*]}'")?;
-    let mut images = images.split_whitespace();
-    let image = images.find(|image| image.starts_with(IMAGE));
-    image.map(str::to_owned).context("no image to start")
+    find_image(&images).map(str::to_owned)
 }
 
 /// A claim, a pod that serves what is in it, and an address of the site's for it, which is asked for from outside the cluster.
