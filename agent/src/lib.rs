@@ -282,7 +282,8 @@ fn spawn_controllers(tasks: &mut Tasks, agent: &Agent) {
             registry: store::REGISTRY.to_string(),
         };
         let (kubernetes, artifacts) = (facts.kubernetes.subscribe(), facts.store.subscribe());
-        addons::run(places, kubernetes, artifacts, status, stop)
+        let pki = facts.pki.subscribe();
+        addons::run(places, kubernetes, artifacts, pki, status, stop)
     });
     let (kubernetes, artifacts) = (facts.kubernetes.subscribe(), facts.store.subscribe());
     tasks.spawn("containers", |stop| {

@@ -30,6 +30,7 @@ mod summary;
 mod tools;
 mod tree;
 mod versions;
+mod wheels;
 mod workload;
 
 use std::fs;
@@ -117,7 +118,7 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
         tools.output().path("packages"),
         repository.path(repository::LIST),
     ];
-    sbom::write_sbom(settings, &trees, &archives, &versions)?;
+    sbom::write_sbom(settings, &trees, &archives, &addons, &versions)?;
     summary::table(&settings.output, &written, &items)
 }
 

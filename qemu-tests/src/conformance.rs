@@ -13,22 +13,72 @@ use imagebuilder::registry::store::{Image, RegistryTree};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-const TESTS: &str = "k8s.io/kubernetes/test/e2e";
-const AGNHOST: &str = "k8s.io/kubernetes/test/images/agnhost";
-const GINKGO: &str = "github.com/onsi/ginkgo/v2/ginkgo";
+const KUBERNETES: &str = "k8s.io/kubernetes";
+/// How they are built, from which package, and what they are called.
+const PROGRAMS: [(&[&str], &str, &str); 6] = [
+    (&["build"], "k8s.io/kubernetes/test/images/agnhost", AGNHOST),
+    (
+        &["build"],
+        "k8s.io/kubernetes/test/images/nonewprivs",
+        "nnp",
+    ),
+    (
+        &["build"],
+        "k8s.io/kubernetes/test/images/regression-issue-74839",
+        "regression-issue-74839",
+    ),
+    (&["build"], "k8s.io/sample-apiserver", "sample-apiserver"),
+    (&["build"], "github.com/onsi/ginkgo/v2/ginkgo", "ginkgo"),
+    (
+        &["test", "-c", "-vet=off"],
+        "k8s.io/kubernetes/test/e2e",
+        "e2e.test",
+    ),
+];
+const AGNHOST: &str = "agnhost";
+/// Of upstream's folder for each of these, what its Dockerfile puts beside agnhost.
+const PAGES: [&str; 2] = ["kitten", "nautilus"];
 /// Below the registry's name.
 const REPOSITORY: &str = "e2e";
-/// As upstream's `test/utils/image/manifest.go` calls them, and what starts in them.
-const IMAGES: [(&str, &str, &str); 5] = [
-    ("agnhost", "2.63.0", "/agnhost"),
-    ("agnhost", "2.55", "/agnhost"),
-    ("busybox", "1.37.0-1", "/bin/sh"),
-    ("nginx", "1.15-4", "/usr/sbin/nginx"),
-    ("nginx", "1.27-0", "/usr/sbin/nginx"),
+/// As upstream's `test/utils/image/manifest.go` calls them, what starts in them, and their layers above Debian's programs.
+const IMAGES: [(&str, &str, &[&str], &[&str]); 11] = [
+    (AGNHOST, "2.63.0", &["/agnhost", "pause"], &[AGNHOST]),
+    (AGNHOST, "2.55", &["/agnhost", "pause"], &[AGNHOST]),
+    ("busybox", "1.37.0-1", &["/bin/sh"], &[]),
+    (
+        "kitten",
+        "1.8",
+        &["/agnhost", "test-webserver"],
+        &[AGNHOST, "kitten"],
+    ),
+    (
+        "nautilus",
+        "1.8",
+        &["/agnhost", "test-webserver"],
+        &[AGNHOST, "nautilus"],
+    ),
+    ("nginx", "1.15-4", &["/usr/sbin/nginx"], &[]),
+    ("nginx", "1.27-0", &["/usr/sbin/nginx"], &[]),
+    ("nonewprivs", "1.4", &["/usr/local/bin/nnp"], &["nnp"]),
+    ("nonroot", "1.5", &["/bin/sh"], &[]),
+    (
+        "regression-issue-74839",
+        "1.4",
+        &["/regression-issue-74839"],
+        &["regression-issue-74839"],
+    ),
+    (
+        "sample-apiserver",
+        "1.29.2",
+        &["/sample-apiserver"],
+        &["sample-apiserver"],
+    ),
 ];
+/// Who runs in the image that has another user than root.
+const NONROOT: (&str, &str) = ("nonroot", "1234");
 /// Of the tree, what an image needs.
-const TREE: [&str; 10] = [
-    "bin", "etc", "lib", "lib64", "root", "sbin", "tmp", "uploads", "usr", "var",
+const TREE: [&str; 11] = [
+    "bin", "etc", "lib", "lib64", "root", "run", "sbin", "tmp", "uploads", "usr", "var",
 ];
 
 /// What a run needs.
@@ -59,11 +109,7 @@ pub fn make_suite(cache: &Path) -> Result<Suite> {
     let folder = find_source()?.join("qemu-tests/conformance");
     let programs = cache.join("programs");
     fs::create_dir_all(&programs).context("making a folder for the tests")?;
-    for (verb, package, name) in [
-        (&["build"][..], AGNHOST, "agnhost"),
-        (&["build"], GINKGO, "ginkgo"),
-        (&["test", "-c", "-vet=off"], TESTS, "e2e.test"),
-    ] {
+    for (verb, package, name) in PROGRAMS {
         eprintln!("  building {package}");
         run(Command::new("go")
             .args(verb)
@@ -83,31 +129,65 @@ pub fn make_suite(cache: &Path) -> Result<Suite> {
         fs::remove_dir_all(&storage).context("removing the last images")?;
     }
     let mut store = RegistryTree::create(&storage, 0)?;
-    let agnhost = |to: &str| Entry::File {
-        from: programs.join("agnhost"),
-        to: to.into(),
-        mode: 0o755,
-    };
     let all = Entry::Tree {
         tar: tree,
         parts: &TREE,
     };
     store.add_layer("tree", &[all])?;
-    store.add_layer("agnhost", &[agnhost("agnhost"), agnhost("agnhost-2")])?;
-    for (name, tag, program) in IMAGES {
-        let own = (name == "agnhost").then(|| name.to_owned());
-        let mut config = json!({"Entrypoint": [program], "Env": ["PATH=/usr/sbin:/usr/bin"]});
-        if name == "agnhost" {
-            config["Cmd"] = json!(["pause"]);
+    let program = |name: &str, to: &str, mode| Entry::File {
+        from: programs.join(name),
+        to: to.into(),
+        mode,
+    };
+    let agnhost = [AGNHOST, "agnhost-2"].map(|to| program(AGNHOST, to, 0o755));
+    store.add_layer(AGNHOST, &agnhost)?;
+    store.add_layer("nnp", &[program("nnp", "usr/local/bin/nnp", 0o6755)])?;
+    for name in ["regression-issue-74839", "sample-apiserver"] {
+        store.add_layer(name, &[program(name, name, 0o755)])?;
+    }
+    let images = find_module(&folder)?.join("test/images");
+    for name in PAGES {
+        let page = |file: String| Entry::File {
+            from: images.join(name).join("html").join(&file),
+            to: file.into(),
+            mode: 0o644,
+        };
+        let pages = ["data.json".to_owned(), format!("{name}.jpg")].map(page);
+        store.add_layer(name, &pages)?;
+    }
+    for (name, tag, start, layers) in IMAGES {
+        let (program, arguments) = start.split_first().context("something starts")?;
+        let mut config = json!({
+            "Entrypoint": [program], "Cmd": arguments, "Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin"],
+        });
+        if name == NONROOT.0 {
+            config["User"] = json!(NONROOT.1);
         }
         store.add_image(&Image {
             repository: format!("{REPOSITORY}/{name}"),
             tag: tag.to_owned(),
-            layers: ["tree".to_owned()].into_iter().chain(own).collect(),
+            layers: ["tree"]
+                .iter()
+                .chain(layers)
+                .map(ToString::to_string)
+                .collect(),
             config,
         })?;
     }
     Ok(Suite { storage, programs })
+}
+
+/// The folder of Kubernetes' module.
+fn find_module(folder: &Path) -> Result<PathBuf> {
+    let asked = Command::new("go")
+        .args(["list", "-m", "-f", "{{.Dir}}", KUBERNETES])
+        .current_dir(folder.join("go"))
+        .env("GOTOOLCHAIN", "local")
+        .output()
+        .context("starting go")?;
+    let said = String::from_utf8_lossy(&asked.stderr);
+    ensure!(asked.status.success(), "go list: {said}");
+    Ok(String::from_utf8_lossy(&asked.stdout).trim().into())
 }
 
 /// Anew when its recipe is newer.

@@ -13,7 +13,7 @@ use qemu_tests::conformance::{State, Suite, make_suite};
 use qemu_tests::nodes::{Cluster, isolated, make_parts};
 
 /// A few at a time: most of a test is waiting.
-const PROCS: usize = 4;
+const PROCS: usize = 8;
 /// One after the other, because they disturb the others.
 const SERIAL: &str = r"\[Serial\]|\[Disruptive\]";
 const FOCUS: &str = r"\[Conformance\]";

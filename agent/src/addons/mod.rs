@@ -5,8 +5,11 @@
 //! installed runs, and which one is to blame if not. Plain manifests become a chart first ([`chart`]), so there is one way to
 //! install, to upgrade, to remove, and to leave alone what somebody made by hand: Helm refuses to take that over.
 //!
+//! A chart of the stick may ask for a certificate of the site's CA ([`certificate`]).
+//!
 //! Must not: keep anything that Kubernetes and Helm do not know. After a restart everything is read again.
 
+mod certificate;
 mod chart;
 mod health;
 mod helm;
@@ -39,6 +42,7 @@ use visit::{Memory, Tools, Visit, Visited};
 
 use crate::{
     objects::{Key, Objects, Resource, Selection, Watches},
+    pki::{Authority, Pki},
     reconcile::{self, Applied, Reason, Reconciler, Teller},
     software::SOFTWARE,
     status::{StatusSender, Update},
@@ -70,6 +74,7 @@ pub async fn run(
     places: Places,
     mut kubernetes: watch::Receiver<Option<Client>>,
     artifacts: watch::Receiver<Option<Artifacts>>,
+    mut pki: watch::Receiver<Option<Arc<Pki>>>,
     status: StatusSender,
     stop: CancellationToken,
 ) -> Result<()> {
@@ -77,7 +82,10 @@ pub async fn run(
         let Some(client) = kubernetes.wait_for(Option::is_some).await?.clone() else {
             return Ok(());
         };
-        reconcile(places, client, artifacts, status).await
+        let Some(pki) = pki.wait_for(Option::is_some).await?.clone() else {
+            return Ok(());
+        };
+        reconcile(places, client, artifacts, pki.site.clone(), status).await
     };
     tokio::select! {
         result = work => result,
@@ -90,6 +98,7 @@ pub async fn reconcile(
     places: Places,
     client: Client,
     artifacts: watch::Receiver<Option<Artifacts>>,
+    authority: Authority,
     status: StatusSender,
 ) -> Result<()> {
     let mut watches = Watches::new(client.clone(), MANAGER, COALESCE);
@@ -99,6 +108,7 @@ pub async fn reconcile(
             helm: Helm::new(places.helm.clone()),
             places,
             client,
+            authority,
             writer: addons.writer().clone(),
         }),
         addons,

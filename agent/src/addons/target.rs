@@ -16,7 +16,7 @@ use crate::workload;
 /// A workload cluster that can be asked.
 pub struct Target {
     pub kubeconfig: String,
-    client: Client,
+    pub client: Client,
 }
 
 impl Target {

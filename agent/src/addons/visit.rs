@@ -11,7 +11,7 @@ use kube::Client;
 use tokio::time::Instant;
 
 use super::{
-    Places,
+    Places, certificate,
     chart::{self, Source},
     health::{self, Verdict},
     helm::{self, Helm, Release},
@@ -22,6 +22,7 @@ use crate::{
     clock,
     files::{self, Access},
     objects::{Writer, is_overtaken},
+    pki::Authority,
 };
 
 /// Before something that Helm refused is tried again.
@@ -33,6 +34,8 @@ pub struct Tools {
     pub helm: Helm,
     /// Of the box.
     pub client: Client,
+    /// Of the site.
+    pub authority: Authority,
     pub writer: Writer,
 }
 
@@ -110,6 +113,15 @@ impl Visit {
             && let Err(failed) = self.install(&target, &source, &wish).await?
         {
             return Ok(failed);
+        }
+        if let Source::Builtin { path, .. } = &source {
+            match certificate::Wanted::of(path, &self.addon) {
+                Err(wrong) => return Ok(Outcome::failed(wrong).with(wish)),
+                Ok(None) => {}
+                Ok(Some(wanted)) => {
+                    certificate::keep(&target.client, &wanted, &self.tools.authority).await?;
+                }
+            }
         }
         self.judge(&target, wish).await
     }

@@ -9,10 +9,17 @@ use serde_json::{Value, json};
 use super::marker::{self, Created};
 use crate::capi::{Action, NAMESPACE, Steps, world::World};
 
-/// Needs addresses for its services.
+/// These need addresses for services.
 const LOAD_BALANCER: &str = "loadbalancer";
+const GATEWAY: &str = "gateway";
 /// What people expect of a cluster on its first day.
-const USUAL: [&str; 4] = [LOAD_BALANCER, "metrics-server", "network-policy", "storage"];
+const USUAL: [&str; 5] = [
+    GATEWAY,
+    LOAD_BALANCER,
+    "metrics-server",
+    "network-policy",
+    "storage",
+];
 
 /// Those that were never made. A new stick may name more of them.
 pub fn plan(world: &World, config: &ClusterConfig, created: &Created) -> Option<Steps> {
@@ -41,7 +48,7 @@ pub fn plan(world: &World, config: &ClusterConfig, created: &Created) -> Option<
 fn usual(config: &ClusterConfig) -> Vec<String> {
     let names = USUAL.into_iter();
     names
-        .filter(|name| *name != LOAD_BALANCER || config.load_balancer.is_some())
+        .filter(|name| ![GATEWAY, LOAD_BALANCER].contains(name) || config.load_balancer.is_some())
         .map(str::to_owned)
         .collect()
 }

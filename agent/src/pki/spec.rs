@@ -135,6 +135,18 @@ impl CertSpec {
         .reached_at(&dns, &[])
     }
 
+    /// For people's own services on a cluster.
+    pub fn for_names(names: &[String]) -> Self {
+        let dns: Vec<&str> = names.iter().map(String::as_str).collect();
+        cert(
+            Output::Pair("services".into()),
+            AuthorityName::Site,
+            "services",
+            Usage::Server,
+        )
+        .reached_at(&dns, &[])
+    }
+
     fn reached_at(mut self, dns: &[&str], ips: &[Ipv4Addr]) -> Self {
         self.dns = dns.iter().map(ToString::to_string).collect();
         self.ips = ips.iter().copied().map(IpAddr::V4).collect();

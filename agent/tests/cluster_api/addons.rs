@@ -13,6 +13,7 @@ use firstlight_api::artifact::{ArtifactState, Kind};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use x509_parser::pem::parse_x509_pem;
 
 use crate::{
     objects::Objects,
@@ -40,6 +41,7 @@ pub async fn addons_come_change_and_go() {
     manifests_are_installed_as_they_are(&site).await;
     a_chart_of_the_store_follows_its_values(&site).await;
     a_folder_of_the_stick_is_an_addon(&site).await;
+    a_chart_of_the_stick_gets_the_certificate_it_asks_for(&site).await;
     a_chart_that_takes_long_holds_up_no_other(&site).await;
     what_was_made_by_hand_stays(&site).await;
     everything_goes_with_its_addon(&site).await;
@@ -51,7 +53,7 @@ impl Site {
         ip("link set lo up");
         ip("addr add 100.64.0.1/32 dev lo");
         let paths = Paths::new(dir.path().join("box"));
-        pki::load_or_make(&paths, site::NOW).unwrap();
+        let site_ca = pki::load_or_make(&paths, site::NOW).unwrap().site;
         let logs = dir.path().join("logs");
         fs::create_dir_all(&logs).unwrap();
         let (daemons, objects) = site::kubernetes(&paths, &logs).await;
@@ -88,6 +90,7 @@ impl Site {
             places.clone(),
             objects.client.clone(),
             watch::Sender::new(Some(shelf.store.clone())).subscribe(),
+            site_ca,
             sender,
         ));
         Self {
@@ -282,6 +285,71 @@ async fn a_folder_of_the_stick_is_an_addon(site: &Site) {
     .unwrap();
     site.is("unknown", "Ready", "").await;
     assert_eq!(site.data("default", "builtin")["word"], "unknown");
+}
+
+/// As `gateway` does. What is signed is the Addon's word, and a person's own certificate stays.
+async fn a_chart_of_the_stick_gets_the_certificate_it_asks_for(site: &Site) {
+    let folder = site.places.builtin.join("ways");
+    fs::create_dir_all(folder.join("templates")).unwrap();
+    let chart = "apiVersion: v2\nname: ways\nversion: 0.1.0\nannotations:\n  firstlight.internal/certificate: default/ways\n";
+    fs::write(folder.join("Chart.yaml"), chart).unwrap();
+    fs::write(folder.join("templates/a.yaml"), config_map("ways", "in")).unwrap();
+    let ways = |domains: Value| {
+        site.addon(
+            "ways",
+            json!({"builtin": "ways", "values": {"domains": domains}}),
+        )
+    };
+    let names = async || {
+        let certificate = site.objects.secret("ways").await.remove("tls.crt")?;
+        let (_, pem) = parse_x509_pem(certificate.as_bytes()).unwrap();
+        let parsed = pem.parse_x509().unwrap();
+        let names = parsed.subject_alternative_name().unwrap().unwrap().value;
+        Some(
+            names
+                .general_names
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
+        )
+    };
+    let are = async |wanted: &str| {
+        let what = format!("a certificate for {wanted}");
+        let holds = async || names().await == Some(vec![format!("DNSName({wanted})")]);
+        site.objects.wait_until(&what, holds).await;
+    };
+    ways(json!([])).await;
+    site.is("ways", "Ready", "").await;
+    are("*.apps.lab.internal").await;
+    let first = site.objects.secret("ways").await;
+    assert!(first["ca.crt"].starts_with("-----BEGIN CERTIFICATE"));
+    ways(json!(["firstlight.internal"])).await;
+    site.is("ways", "Failed", "the box's own services").await;
+    assert_eq!(site.objects.secret("ways").await, first);
+    ways(json!(["apps.example.org"])).await;
+    site.is("ways", "Ready", "").await;
+    are("*.apps.example.org").await;
+
+    site.objects.delete("Secret", "ways").await;
+    let mine = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ways", "namespace": "default"},
+        "type": "kubernetes.io/tls", "stringData": {"tls.crt": "mine", "tls.key": "mine"},
+    });
+    // The box may have been quicker.
+    site.objects
+        .wait_until("a person's own certificate is there", async || {
+            drop(
+                site.objects
+                    .try_patch("Secret", "ways", json!({"metadata": {"annotations": null}}))
+                    .await,
+            );
+            site.objects.apply(&mine).await;
+            site.objects.secret("ways").await["tls.crt"] == "mine"
+        })
+        .await;
+    ways(json!(["other.example.org"])).await;
+    site.is("ways", "Ready", "").await;
+    assert_eq!(site.objects.secret("ways").await["tls.crt"], "mine");
 }
 
 /// Helm waits for the end of a hook, here a pod that nobody runs.

@@ -1,6 +1,6 @@
 //! Addons that the stick brings: each folder below `rootfs/addons` is a Helm chart, with `addon.yaml`, which says what its images
-//! are built from and which files of upstream's modules define its kinds, and `go/`, the module that pins them. To add one: a
-//! folder, and nothing here.
+//! are built from and which files of upstream's modules define its kinds, `go/`, the module that pins them, and `requirements.txt`,
+//! which pins wheels of the Python index that bring a program. To add one: a folder, and nothing here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,6 +16,7 @@ use super::command::Program;
 use super::manifests::check_images_in;
 use super::programs::{GoProgram, module_folder, required_version};
 use super::settings::Settings;
+use super::wheels;
 use super::workload::{NETTOOLS, NETTOOLS_PATH};
 use crate::registry::store::Image;
 
@@ -23,7 +24,7 @@ use crate::registry::store::Image;
 pub const FOLDER: &str = "usr/share/firstlight/addons";
 const METADATA: &str = "addon.yaml";
 /// Of the folder, what is for the build alone.
-const BUILD_ONLY: [&str; 2] = [METADATA, "go"];
+const BUILD_ONLY: [&str; 3] = [METADATA, "go", wheels::LIST];
 
 #[derive(Clone, Debug)]
 pub struct Addon {
@@ -39,17 +40,22 @@ pub struct AddonImage {
     pub name: String,
     pub programs: Vec<AddonProgram>,
     tag: String,
-    /// They call those of `rootfs/nettools`, which are in it, too.
+    /// They call those of `rootfs/nettools`, or need their C library, and have them, too.
     calls_nettools: bool,
 }
 
+/// Where the program comes from, and where it is among those of its kind.
 #[derive(Clone, Debug)]
-pub struct AddonProgram {
-    package: String,
-    /// Folder of its Go module, as [`GoProgram`] wants it.
-    module: String,
-    /// Where the program is among those that are built: in the folder of its image.
-    pub path: String,
+pub enum AddonProgram {
+    Go {
+        package: String,
+        /// Folder of its Go module, as [`GoProgram`] wants it.
+        module: String,
+        /// In the folder of its image.
+        path: String,
+    },
+    /// A file of a wheel, in the folder of its addon.
+    Wheel { path: String },
 }
 
 /// A file that a required module brings, or a folder with a kustomization.
@@ -64,6 +70,8 @@ struct ModuleFile {
 struct Metadata {
     #[serde(default)]
     images: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    wheels: BTreeMap<String, String>,
     #[serde(default)]
     nettools: Vec<String>,
     #[serde(default)]
@@ -115,7 +123,7 @@ fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
         let program = |package: &String| {
             required(package)?;
             let program = package.rsplit('/').next().unwrap_or(package);
-            Ok(AddonProgram {
+            Ok(AddonProgram::Go {
                 package: package.clone(),
                 module: format!("../addons/{name}/go"),
                 path: format!("{image}/{program}"),
@@ -128,10 +136,28 @@ fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
             tag,
         })
     };
+    let wheel = |(image, path): (String, String)| {
+        let (wheel, file) = path.split_once('/').with_context(|| {
+            format!("{}/{METADATA}: `{path}` is no WHEEL/FILE", folder.display())
+        })?;
+        let list = folder.join(wheels::LIST);
+        let pinned = wheels::load(&list)?
+            .into_iter()
+            .find(|one| one.name == wheel);
+        let pinned = pinned.with_context(|| format!("{} does not pin {wheel}", list.display()))?;
+        Ok(AddonImage {
+            calls_nettools: metadata.nettools.contains(&image),
+            name: image,
+            programs: vec![AddonProgram::Wheel {
+                path: format!("{name}/{file}"),
+            }],
+            tag: format!("v{}", pinned.version),
+        })
+    };
     for image in &metadata.nettools {
         ensure!(
-            metadata.images.contains_key(image),
-            "{}/{METADATA}: `nettools` names {image}, which is none of `images`",
+            metadata.images.contains_key(image) || metadata.wheels.contains_key(image),
+            "{}/{METADATA}: `nettools` names {image}, which is none of `images` and `wheels`",
             folder.display()
         );
     }
@@ -154,6 +180,7 @@ fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
             .images
             .into_iter()
             .map(image)
+            .chain(metadata.wheels.into_iter().map(wheel))
             .collect::<Result<_>>()?,
     })
 }
@@ -171,19 +198,45 @@ fn module_of(modules: &str, path: &str) -> Option<(String, String)> {
 }
 
 impl AddonProgram {
-    pub fn go_program(&self) -> GoProgram<'_> {
-        GoProgram {
-            module: &self.module,
-            package: &self.package,
-            name: &self.path,
-            links: &[],
+    pub fn go_program(&self) -> Option<GoProgram<'_>> {
+        match self {
+            Self::Go {
+                package,
+                module,
+                path,
+            } => Some(GoProgram {
+                module,
+                package,
+                name: path,
+                links: &[],
+            }),
+            Self::Wheel { .. } => None,
+        }
+    }
+
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Go { path, .. } | Self::Wheel { path } => path,
         }
     }
 
     /// What it is called in its image.
     pub fn file_name(&self) -> &str {
-        let parts = self.path.split_once('/');
-        parts.map_or(&self.path, |(_, name)| name)
+        self.path().rsplit('/').next().unwrap_or_default()
+    }
+}
+
+impl Addon {
+    /// Of the wheels that it takes files from.
+    pub fn wheels(&self) -> Option<PathBuf> {
+        let list = self.folder.join(wheels::LIST);
+        list.exists().then_some(list)
+    }
+
+    /// The modules that its programs are built of.
+    pub fn modules(&self) -> Option<PathBuf> {
+        let list = self.folder.join("go/go.mod");
+        list.exists().then_some(list)
     }
 }
 
@@ -302,6 +355,7 @@ mod tests {
                 "apiVersion: v2\nname: dummy\nversion: 0.1.0\n",
             ),
             ("templates/a.yaml", "a: b\n"),
+            (wheels::LIST, "tool==1.2.3 --hash=sha256:0\n"),
             (
                 "go/go.mod",
                 "module dummy\n\nrequire (\n\texample.org/a v1.0.0\n\texample.org/a/b v2.0.0 // indirect\n)\n",
@@ -329,23 +383,33 @@ mod tests {
         let programs: Vec<_> = addon.images[0]
             .programs
             .iter()
-            .map(|program| (program.go_program().name, program.file_name()))
+            .map(|program| (program.path(), program.file_name()))
             .collect();
         assert_eq!(programs, [("one/one", "one"), ("one/three", "three")]);
-        assert_eq!(
-            addon.images[0].programs[0].go_program().module,
-            "../addons/dummy/go"
-        );
+        let program = addon.images[0].programs[0].go_program().unwrap();
+        assert_eq!(program.module, "../addons/dummy/go");
         let kinds = ModuleFile {
             module: "example.org/a/b".to_owned(),
             path: "c/kinds.yaml".into(),
         };
         assert_eq!(addon.definitions, [kinds]);
+        let dir = folder("wheels: {three: tool/tool/bin/run}\nnettools: [three]\n");
+        let addon = load_addon(dir.path(), "dummy").unwrap();
+        let image = &addon.images[0];
+        assert!(image.reference().ends_with("addons/three:v1.2.3"));
+        let program = &image.programs[0];
+        assert_eq!(
+            (program.path(), program.file_name()),
+            ("dummy/tool/bin/run", "run")
+        );
+        assert!(program.go_program().is_none() && image.image().layers.len() == 2);
         let chart = tempfile::tempdir().unwrap();
         let chart = chart.path();
         copy_chart(dir.path(), chart).unwrap();
         assert!(chart.join("templates/a.yaml").exists());
-        assert!(!chart.join("go").exists() && !chart.join("addon.yaml").exists());
+        for only in BUILD_ONLY {
+            assert!(!chart.join(only).exists(), "{only}");
+        }
     }
 
     #[test]
@@ -360,6 +424,9 @@ mod tests {
                 "example.net/c/kinds.yaml",
             ),
             ("images: {one: []}\n", "has no program"),
+            ("wheels: {one: tool}\n", "`tool` is no WHEEL/FILE"),
+            ("wheels: {one: other/bin/other}\n", "does not pin other"),
+            ("nettools: [two]\n", "names two"),
             ("image: {one: [example.org/a]}\n", METADATA),
         ] {
             let dir = folder(metadata);

@@ -119,13 +119,18 @@ impl Recipe<'_> {
             .iter()
             .flat_map(|addon| &addon.images)
             .flat_map(|image| &image.programs)
-            .map(AddonProgram::go_program)
+            .filter_map(AddonProgram::go_program)
+            .collect();
+        let wheels: Vec<_> = addons
+            .iter()
+            .filter_map(|addon| Some((addon.name.as_str(), addon.wheels()?)))
             .collect();
         let parts = workload::Parts {
             kube,
             programs,
             nettools: &self.nettools()?,
             addons: &self.go_programs("addon-bin", &list)?,
+            wheels: &self.addon_wheels(&wheels)?,
         };
         self.registry_layer(tools, parts, addons)
     }
@@ -145,6 +150,7 @@ impl Recipe<'_> {
             .output(parts.programs)
             .output(parts.nettools)
             .output(parts.addons)
+            .output(parts.wheels)
             .text("versions", &format!("{versions:?}"))
             .text("addons", &format!("{images:?}"));
         self.steps.run("registry", key, Reuse::Cached, |work| {

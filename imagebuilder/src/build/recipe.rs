@@ -12,7 +12,7 @@ use super::programs::GoProgram;
 use super::rust::Workspace;
 use super::settings::Settings;
 use super::tools::Tools;
-use super::{debian, debs, ironic, programs, repository, rust, tree};
+use super::{debian, debs, ironic, programs, repository, rust, tree, wheels};
 
 /// Where users of the box are listed, in its overlay and in its tree.
 const SYSUSERS: &str = "usr/lib/sysusers.d";
@@ -133,10 +133,22 @@ impl Recipe<'_> {
 
     /// Ironic and what it needs from the Python package index.
     pub fn ironic_wheels(&self) -> Result<Output> {
-        let list = self.settings.rootfs("ironic").join("requirements.txt");
+        let list = self.settings.rootfs("ironic").join(wheels::LIST);
         let key = Key::new("wheels", 2).path(&list)?;
         self.steps.run("wheels", key, Reuse::Cached, |work| {
             ironic::install_wheels(work, &list)
+        })
+    }
+
+    /// Those that addons take files from; `lists` by the name of the addon.
+    pub fn addon_wheels(&self, lists: &[(&str, PathBuf)]) -> Result<Output> {
+        let files = lists.iter().map(|(_, list)| list.as_path());
+        let key = Key::new("addon-wheels", 1).paths(files)?;
+        self.steps.run("addon-wheels", key, Reuse::Cached, |work| {
+            for (name, list) in lists {
+                wheels::install(work, list, &work.path(name))?;
+            }
+            Ok(())
         })
     }
 

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use super::addons::Addon;
 use super::settings::{SOURCE_DATE_EPOCH, Settings};
-use super::{debian, debs, ironic};
+use super::{debian, debs, wheels};
 
 /// One component, by its package URL.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,9 +25,10 @@ pub fn write_sbom(
     settings: &Settings,
     trees: &[PathBuf],
     archives: &[PathBuf],
+    addons: &[Addon],
     versions: &Value,
 ) -> Result<()> {
-    let components = collect(settings, trees, archives)?;
+    let components = collect(settings, trees, archives, addons)?;
     let path = sbom_path(&settings.output);
     let text = format!("{:#}\n", document(&components, versions));
     fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
@@ -42,6 +44,7 @@ fn collect(
     settings: &Settings,
     trees: &[PathBuf],
     archives: &[PathBuf],
+    addons: &[Addon],
 ) -> Result<BTreeSet<Component>> {
     let mut all = BTreeSet::new();
     for archive in trees {
@@ -57,23 +60,29 @@ fn collect(
     all.extend(crates(&fs::read_to_string(
         settings.source.join("Cargo.lock"),
     )?));
-    for module in [
+    let modules = [
         "kubernetes",
         "containers",
         "cluster-api",
         "helm",
         "cri-tools",
-    ] {
-        all.extend(go_modules(&fs::read_to_string(
-            settings.rootfs("go").join(module).join("go.mod"),
-        )?));
+    ];
+    let modules = modules.map(|module| settings.rootfs("go").join(module).join("go.mod"));
+    for list in modules
+        .into_iter()
+        .chain(addons.iter().filter_map(Addon::modules))
+    {
+        all.extend(go_modules(&fs::read_to_string(list)?));
     }
-    let wheels = ironic::load_wheels(&settings.rootfs("ironic").join("requirements.txt"))?;
-    all.extend(
-        wheels
-            .iter()
-            .map(|wheel| component("pypi", &wheel.name, &wheel.version)),
-    );
+    let ironic = settings.rootfs("ironic").join(wheels::LIST);
+    for list in [ironic]
+        .into_iter()
+        .chain(addons.iter().filter_map(Addon::wheels))
+    {
+        let wheels = wheels::load(&list)?;
+        let pinned = wheels.iter();
+        all.extend(pinned.map(|wheel| component("pypi", &wheel.name, &wheel.version)));
+    }
     Ok(all)
 }
 

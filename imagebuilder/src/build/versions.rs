@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::cache::Output;
 use super::programs::required_version;
 use super::settings::Settings;
-use super::{debian, ironic};
+use super::{debian, wheels};
 
 const DOMAIN: &str = "firstlight.internal";
 /// kubeadm counts builds of etcd's image in its tag; there is one here.
@@ -99,8 +99,8 @@ fn cluster_api_version(settings: &Settings) -> Result<String> {
 }
 
 fn ironic_version(settings: &Settings) -> Result<String> {
-    let path = settings.rootfs("ironic").join("requirements.txt");
-    let ironic = ironic::load_wheels(&path)?
+    let path = settings.rootfs("ironic").join(wheels::LIST);
+    let ironic = wheels::load(&path)?
         .into_iter()
         .find(|wheel| wheel.name == "ironic");
     Ok(ironic

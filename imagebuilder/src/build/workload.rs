@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use firstlight_api::names::{KUBERNETES_REPOSITORY as REPOSITORY, REGISTRY};
 use serde_json::{Value, json};
 
-use super::addons::Addon;
+use super::addons::{Addon, AddonProgram};
 use super::cache::Output;
 use super::settings::SOURCE_DATE_EPOCH;
 use super::versions::WorkloadVersions;
@@ -53,6 +53,8 @@ pub struct Parts<'a> {
     pub nettools: &'a Output,
     /// Step `addon-bin`.
     pub addons: &'a Output,
+    /// Step `addon-wheels`.
+    pub wheels: &'a Output,
 }
 
 /// Full references of the images.
@@ -87,7 +89,13 @@ pub fn fill(
         let programs: Vec<_> = image
             .programs
             .iter()
-            .map(|program| program_entry(parts.addons.path(&program.path), program.file_name()))
+            .map(|program| {
+                let from = match program {
+                    AddonProgram::Go { path, .. } => parts.addons.path(path),
+                    AddonProgram::Wheel { path } => parts.wheels.path(path),
+                };
+                program_entry(from, program.file_name())
+            })
             .collect();
         store.add_layer(&image.layer(), &programs)?;
         store.add_image(&image.image())?;

@@ -5,11 +5,19 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use qemu_tests::nodes::Cluster;
 use qemu_tests::pods::{Pod, find_image};
+use serde_json::Value;
 
 /// Until it is Ready.
 pub fn run(cluster: &Cluster, pod: &Pod<'_>) -> Result<()> {
+    run_as(cluster, pod, |_| ())
+}
+
+/// With something else in its manifest.
+pub fn run_as(cluster: &Cluster, pod: &Pod<'_>, change: impl Fn(&mut Value)) -> Result<()> {
     let images = cluster.kubectl("get nodes -o jsonpath={.items[0].status.images[*].names[*]}")?;
-    cluster.apply(&pod.manifest(find_image(&images)?).to_string())?;
+    let mut manifest = pod.manifest(find_image(&images)?);
+    change(&mut manifest);
+    cluster.apply(&manifest.to_string())?;
     let name = pod.name;
     cluster.kubectl(&format!(
         "wait --for=condition=Ready pod/{name} --timeout=90s"
@@ -25,18 +33,22 @@ pub fn delete(cluster: &Cluster, what: &str) -> Result<()> {
 
 /// What answers at this address, for somebody outside the cluster.
 pub fn fetch(address: &str) -> Result<String> {
+    curl(&[address])
+}
+
+/// The body of an answer; the words are curl's.
+pub fn curl(words: &[&str]) -> Result<String> {
     let output = Command::new("curl")
-        .args([
-            "--silent",
-            "--show-error",
-            "--fail",
-            "--max-time",
-            "2",
-            address,
-        ])
+        .args(["--silent", "--show-error", "--fail", "--max-time", "2"])
+        .args(words)
         .output()
         .context("starting curl")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{address}: {}", said.trim());
+    ensure!(
+        output.status.success(),
+        "{}: {}",
+        words.join(" "),
+        said.trim()
+    );
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

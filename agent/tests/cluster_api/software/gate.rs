@@ -106,7 +106,7 @@ pub async fn software_drains_its_nodes_and_opens_its_gate() {
     ip("link set lo up");
     ip("addr add 100.64.0.1/32 dev lo");
     let paths = Paths::new(dir.path().join("box"));
-    pki::load_or_make(&paths, site::NOW).unwrap();
+    let site_ca = pki::load_or_make(&paths, site::NOW).unwrap().site;
     let logs = dir.path().join("logs");
     fs::create_dir_all(&logs).unwrap();
     let (_daemons, objects) = site::kubernetes(&paths, &logs).await;
@@ -140,6 +140,7 @@ pub async fn software_drains_its_nodes_and_opens_its_gate() {
         places,
         objects.client.clone(),
         none.subscribe(),
+        site_ca,
         sender,
     ));
 
