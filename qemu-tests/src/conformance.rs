@@ -41,10 +41,11 @@ const PAGES: [&str; 2] = ["kitten", "nautilus"];
 /// Below the registry's name.
 const REPOSITORY: &str = "e2e";
 /// As upstream's `test/utils/image/manifest.go` calls them, what starts in them, and their layers above Debian's programs.
-const IMAGES: [(&str, &str, &[&str], &[&str]); 11] = [
+const IMAGES: [(&str, &str, &[&str], &[&str]); 12] = [
     (AGNHOST, "2.63.0", &["/agnhost", "pause"], &[AGNHOST]),
     (AGNHOST, "2.55", &["/agnhost", "pause"], &[AGNHOST]),
     ("busybox", "1.37.0-1", &["/bin/sh"], &[]),
+    ("glibc-dns-testing", "2.0.0", &["/bin/sh"], &[]),
     (
         "kitten",
         "1.8",
@@ -139,20 +140,26 @@ pub fn make_suite(cache: &Path) -> Result<Suite> {
         to: to.into(),
         mode,
     };
-    let agnhost = [AGNHOST, "agnhost-2"].map(|to| program(AGNHOST, to, 0o755));
+    let images = find_module(&folder)?.join("test/images");
+    let file = |folder: &str, name: &str| Entry::File {
+        from: images.join(folder).join(name),
+        to: name.into(),
+        mode: 0o644,
+    };
+    let agnhost = [
+        program(AGNHOST, AGNHOST, 0o755),
+        program(AGNHOST, "agnhost-2", 0o755),
+        file("agnhost/porter", "localhost.crt"),
+        file("agnhost/porter", "localhost.key"),
+    ];
     store.add_layer(AGNHOST, &agnhost)?;
     store.add_layer("nnp", &[program("nnp", "usr/local/bin/nnp", 0o6755)])?;
     for name in ["regression-issue-74839", "sample-apiserver"] {
         store.add_layer(name, &[program(name, name, 0o755)])?;
     }
-    let images = find_module(&folder)?.join("test/images");
     for name in PAGES {
-        let page = |file: String| Entry::File {
-            from: images.join(name).join("html").join(&file),
-            to: file.into(),
-            mode: 0o644,
-        };
-        let pages = ["data.json".to_owned(), format!("{name}.jpg")].map(page);
+        let folder = format!("{name}/html");
+        let pages = ["data.json", &format!("{name}.jpg")].map(|page| file(&folder, page));
         store.add_layer(name, &pages)?;
     }
     for (name, tag, start, layers) in IMAGES {

@@ -3,7 +3,7 @@
 //! systemd do is not in it.
 //!
 //! All of it is in one network, PID and mount namespace, which ends with whoever made it ([`isolated`]): this machine keeps nothing but
-//! cgroups, which the next run takes away. The namespace itself has an address on the cable: it is the box,
+//! cgroups, which the next run takes away if this one is ended. The namespace itself has an address on the cable: it is the box,
 //! and whoever is outside.
 
 mod cgroups;
@@ -43,7 +43,8 @@ pub fn isolated<Parts: Serialize + DeserializeOwned>(
         let (parts, place): (Parts, PathBuf) = serde_json::from_str(&told)?;
         return story(&parts, &place);
     }
-    let place = tempfile::tempdir_in(find_cache()?)?;
+    let cache = find_cache()?;
+    let place = tempfile::tempdir_in(&cache)?;
     let told = serde_json::to_string(&(make()?, place.path()))?;
     let status = Command::new("unshare")
         .args([
@@ -59,7 +60,8 @@ pub fn isolated<Parts: Serialize + DeserializeOwned>(
         .env(INSIDE, told)
         .status()
         .context("starting unshare")?;
-    cgroups::remove_all();
+    drop(place);
+    cgroups::remove_left(&cache);
     ensure!(status.success(), "see above");
     Ok(())
 }
@@ -88,7 +90,6 @@ pub struct Cluster {
 impl Cluster {
     /// So many nodes, all Ready; `place` is an empty folder, `images`: storage of a registry that is served with that of the stick.
     pub fn start(parts: &Nodes, images: Option<&Path>, place: &Path, count: u8) -> Result<Self> {
-        cgroups::remove_all();
         let tree = place.join("tree");
         fs::create_dir(&tree)?;
         run(Command::new("tar")

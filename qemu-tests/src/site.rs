@@ -147,7 +147,7 @@ fn site_text(public: &str, purpose: Purpose) -> String {
         Purpose::Cluster => "{}\naddons: []",
         Purpose::ThreeControlPlanes => "{controlPlanes: 3}\naddons: []",
         Purpose::Addons => {
-            "{}\naddons: [loadbalancer, metrics-server, multus, network-policy, nfd, storage]"
+            "{}\naddons: [gateway, loadbalancer, metrics-server, multus, network-policy, nfd, storage]"
         }
         Purpose::Networks => return networks_text(public),
     };

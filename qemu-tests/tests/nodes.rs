@@ -1,6 +1,8 @@
 //! The stick's addons on a real cluster, each used as people use it, without a virtual machine: `cargo test -p qemu-tests --features vm
 //! --test nodes [PART-OF-A-NAME]`.
 
+#[path = "nodes/certificates.rs"]
+mod certificates;
 #[path = "nodes/devices.rs"]
 mod devices;
 #[path = "nodes/further_networks.rs"]
@@ -15,6 +17,8 @@ mod metrics;
 mod network_policy;
 #[path = "nodes/pods.rs"]
 mod pods;
+#[path = "nodes/reservations.rs"]
+mod reservations;
 #[path = "nodes/storage.rs"]
 mod storage;
 
@@ -28,6 +32,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use imagebuilder::build::nodes::Nodes;
 use qemu_tests::nodes::{Cluster, isolated, make_parts, wait};
+use serde_json::Value;
 
 /// What is installed first, with its values, and how it is used.
 struct Use {
@@ -39,7 +44,17 @@ struct Use {
 
 const POOL: &str = r#"{"addresses": ["172.22.0.80-172.22.0.95"]}"#;
 
-const USES: [Use; 7] = [
+const USES: [Use; 9] = [
+    Use {
+        addons: &[],
+        values: "{}",
+        try_out: reservations::try_out,
+    },
+    Use {
+        addons: &[],
+        values: "{}",
+        try_out: certificates::try_out,
+    },
     Use {
         addons: &["storage"],
         values: "{}",
@@ -93,12 +108,20 @@ fn tell(parts: &Nodes, place: &Path, part: &str) -> Result<()> {
     let began = Instant::now();
     let mut cluster = Cluster::start(parts, None, place, 2)?;
     eprintln!("two nodes are Ready after {} s", began.elapsed().as_secs());
-    let is_asked = |used: &&Use| used.addons.iter().any(|addon| addon.contains(part));
+    let told = use_addons(&mut cluster, parts, &place.join("values"), part);
+    if told.is_err() {
+        describe(&cluster);
+    }
+    told
+}
+
+fn use_addons(cluster: &mut Cluster, parts: &Nodes, values: &Path, part: &str) -> Result<()> {
+    let is_asked = |used: &&Use| used.addons.join(" ").contains(part);
     let uses = USES.iter().filter(is_asked);
-    let values = place.join("values");
     let mut installed = BTreeSet::new();
-    for used in uses.clone() {
-        fs::write(&values, used.values)?;
+    for used in uses {
+        let began = Instant::now();
+        fs::write(values, used.values)?;
         let new = used.addons.iter().filter(|addon| installed.insert(**addon));
         for addon in new {
             let chart = parts.charts.join(addon);
@@ -106,11 +129,11 @@ fn tell(parts: &Nodes, place: &Path, part: &str) -> Result<()> {
             let files = [values.as_os_str(), chart.as_os_str()];
             cluster.command("helm", words.into_iter().chain(files))?;
         }
-    }
-    for used in uses {
-        let began = Instant::now();
-        let title = used.addons.join(" and ");
-        (used.try_out)(&mut cluster).context(title.clone())?;
+        let title = match used.addons {
+            [] => "the nodes".to_owned(),
+            addons => addons.join(" and "),
+        };
+        (used.try_out)(cluster).context(title.clone())?;
         eprintln!("{title}: {} s", began.elapsed().as_secs());
     }
     wait("all pods are Ready", Duration::from_mins(3), || {
@@ -120,4 +143,24 @@ fn tell(parts: &Nodes, place: &Path, part: &str) -> Result<()> {
         ))
     })?;
     Ok(())
+}
+
+/// For whoever reads why something failed.
+fn describe(cluster: &Cluster) {
+    let say = |words: &str| eprintln!("{}", cluster.kubectl(words).unwrap_or_default());
+    say("get pods --all-namespaces --output wide");
+    say("get events --all-namespaces --field-selector type=Warning");
+    let pods = cluster.get("pods --all-namespaces").unwrap_or_default();
+    for pod in pods["items"].as_array().into_iter().flatten() {
+        let containers = pod["status"]["containerStatuses"].as_array();
+        let is_ready = |one: &Value| one["ready"] == true;
+        if !containers.into_iter().flatten().all(is_ready)
+            && let [Some(namespace), Some(name)] =
+                ["namespace", "name"].map(|key| pod["metadata"][key].as_str())
+        {
+            say(&format!(
+                "logs -n {namespace} {name} --all-containers --prefix --tail 5"
+            ));
+        }
+    }
 }

@@ -1,5 +1,7 @@
-//! When the certificates of clusters end, as Cluster API has read it from their control planes: told two months before.
-//! Must not: renew anything. Cluster API replaces three control planes by itself, a lone one has ten years.
+//! When the certificates of clusters end, as Cluster API has read it from their control planes: told two months before. Cluster API
+//! reads it once; before it would replace a server for it, it is made to read again, for the node renews them by itself
+//! (`overlays/node/usr/lib/firstlight/renew-certificates`).
+//! Must not: renew anything.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,8 +9,9 @@ use anyhow::{Context, Result};
 use firstlight_api::status::{CertificateEnd, Problem};
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
 };
+use serde_json::json;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -23,8 +26,13 @@ const LOOK: Duration = Duration::from_hours(1);
 /// After an error.
 const AGAIN: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(20);
+const DAY: i64 = 86_400;
 /// Told from then on.
-const SOON: i64 = 60 * 86_400;
+const SOON: i64 = 60 * DAY;
+/// Read again from then on: nodes have renewed what lasts a year, and Cluster API has not yet begun to replace them.
+const DOUBTED: i64 = (super::render::RENEW_DAYS + 25) * DAY;
+/// Where Cluster API keeps what it has read.
+const EXPIRY: &str = "machine.cluster.x-k8s.io/certificates-expiry";
 
 pub async fn run(
     mut kubernetes: watch::Receiver<Option<Client>>,
@@ -39,7 +47,8 @@ pub async fn run(
         cluster_api.wait_for(|there| *there).await?;
         let Some(client) = client else { return Ok(()) };
         loop {
-            let found = tokio::time::timeout(ANSWER, observe(&client)).await;
+            let look = observe(&client, clock::wall_seconds());
+            let found = tokio::time::timeout(ANSWER, look).await;
             let found = found.context("no answer").and_then(|found| found);
             failing.went(&found, clock::uptime());
             let pause = if found.is_ok() { LOOK } else { AGAIN };
@@ -56,11 +65,40 @@ pub async fn run(
     }
 }
 
-async fn observe(client: &Client) -> Result<Vec<CertificateEnd>> {
+async fn observe(client: &Client, now: i64) -> Result<Vec<CertificateEnd>> {
     let kind = GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Machine");
     let api = Api::<DynamicObject>::all_with(client.clone(), &ApiResource::from_gvk(&kind));
     let machines = api.list(&ListParams::default()).await;
-    Ok(ends(&machines.context("listing machines")?.items))
+    let machines = machines.context("listing machines")?.items;
+    let kind = GroupVersionKind::gvk("bootstrap.cluster.x-k8s.io", "v1beta2", "KubeadmConfig");
+    let resource = ApiResource::from_gvk(&kind);
+    for (namespace, name) in doubted(&machines, now) {
+        let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
+        let forget = json!({"metadata": {"annotations": {EXPIRY: null}}});
+        let told = api
+            .patch(name, &PatchParams::default(), &Patch::Merge(forget))
+            .await;
+        told.with_context(|| format!("having the certificates of {name} read again"))?;
+    }
+    Ok(ends(&machines))
+}
+
+fn end(machine: &DynamicObject) -> Option<i64> {
+    let end = machine.data["status"]["certificatesExpiryDate"].as_str()?;
+    let end = OffsetDateTime::parse(end, &Rfc3339).ok()?;
+    Some(end.unix_timestamp())
+}
+
+/// Namespaces and names of the bootstrap configurations of machines whose certificates are said to end soon.
+fn doubted<'a>(machines: &'a [DynamicObject], now: i64) -> Vec<(&'a str, &'a str)> {
+    let place = |machine: &'a DynamicObject| {
+        let name = machine.data["spec"]["bootstrap"]["configRef"]["name"].as_str()?;
+        Some((machine.metadata.namespace.as_deref()?, name))
+    };
+    let soon = machines
+        .iter()
+        .filter(|machine| end(machine).is_some_and(|end| end - now < DOUBTED));
+    soon.filter_map(place).collect()
 }
 
 /// The first end of each cluster, by its name.
@@ -72,10 +110,7 @@ fn ends(machines: &[DynamicObject]) -> Vec<CertificateEnd> {
             .labels
             .as_ref()
             .and_then(|labels| labels.get(CLUSTER_LABEL));
-        let end = machine.data["status"]["certificatesExpiryDate"].as_str();
-        let end = end.and_then(|end| OffsetDateTime::parse(end, &Rfc3339).ok());
-        if let (Some(cluster), Some(end)) = (cluster, end) {
-            let end = end.unix_timestamp();
+        if let (Some(cluster), Some(end)) = (cluster, end(machine)) {
             let known = first.entry(cluster.clone()).or_insert(end);
             *known = end.min(*known);
         }
@@ -90,11 +125,11 @@ fn problems(ends: &[CertificateEnd], now: i64) -> Vec<Problem> {
     let soon = ends.iter().filter(|end| end.end - now < SOON);
     let problem = |CertificateEnd { cluster, end }: &CertificateEnd| {
         Problem {
-        what: match (end - now) / 86_400 {
+        what: match (end - now) / DAY {
             days @ 1.. => format!("certificates of the cluster {cluster} end in {days} days"),
             _ => format!("certificates of the cluster {cluster} have ended, or do so today"),
         },
-        next: "on each control plane, one after the other: log in, run `sudo kubeadm certs renew all`, restart the server, and wait until its node is ready again".to_owned(),
+        next: "its control planes renew them by themselves: see on each why not, `sudo systemctl start firstlight-certificates` and `journalctl -u firstlight-certificates`. Servers that an older stick installed have no such unit: one after the other, run `sudo kubeadm certs renew all`, restart the server, and wait until its node is ready again".to_owned(),
     }
     };
     soon.map(problem).collect()
@@ -103,13 +138,12 @@ fn problems(ends: &[CertificateEnd], now: i64) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
-
     use super::*;
 
     fn machine(cluster: &str, end: Option<&str>) -> DynamicObject {
         let machine = json!({
-            "metadata": {"name": "m", "labels": {CLUSTER_LABEL: cluster}},
+            "metadata": {"name": "m", "namespace": "site", "labels": {CLUSTER_LABEL: cluster}},
+            "spec": {"bootstrap": {"configRef": {"kind": "KubeadmConfig", "name": format!("of-{cluster}")}}},
             "status": {"certificatesExpiryDate": end},
         });
         serde_json::from_value(machine).unwrap()
@@ -129,11 +163,20 @@ mod tests {
         assert_eq!(names, ["lab", "lab-2"]);
         let may = ends[0].end;
         let told = |days: i64| -> Vec<String> {
-            let problems = problems(&ends, may - days * 86_400);
+            let problems = problems(&ends, may - days * DAY);
             problems.into_iter().map(|problem| problem.what).collect()
         };
         assert_eq!(told(61), [""; 0]);
         assert_eq!(told(59), ["certificates of the cluster lab end in 59 days"]);
         assert!(told(-1)[0].contains("have ended"));
+
+        let doubted = |days: i64| doubted(&machines, may - days * DAY);
+        assert!(doubted(130).is_empty());
+        assert_eq!(
+            doubted(100),
+            [("site", "of-lab")],
+            "before a server is replaced for it"
+        );
+        assert_eq!(doubted(60), [("site", "of-lab"); 2]);
     }
 }

@@ -200,7 +200,7 @@ fn advertised() -> Value {
 /// The most that Cluster API allows.
 const CERTIFICATE_DAYS: u32 = 1095;
 /// Control planes are replaced when their certificates end within this time.
-const RENEW_DAYS: u32 = 90;
+pub const RENEW_DAYS: i64 = 90;
 
 /// Three are replaced one after the other in their places: no spare server is needed, for new certificates either. A lone one
 /// could only be replaced by a spare, so nothing begins that by itself (decision 0015): its certificates last

@@ -424,7 +424,9 @@ async fn what_was_made_by_hand_stays(site: &Site) {
 
 async fn everything_goes_with_its_addon(site: &Site) {
     let quick = ["quick-1", "quick-2", "quick-3", "quick-4", "slow"];
-    let others = ["plain", "after", "hello", "unknown", "beside", "early"];
+    let others = [
+        "plain", "after", "hello", "unknown", "ways", "beside", "early",
+    ];
     for name in others.into_iter().chain(quick) {
         site.objects.delete("Addon", name).await;
         site.objects

@@ -7,16 +7,19 @@ use anyhow::{Context, Result};
 
 /// What their names begin with.
 const NAME: &str = "firstlight-node";
+/// In no name of a place.
+const SEPARATOR: char = '+';
 
-/// Of a node.
-pub fn name(number: u8) -> String {
-    format!("{NAME}-{number}")
+/// Of a node; other clusters have other places.
+pub fn name(place: &Path, number: u8) -> String {
+    let place = place.file_name().unwrap_or_default().to_string_lossy();
+    format!("{NAME}{SEPARATOR}{place}{SEPARATOR}{number}")
 }
 
 /// In every hierarchy.
-pub fn make(number: u8) -> Result<()> {
+pub fn make(name: &str) -> Result<()> {
     for parent in cgroup_folders()? {
-        make_cgroup(&parent.join(name(number)))?;
+        make_cgroup(&parent.join(name))?;
     }
     Ok(())
 }
@@ -44,11 +47,16 @@ fn make_cgroup(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Those of an earlier run too, whose processes are gone.
-pub fn remove_all() {
+/// Of all clusters whose places, folders in `places`, are gone.
+pub fn remove_left(places: &Path) {
+    let is_left = |name: &str| {
+        let mut words = name.split(SEPARATOR);
+        let place = (words.next() == Some(NAME)).then(|| words.next())??;
+        Some(!places.join(place).exists())
+    };
     for parent in cgroup_folders().unwrap_or_default() {
         for folder in fs::read_dir(parent).into_iter().flatten().flatten() {
-            if folder.file_name().to_string_lossy().starts_with(NAME) {
+            if is_left(&folder.file_name().to_string_lossy()) == Some(true) {
                 remove_below(&folder.path());
             }
         }

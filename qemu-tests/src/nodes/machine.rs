@@ -23,6 +23,7 @@ pub struct Node {
 pub struct Machine {
     number: u8,
     folder: PathBuf,
+    cgroup: String,
 }
 
 pub struct Running(pub Child);
@@ -42,6 +43,7 @@ impl Machine {
         let machine = Self {
             number,
             folder: place.join(format!("node-{number}")),
+            cgroup: cgroups::name(place, number),
         };
         fs::create_dir(&machine.folder)?;
         symlink(place.join("tree"), machine.folder.join("tree"))?;
@@ -83,7 +85,7 @@ impl Machine {
     }
 
     pub fn start(&self) -> Result<Running> {
-        cgroups::make(self.number)?;
+        cgroups::make(&self.cgroup)?;
         let log = File::create(self.folder.join("log"))?;
         let namespaces = [
             "--net",
@@ -128,7 +130,7 @@ impl Machine {
             "criSocket": "unix:///run/containerd/containerd.sock",
             "kubeletExtraArgs": [
                 {"name": "node-ip", "value": self.address()},
-                {"name": "cgroup-root", "value": format!("/{}", cgroups::name(self.number))},
+                {"name": "cgroup-root", "value": format!("/{}", self.cgroup)},
             ],
             // Of the kernel, whose modules and settings are this machine's.
             "ignorePreflightErrors": ["all"],

@@ -20,7 +20,7 @@ use qemu_tests::store;
 use serde_json::{Value, json};
 
 /// How many the site names.
-const OF_THE_STICK: usize = 6;
+const OF_THE_STICK: usize = 7;
 const GOODS: &str = "kept";
 const PUSHED: (&str, &str) = ("apps/pushed", "1");
 const PACKAGE: &str = "site-tool";
@@ -41,6 +41,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     a_pod_finds_a_feature(scene, &cluster)?;
     let shop = a_shop_keeps_its_goods(scene, &cluster)?;
     who_comes_in_is_said_by_a_policy(scene, &cluster, &shop)?;
+    the_shop_is_reached_by_name(scene, &cluster, &servers[0])?;
     what_people_push_is_used(scene, &cluster)?;
     packages_follow(scene, &cluster, &servers)?;
     scene.wait("the shop has its goods", Duration::from_mins(5), |scene| {
@@ -182,6 +183,41 @@ fn who_comes_in_is_said_by_a_policy(
     scene.wait("the shop is open again", Duration::from_mins(2), |scene| {
         Ok(visit(scene, shop).ok())
     })?;
+    Ok(())
+}
+
+/// With TLS, by somebody who trusts the site's CA and no other.
+fn the_shop_is_reached_by_name(
+    scene: &mut Scene<'_>,
+    cluster: &Cluster,
+    server: &ServerSpec,
+) -> Result<()> {
+    let name = format!("shop.apps.{NAME}.internal");
+    cluster.apply(&json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": {"name": "shop"},
+        "spec": {
+            "parentRefs": [{"name": "site", "namespace": "projectcontour"}],
+            "hostnames": [name],
+            "rules": [{"backendRefs": [{"name": "shop", "port": 80}]}],
+        },
+    }))?;
+    let address = "get gateway site -n projectcontour -o jsonpath='{.status.addresses[0].value}'";
+    let address = scene.wait("the gateway has an address", Duration::from_mins(4), |_| {
+        Ok(Some(cluster.kubectl(address)?).filter(|address| !address.is_empty()))
+    })?;
+    let ssh = scene.host_ssh(&format_mac(server.mac()))?;
+    let trust = "curl -sS --fail --max-time 10 --output ca.pem http://172.22.0.1/boot/ca.pem";
+    let ask = format!(
+        "curl -sS --fail --max-time 10 --cacert ca.pem --resolve {name}:443:{address} https://{name}/"
+    );
+    scene.wait(
+        "the shop is reached by name",
+        Duration::from_mins(4),
+        |_| {
+            let said = ssh.run(&format!("{trust} && {ask}")).ok();
+            Ok(said.filter(|goods| goods == GOODS))
+        },
+    )?;
     Ok(())
 }
 
