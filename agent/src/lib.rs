@@ -279,7 +279,7 @@ fn spawn_controllers(tasks: &mut Tasks, agent: &Agent) {
             helm: paths.helm(),
             builtin: paths.addons(),
             scratch: paths.run_addons(),
-            registry: store::REGISTRY.to_string(),
+            registry: store::REGISTRY,
         };
         let (kubernetes, artifacts) = (facts.kubernetes.subscribe(), facts.store.subscribe());
         let pki = facts.pki.subscribe();

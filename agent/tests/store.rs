@@ -24,7 +24,7 @@ use firstlight_agent::{
 };
 use firstlight_api::artifact::{ArtifactState, Kind};
 use firstlight_artifacts::hex;
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use site::{PATIENCE, Registry, Site, free_port, tar};
 
@@ -37,28 +37,13 @@ fn host(name: &str, url: &str) -> Reference {
     }
 }
 
-/// As `docker save` wrote it for years.
-fn container() -> Vec<u8> {
-    let config =
-        br#"{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#;
-    let layer = tar(&[("hello", &vec![7; 600_000])]);
-    let manifest =
-        json!([{"Config": "config.json", "RepoTags": ["web:1.2"], "Layers": ["layer.tar"]}])
-            .to_string();
-    tar(&[
-        ("config.json", config),
-        ("layer.tar", &layer),
-        ("manifest.json", manifest.as_bytes()),
-    ])
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs FIRSTLIGHT_REGISTRY: scripts/test-store"]
 async fn containers_and_charts_are_in_the_registry_once_it_answers() {
     let program = PathBuf::from(std::env::var_os(REGISTRY).unwrap());
     let address = free_port();
     let site = Site::open(address).await;
-    let image = site.upload(Kind::Container, "apps/web", "1.2", &container());
+    let image = site.upload(Kind::Container, "apps/web", "1.2", &site::container());
     let content = site::chart("web", "0.1.0+build", &[]);
     let chart = site.upload(Kind::Chart, "web", "0.1.0+build", &content);
     let lying = site.upload(
@@ -141,8 +126,8 @@ async fn what_is_deleted_leaves_the_registry_and_the_disk_but_nothing_of_others(
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let (_, first) = push("1", &container()).await;
-    let (_, second) = push("2", &container()).await;
+    let (_, first) = push("1", &site::container()).await;
+    let (_, second) = push("2", &site::container()).await;
     let manifest = registry.get("apps/web/manifests/1");
     let digest = format!("sha256:{}", hex(&Sha256::digest(&manifest)));
     let parsed: Value = serde_json::from_slice(&manifest).unwrap();
@@ -167,7 +152,7 @@ async fn what_is_deleted_leaves_the_registry_and_the_disk_but_nothing_of_others(
         "{state:?}"
     );
     delete(&refused);
-    let (state, same) = push("theirs", &container()).await;
+    let (state, same) = push("theirs", &site::container()).await;
     assert_eq!(state, ArtifactState::Ready);
     delete(&same);
     delete(&second);
@@ -176,7 +161,7 @@ async fn what_is_deleted_leaves_the_registry_and_the_disk_but_nothing_of_others(
     assert_eq!(registry.get("apps/web/manifests/theirs"), manifest);
     registry.get(&format!("apps/web/blobs/{layer}"));
 
-    let (_, last) = push("3", &container()).await;
+    let (_, last) = push("3", &site::container()).await;
     registry.untag("apps/web/manifests/theirs");
     delete(&last);
     gone(&format!("apps/web/manifests/{digest}")).await;

@@ -20,7 +20,7 @@ const EXAMPLES: &str = "Examples:
   firstlight install --site site.yaml a.img   make this machine a box, without a stick
   firstlight inspect firstlight.img           list what is in an image or on a stick
   firstlight unpack firstlight.img folder     unpack the files of its system
-  firstlight kubeconfig > lab.conf            access to the site's cluster, from the box over SSH
+  firstlight kubeconfig > lab.conf            access to the site's cluster, by tokens from the box over SSH
   firstlight push web.tar htop.deb            put an image and a package into the box's store
   firstlight hosts list                       what the box knows of each server, and who waits for you
   firstlight hosts retry n3                   begin the step that failed on a server again

@@ -1,6 +1,8 @@
 //! `firstlight kubeconfig`: the administrator's access to a cluster, fetched from the box over SSH. The box keeps it in the
-//! Secret `CLUSTER-kubeconfig`, which whoever may log in as `admin` may read; there is no other door. Who came to the box by its uplink gets
-//! the uplink's address in it.
+//! Secret `CLUSTER-kubeconfig`, which whoever may log in as `admin` may read; there is no other door. People get one that asks the box for a
+//! token when it is used ([`token`]). Who came to the box by its uplink gets the uplink's address in it.
+
+pub mod token;
 
 use std::process::Stdio;
 
@@ -15,6 +17,12 @@ use crate::ssh::BoxArgs;
 pub struct KubeconfigArgs {
     /// Name of the cluster; without it, the only one that the box has
     cluster: Option<String>,
+    /// With a certificate of its own that lasts a year and needs neither this program nor the box, for other machines
+    #[arg(long)]
+    permanent: bool,
+    /// Print a token for half a day instead, as kubectl wants it of a credential plugin
+    #[arg(long, hide = true, conflicts_with = "permanent")]
+    token: bool,
     #[command(flatten)]
     the_box: BoxArgs,
 }
@@ -27,14 +35,23 @@ pub fn fetch(args: &KubeconfigArgs) -> Result<String> {
             &args.ask("kubectl get clusters.cluster.x-k8s.io --namespace default --output name")?,
         )?,
     };
-    let secret = secret_command(&cluster)?;
-    let text = args.ask(&secret)?;
+    // A name goes into a shell on the box: only what can be a cluster's is let through.
+    let name = HostName::parse(&cluster).map_err(|error| UsageError(error.to_string()))?;
+    if args.token {
+        return token::credential(&args.ask(&token::command(&name))?);
+    }
+    let text = args.ask(&secret_command(&name))?;
     ensure!(
         text.contains("kind: Config"),
         "the box's answer is no kubeconfig; is {cluster} still coming up? `ssh {} kubectl get clusters,machines` tells",
         args.the_box.host
     );
-    Ok(by_uplink(&text, &cluster, &args.seen()?).unwrap_or(text))
+    let text = by_uplink(&text, &cluster, &args.seen()?).unwrap_or(text);
+    if args.permanent {
+        return Ok(text);
+    }
+    let words = ["kubeconfig", &cluster, "--token"].map(str::to_owned);
+    token::with_plugin(&text, &[&words[..], &args.the_box.words()?].concat())
 }
 
 /// By which address of the box the login came, and what its page says; the box has no program for HTTP but its shell.
@@ -58,12 +75,10 @@ fn by_uplink(text: &str, cluster: &str, seen: &str) -> Option<String> {
     Some(text.replacen(line, &new, 1))
 }
 
-/// A name goes into a shell on the box: only what can be a cluster's is let through.
-fn secret_command(cluster: &str) -> Result<String> {
-    let cluster = HostName::parse(cluster).map_err(|error| UsageError(error.to_string()))?;
-    Ok(format!(
+fn secret_command(cluster: &HostName) -> String {
+    format!(
         "kubectl get secret {cluster}-kubeconfig --namespace default --output 'go-template={{{{.data.value | base64decode}}}}'"
-    ))
+    )
 }
 
 /// Out of `kubectl get --output name`.
@@ -170,9 +185,9 @@ mod tests {
 
     #[test]
     fn a_name_cannot_carry_a_command() {
-        assert!(secret_command("lab; reboot").is_err());
+        assert!(HostName::parse("lab; reboot").is_err());
         assert_eq!(
-            secret_command("lab").unwrap(),
+            secret_command(&HostName::parse("lab").unwrap()),
             "kubectl get secret lab-kubeconfig --namespace default --output 'go-template={{.data.value | base64decode}}'"
         );
     }

@@ -6,7 +6,7 @@
 mod describe;
 
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal as _, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -35,6 +35,7 @@ const EXAMPLES: &str = "Examples:
   firstlight push web-1.2.3.tgz                a Helm chart: oci://registry.firstlight.internal/charts/web
   docker save web:1.2 -o web.tar
   firstlight push web.tar                      a container image: registry.firstlight.internal/web:1.2
+  firstlight push release/                     all files of a folder
 
 What was interrupted goes on where it was: give the same command again. --box also takes the address of a forwarded port of its page,
 like http://127.0.0.1:8080.";
@@ -42,7 +43,7 @@ like http://127.0.0.1:8080.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PushArgs {
-    /// Packages, charts, container archives, disk images
+    /// Packages, charts, container archives, disk images, and folders of them
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -69,8 +70,9 @@ pub fn push(args: &PushArgs) -> Result<String> {
         version: args.version.clone(),
         arch: args.arch,
     };
+    let files = expand(&args.files)?;
     ensure!(
-        args.files.len() == 1 || given.is_nothing(),
+        files.len() == 1 || given.is_nothing(),
         crate::UsageError(
             "--kind, --name, --version and --arch describe one file; push the others apart"
                 .to_owned()
@@ -78,7 +80,7 @@ pub fn push(args: &PushArgs) -> Result<String> {
     );
     // All of them, before the first byte is sent.
     let mut described = Vec::new();
-    for file in &args.files {
+    for file in &files {
         let bar = bar(
             &format!("{}: reading", shown(file)),
             file.metadata().map_or(0, |found| found.len()),
@@ -90,12 +92,38 @@ pub fn push(args: &PushArgs) -> Result<String> {
     }
     let mut the_box = BoxClient::new(&args.the_box)?;
     let mut lines = String::new();
-    for (file, spec) in args.files.iter().zip(&described) {
+    for (file, spec) in files.iter().zip(&described) {
         let artifact =
             send(&mut the_box, file, spec).with_context(|| file.display().to_string())?;
         let _ = writeln!(lines, "{}\t{}", artifact.reference, shown(file));
     }
     Ok(lines)
+}
+
+/// Folders are their files, by name; what is hidden, and folders in them, are nobody's wish.
+fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in given {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let listed = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let listed = listed.with_context(|| format!("listing {}", path.display()))?;
+        let is_meant = |path: &PathBuf| path.is_file() && !shown(path).starts_with('.');
+        let mut inside: Vec<_> = listed
+            .iter()
+            .map(fs::DirEntry::path)
+            .filter(is_meant)
+            .collect();
+        ensure!(
+            !inside.is_empty(),
+            crate::UsageError(format!("{}: no file is in this folder", path.display()))
+        );
+        inside.sort();
+        files.append(&mut inside);
+    }
+    Ok(files)
 }
 
 fn shown(file: &Path) -> String {
@@ -215,5 +243,29 @@ fn published(the_box: &mut BoxClient, mut artifact: Artifact) -> Result<Artifact
             Err(error) if error.is::<box_client::Broken>() => continue,
             Err(error) => return Err(error),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_folder_is_its_files_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("release");
+        fs::create_dir_all(folder.join("inner")).unwrap();
+        let empty = expand(std::slice::from_ref(&folder)).unwrap_err();
+        assert!(
+            empty.to_string().contains("no file is in this folder"),
+            "{empty}"
+        );
+        for name in ["b.tar", "a.deb", ".hidden", "inner/c.tgz"] {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        let other = dir.path().join("absent.tgz");
+        let all = expand(&[other.clone(), folder.clone()]).unwrap();
+        assert_eq!(all, [other, folder.join("a.deb"), folder.join("b.tar")]);
     }
 }

@@ -4,6 +4,7 @@ use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::{Context, Result};
 use clap::Args;
 
 /// Which box, and the way there. What is not said here is as `~/.ssh/config` has it.
@@ -37,6 +38,24 @@ impl BoxArgs {
             identity: None,
             known_hosts: None,
         }
+    }
+
+    /// As they were given, for a call from elsewhere.
+    pub fn words(&self) -> Result<Vec<String>> {
+        let mut words = vec!["--box".to_owned(), self.host.clone()];
+        if let Some(port) = self.port {
+            words.extend(["--port".to_owned(), port.to_string()]);
+        }
+        for (name, file) in [
+            ("--identity", &self.identity),
+            ("--known-hosts", &self.known_hosts),
+        ] {
+            if let Some(file) = file {
+                let file = std::path::absolute(file).context("reading the current folder")?;
+                words.extend([name.to_owned(), file.display().to_string()]);
+            }
+        }
+        Ok(words)
     }
 
     /// `ssh` with everything but the destination; asks nobody anything.
@@ -101,6 +120,22 @@ mod tests {
     struct Told {
         #[command(flatten)]
         the_box: BoxArgs,
+    }
+
+    #[test]
+    fn the_way_is_said_again_from_anywhere() {
+        let told = ["firstlight", "--box", "me@box", "-p", "2222", "-i", "key"];
+        let words = Told::try_parse_from(told).unwrap().the_box.words().unwrap();
+        let key = std::env::current_dir().unwrap().join("key");
+        let wanted = [
+            "--box",
+            "me@box",
+            "--port",
+            "2222",
+            "--identity",
+            key.to_str().unwrap(),
+        ];
+        assert_eq!(words, wanted);
     }
 
     fn way(arguments: &[&str]) -> String {

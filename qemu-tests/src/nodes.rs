@@ -162,6 +162,16 @@ impl Cluster {
             .args(arguments))
     }
 
+    /// A script for `sh`, which has these programs first.
+    pub fn shell(&self, script: &str) -> Result<String> {
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.programs.display());
+        run(Command::new("sh")
+            .args(["-euc", script])
+            .env("KUBECONFIG", self.kubeconfig())
+            .env("HOME", &self.place)
+            .env("PATH", path))
+    }
+
     /// YAML or JSON.
     pub fn apply(&self, manifest: &str) -> Result<()> {
         let file = self.place.join("manifest");

@@ -15,6 +15,8 @@ mod load_balancer;
 mod metrics;
 #[path = "nodes/network_policy.rs"]
 mod network_policy;
+#[path = "nodes/people.rs"]
+mod people;
 #[path = "nodes/pods.rs"]
 mod pods;
 #[path = "nodes/reservations.rs"]
@@ -44,7 +46,7 @@ struct Use {
 
 const POOL: &str = r#"{"addresses": ["172.22.0.80-172.22.0.95"]}"#;
 
-const USES: [Use; 9] = [
+const USES: [Use; 10] = [
     Use {
         addons: &[],
         values: "{}",
@@ -54,6 +56,11 @@ const USES: [Use; 9] = [
         addons: &[],
         values: "{}",
         try_out: certificates::try_out,
+    },
+    Use {
+        addons: &[],
+        values: "{}",
+        try_out: people::try_out,
     },
     Use {
         addons: &["storage"],

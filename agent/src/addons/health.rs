@@ -61,6 +61,9 @@ impl Part {
     }
 }
 
+/// Behind what kubelet says of an image, which names it.
+const PUSH: &str = "; `firstlight push` puts an archive of it on the box, as registry.firstlight.internal/NAME:TAG";
+
 /// In the order of how bad it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
@@ -182,7 +185,11 @@ fn ails(pod: &Value) -> Option<String> {
         let passes = ["", "ContainerCreating", "PodInitializing"].contains(&reason);
         if !passes {
             let message = waiting["message"].as_str().unwrap_or_default();
-            return Some(format!("pod {name}: {reason}: {message}"));
+            let next = match reason {
+                "ErrImagePull" | "ImagePullBackOff" => PUSH,
+                _ => "",
+            };
+            return Some(format!("pod {name}: {reason}: {message}{next}"));
         }
     }
     let unscheduled = conditions(pod).find(|condition| {
@@ -268,7 +275,7 @@ mod tests {
             ),
             (
                 container(json!({"reason": "ErrImagePull", "message": "not found"})),
-                broken("pod web-1: ErrImagePull: not found"),
+                broken(&format!("pod web-1: ErrImagePull: not found{PUSH}")),
             ),
             (
                 json!({"conditions": [{"type": "PodScheduled", "reason": "Unschedulable", "message": "0/2 nodes"}]}),

@@ -88,6 +88,20 @@ impl Helm {
         }
     }
 
+    /// What it would install.
+    pub async fn render(
+        &self,
+        release: &Release<'_>,
+        source: &Source,
+        values: &Map<String, Value>,
+    ) -> Result<String, String> {
+        let (chart, more) = located(release, source);
+        let mut arguments = vec!["template", release.name, &chart, "--values", "-"];
+        arguments.extend(more);
+        let values = Value::Object(values.clone()).to_string();
+        self.call(release, &arguments, &values).await
+    }
+
     /// Installs or upgrades; an error is what Helm said.
     pub async fn install(
         &self,
@@ -99,14 +113,7 @@ impl Helm {
             self.mend(release, &found).await?;
         }
         let label = format!("{LABEL}={}", release.label());
-        let wrapped = release.folder.join(chart::FOLDER);
-        let (chart, more): (String, Vec<&str>) = match source {
-            Source::Store { url, version } => {
-                (url.clone(), vec!["--plain-http", "--version", version])
-            }
-            Source::Builtin { path, .. } => (path.display().to_string(), vec![]),
-            Source::Manifests => (wrapped.display().to_string(), vec![]),
-        };
+        let (chart, more) = located(release, source);
         let mut arguments = vec![
             "upgrade",
             "--install",
@@ -216,6 +223,18 @@ impl Helm {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         Err(sentence(&String::from_utf8_lossy(&output.stderr)))
+    }
+}
+
+/// A chart as Helm is told of it: what it is, and further arguments.
+fn located<'a>(release: &Release<'_>, source: &'a Source) -> (String, Vec<&'a str>) {
+    match source {
+        Source::Store { url, version } => (url.clone(), vec!["--plain-http", "--version", version]),
+        Source::Builtin { path, .. } => (path.display().to_string(), vec![]),
+        Source::Manifests => {
+            let wrapped = release.folder.join(chart::FOLDER);
+            (wrapped.display().to_string(), vec![])
+        }
     }
 }
 

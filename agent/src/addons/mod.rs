@@ -5,7 +5,7 @@
 //! installed runs, and which one is to blame if not. Plain manifests become a chart first ([`chart`]), so there is one way to
 //! install, to upgrade, to remove, and to leave alone what somebody made by hand: Helm refuses to take that over.
 //!
-//! A chart of the stick may ask for a certificate of the site's CA ([`certificate`]).
+//! Images that are not on the box are told before ([`images`]). A chart of the stick may ask for a certificate of the site's CA ([`certificate`]).
 //!
 //! Must not: keep anything that Kubernetes and Helm do not know. After a restart everything is read again.
 
@@ -13,12 +13,14 @@ mod certificate;
 mod chart;
 mod health;
 mod helm;
+mod images;
 mod plan;
 mod target;
 mod visit;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    net::SocketAddr,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -65,8 +67,8 @@ pub struct Places {
     pub builtin: PathBuf,
     /// In memory: kubeconfigs lie there.
     pub scratch: PathBuf,
-    /// The registry's address on the box.
-    pub registry: String,
+    /// On the box.
+    pub registry: SocketAddr,
 }
 
 /// Runs until `stop`.

@@ -1,6 +1,11 @@
 //! One visit of one addon: what it needs is installed, judged or removed, and its status says so.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Result;
 use firstlight_api::{
@@ -15,6 +20,7 @@ use super::{
     chart::{self, Source},
     health::{self, Verdict},
     helm::{self, Helm, Release},
+    images,
     plan::{self, Outcome, Progress},
     target::Target,
 };
@@ -23,6 +29,7 @@ use crate::{
     files::{self, Access},
     objects::{Writer, is_overtaken},
     pki::Authority,
+    store::Registry,
 };
 
 /// Before something that Helm refused is tried again.
@@ -139,12 +146,18 @@ impl Visit {
         {
             return Ok(Err(Outcome::failed(why.clone())));
         }
-        let installing = format!("Helm installs {}", source.title());
-        self.tell(&Outcome::installing(installing)).await?;
         let folder = self.lay_out(target)?;
-        let release = Release::of(&self.addon, &folder);
-        let values = &self.addon.spec.values;
-        match self.tools.helm.install(&release, source, values).await {
+        let missing = self.missing_images(&folder, source).await;
+        let installed = if let Some(missing) = missing {
+            Err(missing)
+        } else {
+            let installing = format!("Helm installs {}", source.title());
+            self.tell(&Outcome::installing(installing)).await?;
+            let release = Release::of(&self.addon, &folder);
+            let values = &self.addon.spec.values;
+            self.tools.helm.install(&release, source, values).await
+        };
+        match installed {
             Ok(()) => {
                 self.memory.refused = None;
                 Ok(Ok(()))
@@ -156,6 +169,22 @@ impl Visit {
                 Ok(Err(Outcome::failed(why)))
             }
         }
+    }
+
+    /// What is wrong with a chart otherwise, Helm says when it installs it. Those of the stick were looked at when it was built.
+    async fn missing_images(&self, folder: &Path, source: &Source) -> Option<String> {
+        if matches!(source, Source::Builtin { .. }) {
+            return None;
+        }
+        let release = Release::of(&self.addon, folder);
+        let values = &self.addon.spec.values;
+        let manifest = self
+            .tools
+            .helm
+            .render(&release, source, values)
+            .await
+            .ok()?;
+        images::missing(&manifest, Registry(self.tools.places.registry)).await
     }
 
     async fn judge(&mut self, target: &Target, wish: String) -> Result<Outcome> {

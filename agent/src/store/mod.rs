@@ -39,6 +39,7 @@ use tokio::sync::{Notify, watch};
 
 use catalogue::{Catalogue, Content};
 pub use identity::ServedImage;
+pub use registry::Registry;
 pub use room::Room;
 pub use run::{Dirs, REGISTRY, run};
 use shelf::{Aside, Shelf};

@@ -40,6 +40,7 @@ pub async fn addons_come_change_and_go() {
     what_cannot_be_read_holds_up_no_other(&site).await;
     manifests_are_installed_as_they_are(&site).await;
     a_chart_of_the_store_follows_its_values(&site).await;
+    images_that_are_not_there_are_told_before(&site).await;
     a_folder_of_the_stick_is_an_addon(&site).await;
     a_chart_of_the_stick_gets_the_certificate_it_asks_for(&site).await;
     a_chart_that_takes_long_holds_up_no_other(&site).await;
@@ -72,7 +73,7 @@ impl Site {
             helm: program("helm"),
             builtin: dir.path().join("builtin"),
             scratch: dir.path().join("scratch"),
-            registry: address.to_string(),
+            registry: address,
         };
         let kubeconfig = site::kubeconfig(&paths);
         // One API server is the box's and the cluster's.
@@ -270,6 +271,37 @@ async fn a_chart_of_the_store_follows_its_values(site: &Site) {
     assert_eq!(status["conditions"][0]["status"], "True", "{status}");
 }
 
+async fn images_that_are_not_there_are_told_before(site: &Site) {
+    let job = |image: &str| {
+        let pod = json!({"restartPolicy": "Never", "containers": [{"name": "a", "image": format!("registry.firstlight.internal/{image}")}]});
+        json!({
+            "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly"},
+            "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": {"spec": pod}}}},
+        })
+    };
+    let manifests = format!(
+        "{}\n---\n{}",
+        config_map("nightly", "yes"),
+        job("apps/later:1")
+    );
+    site.addon("nightly", json!({"manifests": manifests})).await;
+    site.is(
+        "nightly",
+        "Failed",
+        "not on the box: registry.firstlight.internal/apps/later:1",
+    )
+    .await;
+    assert!(
+        site.data("default", "nightly").is_empty(),
+        "nothing is installed"
+    );
+    let id = site
+        .shelf
+        .upload(Kind::Container, "apps/later", "1", &store::container());
+    assert_eq!(site.shelf.settled(&id).await.state, ArtifactState::Ready);
+    site.is("nightly", "Ready", "").await;
+}
+
 async fn a_folder_of_the_stick_is_an_addon(site: &Site) {
     let folder = site.places.builtin.join("a");
     fs::create_dir_all(folder.join("templates")).unwrap();
@@ -425,7 +457,7 @@ async fn what_was_made_by_hand_stays(site: &Site) {
 async fn everything_goes_with_its_addon(site: &Site) {
     let quick = ["quick-1", "quick-2", "quick-3", "quick-4", "slow"];
     let others = [
-        "plain", "after", "hello", "unknown", "ways", "beside", "early",
+        "plain", "after", "hello", "unknown", "ways", "beside", "early", "nightly",
     ];
     for name in others.into_iter().chain(quick) {
         site.objects.delete("Addon", name).await;

@@ -205,6 +205,21 @@ pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
+/// As `docker save` wrote it for years.
+pub fn container() -> Vec<u8> {
+    let config =
+        br#"{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#;
+    let layer = tar(&[("hello", &vec![7; 600_000])]);
+    let manifest =
+        json!([{"Config": "config.json", "RepoTags": ["web:1.2"], "Layers": ["layer.tar"]}])
+            .to_string();
+    tar(&[
+        ("config.json", config),
+        ("layer.tar", &layer),
+        ("manifest.json", manifest.as_bytes()),
+    ])
+}
+
 /// As `helm package` makes it: `files` beside a `Chart.yaml`.
 pub fn chart(name: &str, version: &str, files: &[(&str, &str)]) -> Vec<u8> {
     let metadata = format!("apiVersion: v2\nname: {name}\nversion: {version}\n");

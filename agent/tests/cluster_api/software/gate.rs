@@ -134,7 +134,7 @@ pub async fn software_drains_its_nodes_and_opens_its_gate() {
         helm: program("helm"),
         builtin: dir.path().join("builtin"),
         scratch: dir.path().join("scratch"),
-        registry: "127.0.0.1:1".to_owned(),
+        registry: ([127, 0, 0, 1], 1).into(),
     };
     tokio::spawn(addons::reconcile(
         places,

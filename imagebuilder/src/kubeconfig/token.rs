@@ -1,0 +1,95 @@
+//! A short-lived way in: a token that the cluster gives out for half a day, asked for anew by `kubectl` itself, which calls this program as
+//! its credential plugin. What lies on a person's disk opens nothing.
+
+use anyhow::{Context, Result};
+use firstlight_api::site::HostName;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::secret_command;
+
+/// Of people, in the cluster: deleting it shuts all of them out at once.
+const NAMESPACE: &str = "kube-system";
+const ACCOUNT: &str = "firstlight-people";
+const LIFE: &str = "12h";
+const PLUGIN: &str = "client.authentication.k8s.io/v1";
+
+/// For a shell on the box, where `kubectl` asks the box's Kubernetes. The account is made when somebody wants it first.
+pub fn command(cluster: &HostName) -> String {
+    let secret = secret_command(cluster);
+    format!(
+        r#"config=$({secret}) && ask() {{ printf %s "$config" | kubectl --kubeconfig /dev/stdin --namespace {NAMESPACE} "$@"; }} && token() {{ ask create token {ACCOUNT} --duration {LIFE} --output json; }} && {{ token 2>/dev/null || {{ ask create serviceaccount {ACCOUNT} >/dev/null; ask create clusterrolebinding {ACCOUNT} --clusterrole cluster-admin --serviceaccount {NAMESPACE}:{ACCOUNT} >/dev/null; token; }}; }}"#
+    )
+}
+
+#[derive(Deserialize)]
+struct Request {
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    token: String,
+    expiration_timestamp: String,
+}
+
+/// What kubectl wants of its plugin, of what [`command`] printed.
+pub fn credential(answer: &str) -> Result<String> {
+    let Request { status } = serde_json::from_str(answer).context("the cluster gave no token")?;
+    let credential = json!({
+        "apiVersion": PLUGIN,
+        "kind": "ExecCredential",
+        "status": {"token": status.token, "expirationTimestamp": status.expiration_timestamp},
+    });
+    Ok(format!("{credential}\n"))
+}
+
+/// A kubeconfig whose user is this program, called with `words`, instead of a certificate.
+pub fn with_plugin(kubeconfig: &str, words: &[String]) -> Result<String> {
+    let mut config: Value = serde_saphyr::from_str(kubeconfig).context("reading a kubeconfig")?;
+    let users = config["users"].as_array_mut().context("it has no users")?;
+    for user in users {
+        user["user"] = json!({"exec": {
+            "apiVersion": PLUGIN,
+            "command": "firstlight",
+            "args": words,
+            "interactiveMode": "Never",
+            "installHint": "this kubeconfig asks the box for a token by the program `firstlight`, which is not in PATH; `firstlight kubeconfig --permanent` makes one that needs none",
+        }});
+    }
+    // JSON is YAML.
+    Ok(format!("{config:#}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_token_becomes_what_kubectl_wants() {
+        let answer = json!({"kind": "TokenRequest", "spec": {}, "status": {"token": "abc", "expirationTimestamp": "2026-11-28T22:00:00Z"}});
+        let credential: Value =
+            serde_json::from_str(&credential(&answer.to_string()).unwrap()).unwrap();
+        assert_eq!(credential["kind"], "ExecCredential");
+        assert_eq!(credential["status"], answer["status"]);
+        let error = super::credential("error: no").unwrap_err();
+        assert!(error.to_string().contains("gave no token"));
+    }
+
+    #[test]
+    fn no_key_is_left_in_a_kubeconfig() {
+        let text = "apiVersion: v1\nkind: Config\nclusters: [{name: lab, cluster: {server: 'https://172.22.0.254:6443', certificate-authority-data: QQ==}}]\n\
+            users: [{name: lab-admin, user: {client-certificate-data: Qg==, client-key-data: Qw==}}]\n";
+        let words = ["kubeconfig".to_owned(), "lab".to_owned()];
+        let plugged = with_plugin(text, &words).unwrap();
+        assert!(
+            !plugged.contains("Qw==") && plugged.contains("QQ=="),
+            "{plugged}"
+        );
+        let plugged: Value = serde_saphyr::from_str(&plugged).unwrap();
+        assert_eq!(plugged["users"][0]["user"]["exec"]["args"], json!(words));
+        assert!(with_plugin("kind: Config\n", &words).is_err());
+    }
+}
