@@ -62,6 +62,12 @@ const USES: [Use; 10] = [
         values: "{}",
         try_out: people::try_out,
     },
+    // Before `storage`, which restarts a node.
+    Use {
+        addons: &["multus", "whereabouts"],
+        values: "{}",
+        try_out: further_networks::try_out,
+    },
     Use {
         addons: &["storage"],
         values: "{}",
@@ -86,11 +92,6 @@ const USES: [Use; 10] = [
         addons: &["metrics-server"],
         values: "{}",
         try_out: metrics::try_out,
-    },
-    Use {
-        addons: &["multus", "whereabouts"],
-        values: "{}",
-        try_out: further_networks::try_out,
     },
     Use {
         addons: &["sriov", "qat"],
