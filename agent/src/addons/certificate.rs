@@ -150,10 +150,10 @@ fn is_due(found: &ObjectMeta, wanted: &Wanted, authority: &Authority, now: i64) 
     else {
         return false;
     };
-    // Both are of one form, so they compare as texts; a time that is none is later than all or due.
-    names != wanted.names.join(" ")
-        || by != authority.fingerprint
-        || renew <= clock::rfc3339_of(now).as_str()
+    // Times are of one form, so they compare as texts. One that is too far away was made by a clock that was ahead.
+    let [earliest, latest] = [now, now + RENEWED + DAY].map(clock::rfc3339_of);
+    let is_in_time = (earliest.as_str()..latest.as_str()).contains(&renew);
+    names != wanted.names.join(" ") || by != authority.fingerprint || !is_in_time
 }
 
 fn make(wanted: &Wanted, authority: &Authority, now: i64) -> Result<Secret> {
@@ -260,6 +260,7 @@ mod tests {
         };
         assert!(!due(&wish, &authority, 0) && !due(&wish, &authority, 240));
         assert!(due(&wish, &authority, 244), "four months before its end");
+        assert!(due(&wish, &authority, -400), "the clock was ahead");
         assert!(due(&wanted(&["*.b.org"]), &authority, 0));
         let other = Authority::make(AuthorityName::Site, NOW).unwrap();
         assert!(due(&wish, &other, 0));
