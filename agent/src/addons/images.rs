@@ -110,7 +110,11 @@ mod tests {
     proptest::proptest! {
         /// What is asked of the registry is a path without anything else.
         #[test]
-        fn a_reference_of_whoever_is_a_plain_path_or_nothing(rest in ".{0,40}") {
+        fn a_reference_of_whoever_is_a_plain_path_or_nothing(rest in ".{0,40}", manifest in "[-a-z:{}\\[\\], \n]{0,80}") {
+            for text in [manifest.clone(), format!("containers: [{manifest}]"), format!("containers: [{{image: {rest}}}]")] {
+                let all = named(&text);
+                proptest::prop_assert!(all.len() <= text.len());
+            }
             if let Some(Image { repository, tag }) = Image::parse(&format!("{REGISTRY}/{rest}")) {
                 let path = format!("/v2/{repository}/manifests/{tag}");
                 proptest::prop_assert!(path.parse::<http::Uri>().is_ok());

@@ -48,15 +48,19 @@ pub fn credential(answer: &str) -> Result<String> {
 /// A kubeconfig whose user is this program, called with `words`, instead of a certificate.
 pub fn with_plugin(kubeconfig: &str, words: &[String]) -> Result<String> {
     let mut config: Value = serde_saphyr::from_str(kubeconfig).context("reading a kubeconfig")?;
-    let users = config["users"].as_array_mut().context("it has no users")?;
+    let users = config.get_mut("users").and_then(Value::as_array_mut);
+    let users = users.context("the kubeconfig has no users")?;
     for user in users {
-        user["user"] = json!({"exec": {
+        // Nothing else of it is kept.
+        let name = user.get("name").and_then(Value::as_str).unwrap_or_default();
+        let plugin = json!({
             "apiVersion": PLUGIN,
             "command": "firstlight",
             "args": words,
             "interactiveMode": "Never",
             "installHint": "this kubeconfig asks the box for a token by the program `firstlight`, which is not in PATH; `firstlight kubeconfig --permanent` makes one that needs none",
-        }});
+        });
+        *user = json!({"name": name, "user": {"exec": plugin}});
     }
     // JSON is YAML.
     Ok(format!("{config:#}\n"))
@@ -91,5 +95,20 @@ mod tests {
         let plugged: Value = serde_saphyr::from_str(&plugged).unwrap();
         assert_eq!(plugged["users"][0]["user"]["exec"]["args"], json!(words));
         assert!(with_plugin("kind: Config\n", &words).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_box_answers_is_a_kubeconfig_without_keys_or_refused(
+            text in ".{0,80}",
+            users in "\\[?(\\{?(name|user|7): ?(a|\\{client-key-data: KEY\\})\\}?,? ?){0,3}\\]?",
+        ) {
+            for answer in [text.clone(), format!("users: {users}\n"), format!("a: {text}\nusers: {users}\n")] {
+                drop(credential(&answer));
+                if let Ok(config) = with_plugin(&answer, &[]) {
+                    proptest::prop_assert!(!config.contains("client-key-data") || text.contains("client-key-data"), "{config}");
+                }
+            }
+        }
     }
 }
