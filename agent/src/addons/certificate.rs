@@ -41,7 +41,7 @@ const RENEWED: i64 = LIFE / 3 * 2;
 
 /// Where a certificate is wanted, and for which names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Request {
     namespace: String,
     secret: String,
     names: Vec<String>,
@@ -53,7 +53,7 @@ struct Chart {
     annotations: std::collections::BTreeMap<String, String>,
 }
 
-impl Wanted {
+impl Request {
     /// `None`: the chart asks for none. An error is a sentence for who wrote the values.
     pub fn of(chart: &Path, addon: &Addon) -> Result<Option<Self>, String> {
         let text = std::fs::read_to_string(chart.join("Chart.yaml")).unwrap_or_default();
@@ -116,26 +116,26 @@ fn check(domain: &str) -> Result<(), String> {
 }
 
 /// Made if it is not there, if the names or the CA are others, and when its time has come.
-pub async fn keep(client: &Client, wanted: &Wanted, authority: &Authority) -> Result<()> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), &wanted.namespace);
-    let title = || format!("the Secret {}/{}", wanted.namespace, wanted.secret);
+pub async fn keep(client: &Client, request: &Request, authority: &Authority) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &request.namespace);
+    let title = || format!("the Secret {}/{}", request.namespace, request.secret);
     let now = clock::wall_seconds();
-    let found = secrets.get_opt(&wanted.secret).await.with_context(title)?;
+    let found = secrets.get_opt(&request.secret).await.with_context(title)?;
     match found {
         None => {
-            let made = make(wanted, authority, now)?;
+            let made = make(request, authority, now)?;
             secrets
                 .create(&PostParams::default(), &made)
                 .await
                 .with_context(title)?;
         }
-        Some(found) if is_due(&found.metadata, wanted, authority, now) => {
-            let mut made = make(wanted, authority, now)?;
+        Some(found) if is_due(&found.metadata, request, authority, now) => {
+            let mut made = make(request, authority, now)?;
             // Somebody who wrote in between is not overwritten.
             made.metadata.resource_version = found.metadata.resource_version;
             let params = PatchParams::apply(MANAGER).force();
             secrets
-                .patch(&wanted.secret, &params, &Patch::Apply(&made))
+                .patch(&request.secret, &params, &Patch::Apply(&made))
                 .await
                 .with_context(title)?;
         }
@@ -144,7 +144,7 @@ pub async fn keep(client: &Client, wanted: &Wanted, authority: &Authority) -> Re
     Ok(())
 }
 
-fn is_due(found: &ObjectMeta, wanted: &Wanted, authority: &Authority, now: i64) -> bool {
+fn is_due(found: &ObjectMeta, request: &Request, authority: &Authority, now: i64) -> bool {
     let said = |key: &str| found.annotations.as_ref()?.get(key).map(String::as_str);
     let (Some(names), Some(by), Some(renew)) = (said(NAMES), said(AUTHORITY), said(RENEW_AFTER))
     else {
@@ -153,13 +153,16 @@ fn is_due(found: &ObjectMeta, wanted: &Wanted, authority: &Authority, now: i64) 
     // Times are of one form, so they compare as texts. One that is too far away was made by a clock that was ahead.
     let [earliest, latest] = [now, now + RENEWED + DAY].map(clock::rfc3339_of);
     let is_in_time = (earliest.as_str()..latest.as_str()).contains(&renew);
-    names != wanted.names.join(" ") || by != authority.fingerprint || !is_in_time
+    names != request.names.join(" ") || by != authority.fingerprint || !is_in_time
 }
 
-fn make(wanted: &Wanted, authority: &Authority, now: i64) -> Result<Secret> {
-    let pair = authority.issue_for(&CertSpec::for_names(&wanted.names), [now - DAY, now + LIFE])?;
+fn make(request: &Request, authority: &Authority, now: i64) -> Result<Secret> {
+    let pair = authority.issue_for(
+        &CertSpec::for_names(&request.names),
+        [now - DAY, now + LIFE],
+    )?;
     let said = [
-        (NAMES, wanted.names.join(" ")),
+        (NAMES, request.names.join(" ")),
         (AUTHORITY, authority.fingerprint.clone()),
         (RENEW_AFTER, clock::rfc3339_of(now + RENEWED)),
     ];
@@ -170,8 +173,8 @@ fn make(wanted: &Wanted, authority: &Authority, now: i64) -> Result<Secret> {
     ];
     Ok(Secret {
         metadata: ObjectMeta {
-            name: Some(wanted.secret.clone()),
-            namespace: Some(wanted.namespace.clone()),
+            name: Some(request.secret.clone()),
+            namespace: Some(request.namespace.clone()),
             annotations: Some(said.map(|(key, value)| (key.to_owned(), value)).into()),
             ..ObjectMeta::default()
         },
@@ -204,8 +207,8 @@ mod tests {
         addon
     }
 
-    fn wanted(names: &[&str]) -> Wanted {
-        Wanted {
+    fn wanted(names: &[&str]) -> Request {
+        Request {
             namespace: "ways".to_owned(),
             secret: "site".to_owned(),
             names: names.iter().map(|&name| name.to_owned()).collect(),
@@ -215,14 +218,14 @@ mod tests {
     #[test]
     fn a_chart_asks_by_an_annotation_and_has_the_clusters_domain_without_a_word() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Wanted::of(dir.path(), &addon(&json!([]))), Ok(None));
+        assert_eq!(Request::of(dir.path(), &addon(&json!([]))), Ok(None));
         let chart = "name: gateway\nversion: 0.1.0\nannotations:\n  firstlight.internal/certificate: ways/site\n";
         std::fs::write(dir.path().join("Chart.yaml"), chart).unwrap();
         for none in [json!([]), json!(null)] {
-            let found = Wanted::of(dir.path(), &addon(&none)).unwrap();
+            let found = Request::of(dir.path(), &addon(&none)).unwrap();
             assert_eq!(found, Some(wanted(&["*.apps.lab.internal"])));
         }
-        let two = Wanted::of(
+        let two = Request::of(
             dir.path(),
             &addon(&json!(["a.example.org", "B.example.org"])),
         );
@@ -255,7 +258,7 @@ mod tests {
         let authority = Authority::make(AuthorityName::Site, NOW).unwrap();
         let wish = wanted(&["*.apps.lab.internal"]);
         let made = make(&wish, &authority, NOW).unwrap().metadata;
-        let due = |wish: &Wanted, authority: &Authority, days: i64| {
+        let due = |wish: &Request, authority: &Authority, days: i64| {
             is_due(&made, wish, authority, NOW + days * DAY)
         };
         assert!(!due(&wish, &authority, 0) && !due(&wish, &authority, 240));

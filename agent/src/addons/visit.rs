@@ -122,11 +122,11 @@ impl Visit {
             return Ok(failed);
         }
         if let Source::Builtin { path, .. } = &source {
-            match certificate::Wanted::of(path, &self.addon) {
+            match certificate::Request::of(path, &self.addon) {
                 Err(wrong) => return Ok(Outcome::failed(wrong).with(wish)),
                 Ok(None) => {}
-                Ok(Some(wanted)) => {
-                    certificate::keep(&target.client, &wanted, &self.tools.authority).await?;
+                Ok(Some(request)) => {
+                    certificate::keep(&target.client, &request, &self.tools.authority).await?;
                 }
             }
         }
