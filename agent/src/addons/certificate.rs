@@ -158,7 +158,7 @@ fn is_due(found: &ObjectMeta, request: &Request, authority: &Authority, now: i64
 
 fn make(request: &Request, authority: &Authority, now: i64) -> Result<Secret> {
     let pair = authority.issue_for(
-        &CertSpec::for_names(&request.names),
+        &CertSpec::for_services(&request.names),
         [now - DAY, now + LIFE],
     )?;
     let said = [

@@ -125,23 +125,20 @@ impl CertSpec {
 
     /// For a webhook of the box's API server, called by these names of its Service.
     pub fn for_webhook(names: &[String]) -> Self {
-        let dns: Vec<&str> = names.iter().map(String::as_str).collect();
-        cert(
-            Output::Pair("webhook".into()),
-            AuthorityName::Site,
-            "webhook",
-            Usage::Server,
-        )
-        .reached_at(&dns, &[])
+        Self::for_names("webhook", names)
     }
 
     /// For people's own services on a cluster.
-    pub fn for_names(names: &[String]) -> Self {
+    pub fn for_services(names: &[String]) -> Self {
+        Self::for_names("services", names)
+    }
+
+    fn for_names(title: &str, names: &[String]) -> Self {
         let dns: Vec<&str> = names.iter().map(String::as_str).collect();
         cert(
-            Output::Pair("services".into()),
+            Output::Pair(title.into()),
             AuthorityName::Site,
-            "services",
+            title,
             Usage::Server,
         )
         .reached_at(&dns, &[])

@@ -9,11 +9,10 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use qemu_tests::nodes::{Cluster, wait};
-use qemu_tests::pods::{Pod, SERVES};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
-use crate::pods::{curl, delete, run};
+use crate::pods::{curl, delete, serve};
 
 const NAMESPACE: &str = "projectcontour";
 const DOMAIN: &str = "apps.lab.internal";
@@ -24,15 +23,7 @@ const RELOAD: Duration = Duration::from_mins(4);
 pub fn try_out(cluster: &mut Cluster) -> Result<()> {
     let place = tempfile::tempdir()?;
     let first = certify(cluster, place.path(), "first")?;
-    run(
-        cluster,
-        &Pod {
-            name: "web",
-            script: SERVES,
-            claim: None,
-        },
-    )?;
-    cluster.exec("web", "echo served >/data/index.html")?;
+    serve(cluster, "web", "served")?;
     cluster.kubectl("expose pod web --port=80 --target-port=8080")?;
     cluster.apply(&route("shop").to_string())?;
     cluster.apply(&ingress("desk").to_string())?;

@@ -7,20 +7,10 @@ use anyhow::{Context, Result, ensure};
 use qemu_tests::nodes::{Cluster, wait};
 use serde_json::{Value, json};
 
-use qemu_tests::pods::{Pod, SERVES};
-
-use crate::pods::{delete, fetch, run};
+use crate::pods::{delete, fetch, serve};
 
 pub fn try_out(cluster: &mut Cluster) -> Result<()> {
-    run(
-        cluster,
-        &Pod {
-            name: "web",
-            script: SERVES,
-            claim: None,
-        },
-    )?;
-    cluster.exec("web", "echo served >/data/index.html")?;
+    serve(cluster, "web", "served")?;
     cluster.apply(&service("web").to_string())?;
     let address = wait("the service has an address", Duration::from_mins(2), || {
         let service = cluster.get("service web")?;

@@ -4,12 +4,24 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use qemu_tests::nodes::Cluster;
-use qemu_tests::pods::{Pod, find_image};
+use qemu_tests::pods::{Pod, SERVES, find_image};
 use serde_json::Value;
 
 /// Until it is Ready.
 pub fn run(cluster: &Cluster, pod: &Pod<'_>) -> Result<()> {
     run_as(cluster, pod, |_| ())
+}
+
+/// A web server with one page.
+pub fn serve(cluster: &Cluster, name: &str, page: &str) -> Result<()> {
+    let pod = Pod {
+        name,
+        script: SERVES,
+        claim: None,
+    };
+    run(cluster, &pod)?;
+    cluster.exec(name, &format!("echo {page} >/data/index.html"))?;
+    Ok(())
 }
 
 /// With something else in its manifest.
