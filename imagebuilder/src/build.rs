@@ -39,6 +39,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use firstlight_api::site::{SiteConfig, parse_site};
 
+pub use self::command::Log;
+pub use self::programs::module_folder;
+
 use self::cache::Steps;
 use self::progress::Progress;
 use self::recipe::Recipe;

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use firstlight_api::names::REGISTRY;
 use imagebuilder::build::settings::find_source;
+use imagebuilder::build::{Log, module_folder};
 use imagebuilder::registry::layer::Entry;
 use imagebuilder::registry::store::{Image, RegistryTree};
 use serde::{Deserialize, Serialize};
@@ -140,7 +141,8 @@ pub fn make_suite(cache: &Path) -> Result<Suite> {
         to: to.into(),
         mode,
     };
-    let images = find_module(&folder)?.join("test/images");
+    let log = Log::create(cache.join("log"))?;
+    let images = module_folder(&log, &folder.join("go"), KUBERNETES)?.join("test/images");
     let file = |folder: &str, name: &str| Entry::File {
         from: images.join(folder).join(name),
         to: name.into(),
@@ -182,19 +184,6 @@ pub fn make_suite(cache: &Path) -> Result<Suite> {
         })?;
     }
     Ok(Suite { storage, programs })
-}
-
-/// The folder of Kubernetes' module.
-fn find_module(folder: &Path) -> Result<PathBuf> {
-    let asked = Command::new("go")
-        .args(["list", "-m", "-f", "{{.Dir}}", KUBERNETES])
-        .current_dir(folder.join("go"))
-        .env("GOTOOLCHAIN", "local")
-        .output()
-        .context("starting go")?;
-    let said = String::from_utf8_lossy(&asked.stderr);
-    ensure!(asked.status.success(), "go list: {said}");
-    Ok(String::from_utf8_lossy(&asked.stdout).trim().into())
 }
 
 /// Anew when its recipe is newer.

@@ -3,10 +3,10 @@
 //!
 //! Domains come from the Addon, which is the box's: whoever may only write to the cluster gets no names signed.
 
-use std::path::Path;
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, Result};
-use firstlight_api::{addon::Addon, names::REGISTRY};
+use firstlight_api::{addon::Addon, names::REGISTRY, site::Domain};
 use k8s_openapi::{
     ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -50,13 +50,13 @@ pub struct Request {
 #[derive(Deserialize)]
 struct Chart {
     #[serde(default)]
-    annotations: std::collections::BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
 }
 
 impl Request {
     /// `None`: the chart asks for none. An error is a sentence for who wrote the values.
     pub fn of(chart: &Path, addon: &Addon) -> Result<Option<Self>, String> {
-        let text = std::fs::read_to_string(chart.join("Chart.yaml")).unwrap_or_default();
+        let text = fs::read_to_string(chart.join("Chart.yaml")).unwrap_or_default();
         let chart: Option<Chart> = serde_saphyr::from_str(&text).ok();
         let asked = chart.and_then(|mut chart| chart.annotations.remove(ASKED));
         let Some((namespace, secret)) = asked.as_deref().and_then(|it| it.split_once('/')) else {
@@ -92,15 +92,8 @@ fn names(addon: &Addon) -> Result<Vec<String>, String> {
 }
 
 fn check(domain: &str) -> Result<(), String> {
-    let is_label = |label: &str| {
-        let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        (1..=63).contains(&label.len())
-            && label.bytes().all(known)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
     let wrong = |why: &str| Err(format!("values.{DOMAINS}: `{domain:.100}` {why}"));
-    if domain.len() > LONGEST || !domain.split('.').all(is_label) {
+    if domain.len() > LONGEST || domain.parse::<Domain>().is_err() {
         return wrong("is no domain, as `apps.example.org` is one");
     }
     if !domain.contains('.') {
@@ -220,7 +213,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Request::of(dir.path(), &addon(&json!([]))), Ok(None));
         let chart = "name: gateway\nversion: 0.1.0\nannotations:\n  firstlight.internal/certificate: ways/site\n";
-        std::fs::write(dir.path().join("Chart.yaml"), chart).unwrap();
+        fs::write(dir.path().join("Chart.yaml"), chart).unwrap();
         for none in [json!([]), json!(null)] {
             let found = Request::of(dir.path(), &addon(&none)).unwrap();
             assert_eq!(found, Some(wanted(&["*.apps.lab.internal"])));

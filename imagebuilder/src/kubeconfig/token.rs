@@ -17,8 +17,16 @@ const PLUGIN: &str = "client.authentication.k8s.io/v1";
 /// For a shell on the box, where `kubectl` asks the box's Kubernetes. The account is made when somebody wants it first.
 pub fn command(cluster: &HostName) -> String {
     let secret = secret_command(cluster);
+    let binding = format!("--clusterrole cluster-admin --serviceaccount {NAMESPACE}:{ACCOUNT}");
     format!(
-        r#"config=$({secret}) && ask() {{ printf %s "$config" | kubectl --kubeconfig /dev/stdin --namespace {NAMESPACE} "$@"; }} && token() {{ ask create token {ACCOUNT} --duration {LIFE} --output json; }} && {{ token 2>/dev/null || {{ ask create serviceaccount {ACCOUNT} >/dev/null; ask create clusterrolebinding {ACCOUNT} --clusterrole cluster-admin --serviceaccount {NAMESPACE}:{ACCOUNT} >/dev/null; token; }}; }}"#
+        r#"config=$({secret}) || exit
+ask() {{ printf %s "$config" | kubectl --kubeconfig /dev/stdin --namespace {NAMESPACE} "$@"; }}
+token() {{ ask create token {ACCOUNT} --duration {LIFE} --output json; }}
+token 2>/dev/null || {{
+    ask create serviceaccount {ACCOUNT} >/dev/null
+    ask create clusterrolebinding {ACCOUNT} {binding} >/dev/null
+    token
+}}"#
     )
 }
 
