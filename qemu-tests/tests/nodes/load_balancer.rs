@@ -26,7 +26,8 @@ pub fn try_out(cluster: &mut Cluster) -> Result<()> {
     })?;
     ensure!(said == "served", "{said}");
 
-    wait("a wrong pool is refused", Duration::from_mins(1), || {
+    // Its webhook reads its certificate once kubelet has brought it, which looks every minute or so.
+    wait("a wrong pool is refused", Duration::from_mins(3), || {
         let wrong = json!({
             "apiVersion": "metallb.io/v1beta1", "kind": "IPAddressPool",
             "metadata": {"name": "wrong", "namespace": "metallb-system"},
