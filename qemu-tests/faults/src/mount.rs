@@ -95,7 +95,7 @@ impl Mount {
                 Ok(()) => return join(session),
                 Err(Errno::EBUSY) if since.elapsed() < PATIENCE => {}
                 // Not root: through fusermount3.
-                Err(_) => return session.umount_and_join(),
+                Err(_) => return ended(session.umount_and_join()),
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -113,7 +113,15 @@ fn join(session: BackgroundSession) -> io::Result<()> {
         }
         thread::sleep(Duration::from_millis(1));
     }
-    session.join()
+    ended(session.join())
+}
+
+/// A question that the kernel was asking while the mount went ends so, for it ends the connection meanwhile.
+fn ended(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+        other => other,
+    }
 }
 
 impl Drop for Mount {
