@@ -50,6 +50,7 @@ pub mod status;
 pub mod store;
 pub mod tftp;
 mod timekeeper;
+pub mod upgrades;
 pub mod uplink;
 mod warnings;
 pub mod web;
@@ -298,6 +299,15 @@ fn spawn_controllers(tasks: &mut Tasks, agent: &Agent) {
         };
         let keys = ssh::Keys::new(paths.host_keys(), ssh::PORT);
         software::run(keys, paths, known, status, stop)
+    });
+    tasks.spawn("upgrades", |stop| {
+        let (paths, status, facts) = copies();
+        let known = upgrades::Facts {
+            site: facts.site.subscribe(),
+            kubernetes: facts.kubernetes.subscribe(),
+        };
+        let keys = ssh::Keys::new(paths.host_keys(), ssh::PORT);
+        upgrades::run(keys, paths, store::REGISTRY, known, status, stop)
     });
     let (site, kubernetes) = (facts.site.subscribe(), facts.kubernetes.subscribe());
     tasks.spawn("pools", |stop| {

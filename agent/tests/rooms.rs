@@ -60,7 +60,7 @@ const FLOORS: [&[&str]; 6] = [
         "uplink",
         "warnings",
     ],
-    &["addons", "site_file", "tftp", "web"],
+    &["addons", "site_file", "tftp", "upgrades", "web"],
     // The order in which the box comes up.
     &["bring_up"],
 ];

@@ -21,6 +21,7 @@ mod preflight;
 mod programs;
 pub mod progress;
 mod recipe;
+mod releases;
 mod repository;
 mod rust;
 mod sbom;
@@ -53,6 +54,7 @@ use crate::UsageError;
 /// Builds the image and returns the table to show.
 pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     preflight::check(settings)?;
+    releases::check(settings)?;
     let (site_text, site) = load_site(settings)?;
     let steps = Steps::open(&settings.cache, progress)?.with_environment(site.proxied());
     let recipe = Recipe { settings, steps };
@@ -76,13 +78,20 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     let debs = recipe.debs(&tools, &[&kube_programs, &node_programs])?;
     let node_tree = recipe.node_tree()?;
     let node_root = recipe.node_root(&node_tree, &debs)?;
-    let repository = recipe.repository(&node_root, &debs, &site.packages)?;
+    let releases = recipe.releases()?;
+    let all_debs = recipe.all_debs(&tools, debs, &releases)?;
+    let repository = recipe.repository(&node_root, &all_debs, &site.packages)?;
     let bootstrap = recipe.bootstrap_program()?;
     let node = recipe.node_image(&tools, &node_root, &bootstrap)?;
     let payload = recipe.payload_layer(&tools, &kernel, &initrd, &node, &repository)?;
 
     let addons = addons::load(settings)?;
-    let registry = recipe.site_registry(&tools, [&kube_programs, &image_programs], &addons)?;
+    let registry = recipe.site_registry(
+        &tools,
+        [&kube_programs, &image_programs],
+        &releases,
+        &addons,
+    )?;
 
     let agent_program = recipe.agent_program()?;
     let versions = versions::collect(settings, &kernel, &base_tree)?;

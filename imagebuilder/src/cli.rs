@@ -9,7 +9,8 @@ use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
-    UsageError, agent, boot, build, check, flash, hosts, inspect, install, kubeconfig, push, unpack,
+    UsageError, agent, boot, build, check, flash, hosts, inspect, install, kubeconfig, push,
+    unpack, upgrade,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -59,6 +60,8 @@ enum Command {
     Push(push::PushArgs),
     /// The servers that the box knows: what they do, and what you ask of one (retry, power, spare, give back, forget)
     Hosts(hosts::HostsArgs),
+    /// Bring a cluster to another version of Kubernetes, node by node and in place
+    Upgrade(upgrade::UpgradeArgs),
     /// Check a site.yaml and report every mistake with its line
     Check {
         /// The file to check
@@ -78,6 +81,9 @@ struct BuildArgs {
     /// Debian mirror instead of mmdebstrap's default: one near you, or a snapshot for packages of a certain day
     #[arg(long, value_name = "URL")]
     mirror: Option<String>,
+    /// Also bring this minor version of Kubernetes, for `firstlight upgrade`; may be given several times
+    #[arg(long, value_name = "1.N")]
+    kubernetes: Vec<String>,
     /// Ask the mirror for newer Debian packages instead of using the cached trees
     #[arg(long)]
     refresh: bool,
@@ -114,6 +120,7 @@ impl Cli {
             Command::Kubeconfig(args) => kubeconfig::fetch(&args),
             Command::Push(args) => push::push(&args),
             Command::Hosts(args) => hosts::run(&args),
+            Command::Upgrade(args) => upgrade::run(&args),
             Command::Check { file, hosts } => check::run(&file, hosts.as_deref()),
         }
     }
@@ -136,6 +143,7 @@ impl BuildArgs {
                 .mirror
                 .map(|mirror| mirror.trim_end_matches('/').to_owned()),
             site: self.site,
+            kubernetes: self.kubernetes,
             debian: if self.refresh {
                 Reuse::Never
             } else {

@@ -21,6 +21,7 @@ pub mod registry;
 pub mod ssh;
 pub mod stick;
 pub mod unpack;
+pub mod upgrade;
 
 /// What a person asked for cannot be done as asked: exit code 2.
 #[derive(Debug, thiserror::Error)]

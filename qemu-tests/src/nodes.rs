@@ -8,6 +8,7 @@
 
 mod cgroups;
 mod machine;
+mod packages;
 
 use std::env;
 use std::ffi::OsStr;
@@ -66,14 +67,15 @@ pub fn isolated<Parts: Serialize + DeserializeOwned>(
     Ok(())
 }
 
-/// What nodes are made of, as an image of this source would have it.
-pub fn make_parts() -> Result<Nodes> {
+/// What nodes are made of, as an image of this source would have it; `kubernetes`: further minor versions.
+pub fn make_parts(kubernetes: &[&str]) -> Result<Nodes> {
     let settings = Settings {
         source: find_source()?,
         cache: find_cache()?,
         output: PathBuf::new(),
         mirror: None,
         site: None,
+        kubernetes: kubernetes.iter().map(|&minor| minor.to_owned()).collect(),
         debian: Reuse::Cached,
     };
     make_nodes(&settings, Progress::detect())
@@ -85,6 +87,7 @@ pub struct Cluster {
     programs: PathBuf,
     nodes: Vec<Node>,
     _registry: Running,
+    _repository: Running,
 }
 
 impl Cluster {
@@ -106,6 +109,7 @@ impl Cluster {
             run(Command::new("ip").args(command.split(' ')))?;
         }
         let registry = start_registry(parts, images, place)?;
+        let repository = packages::serve(parts, &tree, place)?;
         let nodes = (1..=count).map(|number| {
             let machine = Machine::make(place, number)?;
             let running = machine.start()?;
@@ -116,6 +120,7 @@ impl Cluster {
             programs: parts.programs.clone(),
             nodes: nodes.collect::<Result<_>>()?,
             _registry: registry,
+            _repository: repository,
         };
         cluster.form()?;
         Ok(cluster)
@@ -201,6 +206,12 @@ impl Cluster {
     /// A command on a node, by `sh`.
     pub fn on_node(&mut self, name: &str, script: &str) -> Result<String> {
         self.node(name)?.run(script)
+    }
+
+    /// An order of the box, as it comes over SSH: see [`firstlight_api::packages::Order`].
+    pub fn order(&mut self, name: &str, order: &Value) -> Result<()> {
+        let script = format!("firstlight-bootstrap packages <<'ORDER'\n{order}\nORDER");
+        self.on_node(name, &script).map(drop)
     }
 
     fn node(&mut self, name: &str) -> Result<&mut Node> {

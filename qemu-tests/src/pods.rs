@@ -1,6 +1,8 @@
 //! Pods with a node's programs: the images of the stick have none that a person would type.
 
-use anyhow::{Context, Result};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// Any image will do: its own program is not started.
@@ -62,4 +64,26 @@ pub fn find_image(names: &str) -> Result<&str> {
     let mut names = names.split_whitespace();
     let image = names.find(|name| name.starts_with(IMAGE));
     image.with_context(|| format!("no node has {IMAGE}"))
+}
+
+/// What answers at this address, for somebody outside the cluster.
+pub fn fetch(address: &str) -> Result<String> {
+    curl(&[address])
+}
+
+/// The body of an answer; the words are curl's.
+pub fn curl(words: &[&str]) -> Result<String> {
+    let output = Command::new("curl")
+        .args(["--silent", "--show-error", "--fail", "--max-time", "2"])
+        .args(words)
+        .output()
+        .context("starting curl")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "{}: {}",
+        words.join(" "),
+        said.trim()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

@@ -100,6 +100,7 @@ pub fn build_site(purpose: Purpose) -> Result<TestSite> {
             output: image.clone(),
             mirror: None,
             site: Some(site),
+            kubernetes: Vec::new(),
             debian: Reuse::Cached,
         },
         Progress::detect(),

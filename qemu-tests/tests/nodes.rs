@@ -102,7 +102,7 @@ const USES: [Use; 10] = [
 
 fn main() -> ExitCode {
     let part = std::env::args().nth(1).unwrap_or_default();
-    let told = isolated(make_parts, |parts, place| tell(parts, place, &part));
+    let told = isolated(|| make_parts(&[]), |parts, place| tell(parts, place, &part));
     match told {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

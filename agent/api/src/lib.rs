@@ -31,5 +31,6 @@ pub mod software;
 pub mod start;
 pub mod status;
 pub mod tpm;
+pub mod upgrade;
 pub mod verb;
 pub mod wildcard;

@@ -16,7 +16,7 @@ use crate::{
 pub const MOST_PACKAGES: usize = 200;
 const LONGEST: usize = 256;
 
-/// On the wire an object with one key, `packages` or `restart`.
+/// On the wire an object with one key, `packages`, `restart` or `kubernetes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Order {
@@ -28,6 +28,50 @@ pub enum Order {
         /// [`Report::boot_id`] of the start that is to end.
         boot_id: String,
     },
+    /// One step of this node's way to another version of Kubernetes.
+    Kubernetes(KubernetesOrder),
+}
+
+/// A step to another version of Kubernetes; done already, it changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KubernetesOrder {
+    /// Which one.
+    pub step: KubernetesStep,
+    /// Of the Debian packages, `1.37.2-1.1+firstlight1`; what is before the hyphen is the version of Kubernetes.
+    pub version: String,
+    /// As in [`PackageOrder`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<Repository>,
+}
+
+/// In the order in which they come. Pods run on through the first two, and leave before the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum KubernetesStep {
+    /// On the first control plane: its own programs, and what the cluster keeps for all nodes (`kubeadm upgrade apply`).
+    Cluster,
+    /// On every other node: its control plane, if it is one, and kubelet's configuration (`kubeadm upgrade node`).
+    Node,
+    /// The kubelet, which starts again.
+    Kubelet,
+}
+
+impl KubernetesOrder {
+    /// As Kubernetes writes it: `v1.37.2`.
+    pub fn release(&self) -> String {
+        let upstream = self.version.split('-').next().unwrap_or_default();
+        format!("v{upstream}")
+    }
+
+    /// Everything of it gets onto a command line or into a file.
+    fn check(&self) -> Result<(), OrderError> {
+        if !is_version(&self.version) || !is_release(&self.release()) {
+            let package = "kubeadm".to_owned();
+            return Err(OrderError::Version(package, self.version.clone()));
+        }
+        check_repository(self.repository.as_ref())
+    }
 }
 
 /// What shall be true of packages of one server.
@@ -139,8 +183,10 @@ impl Order {
     /// Nothing gets through that a command line or apt could take for something else than a package and its version.
     pub fn parse(text: &[u8]) -> Result<Self, OrderError> {
         let order: Self = serde_json::from_slice(text)?;
-        if let Self::Packages(order) = &order {
-            order.check()?;
+        match &order {
+            Self::Packages(order) => order.check()?,
+            Self::Kubernetes(order) => order.check()?,
+            Self::Restart { .. } => {}
         }
         Ok(order)
     }
@@ -166,13 +212,17 @@ impl PackageOrder {
                 return Err(OrderError::Twice(name.clone()));
             }
         }
-        match &self.repository {
-            // It becomes a line of apt's sources.
-            Some(Repository { host, .. }) if host.parse::<IpAddr>().is_err() => {
-                Err(OrderError::Host(host.clone()))
-            }
-            _ => Ok(()),
+        check_repository(self.repository.as_ref())
+    }
+}
+
+/// It becomes a line of apt's sources.
+fn check_repository(repository: Option<&Repository>) -> Result<(), OrderError> {
+    match repository {
+        Some(Repository { host, .. }) if host.parse::<IpAddr>().is_err() => {
+            Err(OrderError::Host(host.clone()))
         }
+        _ => Ok(()),
     }
 }
 
@@ -188,6 +238,18 @@ pub fn is_name(text: &str) -> bool {
         && bytes
             .iter()
             .all(|byte| plain(byte) || b"+-.".contains(byte))
+}
+
+/// In the metadata of a machine of a cluster: the version of Kubernetes that it joins as, `v1.37.2`.
+pub const KUBERNETES_METADATA_KEY: &str = "kubernetes_version";
+
+/// Of Kubernetes: `v1.37.2`.
+pub fn is_release(text: &str) -> bool {
+    let numbers = text.strip_prefix('v').unwrap_or_default().split('.');
+    let is_number = |text: &str| {
+        !text.is_empty() && text.len() <= 4 && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    numbers.clone().count() == 3 && numbers.into_iter().all(is_number)
 }
 
 /// Debian Policy 5.6.12: `[EPOCH:]UPSTREAM[-REVISION]`.

@@ -34,6 +34,8 @@ pub fn follow(
         }
         match (step, held) {
             (Step::Store(data), _) => {
+                // Before: what is stored is taken for whole after a power cut.
+                machine.prepare(&data.meta_data)?;
                 seed.store(&data, drive)?;
                 tracing::info!("bootstrap data received");
             }

@@ -6,14 +6,20 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
+use firstlight_api::packages::KUBERNETES_METADATA_KEY;
 use firstlight_efi::boot_entry;
 use firstlight_efi::vars::EfiVars;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_settime};
+use serde_json::{Map, Value};
+
+use crate::packages::{ThisServer, become_release};
 
 const EFI_VARS: &str = "/sys/firmware/efi/efivars";
 
 pub trait Machine {
+    /// What must be here before anything is made of the bootstrap data with these metadata.
+    fn prepare(&mut self, meta_data: &Map<String, Value>) -> Result<()>;
     fn pause(&mut self, length: Duration);
     /// Seconds since 1970 by this machine's clock.
     fn time(&self) -> u64;
@@ -30,6 +36,14 @@ pub struct ThisMachine {
 }
 
 impl Machine for ThisMachine {
+    /// The cluster's version of Kubernetes, where it is another one than the image's.
+    fn prepare(&mut self, meta_data: &Map<String, Value>) -> Result<()> {
+        let release = meta_data
+            .get(KUBERNETES_METADATA_KEY)
+            .and_then(Value::as_str);
+        release.map_or(Ok(()), |release| become_release(&mut ThisServer, release))
+    }
+
     fn pause(&mut self, length: Duration) {
         thread::sleep(length);
     }

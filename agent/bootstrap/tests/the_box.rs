@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use anyhow::Result;
 use firstlight_bootstrap::drive::Drive;
 use firstlight_bootstrap::follow::follow;
 use firstlight_bootstrap::invitation::{Invitation, parse_invitation};
@@ -20,6 +21,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair,
 use rustls::crypto::ring;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use serde_json::{Map, Value, json};
 
 /// What the box is asked: method, `Authorization`, body.
 type Request = (String, String, String);
@@ -111,9 +113,15 @@ struct Deeds {
     pauses: Vec<Duration>,
     time: u64,
     restarts: usize,
+    prepared: Vec<Map<String, Value>>,
 }
 
 impl Machine for Deeds {
+    fn prepare(&mut self, meta_data: &Map<String, Value>) -> Result<()> {
+        self.prepared.push(meta_data.clone());
+        Ok(())
+    }
+
     fn pause(&mut self, length: Duration) {
         self.pauses.push(length);
     }
@@ -161,12 +169,14 @@ fn a_server_waits_takes_its_data_and_confirms_it() {
     let disk = tempfile::tempdir().unwrap();
     let the_box = the_box(vec![answer(202, WAIT), answer(200, SENT), answer(204, "")]);
     let deeds = run(&the_box, disk.path());
+    let sent = json!({"uuid": "u", "providerid": "ns/bmh/m"});
     assert_eq!(
         deeds,
         Deeds {
             pauses: vec![Duration::from_secs(3)],
             time: 1_793_491_200,
-            restarts: 0
+            restarts: 0,
+            prepared: vec![sent.as_object().unwrap().clone()],
         }
     );
     let asked = the_box.asked.lock().unwrap();
@@ -225,6 +235,10 @@ fn a_power_cut_before_the_confirmation_loses_nothing() {
 struct CutAfter(usize);
 
 impl Machine for CutAfter {
+    fn prepare(&mut self, _: &Map<String, Value>) -> Result<()> {
+        Ok(())
+    }
+
     fn pause(&mut self, _: Duration) {
         self.0 -= 1;
         assert!(self.0 > 0, "power cut");

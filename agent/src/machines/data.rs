@@ -9,6 +9,7 @@ use firstlight_api::{
     capi::Machine,
     capm3::{FromPool, MetaDataTemplate, Metal3DataTemplate, Metal3Machine, ObjectKind},
     object::Meta,
+    packages::{KUBERNETES_METADATA_KEY, is_release},
 };
 
 use crate::capi::{addresses::GivenAddress, world::Host};
@@ -87,6 +88,10 @@ pub fn meta_data(
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into();
+    // What its image brings may be another one.
+    let version = subject.machine.map(|machine| machine.spec.version.as_str());
+    let version = version.filter(|version| is_release(version));
+    data.extend(version.map(|version| (KUBERNETES_METADATA_KEY.to_owned(), version.to_owned())));
     // cloud-init's own names for them; a site has no default route by which a node could tell its address.
     for (key, address) in [
         ("local_ipv4", subject.address),

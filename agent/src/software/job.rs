@@ -48,11 +48,14 @@ pub struct OverSsh {
 impl Hands for OverSsh {
     async fn order(&self, node: &Node, order: &Order, time: Duration) -> Result<Report, JobError> {
         let mut order = order.clone();
-        if let Order::Packages(order) = &mut order
-            && !order.dry_run
-        {
+        let repository = match &mut order {
+            Order::Packages(order) if !order.dry_run => Some(&mut order.repository),
+            Order::Kubernetes(order) => Some(&mut order.repository),
+            Order::Packages(_) | Order::Restart { .. } => None,
+        };
+        if let Some(repository) = repository {
             // One that cannot be read now leaves the server what it has, and apt says what is wrong with that.
-            order.repository = self.sources.load().await.ok().flatten();
+            *repository = self.sources.load().await.ok().flatten();
         }
         let text = serde_json::to_vec(&order).expect("an order is plain JSON");
         let answer = self

@@ -33,14 +33,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub use drain::{Drained, Member};
 pub use job::{Hands, OverSsh};
 pub use plan::{JobError, News};
+pub use server_objects::ServerObjects;
+pub use servers::{Server, installed};
 
-use drain::Member;
 use job::Work;
 use plan::Job;
-use server_objects::ServerObjects;
-use servers::Server;
 
 use crate::{
     capi::world::World,
@@ -357,7 +357,8 @@ impl<H: Hands> Keeper<H> {
     }
 }
 
-fn ssh_node(server: &Server) -> Option<Node> {
+/// How it is reached, once its address is known.
+pub fn ssh_node(server: &Server) -> Option<Node> {
     let address = server.address?;
     Some(Node {
         mac: server.mac,

@@ -83,6 +83,15 @@ impl Server {
     }
 }
 
+/// All of a cluster's, by their names.
+pub fn installed(world: &World, namespace: &str, cluster: &str) -> Vec<Server> {
+    let hosts = world.hosts.iter();
+    let own = hosts.filter(|(key, _)| key.namespace == namespace);
+    own.filter_map(|(_, host)| Server::of(world, host))
+        .filter(|server| server.cluster == cluster)
+        .collect()
+}
+
 /// In the order of their names.
 pub fn selected(world: &World, software: &Software) -> Vec<Server> {
     let hosts = world.hosts.iter();

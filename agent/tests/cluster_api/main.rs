@@ -26,6 +26,7 @@ mod site;
 mod software;
 #[path = "../common/store.rs"]
 mod store;
+mod upgrades;
 mod workload;
 
 use std::{
@@ -183,6 +184,15 @@ fn a_worker_that_hangs_is_switched_off_and_on_and_keeps_its_machine() {
     play(
         "a_worker_that_hangs_is_switched_off_and_on_and_keeps_its_machine",
         remediation::a_worker_that_hangs_is_switched_off_and_on_and_keeps_its_machine,
+    );
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
+fn a_cluster_is_upgraded_in_place_and_cluster_api_rolls_nothing_out() {
+    play(
+        "a_cluster_is_upgraded_in_place_and_cluster_api_rolls_nothing_out",
+        upgrades::a_cluster_is_upgraded_in_place_and_cluster_api_rolls_nothing_out,
     );
 }
 
@@ -511,7 +521,7 @@ async fn what_cannot_work_is_refused(site: &Site) {
         .await;
     let sentence = upgrade.unwrap_err().to_string();
     assert!(
-        sentence.contains("cannot be upgraded without a spare server"),
+        sentence.contains("cannot be replaced without a spare server"),
         "{sentence}"
     );
     let template = |name: &str, url: &str| {

@@ -23,7 +23,14 @@ pub struct Objects {
 }
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";
-const KINDS: [Resource; 20] = [
+const KINDS: [Resource; 22] = [
+    Resource("cluster.x-k8s.io", "v1beta2", "MachineSet", "machinesets"),
+    Resource(
+        "firstlight.internal",
+        "v1alpha1",
+        "ClusterUpgrade",
+        "clusterupgrades",
+    ),
     Resource("firstlight.internal", "v1alpha1", "Software", "softwares"),
     Resource("firstlight.internal", "v1alpha1", "Addon", "addons"),
     Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts"),

@@ -306,6 +306,7 @@ pub async fn apply_own(objects: &Objects, pki: &Pki) {
         "crd-metal3machinetemplate.yaml",
         "crd-metal3remediation.yaml",
         "crd-metal3remediationtemplate.yaml",
+        "crd-clusterupgrade.yaml",
         "cluster-policy.yaml",
     ] {
         for mut object in documents(&folder.join(name)) {

@@ -58,6 +58,16 @@ impl Workload {
         self.objects.status(&node).await;
     }
 
+    /// The kubelet's part after its start.
+    pub async fn node_runs(&self, node: &str, version: &str) {
+        let info = json!({
+            "kubeletVersion": version, "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+            "kubeProxyVersion": "", "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": "",
+        });
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "status": {"nodeInfo": info}});
+        self.objects.status(&node).await;
+    }
+
     /// The taint by which its pods and volumes move.
     pub async fn is_out_of_service(&self, node: &str) -> bool {
         let node = self.objects.find("v1", "Node", node).await;

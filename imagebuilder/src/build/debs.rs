@@ -21,15 +21,18 @@ use super::versions::go_version;
 /// Behind upstream's version. `1.1` is what upstream's own packages have there; what follows tells ours from them, because no
 /// two packages may share name and version.
 pub const REVISION: &str = "1.1+firstlight1";
+/// Name of the version of Kubernetes in the folders.
+pub const KUBERNETES: &str = "kubernetes";
 /// Scripts of packages with a service.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-type Variables = BTreeMap<&'static str, String>;
+/// What `${...}` in the folders stands for, by its name.
+pub type Variables = BTreeMap<&'static str, String>;
 
-/// What `${...}` in the folders stands for.
+/// Of the stick's own programs.
 pub fn variables(settings: &Settings) -> Result<Variables> {
     let modules = [
-        ("kubernetes", "kubernetes", "k8s.io/kubernetes"),
+        (KUBERNETES, "kubernetes", "k8s.io/kubernetes"),
         ("cri-tools", "cri-tools", "sigs.k8s.io/cri-tools"),
         (
             "containerd",
@@ -78,24 +81,30 @@ struct DebPlan {
     copyright: (String, String),
 }
 
-/// Makes all packages in the folder of the step.
-pub fn build_debs(
-    work: &Work,
-    tools: &Tools,
-    settings: &Settings,
-    programs: &[&Output],
-) -> Result<()> {
-    let (root, variables) = (settings.rootfs("debs"), variables(settings)?);
-    for folder in folders(&root)? {
-        let made = load_recipe(&root, &folder)
-            .and_then(|recipe| plan_deb(&recipe, &variables))
-            .and_then(|plan| {
-                let places: Vec<&Path> = std::iter::once(folder.as_path())
-                    .chain(programs.iter().map(|output| output.dir()))
-                    .collect();
-                build_deb(work, tools, &plan, &places)
-            });
-        made.with_context(|| format!("making the package of {}", folder.display()))?;
+/// What packages are made of, and which.
+#[derive(Clone, Copy, Debug)]
+pub struct Made<'a> {
+    pub programs: &'a [&'a Output],
+    pub variables: &'a Variables,
+    /// In the control file of each that is meant.
+    pub of: &'a str,
+}
+
+/// Makes packages of the folders below `root` in the folder of the step.
+pub fn build_debs(work: &Work, tools: &Tools, root: &Path, made: &Made<'_>) -> Result<()> {
+    for folder in folders(root)? {
+        let recipe = load_recipe(root, &folder);
+        let done = recipe.and_then(|recipe| {
+            if !recipe.control.contains(made.of) {
+                return Ok(());
+            }
+            let plan = plan_deb(&recipe, made.variables)?;
+            let places: Vec<&Path> = std::iter::once(folder.as_path())
+                .chain(made.programs.iter().map(|output| output.dir()))
+                .collect();
+            build_deb(work, tools, &plan, &places)
+        });
+        done.with_context(|| format!("making the package of {}", folder.display()))?;
     }
     Ok(())
 }

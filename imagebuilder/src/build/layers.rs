@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::addons::{Addon, AddonProgram};
 use super::cache::{Key, Output, Reuse, remove_tree};
 use super::recipe::Recipe;
+use super::releases::Release;
 use super::repository::SUITE;
 use super::squashfs::{Owner, Packing};
 use super::tools::Tools;
@@ -113,6 +114,7 @@ impl Recipe<'_> {
         &self,
         tools: &Tools,
         [kube, programs]: [&Output; 2],
+        releases: &[Release],
         addons: &[Addon],
     ) -> Result<Output> {
         let list: Vec<_> = addons
@@ -131,6 +133,7 @@ impl Recipe<'_> {
             nettools: &self.nettools()?,
             addons: &self.go_programs("addon-bin", &list)?,
             wheels: &self.addon_wheels(&wheels)?,
+            releases,
         };
         self.registry_layer(tools, parts, addons)
     }
@@ -144,7 +147,7 @@ impl Recipe<'_> {
         let versions = versions::workload_versions(self.settings)?;
         workload::check_pause(&self.settings.overlay("node"), &versions)?;
         let images: Vec<_> = addons.iter().map(|addon| &addon.images).collect();
-        let key = Key::new("registry", 1)
+        let mut key = Key::new("registry", 1)
             .output(tools.output())
             .output(parts.kube)
             .output(parts.programs)
@@ -153,6 +156,11 @@ impl Recipe<'_> {
             .output(parts.wheels)
             .text("versions", &format!("{versions:?}"))
             .text("addons", &format!("{images:?}"));
+        for release in parts.releases {
+            key = key
+                .output(&release.programs)
+                .text("release", &format!("{:?}", release.versions));
+        }
         self.steps.run("registry", key, Reuse::Cached, |work| {
             let root = work.path("root");
             workload::fill(&root.join(workload::STORAGE), parts, &versions, addons)?;

@@ -20,6 +20,10 @@ pub struct Nodes {
     pub registry: PathBuf,
     /// Folder of the registry's storage in its layer.
     pub storage: PathBuf,
+    /// The packages that servers use, with their key.
+    pub repository: PathBuf,
+    /// What runs on a server for the box.
+    pub bootstrap: PathBuf,
     /// Folder with a chart for each addon.
     pub charts: PathBuf,
     /// Program of the registry.
@@ -41,13 +45,19 @@ pub fn make_nodes(settings: &Settings, progress: Progress) -> Result<Nodes> {
     let debs = recipe.debs(&tools, &[&kube, &node])?;
     let tree = recipe.node_tree()?;
     let root = recipe.node_root(&tree, &debs)?;
+    let releases = recipe.releases()?;
+    let all_debs = recipe.all_debs(&tools, debs, &releases)?;
+    let repository = recipe.repository(&root, &all_debs, &[])?;
     let addons = addons::load(settings)?;
-    let registry = recipe.site_registry(&tools, [&kube, &images], &addons)?;
+    let registry = recipe.site_registry(&tools, [&kube, &images], &releases, &addons)?;
+    let bootstrap = recipe.bootstrap_program()?;
     let charts = recipe.addon_charts(&kube, &addons)?;
     Ok(Nodes {
         root: root.path("node.tar"),
         registry: registry.path("layer.sqfs"),
         storage: workload::STORAGE.into(),
+        repository: repository.dir().to_owned(),
+        bootstrap: bootstrap.path("firstlight-bootstrap"),
         charts: charts.dir().to_owned(),
         serve: images.path("registry/registry"),
         programs: kube.path("usr/bin"),

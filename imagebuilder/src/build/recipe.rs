@@ -9,6 +9,7 @@ use super::cache::{Key, Output, Reuse, Steps, remove_tree};
 use super::command::Log;
 use super::debian::{Initramfs, Overlay, TreeSpec, Variant};
 use super::programs::GoProgram;
+use super::releases::Release;
 use super::rust::Workspace;
 use super::settings::Settings;
 use super::tools::Tools;
@@ -124,7 +125,13 @@ impl Recipe<'_> {
             .text("go", &programs::go_version(&log)?)
             .text("programs", &format!("{list:?}"));
         for program in list {
-            key = key.path(&self.settings.rootfs("go").join(program.module))?;
+            let module = self.settings.rootfs("go").join(program.module);
+            key = key.path(&module)?;
+            // Several modules may build one source.
+            let main = module.join(program.package).join("main.go");
+            if main.is_symlink() {
+                key = key.path(&main.canonicalize()?)?;
+            }
         }
         self.steps.run(step, key, Reuse::Cached, |work| {
             programs::build_go(work, self.settings, list, &work.dir)
@@ -202,15 +209,54 @@ impl Recipe<'_> {
     /// Debian packages of the programs that nodes run.
     pub fn debs(&self, tools: &Tools, programs: &[&Output]) -> Result<Output> {
         let variables = debs::variables(self.settings)?;
-        let mut key = Key::new("debs", 1)
+        self.packages("debs", tools, programs, &variables, "")
+    }
+
+    /// With the packages of further versions of Kubernetes.
+    pub fn all_debs(
+        &self,
+        tools: &Tools,
+        debs: Output,
+        releases: &[Release],
+    ) -> Result<Vec<Output>> {
+        let mut all = vec![debs];
+        for release in releases {
+            all.push(self.release_debs(tools, release)?);
+        }
+        Ok(all)
+    }
+
+    fn release_debs(&self, tools: &Tools, release: &Release) -> Result<Output> {
+        let mut variables = debs::variables(self.settings)?;
+        variables.insert(debs::KUBERNETES, release.version().to_owned());
+        let step = format!("debs-{}", release.version());
+        let of = format!("${{{}}}", debs::KUBERNETES);
+        self.packages(&step, tools, &[&release.programs], &variables, &of)
+    }
+
+    /// `of` is in the control file of each package that is made.
+    fn packages(
+        &self,
+        step: &str,
+        tools: &Tools,
+        programs: &[&Output],
+        variables: &debs::Variables,
+        of: &str,
+    ) -> Result<Output> {
+        let mut key = Key::new(step, 1)
             .output(tools.output())
             .path(&self.settings.rootfs("debs"))?
             .text("variables", &format!("{variables:?}"));
         for output in programs {
             key = key.output(output);
         }
-        self.steps.run("debs", key, Reuse::Cached, |work| {
-            debs::build_debs(work, tools, self.settings, programs)
+        self.steps.run(step, key, Reuse::Cached, |work| {
+            let made = debs::Made {
+                programs,
+                variables,
+                of,
+            };
+            debs::build_debs(work, tools, &self.settings.rootfs("debs"), &made)
         })
     }
 
@@ -232,10 +278,10 @@ impl Recipe<'_> {
     pub fn repository(
         &self,
         node_root: &Output,
-        debs: &Output,
+        debs: &[Output],
         packages: &[String],
     ) -> Result<Output> {
-        let mut key = Key::new("repository", 2).output(debs);
+        let mut key = debs.iter().fold(Key::new("repository", 2), Key::output);
         let mut reuse = Reuse::Cached;
         if !packages.is_empty() {
             key = key
@@ -245,7 +291,10 @@ impl Recipe<'_> {
             reuse = self.settings.debian;
         }
         self.steps.run("repository", key, reuse, |work| {
-            let mut all = debs::list_debs(debs.dir())?;
+            let mut all = Vec::new();
+            for debs in debs {
+                all.extend(debs::list_debs(debs.dir())?);
+            }
             let downloads = work.path("downloads");
             if !packages.is_empty() {
                 fs::create_dir(&downloads)?;

@@ -21,6 +21,8 @@ pub struct Settings {
     /// Another Debian mirror than mmdebstrap's default.
     pub mirror: Option<String>,
     pub site: Option<PathBuf>,
+    /// Minor versions of Kubernetes beside the one that clusters begin with: `1.37`.
+    pub kubernetes: Vec<String>,
     /// Whether trees of Debian packages may come from the cache.
     pub debian: Reuse,
 }

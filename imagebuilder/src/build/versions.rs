@@ -65,22 +65,39 @@ pub fn go_version(settings: &Settings, module: &str, dependency: &str) -> Result
         .to_owned())
 }
 
-/// Tags of the workload cluster's images; kubeadm of this Kubernetes release asks for exactly these.
+/// Tags of the images that kubeadm of one release of Kubernetes asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkloadVersions {
+pub struct KubernetesVersions {
     pub kubernetes: String,
     pub etcd: String,
     pub coredns: String,
+}
+
+impl KubernetesVersions {
+    /// `modules`: with Kubernetes and etcd, and with `CoreDNS`.
+    pub fn of(settings: &Settings, modules: [&str; 2]) -> Result<Self> {
+        let [kubernetes, coredns] = modules;
+        let etcd = go_version(settings, kubernetes, "go.etcd.io/etcd/server/v3")?;
+        Ok(Self {
+            kubernetes: go_version(settings, kubernetes, "k8s.io/kubernetes")?,
+            etcd: format!("{}-{ETCD_BUILD}", etcd.trim_start_matches('v')),
+            coredns: go_version(settings, coredns, "github.com/coredns/coredns")?,
+        })
+    }
+}
+
+/// Tags of the workload cluster's images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadVersions {
+    /// Of clusters when they are made.
+    pub kubernetes: KubernetesVersions,
     pub pause: String,
     pub flannel: String,
 }
 
 pub fn workload_versions(settings: &Settings) -> Result<WorkloadVersions> {
-    let etcd = go_version(settings, "kubernetes", "go.etcd.io/etcd/server/v3")?;
     Ok(WorkloadVersions {
-        kubernetes: go_version(settings, "kubernetes", "k8s.io/kubernetes")?,
-        etcd: format!("{}-{ETCD_BUILD}", etcd.trim_start_matches('v')),
-        coredns: go_version(settings, "containers", "github.com/coredns/coredns")?,
+        kubernetes: KubernetesVersions::of(settings, ["kubernetes", "containers"])?,
         pause: PAUSE.to_owned(),
         flannel: go_version(settings, "containers", "github.com/flannel-io/flannel")?,
     })

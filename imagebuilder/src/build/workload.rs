@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use super::addons::{Addon, AddonProgram};
 use super::cache::Output;
+use super::releases::Release;
 use super::settings::SOURCE_DATE_EPOCH;
-use super::versions::WorkloadVersions;
+use super::versions::{KubernetesVersions, WorkloadVersions};
 use crate::registry::layer::Entry;
 use crate::registry::store::{Image, RegistryTree};
 
@@ -28,6 +29,9 @@ const KUBE_NAMES: [&str; 5] = [
     "kube-scheduler",
 ];
 
+/// Layers of Kubernetes and etcd, and of `CoreDNS`.
+const KUBE: &str = "kube";
+const COREDNS: &str = "coredns";
 /// The layer with the packages of `rootfs/nettools`, and where their programs are.
 pub const NETTOOLS: &str = "nettools";
 pub const NETTOOLS_PATH: &str = "PATH=/usr/sbin:/usr/bin";
@@ -55,6 +59,8 @@ pub struct Parts<'a> {
     pub addons: &'a Output,
     /// Step `addon-wheels`.
     pub wheels: &'a Output,
+    /// Further versions of Kubernetes.
+    pub releases: &'a [Release],
 }
 
 /// Full references of the images.
@@ -71,19 +77,28 @@ pub fn fill(
 ) -> Result<()> {
     fs::create_dir_all(root).with_context(|| format!("making {}", root.display()))?;
     let mut store = RegistryTree::create(root, SOURCE_DATE_EPOCH)?;
-    store.add_layer("kube", &kube_layer(parts.kube))?;
+    store.add_layer(KUBE, &kube_layer(parts.kube))?;
     let tar = parts.nettools.path("nettools.tar");
     let programs = Entry::Tree {
         tar,
         parts: &UNPACKED,
     };
     store.add_layer(NETTOOLS, &[programs])?;
-    for name in ["coredns", "flannel", "pause"] {
+    for name in [COREDNS, "flannel", "pause"] {
         let program = parts.programs.path(name).join(name);
         store.add_layer(name, &[program_entry(program, name)])?;
     }
     for image in plan_images(versions) {
         store.add_image(&image)?;
+    }
+    for release in parts.releases {
+        let layers = release.layers();
+        store.add_layer(&layers[0], &kube_layer(&release.programs))?;
+        let coredns = program_entry(release.programs.path("coredns/coredns"), COREDNS);
+        store.add_layer(&layers[1], &[coredns])?;
+        for image in kubernetes_images(&release.versions, layers.each_ref().map(String::as_str)) {
+            store.add_image(&image)?;
+        }
     }
     for image in addons.iter().flat_map(|addon| &addon.images) {
         let programs: Vec<_> = image
@@ -107,35 +122,41 @@ fn reference(image: &Image) -> String {
     format!("{REGISTRY}/{}:{}", image.repository, image.tag)
 }
 
-fn plan_images(versions: &WorkloadVersions) -> Vec<Image> {
-    // kubeadm writes commands without a path, and kube-proxy's with this one.
-    let path = json!({"Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin"]});
-    let entry = |command: &str| json!({"Entrypoint": [command]});
-    let image = |name: &str, tag: &str, layers: &[&str], config: Value| Image {
+fn image(name: &str, tag: &str, layers: &[&str], config: Value) -> Image {
+    Image {
         repository: format!("{REPOSITORY}/{name}"),
         tag: tag.to_owned(),
         layers: layers.iter().map(|&layer| layer.to_owned()).collect(),
         config,
-    };
-    let kubernetes = versions.kubernetes.as_str();
-    let mut images: Vec<Image> = [
-        "kube-apiserver",
-        "kube-controller-manager",
-        "kube-scheduler",
-    ]
-    .iter()
-    .map(|name| image(name, kubernetes, &["kube"], path.clone()))
-    .collect();
-    images.extend([
+    }
+}
+
+/// What kubeadm of one release asks for by that release; `layers` are those of [`KUBE`] and [`COREDNS`].
+fn kubernetes_images(versions: &KubernetesVersions, layers: [&str; 2]) -> Vec<Image> {
+    let [kube, coredns] = layers;
+    // kubeadm writes commands without a path, and kube-proxy's with this one.
+    let path = json!({"Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin"]});
+    let of_kubernetes =
+        |name: &str, layers: &[&str]| image(name, &versions.kubernetes, layers, path.clone());
+    vec![
+        of_kubernetes("kube-apiserver", &[kube]),
+        of_kubernetes("kube-controller-manager", &[kube]),
+        of_kubernetes("kube-scheduler", &[kube]),
         // The big layer first, as in the other images: layers are shared only with all that is below them.
-        image("kube-proxy", kubernetes, &["kube", NETTOOLS], path.clone()),
-        image("etcd", &versions.etcd, &["kube"], path.clone()),
+        of_kubernetes("kube-proxy", &[kube, NETTOOLS]),
+        image("etcd", &versions.etcd, &[kube], path.clone()),
         image(
-            "coredns",
+            COREDNS,
             &versions.coredns,
-            &["coredns"],
-            entry("/coredns"),
+            &[coredns],
+            json!({"Entrypoint": ["/coredns"]}),
         ),
+    ]
+}
+
+fn plan_images(versions: &WorkloadVersions) -> Vec<Image> {
+    let mut images = kubernetes_images(&versions.kubernetes, [KUBE, COREDNS]);
+    images.extend([
         image(
             "pause",
             &versions.pause,
@@ -209,9 +230,11 @@ mod tests {
     #[test]
     fn kubeadm_finds_every_image_it_asks_for_and_the_control_plane_shares_its_program() {
         let versions = WorkloadVersions {
-            kubernetes: "v1.36.3".to_owned(),
-            etcd: "3.6.8-0".to_owned(),
-            coredns: "v1.14.2".to_owned(),
+            kubernetes: KubernetesVersions {
+                kubernetes: "v1.36.3".to_owned(),
+                etcd: "3.6.8-0".to_owned(),
+                coredns: "v1.14.2".to_owned(),
+            },
             pause: "3.10.2".to_owned(),
             flannel: "v0.28.4".to_owned(),
         };
@@ -230,7 +253,7 @@ mod tests {
             let wanted = format!("registry.firstlight.internal/kubernetes/{wanted}");
             assert!(references.contains(&wanted), "{wanted} is missing");
         }
-        let shared = images.iter().filter(|image| image.layers[0] == "kube");
+        let shared = images.iter().filter(|image| image.layers[0] == KUBE);
         assert_eq!(shared.count(), KUBE_NAMES.len());
     }
 }

@@ -1,7 +1,7 @@
 //! One node: its files, its namespaces, its cable, and what kubeadm is told on it.
 
-use std::fs::{self, File};
-use std::os::unix::fs::symlink;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -12,6 +12,11 @@ use serde_json::{Value, json};
 use super::{PODS, REGISTRY, SERVICES, cgroups, run, wait};
 
 const NODE: &str = include_str!("node.sh");
+/// What orders find before the programs of these names.
+const IN_PLACE: [(&str, &str); 2] = [
+    ("kubeadm", include_str!("kubeadm.sh")),
+    ("systemctl", include_str!("systemctl.sh")),
+];
 const TOKEN: &str = "abcdef.0123456789abcdef";
 
 pub struct Node {
@@ -71,6 +76,12 @@ impl Machine {
             let path = machine.folder.join("files").join(path);
             fs::create_dir_all(path.parent().context("a file is in a folder")?)?;
             fs::write(path, text)?;
+        }
+        let programs = machine.folder.join("files/usr/local/sbin");
+        fs::create_dir_all(&programs)?;
+        for (name, script) in IN_PLACE {
+            fs::write(programs.join(name), script)?;
+            fs::set_permissions(programs.join(name), Permissions::from_mode(0o755))?;
         }
         fs::write(machine.folder.join("node.sh"), NODE)?;
         Ok(machine)

@@ -32,9 +32,15 @@ sysctl -qw net.ipv4.ip_forward=1
 containerd >>/var/log/containerd.log 2>&1 &
 # kubeadm writes it, and has nobody else to start a kubelet here.
 until [ -e /var/lib/kubelet/kubeadm-flags.env ]; do sleep 0.2; done
-. /var/lib/kubelet/kubeadm-flags.env
-# As the unit says.
-eval "$(sed -n 's/^Environment="\([A-Z_]*\)=/\1="/p' /usr/lib/systemd/system/kubelet.service)"
-# shellcheck disable=SC2086 # several arguments
-exec kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS >>/var/log/kubelet.log 2>&1
+# One that ends starts again, perhaps as another version.
+while :; do
+    . /var/lib/kubelet/kubeadm-flags.env
+    # As the unit says.
+    eval "$(sed -n 's/^Environment="\([A-Z_]*\)=/\1="/p' /usr/lib/systemd/system/kubelet.service)"
+    # shellcheck disable=SC2086 # several arguments
+    kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS >>/var/log/kubelet.log 2>&1 &
+    echo "$!" >/run/kubelet.pid
+    wait "$!" || true
+    sleep 1
+done
 IN

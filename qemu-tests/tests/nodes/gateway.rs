@@ -9,10 +9,11 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use qemu_tests::nodes::{Cluster, wait};
+use qemu_tests::pods::curl;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
-use crate::pods::{curl, delete, serve};
+use crate::pods::{delete, serve};
 
 const NAMESPACE: &str = "projectcontour";
 const DOMAIN: &str = "apps.lab.internal";

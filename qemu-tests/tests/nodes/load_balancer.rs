@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use qemu_tests::nodes::{Cluster, wait};
+use qemu_tests::pods::fetch;
 use serde_json::{Value, json};
 
-use crate::pods::{delete, fetch, serve};
+use crate::pods::{delete, serve};
 
 pub fn try_out(cluster: &mut Cluster) -> Result<()> {
     serve(cluster, "web", "served")?;

@@ -1,8 +1,6 @@
 //! What the uses of addons share.
 
-use std::process::Command;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use qemu_tests::nodes::Cluster;
 use qemu_tests::pods::{Pod, SERVES, find_image};
 use serde_json::Value;
@@ -41,26 +39,4 @@ pub fn delete(cluster: &Cluster, what: &str) -> Result<()> {
     cluster
         .kubectl(&format!("delete {what} --wait --timeout=60s"))
         .map(drop)
-}
-
-/// What answers at this address, for somebody outside the cluster.
-pub fn fetch(address: &str) -> Result<String> {
-    curl(&[address])
-}
-
-/// The body of an answer; the words are curl's.
-pub fn curl(words: &[&str]) -> Result<String> {
-    let output = Command::new("curl")
-        .args(["--silent", "--show-error", "--fail", "--max-time", "2"])
-        .args(words)
-        .output()
-        .context("starting curl")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "{}: {}",
-        words.join(" "),
-        said.trim()
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

@@ -97,6 +97,7 @@ fn make(scene: &Scene<'_>) -> Result<Machine> {
         output: site.image.clone(),
         mirror: None,
         site: None,
+        kubernetes: Vec::new(),
         debian: Reuse::Cached,
         source: source.clone(),
     };

@@ -6,7 +6,10 @@ use firstlight_api::{
     software::NONE,
 };
 
-use super::{reason::Refused, server::Server};
+use super::{
+    reason::Refused,
+    server::{CommandOutput, Server},
+};
 use crate::sources::files;
 
 /// A file that the administrator changed stays; and whoever else has apt at work is waited for.
@@ -19,6 +22,7 @@ const OPTIONS: [&str; 7] = [
     "-o",
     "DPkg::Lock::Timeout=300",
 ];
+const UPDATE: [&str; 3] = ["update", "-o", "DPkg::Lock::Timeout=300"];
 /// An exact version may be an older one, and a package on hold is one that nobody else should change. But nothing that the
 /// order does not name goes away for it.
 const INSTALL: [&str; 5] = [
@@ -35,11 +39,17 @@ pub fn repair(server: &mut impl Server) -> Result<()> {
     server.run("dpkg", &arguments).map(drop)
 }
 
+/// The newest of what fits these patterns, `NAME=VERSION*`.
+pub fn install_newest(server: &mut impl Server, patterns: &[&str]) -> Result<CommandOutput> {
+    server.run("apt-get", &UPDATE)?;
+    server.run("apt-get", &[&OPTIONS[..], &INSTALL, patterns].concat())
+}
+
 pub fn install(server: &mut impl Server, order: &PackageOrder) -> Result<Refused> {
     if let Some(repository) = &order.repository {
         server.write(&files(repository))?;
     }
-    let updated = server.run("apt-get", &["update", "-o", "DPkg::Lock::Timeout=300"])?;
+    let updated = server.run("apt-get", &UPDATE)?;
     let exact: Vec<String> = order
         .packages
         .iter()

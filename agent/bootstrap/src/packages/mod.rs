@@ -5,10 +5,13 @@
 //! interrupted before is repaired, apt does its work ([`apt`]), dpkg is asked again ([`state`], pure), and the report says of
 //! each package what is there and, in apt's or dpkg's own words ([`reason`], pure), why not.
 //!
+//! A node's way to another version of Kubernetes is such packages with the real kubeadm between them ([`kubernetes`]).
+//!
 //! Must not: run a command of the order's, remove a package that the order does not name, or take the word of apt's exit
 //! code for what is installed.
 
 mod apt;
+mod kubernetes;
 mod reason;
 mod server;
 mod state;
@@ -21,6 +24,7 @@ use firstlight_api::{
     software::{PackageState, Presence},
 };
 
+pub use kubernetes::become_release;
 pub use server::{CommandOutput, Server, ThisServer};
 
 /// Carries out one order.
@@ -33,6 +37,7 @@ pub fn obey(server: &mut impl Server, order: &Order) -> Result<Report> {
             }
             report(server, Vec::new(), false)
         }
+        Order::Kubernetes(order) => kubernetes::step(server, order),
     }
 }
 

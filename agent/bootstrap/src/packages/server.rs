@@ -53,6 +53,7 @@ pub trait Server {
     fn lock(&mut self) -> Result<Self::Lock>;
     /// Below `/`; what is there with this content already stays.
     fn write(&mut self, files: &[NewFile]) -> Result<()>;
+    fn is_there(&mut self, path: &str) -> bool;
     fn boot_id(&mut self) -> Result<String>;
     fn reboot_needed(&mut self) -> bool;
     /// Returns while the server is still going down.
@@ -115,6 +116,10 @@ impl Server for ThisServer {
 
     fn write(&mut self, files: &[NewFile]) -> Result<()> {
         write_files(Path::new("/"), files)
+    }
+
+    fn is_there(&mut self, path: &str) -> bool {
+        Path::new(path).exists()
     }
 
     fn boot_id(&mut self) -> Result<String> {

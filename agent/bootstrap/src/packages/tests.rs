@@ -1,6 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
-use firstlight_api::{repository::Repository, software::PackageSpec};
+use firstlight_api::{
+    packages::{KubernetesOrder, KubernetesStep},
+    repository::Repository,
+    software::PackageSpec,
+};
 
 use super::*;
 use crate::files::NewFile;
@@ -56,6 +60,10 @@ impl Server for Fake {
         let names = files.iter().map(|file| file.path.display());
         self.ran.extend(names.map(|name| format!("write {name}")));
         Ok(())
+    }
+
+    fn is_there(&mut self, _: &str) -> bool {
+        true
     }
 
     fn boot_id(&mut self) -> Result<String> {
@@ -313,5 +321,156 @@ fn a_restart_is_for_the_start_that_it_names() {
             "{boot_id}"
         );
         assert!(report.reboot_needed && report.boot_id == "boot-1");
+    }
+}
+
+const KUBEADM_THERE: &str = "kubeadm\t1.37.2-1.1\tinstalled\tok\n";
+const KUBELET_THERE: &str =
+    "kubectl\t1.37.2-1.1\tinstalled\tok\nkubelet\t1.37.2-1.1\tinstalled\tok\n";
+
+fn kubernetes(step: KubernetesStep) -> Order {
+    Order::Kubernetes(KubernetesOrder {
+        step,
+        version: "1.37.2-1.1".to_owned(),
+        repository: None,
+    })
+}
+
+#[test]
+fn kubeadm_does_its_part_between_the_packages_and_the_kubelet_starts_again() {
+    for (step, there, last) in [
+        (
+            KubernetesStep::Cluster,
+            KUBEADM_THERE,
+            "kubeadm upgrade apply --config /run/firstlight-upgrade.yaml --yes v1.37.2",
+        ),
+        (
+            KubernetesStep::Node,
+            KUBEADM_THERE,
+            "kubeadm upgrade node --config /run/firstlight-upgrade.yaml",
+        ),
+        (
+            KubernetesStep::Kubelet,
+            KUBELET_THERE,
+            "systemctl restart kubelet",
+        ),
+    ] {
+        let mut server = server(&[("dpkg-query", &[there])]);
+        let report = obey(&mut server, &kubernetes(step)).unwrap();
+        assert!(report.changed && server.locked == 1);
+        assert_eq!(server.ran.last().unwrap(), last);
+    }
+}
+
+#[test]
+fn there_is_no_way_back() {
+    for (there, forward) in [
+        ("kubeadm 1.37.2-1.1\nkubelet 1.36.3-1.1\n", true),
+        ("kubeadm 1.37.3-1.1\nkubelet 1.36.3-1.1\n", false),
+        ("kubeadm 1.37.2-1.1\nkubelet 1.38.0-1.1\n", false),
+        ("kubeadm 1.9.9-1.1\nkubelet 1.10.0-1.1\n", true),
+        ("dpkg-query: no packages found matching kubeadm\n", true),
+    ] {
+        let mut server = server(&[
+            ("dpkg-query -W -f ${Package} $", &[there]),
+            ("dpkg-query", &[KUBEADM_THERE]),
+        ]);
+        let done = obey(&mut server, &kubernetes(KubernetesStep::Node));
+        assert_eq!(done.is_ok(), forward, "{there}");
+        let installs = server
+            .ran
+            .iter()
+            .any(|line| line.starts_with("apt-get") || line.starts_with("kubeadm"));
+        assert_eq!(installs, forward, "{:?}", server.ran);
+    }
+}
+
+#[test]
+fn nothing_goes_on_without_its_package_and_kubeadm_says_why_it_refused() {
+    let mut without = server(&[(
+        "dpkg-query",
+        &["dpkg-query: no packages found matching kubeadm\n"],
+    )]);
+    let error = obey(&mut without, &kubernetes(KubernetesStep::Cluster)).unwrap_err();
+    assert!(
+        error.to_string().starts_with("kubeadm 1.37.2-1.1: "),
+        "{error}"
+    );
+    assert!(!without.ran.iter().any(|line| line.starts_with("kubeadm")));
+    for (said, why) in [
+        (
+            "[preflight] Some fatal errors occurred:\n\t[ERROR CreateJob]: no node E: \n[preflight] If you know what you are doing\n",
+            "kubeadm upgrade node: [ERROR CreateJob]: no node E:",
+        ),
+        (
+            "error: error execution phase kubelet-config: E: gone\nTo see the stack trace of this error\n",
+            "kubeadm upgrade node: error: error execution phase kubelet-config: E: gone",
+        ),
+    ] {
+        let mut server = server(&[("dpkg-query", &[KUBEADM_THERE]), ("kubeadm", &[said])]);
+        let error = obey(&mut server, &kubernetes(KubernetesStep::Node)).unwrap_err();
+        assert_eq!(error.to_string(), why);
+    }
+}
+
+#[test]
+fn an_order_for_kubernetes_names_a_version_and_nothing_else() {
+    let text = |version: &str| {
+        let order = serde_json::json!({"kubernetes": {"step": "node", "version": version}});
+        Order::parse(order.to_string().as_bytes())
+    };
+    assert_eq!(
+        text("1.37.2-1.1+firstlight1").unwrap(),
+        Order::Kubernetes(KubernetesOrder {
+            step: KubernetesStep::Node,
+            version: "1.37.2-1.1+firstlight1".to_owned(),
+            repository: None,
+        })
+    );
+    for bad in [
+        "",
+        "1.37",
+        "1.37.x-1",
+        "1.37.2 --force",
+        "../1.37.2",
+        "1.37.2\n",
+    ] {
+        assert!(text(bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_node_that_joins_has_its_clusters_version_before_anything_is_made_of_its_data() {
+    for (have, changes) in [
+        ("installed 1.36.3-1.1+firstlight1", true),
+        ("installed 1.37.2-1.1+firstlight1", false),
+        ("not-installed ", false),
+        ("dpkg-query: no packages found matching kubelet", false),
+    ] {
+        let mut server = server(&[("dpkg-query", &[have])]);
+        become_release(&mut server, "v1.37.2").unwrap();
+        let installs = server
+            .ran
+            .iter()
+            .filter(|line| line.ends_with("kubeadm=1.37.2-* kubectl=1.37.2-* kubelet=1.37.2-*"));
+        assert_eq!(
+            installs.count(),
+            usize::from(changes),
+            "{have}: {:?}",
+            server.ran
+        );
+    }
+    let there = ("dpkg-query", &["installed 1.36.3-1.1"][..]);
+    let mut refusing = server(&[
+        there,
+        (
+            "apt-get -y",
+            &["E: Version '1.37.2-*' for 'kubelet' was not found\n"],
+        ),
+    ]);
+    let error = become_release(&mut refusing, "v1.37.2").unwrap_err();
+    assert!(error.to_string().contains("was not found"), "{error}");
+    for bad in ["1.37.2", "v1.37", "v1.37.2; id", "v1..2", "v1.37.22222"] {
+        assert!(become_release(&mut server(&[there]), bad).is_err(), "{bad}");
     }
 }

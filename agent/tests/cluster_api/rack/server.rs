@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use anyhow::Result;
 use firstlight_bootstrap::{
     drive::{Drive, read_drive},
     follow::follow,
@@ -31,6 +32,7 @@ use firstlight_ramdisk::{
     ipa::{self, machine::Machine},
 };
 use nix::sched::{CloneFlags, unshare};
+use serde_json::{Map, Value};
 
 use super::hardware::Hardware;
 use crate::{
@@ -284,6 +286,10 @@ pub fn parse_script(script: &str) -> Boot {
 struct Os;
 
 impl Installed for Os {
+    fn prepare(&mut self, _: &Map<String, Value>) -> Result<()> {
+        Ok(())
+    }
+
     fn pause(&mut self, length: Duration) {
         thread::sleep(length);
     }

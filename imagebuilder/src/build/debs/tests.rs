@@ -72,6 +72,7 @@ fn settings() -> Settings {
         output: PathBuf::new(),
         mirror: None,
         site: None,
+        kubernetes: Vec::new(),
         debian: super::super::cache::Reuse::Cached,
     }
 }

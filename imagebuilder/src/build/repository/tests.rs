@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use firstlight_api::repository::Repository;
 
 use super::super::cache::{Key, Output, Reuse, Steps};
-use super::super::debs::{build_debs, list_debs, variables};
+use super::super::debs::{Made, build_debs, list_debs, variables};
 use super::super::progress::Progress;
 use super::super::settings::Settings;
 use super::super::tools::Tools;
@@ -51,6 +51,7 @@ fn settings(cache: &Path) -> Settings {
         output: PathBuf::new(),
         mirror: None,
         site: None,
+        kubernetes: Vec::new(),
         debian: Reuse::Cached,
     }
 }
@@ -77,7 +78,12 @@ fn debs(steps: &Steps, settings: &Settings, run: &str) -> Output {
     });
     let key = Key::new("debs", 1).text("run", run);
     let made = steps.run("debs", key, Reuse::Cached, |work| {
-        build_debs(work, &tools, settings, &[programs.as_ref().unwrap()])
+        let made = Made {
+            programs: &[programs.as_ref().unwrap()],
+            variables: &variables(settings)?,
+            of: "",
+        };
+        build_debs(work, &tools, &settings.rootfs("debs"), &made)
     });
     made.unwrap()
 }

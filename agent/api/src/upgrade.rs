@@ -1,0 +1,133 @@
+//! `ClusterUpgrade` (`firstlight.internal/v1alpha1`): a cluster's way to another version of Kubernetes, in place.
+
+use serde::{Deserialize, Serialize};
+
+use crate::object::Object;
+
+/// Of the box's own kinds.
+pub const GROUP: &str = "firstlight.internal";
+/// The only one that is served.
+pub const VERSION: &str = "v1alpha1";
+/// As in a manifest.
+pub const KIND: &str = "ClusterUpgrade";
+/// As in a path of the API.
+pub const PLURAL: &str = "clusterupgrades";
+/// Kept while Cluster API is held off the cluster's machines.
+pub const FINALIZER: &str = "firstlight.internal/upgrade";
+/// On the cluster's `KubeadmControlPlane` and `MachineDeployment` objects: who holds them, `NAMESPACE/NAME`.
+pub const HELD_ANNOTATION: &str = "firstlight.internal/held-for-upgrade";
+
+/// Deleting one lets Cluster API go on; nodes stay at the version that they have.
+pub type ClusterUpgrade = Object<ClusterUpgradeSpec, ClusterUpgradeStatus>;
+
+/// Which cluster, and where it goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterUpgradeSpec {
+    /// A `Cluster` of the same namespace.
+    #[serde(default)]
+    pub cluster: String,
+    /// Of Kubernetes, `v1.37.2`: of the same minor version or of the next one.
+    #[serde(default)]
+    pub version: String,
+    /// `true`: it is planned, and no further node is begun.
+    #[serde(default)]
+    pub paused: bool,
+    /// `true`: it goes on although somebody asks for APIs that the version no longer serves.
+    #[serde(default)]
+    pub allow_removed_apis: bool,
+}
+
+/// Written by the agent's `upgrades`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterUpgradeStatus {
+    /// How far it is.
+    #[serde(default)]
+    pub state: UpgradeState,
+    /// What it waits for, or why it cannot go on and what to do about it.
+    #[serde(default)]
+    pub message: String,
+    /// `2/3`: nodes that are at the version, and all of them.
+    #[serde(default)]
+    pub ready: String,
+    /// `metadata.generation` of the spec that this is about.
+    #[serde(default)]
+    pub observed_generation: i64,
+    /// In the order in which they go: control planes first.
+    #[serde(default)]
+    pub nodes: Vec<NodeUpgrade>,
+}
+
+/// Written as here, in upper camel case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UpgradeState {
+    /// Nobody has looked yet.
+    #[default]
+    Pending,
+    /// It cannot begin, or go on, for the reason that the message gives; it is looked at again.
+    Refused,
+    /// It would go on: the spec says `paused`.
+    Paused,
+    /// Nodes are worked on.
+    Upgrading,
+    /// A node failed: no further one is touched before it is well. It is tried again.
+    Stopped,
+    /// All nodes are at the version, and Cluster API knows it.
+    Done,
+}
+
+impl UpgradeState {
+    /// As it is written in objects and on the page.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Refused => "Refused",
+            Self::Paused => "Paused",
+            Self::Upgrading => "Upgrading",
+            Self::Stopped => "Stopped",
+            Self::Done => "Done",
+        }
+    }
+}
+
+/// One node of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeUpgrade {
+    /// Its name in the cluster.
+    pub name: String,
+    /// Its `BareMetalHost`.
+    #[serde(default)]
+    pub host: String,
+    /// Whether it runs the cluster's control plane.
+    #[serde(default)]
+    pub control_plane: bool,
+    /// What its kubelet says: `v1.36.3`.
+    #[serde(default)]
+    pub version: String,
+    /// What is being done with it.
+    #[serde(default)]
+    pub state: NodeUpgradeState,
+    /// What it waits for, or why it failed.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// Written as here, in upper camel case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeUpgradeState {
+    /// For its turn.
+    #[default]
+    Waiting,
+    /// kubeadm is at work; its pods run on.
+    Upgrading,
+    /// Its pods are moved away.
+    Draining,
+    /// Its kubelet starts as the new version.
+    Restarting,
+    /// It is at the version.
+    Ready,
+    /// For the reason in the message.
+    Failed,
+}

@@ -1,0 +1,71 @@
+//! What a workload cluster says of itself, over its own API.
+
+use anyhow::{Context, Result};
+use http::Request;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::{Api, Client, api::ListParams};
+use serde::Deserialize;
+
+use super::plan::{NodeTold, Told, removed_apis};
+
+/// What kubeadm keeps.
+const KUBEADM_CONFIG: &str = "kubeadm-config";
+
+/// Everything that a plan is made from.
+pub async fn ask(client: &Client) -> Result<Told> {
+    let version = client.apiserver_version().await;
+    let metrics = Request::get("/metrics").body(Vec::new())?;
+    let metrics = client.request_text(metrics).await;
+    Ok(Told {
+        server: version
+            .context("asking the cluster's API for its version")?
+            .git_version,
+        configured: configured(client).await?,
+        nodes: nodes(client).await?,
+        removed: removed_apis(&metrics.context("asking the cluster's API which APIs are in use")?),
+    })
+}
+
+async fn configured(client: &Client) -> Result<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ClusterConfiguration {
+        kubernetes_version: String,
+    }
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
+    let map = maps.get(KUBEADM_CONFIG).await;
+    let map = map.context("reading what kubeadm keeps in the cluster")?;
+    let text = map
+        .data
+        .and_then(|mut data| data.remove("ClusterConfiguration"));
+    let text = text.context("kubeadm keeps no ClusterConfiguration")?;
+    let read: ClusterConfiguration =
+        serde_saphyr::from_str(&text).context("reading kubeadm's ClusterConfiguration")?;
+    Ok(read.kubernetes_version)
+}
+
+async fn nodes(client: &Client) -> Result<Vec<NodeTold>> {
+    let nodes = Api::<Node>::all(client.clone());
+    let nodes = nodes.list(&ListParams::default()).await;
+    let nodes = nodes.context("listing the cluster's nodes")?;
+    Ok(nodes.items.into_iter().map(told).collect())
+}
+
+/// One of them; `None`: it is gone.
+pub async fn node(client: &Client, name: &str) -> Result<Option<NodeTold>> {
+    let node = Api::<Node>::all(client.clone()).get_opt(name).await;
+    Ok(node.context("reading the node")?.map(told))
+}
+
+fn told(node: Node) -> NodeTold {
+    let status = node.status.unwrap_or_default();
+    let conditions = status.conditions.iter().flatten();
+    let mut ready = conditions.filter(|one| one.type_ == "Ready");
+    let is_ready = ready.any(|one| one.status == "True");
+    let info = status.node_info;
+    NodeTold {
+        name: node.metadata.name.unwrap_or_default(),
+        kubelet: info.map(|info| info.kubelet_version).unwrap_or_default(),
+        is_ready,
+    }
+}

@@ -1,0 +1,161 @@
+//! Cluster API's objects around an upgrade in place: held while nodes change, for it would answer a new version with new machines;
+//! then told what came of it, so that it finds everything as it is wanted.
+
+use anyhow::{Context, Result};
+use firstlight_api::{
+    capi::{
+        CLUSTER_LABEL, CONTROL_PLANE_GROUP, CONTROL_PLANE_NAME_LABEL, DEPLOYMENT_LABEL, GROUP,
+        PAUSED_ANNOTATION, VERSION,
+    },
+    upgrade::HELD_ANNOTATION,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+/// What of a cluster is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    ControlPlane,
+    Workers,
+}
+
+impl Share {
+    const ALL: [Self; 2] = [Self::ControlPlane, Self::Workers];
+
+    const fn owner(self) -> (&'static str, &'static str) {
+        match self {
+            Self::ControlPlane => (CONTROL_PLANE_GROUP, "KubeadmControlPlane"),
+            Self::Workers => (GROUP, "MachineDeployment"),
+        }
+    }
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::ControlPlane => CONTROL_PLANE_NAME_LABEL,
+            Self::Workers => DEPLOYMENT_LABEL,
+        }
+    }
+
+    /// Where an owner has its version.
+    fn versioned(self, version: &str) -> Value {
+        match self {
+            Self::ControlPlane => json!({"version": version}),
+            Self::Workers => json!({"template": {"spec": {"version": version}}}),
+        }
+    }
+}
+
+/// One cluster's, and for whom it is held.
+#[derive(Clone)]
+pub struct Owners {
+    /// Of the box.
+    pub client: Client,
+    pub namespace: String,
+    pub cluster: String,
+    /// `NAMESPACE/NAME` of the upgrade.
+    pub holder: String,
+}
+
+impl Owners {
+    fn api(&self, (group, kind): (&str, &str)) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk(group, VERSION, kind);
+        Api::namespaced_with(
+            self.client.clone(),
+            &self.namespace,
+            &ApiResource::from_gvk(&kind),
+        )
+    }
+
+    async fn list(&self, kind: (&str, &str), selector: &str) -> Result<Vec<DynamicObject>> {
+        let selector = ListParams::default().labels(selector);
+        let found = self.api(kind).list(&selector).await;
+        Ok(found.with_context(|| format!("listing {}s", kind.1))?.items)
+    }
+
+    async fn owners(&self, share: Share) -> Result<Vec<DynamicObject>> {
+        let selector = format!("{CLUSTER_LABEL}={}", self.cluster);
+        self.list(share.owner(), &selector).await
+    }
+
+    async fn patch(&self, kind: (&str, &str), name: &str, patch: &Value) -> Result<()> {
+        let patched = self
+            .api(kind)
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        patched
+            .map(drop)
+            .with_context(|| format!("writing the {} {name}", kind.1))
+    }
+
+    /// `Err` with a sentence where somebody else holds it.
+    pub async fn hold(&self, share: Share) -> Result<Result<(), String>> {
+        for owner in self.owners(share).await? {
+            let annotations = owner.annotations();
+            let name = owner.name_any();
+            if annotations.get(HELD_ANNOTATION) == Some(&self.holder) {
+                continue;
+            }
+            if annotations.contains_key(PAUSED_ANNOTATION) {
+                let kind = share.owner().1;
+                return Ok(Err(format!(
+                    "somebody has paused the {kind} {name}: `kubectl annotate {} {name} {PAUSED_ANNOTATION}-` lets it go on",
+                    kind.to_lowercase()
+                )));
+            }
+            let held = json!({"metadata": {"annotations": {PAUSED_ANNOTATION: "", HELD_ANNOTATION: self.holder}}});
+            self.patch(share.owner(), &name, &held).await?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Machines and their owners are at the version, and not held any more. May be cut anywhere and said again.
+    pub async fn record(&self, share: Share, version: &str) -> Result<()> {
+        let spec = json!({"spec": {"version": version}});
+        for owner in self.owners(share).await? {
+            let name = owner.name_any();
+            if owner.annotations().get(HELD_ANNOTATION) != Some(&self.holder) {
+                continue;
+            }
+            let own = format!("{CLUSTER_LABEL}={},{}={name}", self.cluster, share.label());
+            for machine in self.list((GROUP, "Machine"), &own).await? {
+                self.patch((GROUP, "Machine"), &machine.name_any(), &spec)
+                    .await?;
+            }
+            if share == Share::Workers {
+                for set in self.list((GROUP, "MachineSet"), &own).await? {
+                    // Those of before are empty, and stay what they were.
+                    if set.data["spec"]["replicas"].as_u64() != Some(0) {
+                        let patch = json!({"spec": share.versioned(version)});
+                        self.patch((GROUP, "MachineSet"), &set.name_any(), &patch)
+                            .await?;
+                    }
+                }
+            }
+            let patch = json!({"spec": share.versioned(version)});
+            self.patch(share.owner(), &name, &patch).await?;
+            self.release(share, &name).await?;
+        }
+        Ok(())
+    }
+
+    async fn release(&self, share: Share, name: &str) -> Result<()> {
+        let released =
+            json!({"metadata": {"annotations": {PAUSED_ANNOTATION: null, HELD_ANNOTATION: null}}});
+        self.patch(share.owner(), name, &released).await
+    }
+
+    /// Everything that is held for this upgrade goes on as it is.
+    pub async fn let_go(&self) -> Result<()> {
+        for share in Share::ALL {
+            for owner in self.owners(share).await? {
+                if owner.annotations().get(HELD_ANNOTATION) == Some(&self.holder) {
+                    self.release(share, &owner.name_any()).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

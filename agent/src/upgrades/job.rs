@@ -1,0 +1,274 @@
+//! One round of an upgrade, on the cluster's API and over SSH: look, plan, and bring at most one node to the version. It tells what it
+//! does, and at the end what came of it; whatever was cut is done again by the next round and changes nothing that is done.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use firstlight_api::{
+    bounded,
+    packages::{KubernetesOrder, KubernetesStep, Order},
+    upgrade::{ClusterUpgradeSpec, NodeUpgrade, NodeUpgradeState, UpgradeState},
+};
+use kube::Client;
+use tokio::time::Instant;
+
+use super::{
+    Stock, cluster,
+    held::{Owners, Share},
+    plan::{Known, Plan, Told, plan},
+};
+use crate::{
+    software::{Drained, Hands, Member, Server, ssh_node},
+    workload,
+};
+
+/// Large packages, images over a slow network, slow disks.
+const WORK_TIME: Duration = Duration::from_mins(45);
+/// For a kubelet to say that it is the new one, and well.
+const RETURN_TIME: Duration = Duration::from_mins(20);
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// What a round tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    Planned(Vec<NodeUpgrade>),
+    Node(String, NodeUpgradeState, String),
+    /// The end of the round.
+    Ended(UpgradeState, String),
+}
+
+/// Everything that one round needs.
+pub struct Work<H, T> {
+    pub hands: H,
+    pub stock: Stock,
+    /// Of the box.
+    pub client: Client,
+    pub namespace: String,
+    /// `NAMESPACE/NAME` of the upgrade.
+    pub holder: String,
+    pub spec: ClusterUpgradeSpec,
+    /// Without what is in stock.
+    pub known: Known,
+    pub tell: T,
+}
+
+/// Tells the end when it is dropped, also after a panic.
+struct End<'a, T: Fn(News)> {
+    tell: &'a T,
+    news: Option<News>,
+}
+
+impl<T: Fn(News)> Drop for End<'_, T> {
+    fn drop(&mut self) {
+        if let Some(news) = self.news.take() {
+            (self.tell)(news);
+        }
+    }
+}
+
+impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
+    pub async fn run(mut self) {
+        self.known.packages = self.stock.packages().await;
+        self.known.missing = self.stock.missing(&self.spec.version).await;
+        let broke_off = "the box's own work on it broke off; it is tried again".to_owned();
+        let mut end = End {
+            tell: &self.tell,
+            news: Some(News::Ended(UpgradeState::Stopped, broke_off)),
+        };
+        let (state, message) = self.round().await.unwrap_or_else(|error| {
+            let why = format!("{error:#}; it is tried again");
+            (UpgradeState::Refused, why)
+        });
+        end.news = Some(News::Ended(state, bounded::sentence(&message)));
+    }
+
+    fn owners(&self) -> Owners {
+        Owners {
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            cluster: self.spec.cluster.clone(),
+            holder: self.holder.clone(),
+        }
+    }
+
+    async fn workload(&self) -> Result<Option<Client>> {
+        let kubeconfig =
+            workload::kubeconfig(&self.client, &self.namespace, &self.spec.cluster).await?;
+        match kubeconfig {
+            None => Ok(None),
+            Some(text) => workload::client(&text).await.map(Some),
+        }
+    }
+
+    async fn round(&self) -> Result<(UpgradeState, String)> {
+        let Some(client) = self.workload().await? else {
+            let why = format!(
+                "there is no way to the API of the cluster {} yet",
+                self.spec.cluster
+            );
+            return Ok((UpgradeState::Refused, why));
+        };
+        let told = cluster::ask(&client).await?;
+        let plan = match plan(&self.spec, &self.known, &told) {
+            Ok(plan) => plan,
+            Err(why) => return Ok((UpgradeState::Refused, why)),
+        };
+        let nodes = plan.nodes.iter().map(|(node, _)| node.clone()).collect();
+        (self.tell)(News::Planned(nodes));
+        let left = |share: Share| {
+            let mut nodes = plan.nodes.iter().map(|(node, _)| node);
+            nodes.any(|node| {
+                node.control_plane == (share == Share::ControlPlane)
+                    && node.state != NodeUpgradeState::Ready
+            })
+        };
+        let (control_planes, workers) = (left(Share::ControlPlane), left(Share::Workers));
+        if self.spec.paused && (control_planes || workers) {
+            let first = "it is planned, and begins when the spec no longer says `paused: true`";
+            return Ok((UpgradeState::Paused, first.to_owned()));
+        }
+        // Both from the beginning: workers of another version than their control plane's must not be made meanwhile.
+        for share in [Share::ControlPlane, Share::Workers] {
+            if (control_planes || workers)
+                && let Err(why) = self.owners().hold(share).await?
+            {
+                return Ok((UpgradeState::Refused, why));
+            }
+        }
+        if !control_planes {
+            self.owners()
+                .record(Share::ControlPlane, &self.spec.version)
+                .await?;
+        }
+        if !control_planes && !workers {
+            self.owners()
+                .record(Share::Workers, &self.spec.version)
+                .await?;
+            return Ok((UpgradeState::Done, String::new()));
+        }
+        if let Some(node) = told.nodes.iter().find(|node| !node.is_ready) {
+            let why = format!("it goes on when the node {} is Ready again", node.name);
+            return Ok((UpgradeState::Upgrading, why));
+        }
+        self.next(&plan, &told, &client).await
+    }
+
+    /// The first node that is not there yet.
+    async fn next(
+        &self,
+        plan: &Plan,
+        told: &Told,
+        client: &Client,
+    ) -> Result<(UpgradeState, String)> {
+        let mut nodes = plan.nodes.iter().enumerate();
+        let next = nodes.find(|(_, (node, _))| node.state != NodeUpgradeState::Ready);
+        let Some((place, (node, server))) = next else {
+            return Ok((UpgradeState::Upgrading, String::new()));
+        };
+        // What the cluster keeps for all nodes is changed on the first; whoever was cut there does it again.
+        let is_first = place == 0 || told.configured != self.spec.version;
+        let step = if node.control_plane && is_first {
+            KubernetesStep::Cluster
+        } else {
+            KubernetesStep::Node
+        };
+        let done = self.bring(&plan.package, step, node, server, client).await;
+        Ok(match done {
+            Ok(()) => {
+                self.say(node, NodeUpgradeState::Ready, "");
+                (UpgradeState::Upgrading, String::new())
+            }
+            Err(why) => {
+                self.say(node, NodeUpgradeState::Failed, &why);
+                let why = format!(
+                    "{}: {why}. No other node is touched before this one is well; it is tried again",
+                    node.name
+                );
+                (UpgradeState::Stopped, why)
+            }
+        })
+    }
+
+    fn say(&self, node: &NodeUpgrade, state: NodeUpgradeState, message: &str) {
+        let message = bounded::sentence(message);
+        (self.tell)(News::Node(node.name.clone(), state, message));
+    }
+
+    async fn bring(
+        &self,
+        package: &str,
+        step: KubernetesStep,
+        node: &NodeUpgrade,
+        server: &Server,
+        client: &Client,
+    ) -> Result<(), String> {
+        self.say(node, NodeUpgradeState::Upgrading, "kubeadm is at work");
+        self.order(package, step, server).await?;
+        let member = Member {
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            cluster: self.spec.cluster.clone(),
+            node: node.name.clone(),
+            holder: self.holder.clone(),
+        };
+        self.say(node, NodeUpgradeState::Draining, "its pods are moved away");
+        loop {
+            match member.drain().await {
+                Ok(Drained::Empty) => break,
+                Ok(Drained::Waits(what)) => self.say(node, NodeUpgradeState::Draining, &what),
+                Err(error) => self.say(node, NodeUpgradeState::Draining, &format!("{error:#}")),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.say(
+            node,
+            NodeUpgradeState::Restarting,
+            "its kubelet starts again",
+        );
+        self.order(package, KubernetesStep::Kubelet, server).await?;
+        self.comes_back(node, client).await?;
+        loop {
+            match member.uncordon().await {
+                Ok(()) => return Ok(()),
+                Err(error) => self.say(node, NodeUpgradeState::Restarting, &format!("{error:#}")),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn order(
+        &self,
+        package: &str,
+        step: KubernetesStep,
+        server: &Server,
+    ) -> Result<(), String> {
+        let order = Order::Kubernetes(KubernetesOrder {
+            step,
+            version: package.to_owned(),
+            repository: None,
+        });
+        let node = ssh_node(server).ok_or("its address is not known")?;
+        let done = self.hands.order(&node, &order, WORK_TIME).await;
+        done.map(drop).map_err(|error| error.message)
+    }
+
+    async fn comes_back(&self, node: &NodeUpgrade, client: &Client) -> Result<(), String> {
+        let began = Instant::now();
+        loop {
+            let why = match cluster::node(client, &node.name).await {
+                Ok(Some(now)) if now.kubelet == self.spec.version && now.is_ready => return Ok(()),
+                Ok(Some(now)) if now.kubelet == self.spec.version => {
+                    "it is not Ready yet".to_owned()
+                }
+                Ok(Some(now)) => format!("its kubelet is still {}", now.kubelet),
+                Ok(None) => "its node is gone".to_owned(),
+                Err(error) => format!("{error:#}"),
+            };
+            if began.elapsed() > RETURN_TIME {
+                return Err(why);
+            }
+            self.say(node, NodeUpgradeState::Restarting, &why);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}

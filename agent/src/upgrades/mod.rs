@@ -1,0 +1,443 @@
+//! Clusters go to another version of Kubernetes in place: packages change, disks and etcd stay.
+//!
+//! One task looks at all [`ClusterUpgrade`] objects, at each change again. A round ([`job`]) asks the cluster, plans ([`plan`], pure) and brings
+//! at most one node to the version, by orders that `firstlight-bootstrap` carries out there with the real kubeadm; then the next round begins
+//! with a new look. Cluster API is held off meanwhile, and told at the end ([`held`]).
+//!
+//! Must not: keep anything that objects, nodes and the status do not say. After a restart of the agent a round begins anew, and what is done is not
+//! done twice.
+
+mod cluster;
+mod held;
+mod job;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Result;
+use firstlight_api::{
+    capi::Cluster,
+    names,
+    site::SiteConfig,
+    upgrade::{self, ClusterUpgrade, ClusterUpgradeStatus, NodeUpgradeState, UpgradeState},
+};
+use kube::Client;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use held::Owners;
+use job::{News, Work};
+use plan::Known;
+
+use crate::{
+    capi::{CLUSTERS, world::World},
+    objects::{Key, Listed, Objects, Resource, Selection, Watches, is_overtaken},
+    paths::Paths,
+    reconcile::{self, Applied, Reason, Reconciler, Teller},
+    software::{Hands, OverSsh, ServerObjects, installed},
+    sources::Sources,
+    ssh::Keys,
+    status::StatusSender,
+    store::Registry,
+};
+
+const MANAGER: &str = "firstlight-upgrades";
+const UPGRADES: Resource = Resource(
+    upgrade::GROUP,
+    upgrade::VERSION,
+    upgrade::KIND,
+    upgrade::PLURAL,
+);
+const LOOK: Duration = Duration::from_secs(15);
+const COALESCE: Duration = Duration::from_millis(300);
+/// What runs on every cluster's nodes as images of its version.
+const IMAGES: [&str; 4] = [
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+];
+
+/// What the rest of the agent publishes and this controller waits for.
+pub struct Facts {
+    pub site: watch::Receiver<Option<Arc<SiteConfig>>>,
+    pub kubernetes: watch::Receiver<Option<Client>>,
+}
+
+/// What the box has for nodes.
+#[derive(Clone, Debug)]
+pub struct Stock {
+    /// Indexes of the suites of its apt repository.
+    pub indexes: Vec<PathBuf>,
+    pub registry: SocketAddr,
+}
+
+impl Stock {
+    pub fn new(paths: &Paths, registry: SocketAddr) -> Self {
+        let index = |folder: PathBuf, suite: &str| {
+            folder.join(format!("dists/{suite}/main/binary-amd64/Packages"))
+        };
+        let indexes = vec![
+            index(paths.apt_base(), firstlight_api::repository::BASE),
+            index(paths.apt(), firstlight_api::repository::UPLOADS),
+        ];
+        Self { indexes, registry }
+    }
+
+    async fn packages(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for index in &self.indexes {
+            // A suite without packages has none.
+            let text = tokio::fs::read_to_string(index).await.unwrap_or_default();
+            found.extend(plan::kubeadm_versions(&text));
+        }
+        found
+    }
+
+    async fn missing(&self, version: &str) -> Vec<String> {
+        let mut missing = Vec::new();
+        for name in IMAGES {
+            let repository = format!("{}/{name}", names::KUBERNETES_REPOSITORY);
+            // A registry that does not answer says nothing of them.
+            let found = Registry(self.registry).tagged(&repository, version).await;
+            if let Ok(None) = found {
+                missing.push(format!("{}/{repository}:{version}", names::REGISTRY));
+            }
+        }
+        missing
+    }
+}
+
+/// Runs until `stop`.
+pub async fn run(
+    keys: Keys,
+    paths: Paths,
+    registry: SocketAddr,
+    mut facts: Facts,
+    status: StatusSender,
+    stop: CancellationToken,
+) -> Result<()> {
+    let work = async {
+        let Some(site) = facts.site.wait_for(Option::is_some).await?.clone() else {
+            return Ok(());
+        };
+        let Some(client) = facts.kubernetes.wait_for(Option::is_some).await?.clone() else {
+            return Ok(());
+        };
+        let sources = Sources::new(&paths, site.provisioning.address.address());
+        let stock = Stock::new(&paths, registry);
+        reconcile(OverSsh { keys, sources }, stock, client, site, status).await
+    };
+    tokio::select! {
+        result = work => result,
+        () = stop.cancelled() => Ok(()),
+    }
+}
+
+/// For ever: look, begin rounds, tell, wait for a change or for what a round tells.
+pub async fn reconcile<H: Hands>(
+    hands: H,
+    stock: Stock,
+    client: Client,
+    site: Arc<SiteConfig>,
+    status: StatusSender,
+) -> Result<()> {
+    let teller = Teller::new(
+        "upgrades",
+        &status,
+        ["upgrades-loop", "upgrades of clusters are not looked after"],
+        [
+            "upgrades-objects",
+            "an object about an upgrade is left as it is",
+        ],
+    );
+    reconcile::run(Keeper::new(hands, stock, client, site), teller).await
+}
+
+struct Keeper<H> {
+    hands: H,
+    stock: Stock,
+    client: Client,
+    watches: Watches,
+    upgrades: Objects<ClusterUpgrade>,
+    clusters: Objects<Cluster>,
+    servers: ServerObjects,
+    tell: mpsc::UnboundedSender<(Key, News)>,
+    told: mpsc::UnboundedReceiver<(Key, News)>,
+    rounds: JoinSet<()>,
+    busy: BTreeSet<Key>,
+    /// With the newest status: what is in the API server may be a write behind.
+    known: BTreeMap<Key, ClusterUpgrade>,
+    /// When a round ended, and of which generation it was.
+    tried: BTreeMap<Key, (Instant, i64)>,
+}
+
+impl<H: Hands> Reconciler for Keeper<H> {
+    type Seen = (Listed<ClusterUpgrade>, World, Vec<Cluster>);
+
+    async fn look(&mut self) -> Result<Self::Seen> {
+        while let Ok(told) = self.told.try_recv() {
+            self.hear(told);
+        }
+        while self.rounds.try_join_next().is_some() {}
+        let listed = self.upgrades.all().await?.owned();
+        if listed.objects.is_empty() {
+            return Ok((listed, World::default(), Vec::new()));
+        }
+        let clusters = self.clusters.all().await?.owned();
+        Ok((listed, self.servers.look().await?, clusters.objects))
+    }
+
+    async fn apply(&mut self, (listed, world, clusters): Self::Seen) -> Result<Applied> {
+        let mut failures = [listed.unreadable, world.unreadable.clone()].concat();
+        let keys: BTreeSet<Key> = listed
+            .objects
+            .iter()
+            .map(|one| Key::of(&one.metadata))
+            .collect();
+        self.known.retain(|key, _| keys.contains(key));
+        self.tried.retain(|key, _| keys.contains(key));
+        for upgrade in &listed.objects {
+            // One at a time: the one that has begun.
+            let first = listed
+                .objects
+                .iter()
+                .filter(|other| other.spec.cluster == upgrade.spec.cluster)
+                .filter(|other| other.metadata.namespace == upgrade.metadata.namespace)
+                .filter(|other| !is_over(other) || other.metadata.uid == upgrade.metadata.uid)
+                .min_by_key(|other| (!has_begun(other), &other.metadata.name));
+            let before = first.filter(|first| first.metadata.uid != upgrade.metadata.uid);
+            if let Err(error) = self.attend(upgrade, before, &world, &clusters).await
+                && !is_overtaken(&error)
+            {
+                failures.push(format!("{error:#}"));
+            }
+        }
+        let rest = LOOK;
+        Ok(Applied { failures, rest })
+    }
+
+    async fn reason(&mut self) -> Result<Reason> {
+        tokio::select! {
+            Some(told) = self.told.recv() => {
+                self.hear(told);
+                tokio::time::sleep(COALESCE).await;
+                Ok(Reason::News)
+            }
+            changed = self.watches.changed() => changed.map(|()| Reason::Change),
+        }
+    }
+}
+
+fn is_over(upgrade: &ClusterUpgrade) -> bool {
+    upgrade.status.state == UpgradeState::Done
+        && upgrade.status.observed_generation == upgrade.metadata.generation
+}
+
+fn has_begun(upgrade: &ClusterUpgrade) -> bool {
+    let state = upgrade.status.state;
+    matches!(state, UpgradeState::Upgrading | UpgradeState::Stopped)
+}
+
+/// Before the next round, after one that ended so.
+fn again(state: UpgradeState) -> Duration {
+    match state {
+        UpgradeState::Pending => Duration::ZERO,
+        UpgradeState::Upgrading => Duration::from_secs(2),
+        UpgradeState::Refused | UpgradeState::Paused | UpgradeState::Done => {
+            Duration::from_secs(30)
+        }
+        UpgradeState::Stopped => Duration::from_mins(2),
+    }
+}
+
+impl<H: Hands> Keeper<H> {
+    fn new(hands: H, stock: Stock, client: Client, site: Arc<SiteConfig>) -> Self {
+        let (tell, told) = mpsc::unbounded_channel();
+        let mut watches = Watches::new(client.clone(), MANAGER, COALESCE);
+        Self {
+            hands,
+            stock,
+            client,
+            upgrades: watches.objects(Selection::perhaps(UPGRADES)),
+            clusters: watches.objects(Selection::perhaps(CLUSTERS)),
+            servers: ServerObjects::new(&mut watches, site),
+            watches,
+            tell,
+            told,
+            rounds: JoinSet::new(),
+            busy: BTreeSet::new(),
+            known: BTreeMap::new(),
+            tried: BTreeMap::new(),
+        }
+    }
+
+    async fn attend(
+        &mut self,
+        upgrade: &ClusterUpgrade,
+        before: Option<&ClusterUpgrade>,
+        world: &World,
+        clusters: &[Cluster],
+    ) -> Result<()> {
+        let key = Key::of(&upgrade.metadata);
+        let mut meta = upgrade.metadata.clone();
+        let writer = self.upgrades.writer().clone();
+        if meta.is_deleting() {
+            // A node that is worked on is brought to its end.
+            if !self.busy.contains(&key) && meta.has_finalizer(upgrade::FINALIZER) {
+                self.owners(upgrade).let_go().await?;
+                writer.let_go(&mut meta, upgrade::FINALIZER).await?;
+            }
+            return Ok(());
+        }
+        writer.hold(&mut meta, upgrade::FINALIZER).await?;
+        let same = self
+            .known
+            .get(&key)
+            .filter(|known| known.metadata.uid == upgrade.metadata.uid);
+        let mut status = same.map_or(&upgrade.status, |known| &known.status).clone();
+        if let Some(before) = before {
+            status.state = UpgradeState::Refused;
+            status.message = format!(
+                "the ClusterUpgrade {} of the same cluster goes first; delete it, or wait until it is Done",
+                before.metadata.name
+            );
+        } else if self.is_due(&key, upgrade, &status) {
+            self.begin(&key, upgrade, world, clusters);
+        }
+        status.observed_generation = upgrade.metadata.generation;
+        let known = ClusterUpgrade {
+            status: status.clone(),
+            ..upgrade.clone()
+        };
+        self.known.insert(key, known);
+        if status != upgrade.status {
+            writer.write_status(&mut meta, &status).await?;
+        }
+        Ok(())
+    }
+
+    fn is_due(&self, key: &Key, upgrade: &ClusterUpgrade, status: &ClusterUpgradeStatus) -> bool {
+        if self.busy.contains(key) || is_over(upgrade) {
+            return false;
+        }
+        match self.tried.get(key) {
+            Some((at, generation)) if *generation == upgrade.metadata.generation => {
+                at.elapsed() >= again(status.state)
+            }
+            _ => true,
+        }
+    }
+
+    fn owners(&self, upgrade: &ClusterUpgrade) -> Owners {
+        let key = Key::of(&upgrade.metadata);
+        Owners {
+            client: self.client.clone(),
+            namespace: key.namespace.clone(),
+            cluster: upgrade.spec.cluster.clone(),
+            holder: key.to_string(),
+        }
+    }
+
+    fn begin(&mut self, key: &Key, upgrade: &ClusterUpgrade, world: &World, clusters: &[Cluster]) {
+        let spec = upgrade.spec.clone();
+        let mut clusters = clusters.iter().filter(|cluster| {
+            cluster.metadata.namespace == key.namespace && cluster.metadata.name == spec.cluster
+        });
+        let machines = world.machines.values().filter(|machine| {
+            machine.metadata.namespace == key.namespace && machine.spec.cluster_name == spec.cluster
+        });
+        let known = Known {
+            cluster: clusters.next().cloned(),
+            machines: machines.cloned().collect(),
+            servers: installed(world, &key.namespace, &spec.cluster),
+            ..Known::default()
+        };
+        let (tell, to) = (self.tell.clone(), key.clone());
+        let work = Work {
+            hands: self.hands.clone(),
+            stock: self.stock.clone(),
+            client: self.client.clone(),
+            namespace: key.namespace.clone(),
+            holder: key.to_string(),
+            spec,
+            known,
+            // The keeper outlives its rounds.
+            tell: move |news| drop(tell.send((to.clone(), news))),
+        };
+        self.tried
+            .insert(key.clone(), (Instant::now(), upgrade.metadata.generation));
+        self.busy.insert(key.clone());
+        self.rounds.spawn(work.run());
+    }
+
+    fn hear(&mut self, (key, news): (Key, News)) {
+        if let News::Ended(..) = news {
+            self.busy.remove(&key);
+            if let Some((at, _)) = self.tried.get_mut(&key) {
+                *at = Instant::now();
+            }
+        }
+        if let Some(upgrade) = self.known.get_mut(&key) {
+            note(&mut upgrade.status, &upgrade.spec.version, news);
+        }
+    }
+}
+
+/// What a round told, as people read it.
+fn note(status: &mut ClusterUpgradeStatus, version: &str, news: News) {
+    match news {
+        News::Planned(mut nodes) => {
+            for node in &mut nodes {
+                // Why one failed is told until it is tried again.
+                let before = status.nodes.iter().find(|old| old.name == node.name);
+                if let Some(old) = before.filter(|old| old.state == NodeUpgradeState::Failed)
+                    && node.state == NodeUpgradeState::Waiting
+                {
+                    node.state = old.state;
+                    node.message.clone_from(&old.message);
+                }
+            }
+            status.nodes = nodes;
+        }
+        News::Node(name, state, message) => {
+            status.state = UpgradeState::Upgrading;
+            status.message = format!("{name}: {message}");
+            if let Some(node) = status.nodes.iter_mut().find(|node| node.name == name) {
+                if state == NodeUpgradeState::Ready {
+                    version.clone_into(&mut node.version);
+                    status.message = String::new();
+                }
+                node.state = state;
+                node.message = message;
+            }
+        }
+        News::Ended(state, message) => {
+            tracing::info!(
+                state = state.as_str(),
+                message,
+                "a round of an upgrade ended"
+            );
+            status.state = state;
+            status.message = message;
+        }
+    }
+    let ready =
+        |node: &&firstlight_api::upgrade::NodeUpgrade| node.state == NodeUpgradeState::Ready;
+    status.ready = match status.nodes.len() {
+        0 => String::new(),
+        all => format!("{}/{all}", status.nodes.iter().filter(ready).count()),
+    };
+}

@@ -1,0 +1,238 @@
+//! A cluster's way to the next minor version of Kubernetes, node by node and in place, with the orders that the box gives, while somebody
+//! outside asks a service ten times a second. Without a virtual machine: `scripts/test-upgrade`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use imagebuilder::build::nodes::Nodes;
+use qemu_tests::figures;
+use qemu_tests::nodes::{Cluster, isolated, make_parts, wait};
+use qemu_tests::pods::{Pod, fetch, find_image};
+use serde_json::json;
+
+const MINOR: &str = "1.37";
+const ASK: Duration = Duration::from_millis(100);
+/// Of the requests, in vain.
+const MOST_LOST: f64 = 0.01;
+/// Its server is told in time that it goes, as people do it whose service may not miss a request.
+const SERVES: &str =
+    "mkdir -p /data; echo served >/data/index.html; cd /data; exec python3 -m http.server 8080";
+
+fn main() -> ExitCode {
+    match isolated(|| make_parts(&[MINOR]), tell) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("upgrade: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn tell(parts: &Nodes, place: &Path) -> Result<()> {
+    let mut cluster = Cluster::start(parts, None, place, 2)?;
+    let (from, to) = packages(parts)?;
+    let address = serve(&cluster, parts, place)?;
+    cluster.kubectl("create configmap before --from-literal=kept=yes")?;
+    // Skipping none: kubeadm itself refuses what is no neighbour.
+    let asked = Asked::begin(format!("http://{address}/"));
+    let mut longest = Duration::ZERO;
+    for (node, step) in [("node-1", "cluster"), ("node-2", "node")] {
+        let ours = upgrade(&mut cluster, node, step, &to).with_context(|| node.to_owned())?;
+        longest = longest.max(ours);
+    }
+    let (all, lost) = asked.end();
+    eprintln!("{lost} of {all} requests were lost");
+    figures::UPGRADE_OURS.record_time(longest)?;
+    #[allow(clippy::cast_precision_loss, reason = "some thousands")]
+    let share = lost as f64 / all as f64;
+    figures::UPGRADE_LOST.record((share * 1000.0).round())?;
+    ensure!(share <= MOST_LOST, "{lost} of {all} requests were lost");
+    is_whole(&cluster, &to)?;
+    // The way back is none.
+    let back = order("cluster", &from);
+    let refused = cluster
+        .order("node-1", &back)
+        .err()
+        .context("a downgrade was taken")?;
+    ensure!(
+        format!("{refused:#}").contains("no way back"),
+        "{refused:#}"
+    );
+    is_whole(&cluster, &to)
+}
+
+/// Versions of the packages: of the cluster as it begins, and of the one that it goes to.
+fn packages(parts: &Nodes) -> Result<(String, String)> {
+    let list = fs::read_to_string(parts.repository.join("packages"))?;
+    let mut versions: Vec<&str> = list
+        .lines()
+        .filter_map(|file| file.strip_prefix("kubeadm_")?.strip_suffix("_amd64.deb"))
+        .collect();
+    versions.sort_unstable();
+    match versions[..] {
+        [from, to] => Ok((from.to_owned(), to.to_owned())),
+        _ => anyhow::bail!("kubeadm in {versions:?}"),
+    }
+}
+
+fn order(step: &str, version: &str) -> serde_json::Value {
+    json!({"kubernetes": {"step": step, "version": version}})
+}
+
+/// What of it was ours: everything but kubeadm.
+fn upgrade(cluster: &mut Cluster, node: &str, step: &str, version: &str) -> Result<Duration> {
+    let package = json!({"packages": {"state": "present", "packages": [{"name": "kubeadm", "version": version}]}});
+    let before = timed("kubeadm is there", || cluster.order(node, &package))?;
+    timed("kubeadm has done its part", || {
+        cluster.order(node, &order(step, version))
+    })?;
+    let drained = timed("its pods have left", || {
+        cluster.kubectl(&format!(
+            "drain {node} --ignore-daemonsets --delete-emptydir-data --timeout=5m"
+        ))
+    })?;
+    let release = release(version);
+    let after = timed("its kubelet is the new one, and Ready", || {
+        cluster.order(node, &order("kubelet", version))?;
+        wait("the node says so", Duration::from_mins(3), || {
+            let object = cluster.get(&format!("node {node}"))?;
+            let said = &object["status"]["nodeInfo"]["kubeletVersion"];
+            ensure!(*said == *release, "its kubelet is {said}");
+            cluster.kubectl(&format!(
+                "wait --for=condition=Ready node/{node} --timeout=1s"
+            ))
+        })
+    })?;
+    cluster.kubectl(&format!("uncordon {node}"))?;
+    wait("everything runs again", Duration::from_mins(3), || {
+        cluster.kubectl("rollout status deployment/web --timeout=5s")
+    })?;
+    Ok(before + drained + after)
+}
+
+fn release(version: &str) -> String {
+    format!("v{}", version.split('-').next().unwrap_or_default())
+}
+
+fn timed<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<Duration> {
+    let began = Instant::now();
+    work().context(what.to_owned())?;
+    eprintln!("  {:5.1} s  {what}", began.elapsed().as_secs_f64());
+    Ok(began.elapsed())
+}
+
+/// Two pods behind an address of the site's.
+fn serve(cluster: &Cluster, parts: &Nodes, place: &Path) -> Result<String> {
+    let values = place.join("values");
+    fs::write(&values, r#"{"addresses": ["172.22.0.80-172.22.0.95"]}"#)?;
+    let words = ["install", "loadbalancer", "--values"].map(OsStr::new);
+    let chart = parts.charts.join("loadbalancer");
+    let files = [values.as_os_str(), chart.as_os_str()];
+    cluster.command("helm", words.into_iter().chain(files))?;
+    let images = cluster.kubectl("get nodes -o jsonpath={.items[0].status.images[*].names[*]}")?;
+    let pod = Pod {
+        name: "web",
+        script: SERVES,
+        claim: None,
+    };
+    let mut spec = pod.manifest(find_image(&images)?)["spec"].clone();
+    spec["terminationGracePeriodSeconds"] = json!(30);
+    let container = &mut spec["containers"][0];
+    container["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 5}}});
+    container["readinessProbe"] =
+        json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1});
+    let labels = json!({"app": "web"});
+    for object in [
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+        }),
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {"type": "LoadBalancer", "selector": labels, "ports": [{"port": 80, "targetPort": 8080}]},
+        }),
+    ] {
+        cluster.apply(&object.to_string())?;
+    }
+    cluster.kubectl("rollout status deployment/web --timeout=2m")?;
+    let address = wait("the service has an address", Duration::from_mins(4), || {
+        let service = cluster.get("service web")?;
+        let address = service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str();
+        address.map(str::to_owned).context("no address yet")
+    })?;
+    let page = format!("http://{address}/");
+    wait("it answers", Duration::from_mins(1), || fetch(&page))?;
+    Ok(address)
+}
+
+/// Somebody outside the cluster who asks all the time.
+struct Asked {
+    stop: Arc<AtomicBool>,
+    counts: JoinHandle<(u64, u64)>,
+}
+
+impl Asked {
+    fn begin(page: String) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let counts = thread::spawn(move || {
+            let (mut all, mut lost) = (0, 0);
+            while !told.load(Ordering::Relaxed) {
+                let next = Instant::now() + ASK;
+                all += 1;
+                if fetch(&page).is_err() {
+                    lost += 1;
+                }
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+            (all, lost)
+        });
+        Self { stop, counts }
+    }
+
+    fn end(self) -> (u64, u64) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.counts.join().unwrap_or_default()
+    }
+}
+
+fn is_whole(cluster: &Cluster, version: &str) -> Result<()> {
+    let release = release(version);
+    let said = cluster.kubectl("version -o json")?;
+    let said: serde_json::Value = serde_json::from_str(&said)?;
+    ensure!(said["serverVersion"]["gitVersion"] == *release, "{said}");
+    ensure!(
+        cluster.kubectl("get configmap before -o jsonpath={.data.kept}")? == "yes",
+        "etcd has lost what was in it"
+    );
+    cluster.kubectl("-n kube-system rollout status daemonset/kube-proxy --timeout=2m")?;
+    cluster.kubectl("-n kube-system rollout status deployment/coredns --timeout=2m")?;
+    let images = cluster.kubectl("get pods -A -o jsonpath={.items[*].spec.containers[*].image}")?;
+    for name in [
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kube-proxy",
+    ] {
+        let mut all = images
+            .split_whitespace()
+            .filter(|image| image.contains(&format!("/{name}:")));
+        ensure!(
+            all.all(|image| image.ends_with(&release)),
+            "{name}: {images}"
+        );
+    }
+    eprintln!("  {images}");
+    Ok(())
+}

@@ -1,0 +1,1 @@
+../../../containers/cmd/coredns/main.go

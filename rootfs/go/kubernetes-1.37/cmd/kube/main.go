@@ -1,0 +1,1 @@
+../../../kubernetes/cmd/kube/main.go
