@@ -41,13 +41,13 @@ fn tell(parts: &Nodes, place: &Path) -> Result<()> {
     let address = serve(&cluster, parts, place)?;
     cluster.kubectl("create configmap before --from-literal=kept=yes")?;
     // Skipping none: kubeadm itself refuses what is no neighbour.
-    let asked = Asked::begin(format!("http://{address}/"));
+    let visitor = Visitor::begin(format!("http://{address}/"));
     let mut longest = Duration::ZERO;
     for (node, step) in [("node-1", "cluster"), ("node-2", "node")] {
         let ours = upgrade(&mut cluster, node, step, &to).with_context(|| node.to_owned())?;
         longest = longest.max(ours);
     }
-    let (all, lost) = asked.end();
+    let (all, lost) = visitor.end();
     eprintln!("{lost} of {all} requests were lost");
     figures::UPGRADE_OURS.record_time(longest)?;
     #[allow(clippy::cast_precision_loss, reason = "some thousands")]
@@ -177,12 +177,12 @@ fn serve(cluster: &Cluster, parts: &Nodes, place: &Path) -> Result<String> {
 }
 
 /// Somebody outside the cluster who asks all the time.
-struct Asked {
+struct Visitor {
     stop: Arc<AtomicBool>,
     counts: JoinHandle<(u64, u64)>,
 }
 
-impl Asked {
+impl Visitor {
     fn begin(page: String) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();

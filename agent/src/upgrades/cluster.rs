@@ -27,11 +27,6 @@ pub async fn ask(client: &Client) -> Result<Told> {
 }
 
 async fn configured(client: &Client) -> Result<String> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct ClusterConfiguration {
-        kubernetes_version: String,
-    }
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
     let map = maps.get(KUBEADM_CONFIG).await;
     let map = map.context("reading what kubeadm keeps in the cluster")?;
@@ -39,8 +34,18 @@ async fn configured(client: &Client) -> Result<String> {
         .data
         .and_then(|mut data| data.remove("ClusterConfiguration"));
     let text = text.context("kubeadm keeps no ClusterConfiguration")?;
+    kubernetes_version(&text)
+}
+
+/// Out of kubeadm's `ClusterConfiguration`.
+pub fn kubernetes_version(text: &str) -> Result<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ClusterConfiguration {
+        kubernetes_version: String,
+    }
     let read: ClusterConfiguration =
-        serde_saphyr::from_str(&text).context("reading kubeadm's ClusterConfiguration")?;
+        serde_saphyr::from_str(text).context("reading kubeadm's ClusterConfiguration")?;
     Ok(read.kubernetes_version)
 }
 
@@ -57,7 +62,7 @@ pub async fn node(client: &Client, name: &str) -> Result<Option<NodeTold>> {
     Ok(node.context("reading the node")?.map(told))
 }
 
-fn told(node: Node) -> NodeTold {
+pub fn told(node: Node) -> NodeTold {
     let status = node.status.unwrap_or_default();
     let conditions = status.conditions.iter().flatten();
     let mut ready = conditions.filter(|one| one.type_ == "Ready");

@@ -239,6 +239,13 @@ fn why_a_node_failed_is_told_until_it_is_tried_again() {
     );
 }
 
+#[test]
+fn what_kubeadm_keeps_has_a_version() {
+    let text = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.3\nnetworking: {}\n";
+    assert_eq!(cluster::kubernetes_version(text).unwrap(), "v1.36.3");
+    assert!(cluster::kubernetes_version("kind: ClusterConfiguration\n").is_err());
+}
+
 proptest::proptest! {
     /// A cluster is its users'.
     #[test]
@@ -253,5 +260,18 @@ proptest::proptest! {
             removed: removed_apis(&metrics),
         };
         let _ = (plan(&spec("v1.37.2"), &known(), &told), kubeadm_versions(&index));
+    }
+
+    #[test]
+    fn whatever_a_cluster_keeps_and_says_of_nodes_is_read_or_refused(
+        text in "(kubernetesVersion: )?[-a-zA-Z0-9:{}\\[\\], .\n]{0,60}", word in ".{0,12}", status in "(True|False|.{0,8})",
+    ) {
+        drop(cluster::kubernetes_version(&text));
+        let node = json!({
+            "metadata": {"name": word},
+            "status": {"conditions": [{"type": "Ready", "status": status}]},
+        });
+        let told = cluster::told(serde_json::from_value(node).unwrap());
+        proptest::prop_assert_eq!(told.is_ready, status == "True");
     }
 }
