@@ -99,12 +99,12 @@ pub struct Work<H, T> {
 }
 
 /// Tells the end when it is dropped: a server whose job panicked is free again too.
-struct End<'a, T: Fn(News)> {
-    tell: &'a T,
-    news: Option<News>,
+pub struct End<'a, N, T: Fn(N)> {
+    pub tell: &'a T,
+    pub news: Option<N>,
 }
 
-impl<T: Fn(News)> Drop for End<'_, T> {
+impl<N, T: Fn(N)> Drop for End<'_, N, T> {
     fn drop(&mut self) {
         if let Some(news) = self.news.take() {
             (self.tell)(news);

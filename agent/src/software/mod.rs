@@ -34,7 +34,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use drain::{Drained, Member};
-pub use job::{Hands, OverSsh};
+pub use job::{End, Hands, OverSsh};
 pub use plan::{JobError, News};
 pub use server_objects::ServerObjects;
 pub use servers::{Server, installed};

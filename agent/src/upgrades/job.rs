@@ -18,7 +18,7 @@ use super::{
     plan::{Known, Plan, Told, plan},
 };
 use crate::{
-    software::{Drained, Hands, Member, Server, ssh_node},
+    software::{Drained, End, Hands, Member, Server, ssh_node},
     workload,
 };
 
@@ -50,20 +50,6 @@ pub struct Work<H, T> {
     /// Without what is in stock.
     pub known: Known,
     pub tell: T,
-}
-
-/// Tells the end when it is dropped, also after a panic.
-struct End<'a, T: Fn(News)> {
-    tell: &'a T,
-    news: Option<News>,
-}
-
-impl<T: Fn(News)> Drop for End<'_, T> {
-    fn drop(&mut self) {
-        if let Some(news) = self.news.take() {
-            (self.tell)(news);
-        }
-    }
 }
 
 impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
@@ -132,6 +118,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
             if (control_planes || workers)
                 && let Err(why) = self.owners().hold(share).await?
             {
+                self.owners().let_go().await?;
                 return Ok((UpgradeState::Refused, why));
             }
         }

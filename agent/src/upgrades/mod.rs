@@ -46,7 +46,7 @@ use crate::{
     objects::{Key, Listed, Objects, Resource, Selection, Watches, is_overtaken},
     paths::Paths,
     reconcile::{self, Applied, Reason, Reconciler, Teller},
-    software::{Hands, OverSsh, ServerObjects, installed},
+    software::{Hands, Member, OverSsh, ServerObjects, installed},
     sources::Sources,
     ssh::Keys,
     status::StatusSender,
@@ -297,6 +297,7 @@ impl<H: Hands> Keeper<H> {
         if meta.is_deleting() {
             // A node that is worked on is brought to its end.
             if !self.busy.contains(&key) && meta.has_finalizer(upgrade::FINALIZER) {
+                self.uncordon(upgrade).await;
                 self.owners(upgrade).let_go().await?;
                 writer.let_go(&mut meta, upgrade::FINALIZER).await?;
             }
@@ -338,6 +339,30 @@ impl<H: Hands> Keeper<H> {
                 at.elapsed() >= again(status.state)
             }
             _ => true,
+        }
+    }
+
+    /// Nodes that were begun and not brought to their end: nobody else would.
+    async fn uncordon(&self, upgrade: &ClusterUpgrade) {
+        let key = Key::of(&upgrade.metadata);
+        for node in &upgrade.status.nodes {
+            if matches!(
+                node.state,
+                NodeUpgradeState::Waiting | NodeUpgradeState::Ready
+            ) {
+                continue;
+            }
+            let member = Member {
+                client: self.client.clone(),
+                namespace: key.namespace.clone(),
+                cluster: upgrade.spec.cluster.clone(),
+                node: node.name.clone(),
+                holder: key.to_string(),
+            };
+            // A cluster that does not answer keeps no object of the box's.
+            if let Err(error) = member.uncordon().await {
+                tracing::warn!(node = node.name, "it stays cordoned: {error:#}");
+            }
         }
     }
 

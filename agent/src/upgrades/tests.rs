@@ -172,6 +172,9 @@ fn a_person_may_know_better_of_apis_and_other_minors_are_of_no_matter() {
     assert!(plan(&spec("v1.37.2"), &known(), &told).is_ok());
     told.removed = vec![api("1.37")];
     assert!(plan(&spec("v1.37.2"), &known(), &told).is_err());
+    told.configured = "v1.37.2".to_owned();
+    assert!(plan(&spec("v1.37.2"), &known(), &told).is_ok(), "half-way");
+    told.configured = "v1.36.3".to_owned();
     let allowed = ClusterUpgradeSpec {
         allow_removed_apis: true,
         ..spec("v1.37.2")
