@@ -59,8 +59,8 @@ figures! {
     CLUSTER_SECOND_WORKER: "cluster-second-worker", "third blank server: power-on to node Ready", Seconds, none, most 1200.0;
     CLUSTER_BOX_MEMORY: "cluster-box-memory", "box: memory in use with a cluster", Megabytes, none, most 3000.0;
     CLUSTER_AGENT_MEMORY: "cluster-agent-memory", "agent: memory in use with a cluster", Megabytes, none, most 64.0;
-    UPGRADE_OURS: "upgrade-ours", "upgrade of a minor in place, a node: everything but kubeadm", Seconds, none, most 60.0;
-    UPGRADE_LOST: "upgrade-lost", "  of a thousand requests to a service meanwhile, in vain", Count, none, most 10.0;
+    UPGRADE_OURS: "cluster-upgrade", "upgrade of a minor in place, a node: everything but kubeadm", Seconds, none, most 60.0;
+    UPGRADE_LOST: "cluster-upgrade-lost", "  of a thousand requests to a service meanwhile, in vain", Count, none, most 10.0;
     PAYLOAD_UPLOAD: "payload-upload", "2 GiB to the store, verified and on the disk", Seconds, none, none;
     PAYLOAD_NGINX: "payload-nginx", "2 GiB to nginx with WebDAV", Seconds, none, none;
     /// 0.7 times its speed.
