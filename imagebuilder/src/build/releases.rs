@@ -32,6 +32,11 @@ impl Release {
     }
 }
 
+/// Name of the module of a minor version, below `rootfs/go`.
+pub fn module(minor: &str) -> String {
+    format!("{FOLDER}{minor}")
+}
+
 /// Minor versions that there is a module for.
 fn known(settings: &Settings) -> Vec<String> {
     let folders = settings.rootfs("go").read_dir().into_iter().flatten();
@@ -69,7 +74,7 @@ impl Recipe<'_> {
     }
 
     fn release(&self, name: &str) -> Result<Release> {
-        let module = format!("{FOLDER}{name}");
+        let module = module(name);
         let program = |package: &'static str, at: &'static str| GoProgram {
             module: &module,
             package,

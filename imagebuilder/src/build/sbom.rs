@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::addons::Addon;
 use super::settings::{SOURCE_DATE_EPOCH, Settings};
-use super::{debian, debs, wheels};
+use super::{debian, debs, releases, wheels};
 
 /// One component, by its package URL.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,11 +67,15 @@ fn collect(
         "helm",
         "cri-tools",
     ];
-    let modules = modules.map(|module| settings.rootfs("go").join(module).join("go.mod"));
-    for list in modules
-        .into_iter()
-        .chain(addons.iter().filter_map(Addon::modules))
-    {
+    let modules = modules.map(str::to_owned).into_iter();
+    let further = settings
+        .kubernetes
+        .iter()
+        .map(|minor| releases::module(minor));
+    let modules = modules
+        .chain(further)
+        .map(|module| settings.rootfs("go").join(module).join("go.mod"));
+    for list in modules.chain(addons.iter().filter_map(Addon::modules)) {
         all.extend(go_modules(&fs::read_to_string(list)?));
     }
     let ironic = settings.rootfs("ironic").join(wheels::LIST);
