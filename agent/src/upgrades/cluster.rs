@@ -1,6 +1,7 @@
 //! What a workload cluster says of itself, over its own API.
 
 use anyhow::{Context, Result};
+use firstlight_api::software::CORDONED_ANNOTATION;
 use http::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{Api, Client, api::ListParams};
@@ -68,9 +69,11 @@ pub fn told(node: Node) -> NodeTold {
     let mut ready = conditions.filter(|one| one.type_ == "Ready");
     let is_ready = ready.any(|one| one.status == "True");
     let info = status.node_info;
+    let mut annotations = node.metadata.annotations.unwrap_or_default();
     NodeTold {
         name: node.metadata.name.unwrap_or_default(),
         kubelet: info.map(|info| info.kubelet_version).unwrap_or_default(),
         is_ready,
+        held_for: annotations.remove(CORDONED_ANNOTATION),
     }
 }

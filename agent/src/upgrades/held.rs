@@ -39,6 +39,14 @@ impl Share {
         }
     }
 
+    fn version(self, owner: &DynamicObject) -> Option<&str> {
+        let spec = &owner.data["spec"];
+        match self {
+            Self::ControlPlane => spec["version"].as_str(),
+            Self::Workers => spec["template"]["spec"]["version"].as_str(),
+        }
+    }
+
     /// Where an owner has its version.
     fn versioned(self, version: &str) -> Value {
         match self {
@@ -90,12 +98,13 @@ impl Owners {
             .with_context(|| format!("writing the {} {name}", kind.1))
     }
 
-    /// `Err` with a sentence where somebody else holds it.
-    pub async fn hold(&self, share: Share) -> Result<Result<(), String>> {
+    /// But what knows of the version already. `Err` with a sentence where somebody else holds it.
+    pub async fn hold(&self, share: Share, version: &str) -> Result<Result<(), String>> {
         for owner in self.owners(share).await? {
             let annotations = owner.annotations();
             let name = owner.name_any();
-            if annotations.get(HELD_ANNOTATION) == Some(&self.holder) {
+            let is_told = share.version(&owner) == Some(version);
+            if is_told || annotations.get(HELD_ANNOTATION) == Some(&self.holder) {
                 continue;
             }
             if annotations.contains_key(PAUSED_ANNOTATION) {

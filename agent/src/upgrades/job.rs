@@ -54,13 +54,13 @@ pub struct Work<H, T> {
 
 impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
     pub async fn run(mut self) {
-        self.known.packages = self.stock.packages().await;
-        self.known.missing = self.stock.missing(&self.spec.version).await;
         let broke_off = "the box's own work on it broke off; it is tried again".to_owned();
         let mut end = End {
             tell: &self.tell,
             news: Some(News::Ended(UpgradeState::Stopped, broke_off)),
         };
+        self.known.packages = self.stock.packages().await;
+        self.known.missing = self.stock.missing(&self.spec.version).await;
         let (state, message) = self.round().await.unwrap_or_else(|error| {
             let why = format!("{error:#}; it is tried again");
             (UpgradeState::Refused, why)
@@ -73,6 +73,16 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
             cluster: self.spec.cluster.clone(),
+            holder: self.holder.clone(),
+        }
+    }
+
+    fn member(&self, node: &str) -> Member {
+        Member {
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            cluster: self.spec.cluster.clone(),
+            node: node.to_owned(),
             holder: self.holder.clone(),
         }
     }
@@ -115,11 +125,16 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
         }
         // Both from the beginning: workers of another version than their control plane's must not be made meanwhile.
         for share in [Share::ControlPlane, Share::Workers] {
-            if (control_planes || workers)
-                && let Err(why) = self.owners().hold(share).await?
-            {
+            if let Err(why) = self.owners().hold(share, &self.spec.version).await? {
                 self.owners().let_go().await?;
                 return Ok((UpgradeState::Refused, why));
+            }
+        }
+        // A round that was cut, or whose server was lost, in the last moment.
+        for node in &told.nodes {
+            let is_done = node.is_ready && node.kubelet == self.spec.version;
+            if is_done && node.held_for.as_ref() == Some(&self.holder) {
+                self.member(&node.name).uncordon().await?;
             }
         }
         if !control_planes {
@@ -191,13 +206,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
     ) -> Result<(), String> {
         self.say(node, NodeUpgradeState::Upgrading, "kubeadm is at work");
         self.order(package, step, server).await?;
-        let member = Member {
-            client: self.client.clone(),
-            namespace: self.namespace.clone(),
-            cluster: self.spec.cluster.clone(),
-            node: node.name.clone(),
-            holder: self.holder.clone(),
-        };
+        let member = self.member(&node.name);
         self.say(node, NodeUpgradeState::Draining, "its pods are moved away");
         loop {
             match member.drain().await {
@@ -214,13 +223,10 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
         );
         self.order(package, KubernetesStep::Kubelet, server).await?;
         self.comes_back(node, client).await?;
-        loop {
-            match member.uncordon().await {
-                Ok(()) => return Ok(()),
-                Err(error) => self.say(node, NodeUpgradeState::Restarting, &format!("{error:#}")),
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
+        member
+            .uncordon()
+            .await
+            .map_err(|error| format!("{error:#}"))
     }
 
     async fn order(

@@ -247,8 +247,8 @@ fn is_over(upgrade: &ClusterUpgrade) -> bool {
 }
 
 fn has_begun(upgrade: &ClusterUpgrade) -> bool {
-    let state = upgrade.status.state;
-    matches!(state, UpgradeState::Upgrading | UpgradeState::Stopped)
+    let mut nodes = upgrade.status.nodes.iter();
+    nodes.any(|node| node.state != NodeUpgradeState::Waiting)
 }
 
 /// Before the next round, after one that ended so.
@@ -310,6 +310,7 @@ impl<H: Hands> Keeper<H> {
             .filter(|known| known.metadata.uid == upgrade.metadata.uid);
         let mut status = same.map_or(&upgrade.status, |known| &known.status).clone();
         if let Some(before) = before {
+            status.observed_generation = upgrade.metadata.generation;
             status.state = UpgradeState::Refused;
             status.message = format!(
                 "the ClusterUpgrade {} of the same cluster goes first; delete it, or wait until it is Done",
@@ -318,7 +319,6 @@ impl<H: Hands> Keeper<H> {
         } else if self.is_due(&key, upgrade, &status) {
             self.begin(&key, upgrade, world, clusters);
         }
-        status.observed_generation = upgrade.metadata.generation;
         let known = ClusterUpgrade {
             status: status.clone(),
             ..upgrade.clone()
@@ -409,13 +409,17 @@ impl<H: Hands> Keeper<H> {
     }
 
     fn hear(&mut self, (key, news): (Key, News)) {
-        if let News::Ended(..) = news {
+        let is_end = matches!(news, News::Ended(..));
+        if is_end {
             self.busy.remove(&key);
-            if let Some((at, _)) = self.tried.get_mut(&key) {
+        }
+        let tried = self.tried.get_mut(&key);
+        if let (Some(upgrade), Some((at, generation))) = (self.known.get_mut(&key), tried) {
+            if is_end {
                 *at = Instant::now();
             }
-        }
-        if let Some(upgrade) = self.known.get_mut(&key) {
+            // Of the round, not of what the spec may say by now.
+            upgrade.status.observed_generation = *generation;
             note(&mut upgrade.status, &upgrade.spec.version, news);
         }
     }

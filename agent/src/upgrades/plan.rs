@@ -38,6 +38,8 @@ pub struct NodeTold {
     pub name: String,
     pub kubelet: String,
     pub is_ready: bool,
+    /// Who has cordoned it, if the box did.
+    pub held_for: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

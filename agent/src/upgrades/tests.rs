@@ -47,6 +47,7 @@ fn told(kubelets: [&str; 3]) -> Told {
         name: name.to_owned(),
         kubelet: kubelet.to_owned(),
         is_ready: true,
+        held_for: None,
     };
     Told {
         server: "v1.36.3".to_owned(),
@@ -259,7 +260,7 @@ proptest::proptest! {
         let told = Told {
             server,
             configured,
-            nodes: vec![NodeTold { name, kubelet, is_ready: ready }],
+            nodes: vec![NodeTold { name, kubelet, is_ready: ready, held_for: None }],
             removed: removed_apis(&metrics),
         };
         let _ = (plan(&spec("v1.37.2"), &known(), &told), kubeadm_versions(&index));

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -20,8 +21,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    SITE, VERSION, nothing_typed_two_servers_become_ready, objects::Objects, site::Site, text,
-    workload::Workload,
+    SITE, VERSION, control_planes, host_of, nothing_typed_two_servers_become_ready,
+    objects::Objects, site::Site, text, workload::Workload,
 };
 
 /// Of the next minor version, for Cluster API's webhooks look at it, too.
@@ -35,8 +36,10 @@ struct Played {
     objects: Objects,
     workload: Workload,
     told: Arc<Mutex<Vec<(String, KubernetesStep)>>>,
-    /// The next order fails.
-    breaks: Arc<Mutex<bool>>,
+    /// The control plane's server.
+    first: Arc<String>,
+    /// Steps that fail once: on the control plane before anything is done, the others when all is done and nobody hears of it.
+    breaks: Arc<Mutex<Vec<(bool, KubernetesStep)>>>,
 }
 
 impl Hands for Played {
@@ -50,11 +53,19 @@ impl Hands for Played {
             .iter()
             .find(|host| host["spec"]["bootMACAddress"] == *mac);
         let name = text(&host.unwrap()["metadata"]["name"]).to_owned();
-        if std::mem::take(&mut *self.breaks.lock().unwrap()) {
-            return Err(JobError {
+        let is_first = *self.first == name;
+        let mut breaks = self.breaks.lock().unwrap().clone();
+        let place = breaks.iter().position(|it| *it == (is_first, order.step));
+        let breaks = place.map(|place| {
+            breaks.remove(place);
+            *self.breaks.lock().unwrap() = breaks;
+            Err(JobError {
                 reason: "CommandFailed",
-                message: "kubeadm upgrade apply: the attic is full".to_owned(),
-            });
+                message: "the attic is full".to_owned(),
+            })
+        });
+        if let (Some(failed), KubernetesStep::Cluster) = (&breaks, order.step) {
+            return failed.clone();
         }
         // Nothing else may have begun meanwhile.
         for kind in ["KubeadmControlPlane", "MachineDeployment"] {
@@ -69,7 +80,7 @@ impl Hands for Played {
         if order.step == KubernetesStep::Kubelet {
             self.workload.node_runs(&name, &order.release()).await;
         }
-        Ok(Report::default())
+        breaks.unwrap_or_else(|| Ok(Report::default()))
     }
 }
 
@@ -83,31 +94,18 @@ pub async fn a_cluster_is_upgraded_in_place_and_cluster_api_rolls_nothing_out() 
             .await;
     }
     let dir = tempfile::tempdir().unwrap();
-    let index = dir.path().join("Packages");
-    let version = |version: &str| format!("{}-1.1", &version[1..]);
-    let stanza = |of: &str| format!("Package: kubeadm\nVersion: {}\n\n", version(of));
-    fs::write(&index, stanza(VERSION) + &stanza(TARGET)).unwrap();
     let played = Played {
         objects: objects.clone(),
         workload: workload.clone(),
         told: Arc::default(),
-        breaks: Arc::new(Mutex::new(true)),
+        first: Arc::new(control_plane(objects).await),
+        breaks: Arc::new(Mutex::new(vec![
+            (true, KubernetesStep::Cluster),
+            (true, KubernetesStep::Kubelet),
+            (false, KubernetesStep::Kubelet),
+        ])),
     };
-    let (sender, _reader, owner) = status::channel("test");
-    tokio::spawn(status::own(owner, CancellationToken::new()));
-    let stock = Stock {
-        indexes: vec![index],
-        registry: ([127, 0, 0, 1], 1).into(),
-    };
-    let config = Arc::new(parse_site(SITE).unwrap());
-    let running = upgrades::reconcile(
-        played.clone(),
-        stock,
-        objects.client.clone(),
-        config,
-        sender,
-    );
-    tokio::spawn(async move { running.await.unwrap() });
+    run_upgrades(played.clone(), dir.path().join("Packages"));
     let before = machines(objects).await;
 
     what_cannot_be_is_refused(objects).await;
@@ -128,18 +126,33 @@ pub async fn a_cluster_is_upgraded_in_place_and_cluster_api_rolls_nothing_out() 
     objects
         .patch(KIND, "up", json!({"spec": {"paused": false}}))
         .await;
-    let stopped = |found: &Value| found["status"]["state"] == "Stopped";
-    let failed = found(objects, KIND, "up", "stopped", stopped).await;
-    let why = text(&failed["status"]["message"]);
-    assert!(why.contains("the attic is full"), "{why}");
-    assert_eq!(failed["status"]["nodes"][0]["state"], "Failed");
-    site.say("stopped by a node that failed");
-    // Whoever has mended it need not wait.
+    let stopped = |found: &Value| {
+        found["status"]["state"] == "Stopped"
+            && found["status"]["observedGeneration"] == found["metadata"]["generation"]
+    };
+    // Before anything was done; then, on either node, at the end of everything, so that it is left cordoned.
+    for (failing, place) in [(true, 0), (false, 0), (true, 1)] {
+        let failed = found(objects, KIND, "up", "stopped", stopped).await;
+        let why = text(&failed["status"]["message"]);
+        assert!(why.contains("the attic is full"), "{why}");
+        assert_eq!(failed["status"]["nodes"][place]["state"], "Failed");
+        site.say("stopped by a node that failed");
+        if place == 0 {
+            // Whoever has mended it need not wait.
+            let change = json!({"spec": {"allowRemovedApis": failing}});
+            objects.patch(KIND, "up", change).await;
+        }
+    }
+    objects.delete(KIND, "up").await;
+    objects.wait_for(KIND, "up", "gone", Value::is_null).await;
+    assert_eq!(cordoned(&workload).await, 0, "left behind");
+    // All nodes are there, and Cluster API was not told of the workers.
     objects
-        .patch(KIND, "up", json!({"spec": {"allowRemovedApis": true}}))
-        .await;
+        .create(upgrade("again", TARGET, false))
+        .await
+        .unwrap();
     let done = |found: &Value| found["status"]["state"] == "Done";
-    let finished = found(objects, KIND, "up", "done", done).await;
+    let finished = found(objects, KIND, "again", "done", done).await;
     assert_eq!(finished["status"]["ready"], "2/2", "{finished:#}");
     site.say("upgraded");
     let told = played.told.lock().unwrap().clone();
@@ -156,13 +169,42 @@ pub async fn a_cluster_is_upgraded_in_place_and_cluster_api_rolls_nothing_out() 
     );
     cluster_api_is_content(objects, &before).await;
     site.say("Cluster API is content");
-    for node in workload.nodes().await {
-        let spec = node.spec.unwrap_or_default();
-        assert_ne!(spec.unschedulable, Some(true), "still cordoned");
-    }
-    objects.delete(KIND, "up").await;
-    objects.wait_for(KIND, "up", "gone", Value::is_null).await;
+    assert_eq!(cordoned(&workload).await, 0);
+    objects.delete(KIND, "again").await;
+    objects
+        .wait_for(KIND, "again", "gone", Value::is_null)
+        .await;
     cluster_api_is_content(objects, &before).await;
+}
+
+/// With packages of both versions in this index.
+fn run_upgrades(played: Played, index: PathBuf) {
+    let stanza = |of: &str| format!("Package: kubeadm\nVersion: {}-1.1\n\n", &of[1..]);
+    fs::write(&index, stanza(VERSION) + &stanza(TARGET)).unwrap();
+    let (sender, _reader, owner) = status::channel("test");
+    tokio::spawn(status::own(owner, CancellationToken::new()));
+    let stock = Stock {
+        indexes: vec![index],
+        registry: ([127, 0, 0, 1], 1).into(),
+    };
+    let config = Arc::new(parse_site(SITE).unwrap());
+    let client = played.objects.client.clone();
+    let running = upgrades::reconcile(played, stock, client, config, sender);
+    tokio::spawn(async move { running.await.unwrap() });
+}
+
+async fn control_plane(objects: &Objects) -> String {
+    let machine = control_planes(objects).await.remove(0);
+    let host = host_of(objects, &machine).await;
+    text(&host["metadata"]["name"]).to_owned()
+}
+
+async fn cordoned(workload: &Workload) -> usize {
+    let nodes = workload.nodes().await.into_iter();
+    let specs = nodes.filter_map(|node| node.spec);
+    specs
+        .filter(|spec| spec.unschedulable == Some(true))
+        .count()
 }
 
 async fn found(
