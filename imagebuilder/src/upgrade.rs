@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use firstlight_api::packages::is_release;
 use firstlight_api::site::HostName;
 use firstlight_api::upgrade::{
     ClusterUpgrade, ClusterUpgradeStatus, GROUP, KIND, NodeUpgrade, NodeUpgradeState, PLURAL,
@@ -57,6 +58,7 @@ pub fn run(args: &UpgradeArgs) -> Result<String> {
         matches!(status.state, S::Upgrading | S::Stopped | S::Done)
     });
     if !is_begun {
+        eprintln!("the box asks the cluster, and plans");
         upgrade.apply(true)?;
         let planned = upgrade.planned()?;
         if planned.state == UpgradeState::Refused {
@@ -86,13 +88,7 @@ impl<'a> Upgrade<'a> {
         // Both go into a shell on the box.
         let cluster =
             HostName::parse(&args.cluster).map_err(|error| UsageError(error.to_string()))?;
-        let numbers = args
-            .version
-            .strip_prefix('v')
-            .map(|text| text.split('.').map(str::parse::<u16>));
-        let is_version =
-            numbers.is_some_and(|mut all| all.clone().count() == 3 && all.all(|one| one.is_ok()));
-        if !is_version {
+        if !is_release(&args.version) {
             let said = &args.version;
             return Err(UsageError(format!("{said}: write the version like v1.37.2")).into());
         }

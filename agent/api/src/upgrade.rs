@@ -131,3 +131,40 @@ pub enum NodeUpgradeState {
     /// For the reason in the message.
     Failed,
 }
+
+/// Of Kubernetes; the patch number comes last, so that they are in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release {
+    /// `1` of `v1.37.2`.
+    pub major: u16,
+    /// `37`.
+    pub minor: u16,
+    /// `2`; 0 where it is not said.
+    pub patch: u16,
+}
+
+impl Release {
+    /// `v1.37.2`, also with something behind it, or `1.37`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let text = text.split(['-', '+']).next()?;
+        let mut numbers = text.split('.').map(str::parse);
+        let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        let patch = numbers.next().unwrap_or(Ok(0)).ok()?;
+        numbers.next().is_none().then_some(Self {
+            major,
+            minor,
+            patch,
+        })
+    }
+
+    /// Both are of one minor version.
+    pub fn is_minor_of(self, other: Self) -> bool {
+        (self.major, self.minor) == (other.major, other.minor)
+    }
+
+    /// It is of the minor version after the other's.
+    pub fn is_next_of(self, other: Self) -> bool {
+        self.major == other.major && self.minor == other.minor + 1
+    }
+}

@@ -83,25 +83,24 @@ impl Server {
     }
 }
 
-/// All of a cluster's, by their names.
-pub fn installed(world: &World, namespace: &str, cluster: &str) -> Vec<Server> {
+/// Those of a namespace, with the metadata of their hosts, in the order of their names.
+fn all<'a>(world: &'a World, namespace: &'a str) -> impl Iterator<Item = (&'a Meta, Server)> {
     let hosts = world.hosts.iter();
-    let own = hosts.filter(|(key, _)| key.namespace == namespace);
-    own.filter_map(|(_, host)| Server::of(world, host))
-        .filter(|server| server.cluster == cluster)
-        .collect()
+    let own = hosts.filter(move |(key, _)| key.namespace == namespace);
+    own.filter_map(move |(_, host)| Some((&host.metadata, Server::of(world, host)?)))
 }
 
-/// In the order of their names.
+/// All of a cluster's.
+pub fn installed(world: &World, namespace: &str, cluster: &str) -> Vec<Server> {
+    let servers = all(world, namespace).map(|(_, server)| server);
+    servers.filter(|server| server.cluster == cluster).collect()
+}
+
 pub fn selected(world: &World, software: &Software) -> Vec<Server> {
-    let hosts = world.hosts.iter();
-    let mine = hosts.filter(|(key, _)| key.namespace == software.metadata.namespace);
-    mine.filter_map(|(_, host)| {
-        let server = Server::of(world, host)?;
-        let labels = server.labels(&host.metadata);
-        software.spec.selector.matches(&labels).then_some(server)
-    })
-    .collect()
+    let is_meant =
+        |(meta, server): &(&Meta, Server)| software.spec.selector.matches(&server.labels(meta));
+    let mine = all(world, &software.metadata.namespace).filter(is_meant);
+    mine.map(|(_, server)| server).collect()
 }
 
 /// Digest of everything that one server is asked to be. Which servers, how many at a time and who approves is not part of it.

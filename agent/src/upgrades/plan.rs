@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use firstlight_api::{
     capi::{Cluster, Machine},
-    upgrade::{ClusterUpgradeSpec, NodeUpgrade, NodeUpgradeState},
+    upgrade::{ClusterUpgradeSpec, NodeUpgrade, NodeUpgradeState, Release},
 };
 
 use crate::software::Server;
@@ -46,38 +46,6 @@ pub struct NodeTold {
 pub struct RemovedApi {
     pub name: String,
     pub minor: Release,
-}
-
-/// Of Kubernetes; the patch number comes last, so that they are in order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Release {
-    pub major: u16,
-    pub minor: u16,
-    pub patch: u16,
-}
-
-impl Release {
-    /// `v1.37.2`, also with something behind it, or `1.37`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let text = text.strip_prefix('v').unwrap_or(text);
-        let text = text.split(['-', '+']).next()?;
-        let mut numbers = text.split('.').map(str::parse);
-        let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-        let patch = numbers.next().unwrap_or(Ok(0)).ok()?;
-        numbers.next().is_none().then_some(Self {
-            major,
-            minor,
-            patch,
-        })
-    }
-
-    fn is_minor_of(self, other: Self) -> bool {
-        (self.major, self.minor) == (other.major, other.minor)
-    }
-
-    fn is_next_of(self, other: Self) -> bool {
-        self.major == other.major && self.minor == other.minor + 1
-    }
 }
 
 /// A way that can be gone.

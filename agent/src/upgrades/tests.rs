@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used)]
-use firstlight_api::upgrade::{ClusterUpgradeSpec, NodeUpgrade};
+use firstlight_api::upgrade::{ClusterUpgradeSpec, NodeUpgrade, Release};
 use serde_json::json;
 
 use super::{
-    plan::{Known, NodeTold, Release, RemovedApi, Told, kubeadm_versions, plan, removed_apis},
+    plan::{Known, NodeTold, RemovedApi, Told, kubeadm_versions, plan, removed_apis},
     *,
 };
 use crate::software::Server;

@@ -5,6 +5,7 @@ use anyhow::{Result, bail, ensure};
 use firstlight_api::{
     packages::{KubernetesOrder, KubernetesStep, PackageOrder, Report, is_release},
     software::{PackageSpec, PackageState, Presence},
+    upgrade::Release,
 };
 use serde_json::json;
 
@@ -44,20 +45,13 @@ fn only_forward(server: &mut impl Server, order: &KubernetesOrder) -> Result<()>
     let said = server.run("dpkg-query", &format)?.text;
     for (name, have) in said.lines().filter_map(|line| line.split_once(' ')) {
         let upstream = have.split('-').next().unwrap_or_default();
-        if numbers(upstream) > numbers(&order.release()[1..]) {
+        if Release::parse(upstream) > Release::parse(&order.release()) {
             bail!(
                 "this node has {name} {upstream}: Kubernetes has no way back to an older version"
             );
         }
     }
     Ok(())
-}
-
-fn numbers(version: &str) -> Vec<u16> {
-    version
-        .split('.')
-        .map_while(|number| number.parse().ok())
-        .collect()
 }
 
 /// For a node that has not joined yet: all of Kubernetes is of this release (`v1.37.2`), if any of it is here at all.
