@@ -418,15 +418,18 @@ impl<H: Hands> Keeper<H> {
             if is_end {
                 *at = Instant::now();
             }
-            // Of the round, not of what the spec may say by now.
-            upgrade.status.observed_generation = *generation;
-            note(&mut upgrade.status, &upgrade.spec.version, news);
+            let version = &upgrade.spec.version;
+            note(&mut upgrade.status, version, *generation, news);
         }
     }
 }
 
-/// What a round told, as people read it.
-fn note(status: &mut ClusterUpgradeStatus, version: &str, news: News) {
+/// What a round of this generation told, as people read it.
+fn note(status: &mut ClusterUpgradeStatus, version: &str, generation: i64, news: News) {
+    // While it only plans, the state is still that of the round before.
+    if !matches!(news, News::Planned(_)) {
+        status.observed_generation = generation;
+    }
     match news {
         News::Planned(mut nodes) => {
             for node in &mut nodes {

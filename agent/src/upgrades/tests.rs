@@ -207,40 +207,29 @@ fn why_a_node_failed_is_told_until_it_is_tried_again() {
         ..NodeUpgrade::default()
     };
     let mut status = ClusterUpgradeStatus::default();
-    note(
-        &mut status,
-        "v1.37.2",
-        News::Planned(vec![node(NodeUpgradeState::Waiting, "")]),
-    );
-    note(
-        &mut status,
-        "v1.37.2",
-        News::Node("a".to_owned(), NodeUpgradeState::Failed, "why".to_owned()),
-    );
-    note(
-        &mut status,
-        "v1.37.2",
+    let planned = || News::Planned(vec![node(NodeUpgradeState::Waiting, "")]);
+    let said = |state, message: &str| News::Node("a".to_owned(), state, message.to_owned());
+    note(&mut status, "v1.37.2", 1, planned());
+    for news in [
+        said(NodeUpgradeState::Failed, "why"),
         News::Ended(UpgradeState::Stopped, "a: why".to_owned()),
-    );
-    note(
-        &mut status,
-        "v1.37.2",
-        News::Planned(vec![node(NodeUpgradeState::Waiting, "")]),
-    );
+        planned(),
+    ] {
+        note(&mut status, "v1.37.2", 1, news);
+    }
+    note(&mut status, "v1.37.2", 2, planned());
     assert_eq!(status.nodes, [node(NodeUpgradeState::Failed, "why")]);
     assert_eq!(
         (status.ready.as_str(), status.state),
         ("0/1", UpgradeState::Stopped)
     );
-    note(
-        &mut status,
-        "v1.37.2",
-        News::Node("a".to_owned(), NodeUpgradeState::Ready, String::new()),
-    );
+    assert_eq!(status.observed_generation, 1, "it stopped for the first");
+    note(&mut status, "v1.37.2", 2, said(NodeUpgradeState::Ready, ""));
     assert_eq!(
         (status.ready.as_str(), status.nodes[0].version.as_str()),
         ("1/1", "v1.37.2")
     );
+    assert_eq!(status.observed_generation, 2);
 }
 
 #[test]
