@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 use anyhow::Result;
 use firstlight_api::{
     names::HTTP_PORT,
-    site::{ClusterChoice, SiteConfig, Standing},
+    site::{SiteConfig, Standing},
     status::Problem,
 };
 use firstlight_netboot::{BootSite, BoxHttp, CaFingerprint, Guard};
@@ -272,8 +272,7 @@ fn describe_stick(
     address: std::net::Ipv4Addr,
 ) {
     let site = facts.site.borrow().clone();
-    let generated = site.is_some_and(|site| matches!(site.cluster, ClusterChoice::Generated(_)));
-    if !generated {
+    if site.is_none_or(|site| site.generated_clusters().next().is_none()) {
         return;
     }
     match clusters::load_stick(paths, address) {

@@ -44,7 +44,7 @@ pub async fn run(mut facts: Facts, status: StatusSender, stop: CancellationToken
             return Ok(());
         };
         facts.cluster_api.wait_for(|there| *there).await?;
-        reconcile(client, site, facts.stick, status).await
+        Box::pin(reconcile(client, site, facts.stick, status)).await
     };
     tokio::select! {
         result = work => result,
@@ -67,6 +67,7 @@ pub async fn reconcile(
         stick,
         status: status.clone(),
         nodes: machines::Nodes::default(),
+        departures: machines::Departures::default(),
     };
     let teller = Teller::new(
         "machines",
@@ -90,6 +91,7 @@ struct Provider {
     stick: watch::Receiver<Option<Arc<clusters::Stick>>>,
     status: StatusSender,
     nodes: machines::Nodes,
+    departures: machines::Departures,
 }
 
 impl Reconciler for Provider {
@@ -105,6 +107,7 @@ impl Reconciler for Provider {
         let mut plan = machines::plan(&world, &now);
         plan.extend(generated);
         plan.extend(host_networks::plan(&world));
+        plan.extend(self.departures.plan(self.objects.client(), &world));
         let mut failures = apply_all(&self.objects, &plan).await;
         let rest = if failures.is_empty() { LOOK } else { AGAIN };
         failures.append(&mut world.unreadable);
@@ -117,7 +120,9 @@ impl Reconciler for Provider {
     }
 
     async fn reason(&mut self) -> Result<Reason> {
-        self.watches.changed().await?;
-        Ok(Reason::Change)
+        tokio::select! {
+            () = self.departures.news() => Ok(Reason::News),
+            changed = self.watches.changed() => changed.map(|()| Reason::Change),
+        }
     }
 }

@@ -1,6 +1,10 @@
 //! Pods with a node's programs: the images of the stick have none that a person would type.
 
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -13,6 +17,8 @@ const FOLDERS: [(&str, &str); 4] = [
     ("lib", "/usr/lib"),
     ("lib64", "/usr/lib64"),
 ];
+/// Between two requests of a [`Visitor`].
+const ASK: Duration = Duration::from_millis(100);
 pub const STAYS: &str = "sleep infinity";
 /// A web server for what is in `/data`, at port 8080.
 pub const SERVES: &str = "cd /data; exec python3 -m http.server 8080";
@@ -86,4 +92,36 @@ pub fn curl(words: &[&str]) -> Result<String> {
         said.trim()
     );
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Somebody outside the cluster who asks ten times a second.
+pub struct Visitor {
+    stop: Arc<AtomicBool>,
+    counts: JoinHandle<(u64, u64)>,
+}
+
+impl Visitor {
+    pub fn begin(page: String) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let counts = thread::spawn(move || {
+            let (mut all, mut lost) = (0, 0);
+            while !told.load(Ordering::Relaxed) {
+                let next = Instant::now() + ASK;
+                all += 1;
+                if fetch(&page).is_err() {
+                    lost += 1;
+                }
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+            (all, lost)
+        });
+        Self { stop, counts }
+    }
+
+    /// How often they asked, and how often in vain.
+    pub fn end(self) -> (u64, u64) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.counts.join().unwrap_or_default()
+    }
 }

@@ -5,20 +5,16 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use imagebuilder::build::nodes::Nodes;
 use qemu_tests::figures;
 use qemu_tests::nodes::{Cluster, isolated, make_parts, wait};
-use qemu_tests::pods::{Pod, fetch, find_image};
+use qemu_tests::pods::{Pod, Visitor, fetch, find_image};
 use serde_json::json;
 
 const MINOR: &str = "1.37";
-const ASK: Duration = Duration::from_millis(100);
 /// Of the requests, in vain.
 const MOST_LOST: f64 = 0.01;
 /// Its server is told in time that it goes, as people do it whose service may not miss a request.
@@ -175,37 +171,6 @@ fn serve(cluster: &Cluster, parts: &Nodes, place: &Path) -> Result<String> {
     let page = format!("http://{address}/");
     wait("it answers", Duration::from_mins(1), || fetch(&page))?;
     Ok(address)
-}
-
-/// Somebody outside the cluster who asks all the time.
-struct Visitor {
-    stop: Arc<AtomicBool>,
-    counts: JoinHandle<(u64, u64)>,
-}
-
-impl Visitor {
-    fn begin(page: String) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
-        let counts = thread::spawn(move || {
-            let (mut all, mut lost) = (0, 0);
-            while !told.load(Ordering::Relaxed) {
-                let next = Instant::now() + ASK;
-                all += 1;
-                if fetch(&page).is_err() {
-                    lost += 1;
-                }
-                thread::sleep(next.saturating_duration_since(Instant::now()));
-            }
-            (all, lost)
-        });
-        Self { stop, counts }
-    }
-
-    fn end(self) -> (u64, u64) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.counts.join().unwrap_or_default()
-    }
 }
 
 fn is_whole(cluster: &Cluster, version: &str) -> Result<()> {

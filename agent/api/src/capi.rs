@@ -30,6 +30,11 @@ pub const PAUSED_ANNOTATION: &str = "cluster.x-k8s.io/paused";
 pub const MANAGED_BY: &str = "cluster.x-k8s.io/managed-by";
 /// On a machine: the next one to go when its set becomes smaller.
 pub const DELETE_MACHINE_ANNOTATION: &str = "cluster.x-k8s.io/delete-machine";
+/// On a machine: before its drain another node answers for addresses of services; the agent takes it off when that is so.
+pub const BALANCER_HOOK: &str =
+    "pre-drain.delete.hook.machine.cluster.x-k8s.io/firstlight-load-balancer";
+/// On a machine: its pods are left where they are, whatever the value.
+pub const NO_DRAIN_ANNOTATION: &str = "machine.cluster.x-k8s.io/exclude-node-draining";
 /// On an object that was cloned from a template: the template's name.
 pub const TEMPLATE_NAME_ANNOTATION: &str = "cluster.x-k8s.io/cloned-from-name";
 

@@ -56,6 +56,8 @@ pub const NODE_REUSE_LABEL: &str = "infrastructure.cluster.x-k8s.io/node-reuse";
 /// On a host: not to be chosen. The second is the older spelling.
 pub const UNHEALTHY_ANNOTATIONS: [&str; 2] =
     ["capm3.metal3.io/unhealthy", "capi.metal3.io/unhealthy"];
+/// Value of the first of them where a remediation gave up on it.
+pub const UNHEALTHY_NODE: &str = "capm3/UnhealthyNode";
 /// On a host: left alone by its controller; the value says who wants that.
 pub const HOST_PAUSED_ANNOTATION: &str = "baremetalhost.metal3.io/paused";
 /// The value by which a pause that followed a cluster's is known again, and taken away with that.
@@ -68,6 +70,8 @@ pub const BLOCK_MOVE_ANNOTATION: &str = "clusterctl.cluster.x-k8s.io/block-move"
 pub const NODE_UUID_LABEL: &str = "metal3.io/uuid";
 /// On a host: which machines of a cluster it may become, stronger than `site.yaml`.
 pub const ROLE_LABEL: &str = "firstlight.internal/role";
+/// On a host: the cluster whose machines alone may have it, stronger than `site.yaml`.
+pub const FOR_CLUSTER_LABEL: &str = "firstlight.internal/cluster";
 /// On a host: UID of the last `Metal3Machine` that gave it back, or gave up claiming it.
 pub const GIVEN_UP_ANNOTATION: &str = "firstlight.internal/given-up-by";
 /// On a host that a control plane was given to: it gets the keys of its cluster only while it is trusted.

@@ -228,6 +228,15 @@ impl AddressRange {
         Ok(Self { first, last })
     }
 
+    /// One address.
+    #[must_use]
+    pub const fn of(address: Ipv4Addr) -> Self {
+        Self {
+            first: address,
+            last: address,
+        }
+    }
+
     /// Itself in the range.
     pub fn first(self) -> Ipv4Addr {
         self.first

@@ -26,7 +26,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr, str::FromStr};
 use crate::status::HardwareSummary;
 
 pub use cluster::{
-    ClusterChoice, ClusterConfig, ClusterIpv6, ControlPlanes, HostRole, Ipv4Network, Workers,
+    ClusterChoice, ClusterConfig, ClusterIpv6, ControlPlanes, Heal, HostRole, Ipv4Network, Workers,
 };
 pub use networks::{Domain, HostAddresses, Layout, SiteNetwork};
 pub use parse::parse_site;
@@ -65,7 +65,9 @@ pub struct SiteConfig {
     pub rules: Vec<Rule>,
     /// `cluster`: what installed hosts are for.
     pub cluster: ClusterChoice,
-    /// Addons of the stick that the generated cluster gets.
+    /// `clusters`: further ones, by their names. Each has the hosts that are said to be its, and no others.
+    pub clusters: BTreeMap<HostName, ClusterConfig>,
+    /// Addons of the stick that each generated cluster gets.
     pub addons: Addons,
     /// Debian packages that the stick brings for servers, with what they depend on.
     pub packages: Vec<String>,
@@ -259,6 +261,8 @@ pub struct HostConfig {
     pub install: Option<InstallPolicy>,
     /// For the cluster; `Any` where nothing was said.
     pub role: HostRole,
+    /// One of the site's clusters that it is for; absent: as its rule says, or the site's own.
+    pub cluster: Option<HostName>,
     /// Absent: the box chooses.
     pub root_disk: Option<GivenRootDisk>,
     /// What is erased when it is given back.
@@ -282,7 +286,7 @@ impl Default for SiteConfig {
             bandwidth: None,
             relayed: Vec::new(),
         };
-        let cluster = ClusterConfig::usual(&provisioning, &[]);
+        let cluster = ClusterConfig::usual(&provisioning);
         Self {
             name: HostName::parse("firstlight").expect("`firstlight` is a host name"),
             provisioning,
@@ -296,6 +300,7 @@ impl Default for SiteConfig {
             hosts: Vec::new(),
             rules: Vec::new(),
             cluster: cluster.map_or(ClusterChoice::None, ClusterChoice::Generated),
+            clusters: BTreeMap::new(),
             addons: Addons::Usual,
             packages: Vec::new(),
             standing: Standing::Current,
@@ -349,6 +354,7 @@ impl SiteConfig {
             gives.root_disk = host.root_disk.clone().or(gives.root_disk);
             gives.clean = host.clean.or(gives.clean);
             gives.layout = host.layout.clone().or(gives.layout);
+            gives.cluster = host.cluster.clone().or(gives.cluster);
         }
         gives
     }
@@ -356,6 +362,17 @@ impl SiteConfig {
     /// What `hosts` says that a host may become; `Any` where nothing was said.
     pub fn role(&self, mac: MacAddr) -> HostRole {
         self.host(mac).map(|host| host.role).unwrap_or_default()
+    }
+
+    /// The clusters that the box makes, by name: the site's own first.
+    pub fn generated_clusters(&self) -> impl Iterator<Item = (&str, &ClusterConfig)> {
+        let own = match &self.cluster {
+            ClusterChoice::Generated(config) => Some((self.name.as_str(), config)),
+            ClusterChoice::None | ClusterChoice::Manual => None,
+        };
+        let further = self.clusters.iter();
+        own.into_iter()
+            .chain(further.map(|(name, config)| (name.as_str(), config)))
     }
 
     /// The first rule that fits, with its place in the list.

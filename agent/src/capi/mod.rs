@@ -12,7 +12,7 @@ pub mod world;
 
 pub use action::{Action, Kind, Steps};
 pub use objects::{
-    CLUSTERS, DATA_SECRET_TYPE, HOSTS, MACHINES, MANAGER, MARKER, METAL3_MACHINES, POOLS,
-    ProviderObjects, SECRETS, SPARE,
+    CLUSTERS, DATA_SECRET_TYPE, HOSTS, MACHINES, MANAGER, MARKER, MARKER_LABEL, METAL3_MACHINES,
+    POOLS, ProviderObjects, SECRETS, SPARE,
 };
 pub use world::NAMESPACE;

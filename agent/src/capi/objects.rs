@@ -23,6 +23,8 @@ use crate::objects::{Applies, Objects, Part, Resource, Selection, Watches, Write
 
 /// The agent's own `ConfigMap` objects: what it made, and whether a spare host is free.
 pub const MARKER: &str = "firstlight-cluster";
+/// On those about further clusters, which are called like it and their cluster.
+pub const MARKER_LABEL: &str = "firstlight.internal/marks-cluster";
 pub const SPARE: &str = "firstlight-spare";
 pub const MANAGER: &str = "firstlight-machines";
 /// Metadata and network data of machines, as CAPM3 types them.
@@ -88,6 +90,7 @@ pub struct ProviderObjects {
     /// Metadata and network data of machines.
     data: Objects<Secret>,
     marker: Objects<ConfigMap>,
+    further_markers: Objects<ConfigMap>,
     spare: Objects<ConfigMap>,
     writers: Writers,
 }
@@ -97,6 +100,11 @@ impl ProviderObjects {
         let own = |name| Selection {
             namespace: Some(NAMESPACE),
             name: Some(name),
+            ..CONFIG_MAPS.into()
+        };
+        let further_markers = Selection {
+            namespace: Some(NAMESPACE),
+            label: Some(MARKER_LABEL),
             ..CONFIG_MAPS.into()
         };
         let data = Selection {
@@ -117,6 +125,7 @@ impl ProviderObjects {
             pools: watches.objects(Selection::perhaps(POOLS)),
             data: watches.objects(data),
             marker: watches.objects(own(MARKER)),
+            further_markers: watches.objects(further_markers),
             spare: watches.objects(own(SPARE)),
             writers: watches.writers().clone(),
         }
@@ -128,8 +137,8 @@ impl ProviderObjects {
 
     /// Everything, with what was written until now. Fails while one of the kinds is not served yet.
     pub async fn look(&self, site: Arc<SiteConfig>) -> Result<World> {
-        let spare = content(&self.spare).await?;
-        let spare = spare.and_then(|spare| spare.get("controlPlane")?.parse().ok());
+        let mut markers = contents(&self.marker).await?;
+        markers.extend(contents(&self.further_markers).await?);
         let mut unreadable = Vec::new();
         let odd = &mut unreadable;
         Ok(World {
@@ -146,8 +155,8 @@ impl ProviderObjects {
             control_planes: keyed(self.control_planes.all().await?, odd),
             deployments: keyed(self.deployments.all().await?, odd),
             data: texts(&self.data, odd).await?,
-            marker: content(&self.marker).await?,
-            spare,
+            markers,
+            spare: contents(&self.spare).await?.remove(SPARE),
             unreadable,
         })
     }
@@ -235,10 +244,13 @@ impl Applies<Action> for ProviderObjects {
     }
 }
 
-/// Of a `ConfigMap` of the agent's own.
-async fn content(objects: &Objects<ConfigMap>) -> Result<Option<BTreeMap<String, String>>> {
-    let found = objects.all().await?.objects.into_iter().next();
-    Ok(found.map(|found| found.data.clone().unwrap_or_default()))
+/// Of `ConfigMap` objects of the agent's own, by their names.
+async fn contents(
+    objects: &Objects<ConfigMap>,
+) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+    let found = objects.all().await?.objects;
+    let content = |one: &ConfigMap| (one.name_any(), one.data.clone().unwrap_or_default());
+    Ok(found.iter().map(|one| content(one)).collect())
 }
 
 /// The entries of Secrets that are text.

@@ -10,7 +10,7 @@ use firstlight_api::{
     },
     ipam::IpPool,
     object::{Meta, Object},
-    site::{ClusterChoice, HostRole, SiteConfig},
+    site::{Gives, HostRole, SiteConfig},
     status::HardwareSummary,
     verb::SPARE_ANNOTATION,
 };
@@ -113,10 +113,10 @@ pub struct World {
     pub deployments: BTreeMap<Key, Replicated>,
     /// Secrets with the metadata and network data of machines.
     pub data: BTreeMap<Key, BTreeMap<String, String>>,
-    /// Content of the `ConfigMap` of `clusters::marker`.
-    pub marker: Option<BTreeMap<String, String>>,
+    /// Contents of the `ConfigMap` objects of `clusters::marker`, by their names.
+    pub markers: BTreeMap<String, BTreeMap<String, String>>,
     /// What the admission policy was told last.
-    pub spare: Option<bool>,
+    pub spare: Option<BTreeMap<String, String>>,
     /// A sentence for each object that is left out, because it cannot be read.
     pub unreadable: Vec<String>,
 }
@@ -146,12 +146,41 @@ impl World {
 
     /// By what it is made of, as it says itself.
     fn ruled_role(&self, host: &Host) -> Option<HostRole> {
+        self.ruled(host)?.role
+    }
+
+    fn ruled(&self, host: &Host) -> Option<&Gives> {
         if self.site.rules.is_empty() {
             return None;
         }
         let mac = host.spec.boot_mac_address.parse().ok()?;
         let hardware = HardwareSummary::from(host.status.hardware.as_ref()?);
-        self.site.rule_of(mac, &hardware)?.1.gives.role
+        Some(&self.site.rule_of(mac, &hardware)?.1.gives)
+    }
+
+    /// The cluster that it is kept for: as the label of the object says, or else `site.yaml`.
+    pub fn kept_for<'a>(&'a self, host: &'a Host) -> Option<&'a str> {
+        let given = || {
+            let mac = host.spec.boot_mac_address.parse().ok()?;
+            let said = self.site.host(mac).and_then(|host| host.cluster.as_ref());
+            Some(
+                said.or_else(|| self.ruled(host)?.cluster.as_ref())?
+                    .as_str(),
+            )
+        };
+        host.metadata.label(capm3::FOR_CLUSTER_LABEL).or_else(given)
+    }
+
+    /// Whether machines of this cluster may have it. Further clusters get what is kept for them alone.
+    pub fn is_for(&self, host: &Host, cluster: &str) -> bool {
+        match self.kept_for(host) {
+            Some(name) => name == cluster,
+            None => !self
+                .site
+                .clusters
+                .keys()
+                .any(|name| name.as_str() == cluster),
+        }
     }
 
     /// May it get the private keys of a cluster? The hosts controller says so, or a person who gave it this role.
@@ -182,11 +211,9 @@ impl World {
 
     /// The network that the nodes of this cluster have their addresses on, where that is not the provisioning network.
     pub fn node_network(&self, namespace: &str, cluster: &str) -> Option<&str> {
-        let ClusterChoice::Generated(config) = &self.site.cluster else {
-            return None;
-        };
-        let is_generated = namespace == NAMESPACE && cluster == self.site.name.as_str();
-        config.network.as_deref().filter(|_| is_generated)
+        let mut generated = self.site.generated_clusters();
+        let (_, config) = generated.find(|(name, _)| namespace == NAMESPACE && cluster == *name)?;
+        config.network.as_deref()
     }
 
     /// The host that this machine has claimed.

@@ -1,4 +1,4 @@
-//! Addons of the stick for the site's own cluster, each made once: those that `site.yaml` names, or the usual ones.
+//! Addons of the stick for a cluster that the box makes, each made once: those that `site.yaml` names, or the usual ones.
 
 use firstlight_api::{
     addon,
@@ -7,7 +7,7 @@ use firstlight_api::{
 use serde_json::{Value, json};
 
 use super::marker::{self, Created};
-use crate::capi::{Action, NAMESPACE, Steps, world::World};
+use crate::capi::{Action, MARKER, NAMESPACE, Steps, world::World};
 
 /// These need addresses for services.
 const LOAD_BALANCER: &str = "loadbalancer";
@@ -22,7 +22,12 @@ const USUAL: [&str; 5] = [
 ];
 
 /// Those that were never made. A new stick may name more of them.
-pub fn plan(world: &World, config: &ClusterConfig, created: &Created) -> Option<Steps> {
+pub fn plan(
+    world: &World,
+    config: &ClusterConfig,
+    created: &Created,
+    marker: &str,
+) -> Option<Steps> {
     let wanted = match &world.site.addons {
         Addons::Named(names) => names.clone(),
         // A cluster that was there before its stick brought them stays as it is.
@@ -36,12 +41,20 @@ pub fn plan(world: &World, config: &ClusterConfig, created: &Created) -> Option<
     }
     let mut steps: Steps = new
         .iter()
-        .map(|name| Action::Create(object(name, &created.cluster, config)))
+        .map(|addon| {
+            // Those of the site's own cluster have short names.
+            let name = match marker {
+                MARKER => addon.clone(),
+                _ => format!("{}-{addon}", created.cluster),
+            };
+            Action::Create(object(&name, addon, &created.cluster, config))
+        })
         .collect();
-    steps.push(Action::Put(marker::created(&Created {
+    let created = Created {
         addons: [&created.addons[..], &new].concat(),
         ..created.clone()
-    })));
+    };
+    steps.push(Action::Put(marker::created(marker, &created)));
     Some(steps)
 }
 
@@ -53,9 +66,9 @@ fn usual(config: &ClusterConfig) -> Vec<String> {
         .collect()
 }
 
-fn object(name: &str, cluster: &str, config: &ClusterConfig) -> Value {
-    let mut spec = json!({"cluster": cluster, "builtin": name});
-    if let (LOAD_BALANCER, Some(range)) = (name, config.load_balancer) {
+fn object(name: &str, addon: &str, cluster: &str, config: &ClusterConfig) -> Value {
+    let mut spec = json!({"cluster": cluster, "builtin": addon});
+    if let (LOAD_BALANCER, Some(range)) = (addon, config.load_balancer) {
         spec["values"] = json!({"addresses": [range.to_string()]});
     }
     json!({

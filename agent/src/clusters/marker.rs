@@ -1,11 +1,13 @@
-//! `ConfigMap firstlight-cluster`: what the agent made, so that it makes it once; and whether a spare host is free, for the
-//! admission policy that refuses an upgrade which cannot work (`cluster-policy.yaml`).
+//! `ConfigMap firstlight-cluster`, and `firstlight-cluster-NAME` of further clusters: what the agent made, so that it makes it once;
+//! and whether a spare host is free, for the admission policy that refuses an upgrade which cannot work (`cluster-policy.yaml`).
 
-use firstlight_api::site::ClusterConfig;
+use std::collections::BTreeMap;
+
+use firstlight_api::site::{ClusterConfig, Heal, SiteConfig};
 use serde_json::{Value, json};
 
 use super::replicas;
-use crate::capi::{Action, MARKER, NAMESPACE, SPARE, Steps, world::World};
+use crate::capi::{Action, MARKER, MARKER_LABEL, NAMESPACE, SPARE, Steps, world::World};
 
 const CLUSTER: &str = "cluster";
 const STATE: &str = "state";
@@ -13,6 +15,7 @@ const FIXED: &str = "addresses";
 /// Names of those that were made, so that one that a person deleted is not made again.
 const ADDONS: &str = "addons";
 const USUAL_ADDONS: &str = "usualAddons";
+const HEAL: &str = "heal";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Marker {
@@ -31,10 +34,21 @@ pub struct Created {
     pub addons: Vec<String>,
     /// The stick that made it had the usual addons for it.
     pub usual_addons: bool,
+    /// As `site.yaml` said when it was written.
+    pub heal: Heal,
 }
 
-pub fn read(world: &World) -> Marker {
-    let Some(data) = &world.marker else {
+/// Of the `ConfigMap` about a cluster. The site's own keeps it when the site is called otherwise.
+pub fn name(site: &SiteConfig, cluster: &str) -> String {
+    if site.name.as_str() == cluster {
+        MARKER.to_owned()
+    } else {
+        format!("{MARKER}-{cluster}")
+    }
+}
+
+pub fn read(world: &World, marker: &str) -> Marker {
+    let Some(data) = world.markers.get(marker) else {
         return Marker::Absent;
     };
     let text = |key: &str| data.get(key).cloned().unwrap_or_default();
@@ -44,6 +58,7 @@ pub fn read(world: &World) -> Marker {
             addresses: text(FIXED),
             addons: text(ADDONS).split_whitespace().map(str::to_owned).collect(),
             usual_addons: text(USUAL_ADDONS) == "true",
+            heal: text(HEAL).parse().unwrap_or_default(),
         })
     } else {
         Marker::Creating
@@ -60,41 +75,53 @@ pub fn fixed(config: &ClusterConfig) -> String {
     )
 }
 
-pub fn creating(cluster: &str, config: &ClusterConfig) -> Value {
-    marker(&json!({CLUSTER: cluster, STATE: "creating", FIXED: fixed(config), ADDONS: ""}))
+pub fn creating(marker: &str, cluster: &str, config: &ClusterConfig) -> Value {
+    object(
+        marker,
+        &json!({CLUSTER: cluster, STATE: "creating", FIXED: fixed(config), ADDONS: ""}),
+    )
 }
 
-pub fn created(created: &Created) -> Value {
-    marker(&json!({
-        CLUSTER: created.cluster,
-        STATE: "created",
-        FIXED: created.addresses,
-        ADDONS: created.addons.join(" "),
-        USUAL_ADDONS: created.usual_addons.to_string(),
-    }))
+pub fn created(marker: &str, created: &Created) -> Value {
+    object(
+        marker,
+        &json!({
+            CLUSTER: created.cluster,
+            STATE: "created",
+            FIXED: created.addresses,
+            ADDONS: created.addons.join(" "),
+            USUAL_ADDONS: created.usual_addons.to_string(),
+            HEAL: created.heal.word(),
+        }),
+    )
 }
 
-fn marker(data: &Value) -> Value {
-    json!({
+fn object(name: &str, data: &Value) -> Value {
+    let mut object = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": MARKER, "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": NAMESPACE},
         "data": data,
-    })
+    });
+    if name.starts_with(MARKER) && name != MARKER {
+        object["metadata"]["labels"] = json!({MARKER_LABEL: ""});
+    }
+    object
 }
 
-/// Written when it changes.
+/// Written when it changes. Those of `clusters` have an entry of their own each, all others share one.
 pub fn keep_spare(world: &World) -> Option<Steps> {
     if world.control_planes.is_empty() {
         return None;
     }
-    let free = replicas::has_spare_for_control_plane(world, NAMESPACE);
-    (world.spare != Some(free)).then(|| {
-        vec![Action::Put(json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": SPARE, "namespace": NAMESPACE},
-            "data": {"controlPlane": free.to_string()},
-        }))]
-    })
+    let is_free = |cluster: &str| {
+        replicas::has_spare_for_control_plane(world, NAMESPACE, cluster).to_string()
+    };
+    let own = ("controlPlane".to_owned(), is_free(world.site.name.as_str()));
+    let further = world.site.clusters.keys().map(|name| {
+        let name = name.as_str();
+        (format!("controlPlane.{name}"), is_free(name))
+    });
+    let said: BTreeMap<String, String> = further.chain([own]).collect();
+    (world.spare.as_ref() != Some(&said)).then(|| vec![Action::Put(object(SPARE, &json!(said)))])
 }

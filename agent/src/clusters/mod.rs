@@ -1,4 +1,4 @@
-//! The site's own cluster: Cluster API objects out of `site.yaml`, and replica counts that follow the hosts.
+//! The site's clusters: Cluster API objects out of `site.yaml`, and replica counts that follow the hosts.
 //!
 //! Objects are written once. After that they belong to whoever runs the cluster: `kubectl edit` stays, a new stick starts no
 //! roll-out, a deleted cluster is not made again ([`marker`]). Only replica counts are kept up, and of these a count that a
@@ -9,6 +9,7 @@
 mod addons;
 pub mod certificates;
 mod flannel;
+mod heal;
 pub mod marker;
 pub mod node;
 mod object;
@@ -18,13 +19,12 @@ mod stick;
 #[cfg(test)]
 mod tests;
 
-use firstlight_api::{
-    site::{ClusterChoice, ClusterConfig},
-    status::Problem,
-};
+use firstlight_api::{site::ClusterConfig, status::Problem};
 
 pub use render::render;
 pub use stick::{Stick, load_stick};
+
+use marker::{Created, Marker};
 
 use crate::capi::{
     Action, MARKER, NAMESPACE, Steps,
@@ -35,30 +35,16 @@ use crate::capi::{
 pub fn plan(world: &World, stick: Option<&Stick>) -> (Vec<Steps>, Vec<Problem>) {
     let mut plan: Vec<Steps> = Vec::new();
     let mut problems = Vec::new();
-    let marker = marker::read(world);
-    if let ClusterChoice::Generated(config) = &world.site.cluster {
-        match (&marker, stick) {
+    for (name, config) in world.site.generated_clusters() {
+        let marker = marker::name(&world.site, name);
+        match (marker::read(world, &marker), stick) {
             (_, None) => {}
-            (marker::Marker::Absent | marker::Marker::Creating, Some(stick)) => {
-                plan.push(create(world, config, stick));
+            (Marker::Absent | Marker::Creating, Some(stick)) => {
+                plan.push(create(world, name, config, stick));
             }
-            (marker::Marker::Created(created), _) => {
-                let cluster = &created.cluster;
-                problems.extend(differences(world, config, created));
-                let key = Key::new(NAMESPACE, cluster);
-                if let Some(found) = world.clusters.get(&key) {
-                    if !found.metadata.is_deleting() && found.spec.paused != Some(true) {
-                        plan.extend(replicas::plan(world, config, cluster));
-                        plan.extend(addons::plan(world, config, created));
-                    }
-                } else {
-                    problems.push(Problem {
-                        what: format!("the cluster {cluster} was deleted; it is not made again by itself"),
-                        next: format!(
-                            "to make it again: `kubectl delete configmap {MARKER}` on the box; to leave the servers alone: `cluster: none` in site.yaml"
-                        ),
-                    });
-                }
+            (Marker::Created(created), _) => {
+                problems.extend(differences(name, config, &created));
+                keep(world, config, &created, &marker, &mut plan, &mut problems);
             }
         }
     }
@@ -66,42 +52,69 @@ pub fn plan(world: &World, stick: Option<&Stick>) -> (Vec<Steps>, Vec<Problem>) 
     (plan, problems)
 }
 
+/// A cluster that was made once.
+fn keep(
+    world: &World,
+    config: &ClusterConfig,
+    created: &Created,
+    marker: &str,
+    plan: &mut Vec<Steps>,
+    problems: &mut Vec<Problem>,
+) {
+    let cluster = &created.cluster;
+    let Some(found) = world.clusters.get(&Key::new(NAMESPACE, cluster)) else {
+        let elsewhere = if marker == MARKER {
+            "to leave the servers alone: `cluster: none` in site.yaml"
+        } else {
+            "or take it out of `clusters` in site.yaml"
+        };
+        problems.push(Problem {
+            what: format!("the cluster {cluster} was deleted; it is not made again by itself"),
+            next: format!(
+                "to make it again: `kubectl delete configmap {marker}` on the box; {elsewhere}"
+            ),
+        });
+        return;
+    };
+    if !found.metadata.is_deleting() && found.spec.paused != Some(true) {
+        plan.extend(replicas::plan(world, config, cluster));
+        plan.extend(addons::plan(world, config, created, marker));
+        plan.extend(heal::plan(marker, config, created));
+    }
+}
+
 /// Everything in order, between two writes of the marker: after a cut in between it goes on where it was.
-fn create(world: &World, config: &ClusterConfig, stick: &Stick) -> Steps {
+fn create(world: &World, name: &str, config: &ClusterConfig, stick: &Stick) -> Steps {
     let site = &world.site;
-    let counts = replicas::wanted(world, config, site.name.as_str());
-    let mut steps = vec![Action::Put(marker::creating(site.name.as_str(), config))];
-    steps.extend(
-        render(site, config, stick, counts)
-            .into_iter()
-            .map(Action::Create),
-    );
-    steps.push(Action::Put(marker::created(&marker::Created {
-        cluster: site.name.to_string(),
+    let marker = marker::name(site, name);
+    let counts = replicas::wanted(world, config, name);
+    let mut steps = vec![Action::Put(marker::creating(&marker, name, config))];
+    let objects = render(site, name, config, stick, counts).into_iter();
+    let heal = heal::objects(name, config.heal);
+    steps.extend(objects.chain(heal).map(Action::Create));
+    let created = Created {
+        cluster: name.to_owned(),
         addresses: marker::fixed(config),
         addons: Vec::new(),
         usual_addons: true,
-    })));
+        heal: config.heal,
+    };
+    steps.push(Action::Put(marker::created(&marker, &created)));
     steps
 }
 
 /// What `site.yaml` says now and the running cluster cannot follow.
-fn differences(
-    world: &World,
-    config: &ClusterConfig,
-    created: &marker::Created,
-) -> Option<Problem> {
+fn differences(name: &str, config: &ClusterConfig, created: &Created) -> Option<Problem> {
     let (cluster, made) = (&created.cluster, &created.addresses);
-    let name = world.site.name.as_str();
     let what = if name != *cluster {
         format!("site.yaml calls the site {name}; its cluster keeps the name {cluster}")
     } else if marker::fixed(config) != *made {
         format!(
-            "site.yaml changed the cluster's addresses to {}; the running cluster keeps {made}",
+            "site.yaml changed the addresses of the cluster {cluster} to {}; the running cluster keeps {made}",
             marker::fixed(config)
         )
     } else {
-        return None;
+        return heal::difference(config, created);
     };
     Some(Problem {
         what,

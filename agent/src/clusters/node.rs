@@ -3,8 +3,6 @@
 //!
 //! Files are jinja templates: `{{ ds.meta_data.KEY }}` is filled in on the node from the metadata that `machines` writes.
 
-use std::net::Ipv4Addr;
-
 use firstlight_api::site::{ClusterConfig, SiteConfig};
 use serde_json::{Value, json};
 
@@ -47,10 +45,7 @@ pub fn commands(config: &ClusterConfig) -> Vec<String> {
 
 /// For control planes: keepalived holds the endpoint's address, also if there is only one.
 pub fn endpoint_file(config: &ClusterConfig) -> Value {
-    file(
-        "/etc/keepalived/keepalived.conf",
-        &keepalived(config.endpoint),
-    )
+    file("/etc/keepalived/keepalived.conf", &keepalived(config))
 }
 
 /// Where kubeadm looks for changes of what it makes.
@@ -112,9 +107,8 @@ const SECRET: &str = "/etc/keepalived/endpoint.secret";
 /// All nodes begin as backup with one priority; a running API server lifts it. So the first node gets the address before its
 /// API server runs, and one that joins later does not take it away. What a stranger advertises is not authenticated and counts for
 /// nothing, whatever its priority; without `lower_prio_no_advert` whatever is heard, that too, would put off what the holder says next.
-fn keepalived(endpoint: Ipv4Addr) -> String {
-    // Unique among the site's segment as long as no two clusters' endpoints end alike.
-    let router = endpoint.octets()[3].max(1);
+fn keepalived(config: &ClusterConfig) -> String {
+    let (router, endpoint) = (config.router_id(), config.endpoint);
     format!(
         "global_defs {{\n    enable_script_security\n}}\n\n\
          vrrp_track_process api {{\n    process kube-apiserver\n    weight 50\n    delay 3\n}}\n\n\

@@ -25,18 +25,18 @@ const NODE_DELETION_SECONDS: u32 = 60;
 /// All objects, in the order in which they are made: what is referred to comes first.
 pub fn render(
     site: &SiteConfig,
+    cluster: &str,
     config: &ClusterConfig,
     stick: &Stick,
     counts: Counts,
 ) -> Vec<Value> {
-    let cluster = site.name.as_str();
     let (control_plane, workers) = (control_plane_name(cluster), workers_name(cluster));
     let mut objects = vec![
         metal3_cluster(cluster, config),
         machine_template(cluster, &control_plane, stick),
         machine_template(cluster, &workers, stick),
-        kubeadm_control_plane(site, config, stick, counts),
-        kubeadm_config_template(site, config),
+        kubeadm_control_plane(site, cluster, config, stick, counts),
+        kubeadm_config_template(site, cluster, config),
         self::cluster(cluster, config),
         machine_deployment(cluster, &workers, stick, counts),
     ];
@@ -219,11 +219,11 @@ fn rollout(control_planes: ControlPlanes) -> Value {
 
 fn kubeadm_control_plane(
     site: &SiteConfig,
+    cluster: &str,
     config: &ClusterConfig,
     stick: &Stick,
     counts: Counts,
 ) -> Value {
-    let cluster = site.name.as_str();
     let name = control_plane_name(cluster);
     let mut files = node::files(config);
     files.push(node::endpoint_file(config));
@@ -290,8 +290,7 @@ fn kubeadm_control_plane(
     object
 }
 
-fn kubeadm_config_template(site: &SiteConfig, config: &ClusterConfig) -> Value {
-    let cluster = site.name.as_str();
+fn kubeadm_config_template(site: &SiteConfig, cluster: &str, config: &ClusterConfig) -> Value {
     let spec = json!({
         "format": "cloud-config",
         "joinConfiguration": {

@@ -43,7 +43,7 @@ fn all_workers(world: &World, cluster: &str, control_planes: u32) -> u32 {
     let hosts = world
         .hosts
         .values()
-        .filter(|host| host.metadata.namespace == NAMESPACE);
+        .filter(|host| host.metadata.namespace == NAMESPACE && world.is_for(host, cluster));
     for host in hosts {
         let role = world.role(host);
         match claimed_as(world, cluster, host) {
@@ -121,10 +121,11 @@ fn joins(host: &Host) -> bool {
 }
 
 /// Could one more control plane start now?
-pub fn has_spare_for_control_plane(world: &World, namespace: &str) -> bool {
+pub fn has_spare_for_control_plane(world: &World, namespace: &str, cluster: &str) -> bool {
     world.hosts.values().any(|host| {
         host.metadata.namespace == namespace
             && is_free(host)
+            && world.is_for(host, cluster)
             && matches!(world.role(host), HostRole::Any | HostRole::ControlPlane)
     })
 }
@@ -196,14 +197,15 @@ fn set(kind: Kind, object: &Replicated, wanted: u32) -> Option<Steps> {
     }])
 }
 
-/// Workers on hosts that may not be workers any more.
+/// Workers on hosts that may not be workers any more, or not of this cluster.
 fn leaving(world: &World, cluster: &str) -> impl Iterator<Item = Steps> {
     world
         .hosts
         .values()
         .filter(move |host| {
+            let is_other = matches!(world.role(host), HostRole::Spare | HostRole::ControlPlane);
             matches!(claimed_as(world, cluster, host), Some(Claim::Worker))
-                && matches!(world.role(host), HostRole::Spare | HostRole::ControlPlane)
+                && (is_other || !world.is_for(host, cluster))
         })
         .filter_map(|host| {
             let key = Key::new(&host.metadata.namespace, host.consumer()?);
@@ -213,6 +215,6 @@ fn leaving(world: &World, cluster: &str) -> impl Iterator<Item = Steps> {
                 .annotations
                 .contains_key(capi::DELETE_MACHINE_ANNOTATION);
             (!said && !meta.is_deleting())
-                .then(|| vec![goes_first(meta, "its host has another role")])
+                .then(|| vec![goes_first(meta, "its host has another role or cluster")])
         })
 }

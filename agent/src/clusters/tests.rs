@@ -1,10 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
-use firstlight_api::site::{SiteConfig, parse_site};
+use firstlight_api::site::{ClusterChoice, Heal, SiteConfig, parse_site};
 use serde_json::{Value, json};
 
 use super::{replicas::Counts, *};
 use crate::capi::Kind;
+
+mod further;
 
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1pLbFSTpHvJ0hSWRnUGMvKxQ2g1YMxPvvqj5vJXc0f ann@desk";
@@ -55,7 +57,7 @@ fn the_objects_of_a_cluster_are_as_they_were() {
         ),
     ] {
         let site = site(&text);
-        let objects = render(&site, &config(&site), &stick(), counts);
+        let objects = render(&site, site.name.as_str(), &config(&site), &stick(), counts);
         let mut found = String::new();
         for object in &objects {
             found.push_str(&serde_json::to_string_pretty(object).unwrap());
@@ -79,6 +81,7 @@ fn nothing_of_a_cluster_comes_from_outside_the_site() {
     let site = site("cluster: {}");
     let text = json!(render(
         &site,
+        site.name.as_str(),
         &config(&site),
         &stick(),
         Counts {
@@ -105,7 +108,7 @@ fn the_pod_network_is_told_its_addresses() {
         control_planes: 1,
         workers: 1,
     };
-    let objects = render(&site, &config(&site), &stick(), counts);
+    let objects = render(&site, site.name.as_str(), &config(&site), &stick(), counts);
     let mut texts = objects
         .iter()
         .filter_map(|object| object["data"]["flannel.yaml"].as_str());
@@ -121,7 +124,7 @@ fn a_cluster_on_a_network_of_both_families_has_both_everywhere() {
         control_planes: 1,
         workers: 1,
     };
-    let objects = render(&site, &config(&site), &stick(), counts);
+    let objects = render(&site, site.name.as_str(), &config(&site), &stick(), counts);
     let of = |kind: &str| {
         let mut all = objects.iter();
         all.find(|object| object["kind"] == kind).unwrap()
@@ -436,12 +439,21 @@ fn there_is_a_cluster(world: &mut World) {
 }
 
 fn created(addresses: &str, addons: Vec<String>, usual_addons: bool) -> Value {
-    marker::created(&marker::Created {
+    let created = Created {
         cluster: "firstlight".to_owned(),
         addresses: addresses.to_owned(),
         addons,
         usual_addons,
-    })
+        heal: Heal::None,
+    };
+    marker::created(MARKER, &created)
+}
+
+/// The API server has it.
+fn mark(world: &mut World, marker: &Value) {
+    let name = marker["metadata"]["name"].as_str().unwrap().to_owned();
+    let data = serde_json::from_value(marker["data"].clone()).unwrap();
+    world.markers.insert(name, data);
 }
 
 /// Names and values of the addons that a cluster gets for which none were made.
@@ -451,7 +463,7 @@ fn first_addons(text: &str, usual_addons: bool) -> Vec<(String, Value)> {
     let mut world = world(site, &[]);
     there_is_a_cluster(&mut world);
     let marker = created(&fixed, Vec::new(), usual_addons);
-    world.marker = Some(serde_json::from_value(marker["data"].clone()).unwrap());
+    mark(&mut world, &marker);
     let steps = plan(&world, Some(&stick())).0.into_iter().flatten();
     steps
         .filter_map(|step| match step {
@@ -497,8 +509,7 @@ fn an_addon_of_the_site_is_made_once() {
         let names = names.iter().map(|&name| name.to_owned());
         created(&fixed, names.collect(), true)
     };
-    let data = |object: &Value| serde_json::from_value(object["data"].clone()).unwrap();
-    world.marker = Some(data(&made(&["nfd"])));
+    mark(&mut world, &made(&["nfd"]));
     let web = json!({
         "apiVersion": "firstlight.internal/v1alpha1",
         "kind": "Addon",
@@ -508,7 +519,7 @@ fn an_addon_of_the_site_is_made_once() {
     let both = made(&["nfd", "web"]);
     let steps = vec![Action::Create(web), Action::Put(both.clone())];
     assert_eq!(plan(&world, Some(&stick())).0, [steps]);
-    world.marker = Some(data(&both));
+    mark(&mut world, &both);
     assert!(plan(&world, Some(&stick())).0.is_empty());
 }
 
@@ -522,7 +533,11 @@ fn a_cluster_is_made_once() {
     let steps = &plan_before[0];
     assert_eq!(
         steps.first(),
-        Some(&Action::Put(marker::creating("firstlight", &config)))
+        Some(&Action::Put(marker::creating(
+            MARKER,
+            "firstlight",
+            &config
+        )))
     );
     assert_eq!(
         steps.last(),
@@ -537,15 +552,17 @@ fn a_cluster_is_made_once() {
         "without the stick's versions it waits"
     );
 
-    let data = |object: Value| serde_json::from_value(object["data"].clone()).unwrap();
-    world.marker = Some(data(marker::creating("firstlight", &config)));
+    mark(&mut world, &marker::creating(MARKER, "firstlight", &config));
     assert_eq!(
         plan(&world, Some(&stick())).0,
         plan_before,
         "cut in the middle, it goes on"
     );
 
-    world.marker = Some(data(created(&marker::fixed(&config), Vec::new(), false)));
+    mark(
+        &mut world,
+        &created(&marker::fixed(&config), Vec::new(), false),
+    );
     let (after, problems) = plan(&world, Some(&stick()));
     assert!(
         after.is_empty(),

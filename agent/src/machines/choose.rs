@@ -14,6 +14,7 @@ use crate::capi::world::{Host, HostExt, Key, World, is_left_alone};
 #[derive(Clone, Debug)]
 pub struct HostRequest<'a> {
     pub namespace: &'a str,
+    pub cluster: &'a str,
     pub control_plane: bool,
     pub selector: Option<&'a HostSelector>,
     /// Preferred, not demanded.
@@ -29,6 +30,7 @@ pub struct HostRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Unfit {
     OtherLabels,
+    OtherCluster,
     OtherRole,
     Spare,
     InUse,
@@ -108,6 +110,9 @@ fn judge(
     {
         return Err(Unfit::OtherLabels);
     }
+    if !world.is_for(host, request.cluster) {
+        return Err(Unfit::OtherCluster);
+    }
     match world.role(host) {
         HostRole::Any => {}
         HostRole::ControlPlane if request.control_plane => {}
@@ -178,6 +183,10 @@ fn explain(world: &World, request: &HostRequest, unfit: &[(&Host, Unfit)]) -> St
     };
     say(of(|why| *why == Unfit::InUse), "in use");
     say(others, "without the labels asked for");
+    say(
+        of(|why| *why == Unfit::OtherCluster),
+        "for another cluster (`kubectl label bmh NAME firstlight.internal/cluster=CLUSTER`)",
+    );
     say(of(|why| *why == Unfit::OtherRole), "with another role");
     say(
         of(|why| *why == Unfit::Spare),

@@ -3,10 +3,12 @@
 
 mod choose;
 mod data;
+mod departures;
 mod nodes;
 mod plan;
 mod view;
 
+pub use departures::Departures;
 pub use nodes::Nodes;
 pub use plan::{left_behind, plan};
 pub use view::clusters as shown;

@@ -5,6 +5,7 @@
 
 mod claims;
 mod cluster;
+pub mod departure;
 mod draft;
 mod host;
 mod indexes;
@@ -41,6 +42,7 @@ pub fn plan(world: &World, now: &str) -> Vec<Steps> {
     for machine in machines {
         all.push(machine::plan(world, machine, &indexes, &mut taken, now));
     }
+    all.extend(departure::hooks(world));
     all.extend(release::untouched(world));
     all.extend(claims::released(world));
     all.retain(|steps| !steps.is_empty());

@@ -39,6 +39,8 @@ pub struct Selection {
     pub name: Option<&'static str>,
     /// Of Secrets.
     pub secret_type: Option<&'static str>,
+    /// Those that have it, with any value.
+    pub label: Option<&'static str>,
     /// A kind that the API server does not know has no objects.
     pub may_lack: bool,
 }
@@ -50,6 +52,7 @@ impl From<Resource> for Selection {
             namespace: None,
             name: None,
             secret_type: None,
+            label: None,
             may_lack: false,
         }
     }
@@ -70,6 +73,7 @@ impl Selection {
         // One of them at most.
         Config {
             field_selector: name.or(kind),
+            label_selector: self.label.map(str::to_owned),
             ..Config::default().page_size(PAGE)
         }
     }
@@ -81,6 +85,9 @@ impl Selection {
             && is(self.namespace, &object["metadata"]["namespace"])
             && is(self.name, &object["metadata"]["name"])
             && is(self.secret_type, &object["type"])
+            && self
+                .label
+                .is_none_or(|label| !object["metadata"]["labels"][label].is_null())
     }
 }
 

@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::workload;
+use crate::workload::{self, load_balancer};
 
 /// Too many at the moment: a budget, or a busy API server.
 const NOT_NOW: u16 = 429;
@@ -69,7 +69,7 @@ impl Member {
         patched.map(drop).context("writing the node")
     }
 
-    /// One step: no new pods come, and those that may go are told to.
+    /// One step: no new pods come, addresses of services move, and those that may go are told to.
     pub async fn drain(&self) -> Result<Drained> {
         let Some((client, node)) = self.reach().await? else {
             return Ok(Drained::Empty);
@@ -77,6 +77,7 @@ impl Member {
         if let Some(patch) = cordon(&node, &self.holder) {
             self.patch(client.clone(), &patch).await?;
         }
+        load_balancer::exclude(&client, &node, &self.holder).await?;
         let here = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
         let pods = Api::<Pod>::all(client.clone())
             .list(&here)
@@ -108,16 +109,18 @@ impl Member {
 
     /// If it was cordoned for us.
     pub async fn uncordon(&self) -> Result<()> {
-        match self.reach().await? {
-            Some((client, node)) if is_held(&node, &self.holder) => {
-                let patch = json!({
-                    "metadata": {"annotations": {CORDONED_ANNOTATION: null}},
-                    "spec": {"unschedulable": null},
-                });
-                self.patch(client, &patch).await
-            }
-            _ => Ok(()),
+        let Some((client, node)) = self.reach().await? else {
+            return Ok(());
+        };
+        load_balancer::include(&client, &node, &self.holder).await?;
+        if !is_held(&node, &self.holder) {
+            return Ok(());
         }
+        let patch = json!({
+            "metadata": {"annotations": {CORDONED_ANNOTATION: null}},
+            "spec": {"unschedulable": null},
+        });
+        self.patch(client, &patch).await
     }
 }
 

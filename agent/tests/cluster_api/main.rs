@@ -10,6 +10,7 @@ mod addons;
 #[path = "../common/mod.rs"]
 mod common;
 mod conversion;
+mod further;
 mod hosts;
 mod many;
 mod moves;
@@ -184,6 +185,15 @@ fn a_worker_that_hangs_is_switched_off_and_on_and_keeps_its_machine() {
     play(
         "a_worker_that_hangs_is_switched_off_and_on_and_keeps_its_machine",
         remediation::a_worker_that_hangs_is_switched_off_and_on_and_keeps_its_machine,
+    );
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_CLUSTER_API: scripts/test-cluster-api"]
+fn two_clusters_share_a_site_and_a_free_server_takes_a_lost_ones_place() {
+    play(
+        "two_clusters_share_a_site_and_a_free_server_takes_a_lost_ones_place",
+        further::two_clusters_share_a_site_and_a_free_server_takes_a_lost_ones_place,
     );
 }
 
@@ -364,8 +374,27 @@ async fn a_budget_holds_a_worker(site: &Site) {
     let node = text(&machine["status"]["nodeRef"]["name"]).to_owned();
     let workload = site.workload();
     workload.run_held_pod(&node).await;
+    workload.answers_for_a_service(&node).await;
     let name = text(&machine["metadata"]["name"]);
     objects.delete("Machine", name).await;
+    let excluded = async || {
+        let found = workload.node(&node).await;
+        let label = "node.kubernetes.io/exclude-from-external-load-balancers";
+        assert!(
+            found["spec"]["unschedulable"].is_null(),
+            "drained before another node answers"
+        );
+        found["metadata"]["labels"][label] == ""
+    };
+    objects
+        .wait_until("it gives up what it answers for", excluded)
+        .await;
+    let waits =
+        |found: &Value| find_condition(found, "Deleting")["reason"] == "WaitingForPreDrainHook";
+    objects
+        .wait_for("Machine", name, "waits for another node", waits)
+        .await;
+    workload.answers_no_more(&node).await;
     let held = |found: &Value| {
         let deleting = &find_condition(found, "Deleting")["message"];
         text(deleting).contains("held") && text(deleting).contains("disruption budget")

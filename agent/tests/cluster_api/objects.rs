@@ -264,6 +264,12 @@ impl Objects {
             .unwrap();
     }
 
+    /// Of any kind.
+    pub async fn remove(&self, object: &Value) {
+        let (api, name) = self.api_for(object);
+        api.delete(&name, &DeleteParams::default()).await.unwrap();
+    }
+
     /// All that are there still.
     pub async fn delete_all(&self, kind: &str) {
         self.api(kind)

@@ -20,7 +20,7 @@ use crate::{
 
 pub struct Servers {
     objects: Objects,
-    workload: watch::Receiver<Option<Workload>>,
+    workloads: watch::Sender<BTreeMap<String, Workload>>,
     dead: Dead,
     stop: CancellationToken,
     thread: Option<JoinHandle<()>>,
@@ -44,20 +44,20 @@ struct Rack {
     objects: Objects,
     dir: PathBuf,
     nodes: Mutex<BTreeMap<String, Node>>,
-    workload: watch::Sender<Option<Workload>>,
+    /// By the names of the clusters.
+    workloads: watch::Sender<BTreeMap<String, Workload>>,
     dead: Dead,
 }
 
 impl Servers {
     pub fn start(objects: Objects, dir: PathBuf) -> Self {
-        let sender = watch::Sender::new(None);
-        let workload = sender.subscribe();
+        let workloads = watch::Sender::new(BTreeMap::new());
         let dead = Dead::default();
         let rack = Arc::new(Rack {
             objects: objects.clone(),
             dir,
             nodes: Mutex::default(),
-            workload: sender,
+            workloads: workloads.clone(),
             dead: dead.clone(),
         });
         // On a thread of its own: what it awaits is not `Send`.
@@ -77,7 +77,7 @@ impl Servers {
         });
         Self {
             objects,
-            workload,
+            workloads,
             dead,
             stop,
             thread: Some(thread),
@@ -93,17 +93,26 @@ impl Servers {
         self.dead.lock().unwrap().remove(name);
     }
 
-    pub fn workload(&self) -> Option<Workload> {
-        self.workload.borrow().clone()
+    pub fn workload(&self, cluster: &str) -> Option<Workload> {
+        self.workloads.borrow().get(cluster).cloned()
+    }
+
+    /// It was erased with its servers.
+    pub fn forget_workload(&self, cluster: &str) {
+        self.workloads.send_modify(|all| drop(all.remove(cluster)));
     }
 
     /// Inspected, and available at 172.22.0.100 and `number`.
     pub async fn switch_on(&self, name: &str, number: u8) {
+        self.switch_on_labelled(name, number, json!({})).await;
+    }
+
+    pub async fn switch_on_labelled(&self, name: &str, number: u8, labels: Value) {
         let mac = format!("52:54:00:00:00:{number:02x}");
         let object = json!({
             "apiVersion": "metal3.io/v1alpha1",
             "kind": "BareMetalHost",
-            "metadata": {"name": name, "namespace": "default"},
+            "metadata": {"name": name, "namespace": "default", "labels": labels},
             "spec": {"online": true, "bootMACAddress": mac, "disablePowerOff": true},
         });
         self.objects.create(object).await.unwrap();
@@ -181,7 +190,9 @@ impl Rack {
         // The hosts controller adds it.
         meta_data["box_ssh_key"] = json!("ssh-ed25519 AAAA box");
         let dir = self.dir.join(name);
-        let workload = self.workload.borrow().clone();
+        let cluster = &host["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"];
+        let cluster = cluster.as_str().unwrap().to_owned();
+        let workload = self.workloads.borrow().get(&cluster).cloned();
         let kubelet = if host["spec"]["image"]["url"] == NEXT_IMAGE {
             NEXT_VERSION
         } else {
@@ -189,6 +200,7 @@ impl Rack {
         };
         let (node, workload) = Node::boot(&user_data, &meta_data, &dir, workload, kubelet).await;
         self.nodes.lock().unwrap().insert(name.to_owned(), node);
-        self.workload.send_replace(Some(workload));
+        self.workloads
+            .send_modify(|all| drop(all.insert(cluster, workload)));
     }
 }

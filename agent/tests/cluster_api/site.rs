@@ -101,7 +101,12 @@ impl Site {
     }
 
     pub fn workload(&self) -> Workload {
-        self.servers.workload().expect("a control plane runs")
+        self.workload_of("lab")
+    }
+
+    pub fn workload_of(&self, cluster: &str) -> Workload {
+        let workload = self.servers.workload(cluster);
+        workload.expect("a control plane runs")
     }
 
     pub fn say(&self, what: &str) {
@@ -294,6 +299,7 @@ async fn is_served(objects: &Objects, spec: &Value) {
 pub async fn apply_own(objects: &Objects, pki: &Pki) {
     let folder = Path::new("../overlays/box/usr/share/firstlight/manifests");
     for name in [
+        "crd-addon.yaml",
         "crd-baremetalhost.yaml",
         "crd-hardwaredata.yaml",
         "crd-ipaddress.yaml",

@@ -76,6 +76,33 @@ impl Workload {
         taints.any(|taint| taint["key"] == "node.kubernetes.io/out-of-service")
     }
 
+    /// The load balancer's part: this node answers for the address of a service.
+    pub async fn answers_for_a_service(&self, node: &str) {
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "servicel2statuses.metallb.io"},
+            "spec": {
+                "group": "metallb.io", "scope": "Namespaced",
+                "names": {"kind": "ServiceL2Status", "plural": "servicel2statuses", "singular": "servicel2status"},
+                "versions": [{
+                    "name": "v1beta1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                }],
+            },
+        });
+        self.objects.apply(&definition).await;
+        self.objects.apply(&answer(node)).await;
+    }
+
+    /// It has seen the label.
+    pub async fn answers_no_more(&self, node: &str) {
+        self.objects.remove(&answer(node)).await;
+    }
+
+    pub async fn node(&self, name: &str) -> Value {
+        self.objects.find("v1", "Node", name).await
+    }
+
     /// What a control plane that joins reads.
     async fn kubeadm_configuration(&self, meta_data: &Value) -> Vec<Value> {
         let api: Api<ConfigMap> = Api::namespaced(self.objects.client.clone(), "kube-system");
@@ -147,6 +174,13 @@ impl Workload {
 /// Where kubeadm's configuration lies on the first control plane, and on all that join it.
 const INIT: &str = "/run/kubeadm/kubeadm.yaml";
 const JOIN: &str = "/run/kubeadm/kubeadm-join-config.yaml";
+
+fn answer(node: &str) -> Value {
+    json!({
+        "apiVersion": "metallb.io/v1beta1", "kind": "ServiceL2Status",
+        "metadata": {"name": "l2-web", "namespace": "default", "labels": {"metallb.io/node": node}},
+    })
+}
 
 /// What runs on one server.
 pub struct Node {

@@ -136,6 +136,12 @@ fn gives(
     let mut words = vec![format!("install {}", policy.word())];
     let given = &site.gives(mac, rule);
     words.extend(given.role.map(|it| format!("role {}", it.word())));
+    words.extend(
+        given
+            .cluster
+            .as_ref()
+            .map(|it| format!("for the cluster {it}")),
+    );
     words.extend(given.failure_domain.as_ref().map(|it| format!("in {it}")));
     words.extend(given.image.as_ref().map(|it| format!("image {it}")));
     let labels = given.labels.iter();
@@ -170,8 +176,9 @@ mod tests {
     use super::*;
 
     const RULES: &str = "
+clusters: {edge: {}}
 rules:
-- {match: {cpus: 16+}, name: 'big-{serial}', install: wipe, role: worker, labels: {size: big}}
+- {match: {cpus: 16+}, name: 'big-{serial}', install: wipe, role: worker, cluster: edge, labels: {size: big}}
 - {match: {vendor: 'Lenovo'}, name: 'node-{n}'}
 - {match: {vendor: 'Dell*'}, name: 'dell-{serial}', rootDisk: {minSizeGigabytes: 100}}
 ";
@@ -258,7 +265,7 @@ hosts: [{mac: '52:54:00:00:00:01', addresses: {storage: 10.30.0.9}}]
             host(6, "Lenovo", 8),
         ];
         let text = told_of(hosts).unwrap();
-        let expected = "  host-1 (52:54:00:00:00:01): rule 1: big-s1, install wipe, role worker, size=big
+        let expected = "  host-1 (52:54:00:00:00:01): rule 1: big-s1, install wipe, role worker, for the cluster edge, size=big
   host-2 (52:54:00:00:00:02): rule 3: dell-s1, install blank, a disk by its hints out of /dev/sda 480 GB
       not rule 1: cpus is 8, not 16+
       not rule 2: vendor is `Dell Inc.`, not lenovo

@@ -1,14 +1,16 @@
-//! A service of type `LoadBalancer` has an address of the site's that answers whoever is on the cable; a pool with an address that is
-//! none is refused.
+//! A service of type `LoadBalancer` has an address of the site's that answers whoever is on the cable, also while one node hands it to
+//! another; a pool with an address that is none is refused.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use qemu_tests::nodes::{Cluster, wait};
-use qemu_tests::pods::fetch;
+use qemu_tests::pods::{Visitor, fetch};
 use serde_json::{Value, json};
 
 use crate::pods::{delete, serve};
+
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 pub fn try_out(cluster: &mut Cluster) -> Result<()> {
     serve(cluster, "web", "served")?;
@@ -26,6 +28,7 @@ pub fn try_out(cluster: &mut Cluster) -> Result<()> {
         fetch(&page)
     })?;
     ensure!(said == "served", "{said}");
+    another_node_takes_over(cluster, page)?;
 
     // Its webhook reads its certificate once kubelet has brought it, which looks every minute or so.
     wait("a wrong pool is refused", Duration::from_mins(3), || {
@@ -46,6 +49,37 @@ pub fn try_out(cluster: &mut Cluster) -> Result<()> {
         Ok(())
     })?;
     delete(cluster, "service/web pod/web")
+}
+
+/// As a node is told that is about to leave; nobody notices.
+fn another_node_takes_over(cluster: &Cluster, page: String) -> Result<()> {
+    let control_plane = "nodes -l node-role.kubernetes.io/control-plane";
+    cluster.kubectl(&format!("label {control_plane} {EXCLUDED}-"))?;
+    let before = answers(cluster)?;
+    let visitor = Visitor::begin(page);
+    cluster.kubectl(&format!("label node {before} {EXCLUDED}="))?;
+    wait("another node answers", Duration::from_secs(30), || {
+        let now = answers(cluster)?;
+        ensure!(now != before, "it is {now} still");
+        let own = format!("get servicel2statuses -A -l metallb.io/node={before} -o name");
+        ensure!(
+            cluster.kubectl(&own)?.is_empty(),
+            "{before} is said to answer"
+        );
+        Ok(())
+    })?;
+    let (all, lost) = visitor.end();
+    ensure!(lost == 0, "{lost} of {all} requests were lost");
+    cluster.kubectl(&format!("label node {before} {EXCLUDED}-"))?;
+    cluster.kubectl(&format!("label {control_plane} {EXCLUDED}= --overwrite"))?;
+    Ok(())
+}
+
+/// The node that answers for the address of the one service.
+fn answers(cluster: &Cluster) -> Result<String> {
+    let all = cluster.get("servicel2statuses -A")?;
+    let node = all["items"][0]["status"]["node"].as_str();
+    node.map(str::to_owned).context("nobody answers")
 }
 
 pub fn service(name: &str) -> Value {

@@ -21,7 +21,7 @@ pub enum ClusterChoice {
     Generated(ClusterConfig),
 }
 
-/// The workload cluster. Its Kubernetes version is the one on the stick, its name is the site's.
+/// A workload cluster. Its Kubernetes version is the one on the stick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
     /// `controlPlanes`.
@@ -42,6 +42,46 @@ pub struct ClusterConfig {
     /// `network`: one of [`SiteConfig::fixed_networks`](super::SiteConfig::fixed_networks) that its nodes have their addresses on; absent:
     /// the provisioning network.
     pub network: Option<String>,
+    /// `heal`.
+    pub heal: Heal,
+}
+
+/// What the box does by itself about a server whose node is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Heal {
+    /// It is told, and waits for a person.
+    #[default]
+    None,
+    /// It is switched off and on, again and again.
+    Restart,
+    /// If a restart was in vain a free server takes its place, and its own disk is erased when it comes back.
+    Replace,
+}
+
+impl Heal {
+    /// As in `site.yaml`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Restart => "restart",
+            Self::Replace => "replace",
+        }
+    }
+}
+
+impl FromStr for Heal {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let all = [Self::None, Self::Restart, Self::Replace];
+        let found = all.into_iter().find(|heal| heal.word() == text);
+        found.ok_or_else(|| {
+            ValueError(format!(
+                "`{text}` heals nothing; use none, restart (a lost server is switched off and on) or replace (if that was in vain a free \
+                 server takes its place, and its disk is erased when it comes back)"
+            ))
+        })
+    }
 }
 
 /// The IPv6 networks of a cluster with both families.
@@ -227,13 +267,16 @@ impl ProvisioningConfig {
     }
 
     /// The highest address that is the box's, leased, or `taken` by nobody.
-    pub fn free_address(&self, taken: &[Ipv4Addr]) -> Option<Ipv4Addr> {
+    pub fn free_address(&self, taken: &[AddressRange]) -> Option<Ipv4Addr> {
         let net = self.address;
         let mut at = net.last_host();
         while at >= net.first_host() {
             if self.range.contains(at) {
                 at = self.range.first();
-            } else if at != net.address() && Some(at) != self.gateway && !taken.contains(&at) {
+            } else if at != net.address()
+                && Some(at) != self.gateway
+                && !taken.iter().any(|range| range.contains(at))
+            {
                 return Some(at);
             }
             at = Ipv4Addr::from_bits(at.to_bits() - 1);
@@ -243,17 +286,17 @@ impl ProvisioningConfig {
 
     /// The highest sixteen addresses with a common beginning that are nobody's, neither the box's nor `taken`; none where another server
     /// leases the addresses, for nobody here knows which.
-    pub fn free_block(&self, taken: &[Ipv4Addr]) -> Option<AddressRange> {
+    pub fn free_block(&self, taken: &[AddressRange]) -> Option<AddressRange> {
         if self.dhcp != DhcpRole::Serve {
             return None;
         }
         let net = self.network();
         let own = [Some(self.address.address()), self.gateway];
         let is_free = |block: AddressRange| {
-            let mut others = own.iter().flatten().chain(taken);
             net.first() < block.first()
                 && !self.range.overlaps(block)
-                && !others.any(|other| block.contains(*other))
+                && !own.iter().flatten().any(|other| block.contains(*other))
+                && !taken.iter().any(|other| block.overlaps(*other))
         };
         let mut first = net.last().to_bits() & !(BLOCK - 1);
         while first > net.first().to_bits() {
@@ -304,7 +347,17 @@ fn usual(candidates: &[([u8; 4], u8)], others: &[Ipv4Network]) -> Option<Ipv4Net
     networks.find(|network| !others.iter().any(|other| network.overlaps(other)))
 }
 
+/// By which keepalived tells one cluster's endpoint on a segment from another's.
+pub(super) fn router_id(endpoint: Ipv4Addr) -> u8 {
+    endpoint.octets()[3].max(1)
+}
+
 impl ClusterConfig {
+    /// By which keepalived tells its endpoint from another cluster's.
+    pub fn router_id(&self) -> u8 {
+        router_id(self.endpoint)
+    }
+
     /// Networks of pods: of IPv4, and of IPv6 if there is one.
     pub fn pod_networks(&self) -> Vec<String> {
         let ipv6 = self.ipv6.map(|ipv6| ipv6.pods.to_string());
@@ -331,20 +384,21 @@ impl ClusterConfig {
 
     /// What `cluster: {}` means; `None` when the provisioning network has no address left for the endpoint, or the site's networks
     /// leave none for pods and services.
-    pub fn usual(provisioning: &ProvisioningConfig, taken: &[Ipv4Addr]) -> Option<Self> {
+    pub fn usual(provisioning: &ProvisioningConfig) -> Option<Self> {
         let mut others = provisioning.networks();
         let pod_cidr = Self::usual_pods(&others)?;
         others.push(pod_cidr);
-        let endpoint = provisioning.free_address(taken)?;
+        let endpoint = provisioning.free_address(&[])?;
         Some(Self {
             control_planes: ControlPlanes::default(),
             workers: Workers::default(),
             endpoint,
             pod_cidr,
             service_cidr: Self::usual_services(&others)?,
-            load_balancer: provisioning.free_block(&[taken, &[endpoint]].concat()),
+            load_balancer: provisioning.free_block(&[AddressRange::of(endpoint)]),
             ipv6: None,
             network: None,
+            heal: Heal::None,
         })
     }
 }

@@ -54,6 +54,8 @@ fn text_of(bytes: &[u8]) -> Result<&str, SiteProblem> {
 #[derive(Default)]
 struct Walk {
     problems: Vec<SiteProblem>,
+    /// Names in `clusters`.
+    clusters: Vec<HostName>,
 }
 
 type Fields<'a> = HashMap<&'a str, &'a Node>;
@@ -72,6 +74,7 @@ impl Walk {
         if let Some(node) = fields.get("provisioning") {
             site.provisioning = self.provisioning(node);
         }
+        let clusters = self.cluster_names(&fields, &site);
         self.networks(&fields, &mut site);
         site.uplink = self.uplink(&fields, &site);
         site.proxy = self.proxy(&fields);
@@ -97,7 +100,13 @@ impl Walk {
             site.rules.extend(rule);
         }
         let fits = self.problems.is_empty();
+        // What is taken counts from here on.
+        site.cluster = ClusterChoice::None;
         site.cluster = self.cluster(&site, &fields, root.place, fits);
+        for (name, node) in clusters {
+            let config = self.further_cluster(&site, node, fits);
+            site.clusters.extend(config.map(|config| (name, config)));
+        }
         site.addons = self.addons(&fields, &site.cluster);
         site.packages = self.packages(&fields);
         site
@@ -150,6 +159,7 @@ impl Walk {
         let name = self.value(&fields, "name", HostName::parse);
         let install = self.value(&fields, "install", str::parse);
         let role = self.value(&fields, "role", str::parse::<HostRole>);
+        let cluster = self.cluster_of(&fields, site);
         let root_disk = self.root_disk(&fields);
         let clean = self.value(&fields, "clean", str::parse);
         let layout = self.layout(&fields, site);
@@ -229,6 +239,7 @@ impl Walk {
             address,
             install,
             role: role.unwrap_or_default(),
+            cluster,
             root_disk,
             clean,
             layout,

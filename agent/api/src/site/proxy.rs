@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde_json::{Value, json};
 
-use super::{ClusterChoice, Domain, Ipv4Network, SiteConfig, ValueError};
+use super::{Domain, Ipv4Network, SiteConfig, ValueError};
 
 /// In the config drive's metadata: what [`SiteConfig::proxied`] says.
 pub const METADATA_KEY: &str = "firstlight_proxy";
@@ -100,9 +100,12 @@ impl SiteConfig {
         .into();
         own.extend(self.all_networks().iter().map(ToString::to_string));
         own.extend(self.ipv6_networks().map(|(_, network)| network.to_string()));
-        if let ClusterChoice::Generated(cluster) = &self.cluster {
-            own.extend(cluster.pod_networks());
-            own.extend(cluster.service_networks());
+        for (_, cluster) in self.generated_clusters() {
+            for network in [cluster.pod_networks(), cluster.service_networks()].concat() {
+                if !own.contains(&network) {
+                    own.push(network);
+                }
+            }
         }
         own.extend(proxy.except.iter().map(|it| it.0.clone()));
         urls.chain([("NO_PROXY", own.join(","))]).collect()

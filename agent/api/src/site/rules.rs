@@ -39,6 +39,8 @@ pub struct Gives {
     pub name: Option<NamePattern>,
     /// For the cluster.
     pub role: Option<HostRole>,
+    /// One of the site's clusters that it is for.
+    pub cluster: Option<HostName>,
     /// Instead of the site's.
     pub install: Option<InstallPolicy>,
     /// Of the `BareMetalHost`.

@@ -20,6 +20,7 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "hosts",
     "rules",
     "cluster",
+    "clusters",
     "addons",
     "packages",
 ];
@@ -57,6 +58,7 @@ pub(super) const HOST_KEYS: &[&str] = &[
     "addresses",
     "install",
     "role",
+    "cluster",
     "rootDisk",
     "clean",
     "links",
@@ -71,6 +73,7 @@ pub(super) const RULE_KEYS: &[&str] = &[
     "match",
     "name",
     "role",
+    "cluster",
     "install",
     "labels",
     "failureDomain",
@@ -108,6 +111,7 @@ pub(super) const CLUSTER_KEYS: &[&str] = &[
     "serviceCidr",
     "loadBalancer",
     "network",
+    "heal",
 ];
 
 /// The site. Every key may be left out.
@@ -137,8 +141,10 @@ struct SiteSpec {
     /// For servers that are new: the first rule that fits counts, and a server that none fits is listed and left alone.
     rules: Option<Vec<RuleSpec>>,
     cluster: Option<ClusterKey>,
-    /// Addons of the stick that the cluster gets, and no others, e.g. metrics-server. Default: loadbalancer, metrics-server, network-policy and
-    /// storage.
+    /// Further clusters, by name; `cluster` of a host or of a rule says which servers are theirs.
+    clusters: Option<BTreeMap<String, ClusterSpec>>,
+    /// Addons of the stick that each cluster gets, and no others, e.g. metrics-server. Default: gateway, loadbalancer, metrics-server,
+    /// network-policy and storage.
     addons: Option<Vec<String>>,
     /// Debian packages that `firstlight build --site` puts on the stick for the servers, with what they depend on, e.g. htop.
     packages: Option<Vec<String>>,
@@ -184,6 +190,18 @@ struct ClusterSpec {
     service_cidr: Option<FamiliesSpec>,
     /// Which of `networks` its servers speak with each other on. Default: the provisioning network.
     network: Option<String>,
+    heal: Option<HealSpec>,
+}
+
+/// What the box does by itself about a lost server. none: nothing. restart: it is switched off and on. replace: if that was in vain a free
+/// server takes its place, and its disk is erased when it comes back. Default: none.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+enum HealSpec {
+    None,
+    Restart,
+    Replace,
 }
 
 /// A value of IPv4, or a list of one of IPv4 and one of IPv6.
@@ -322,6 +340,8 @@ struct HostSpec {
     address: Option<String>,
     install: Option<InstallSpec>,
     role: Option<RoleSpec>,
+    /// Which of `clusters` it is for. Default: as its rule says, or the site's own.
+    cluster: Option<String>,
     /// Which disk is written, as `rootDeviceHints` of a `BareMetalHost`; instead of that of a rule.
     root_disk: Option<RootDiskSpec>,
     clean: Option<CleanSpec>,
@@ -486,6 +506,8 @@ struct RuleSpec {
     /// Host name, with {serial}, {product}, {mac} or {n} (the lowest number that is free) in it. Default: host- and the MAC without colons.
     name: Option<String>,
     role: Option<RoleSpec>,
+    /// Which of `clusters` it is for. Default: the site's own.
+    cluster: Option<String>,
     install: Option<InstallSpec>,
     /// Labels of its `BareMetalHost`, for selectors.
     labels: Option<BTreeMap<String, String>>,

@@ -92,6 +92,7 @@ fn a_full_file_is_read_whole() {
                 address: Some(Ipv4Addr::new(10, 0, 0, 21)),
                 install: Some(InstallPolicy::Wipe),
                 role: HostRole::ControlPlane,
+                cluster: None,
                 root_disk: Some(GivenRootDisk {
                     hints: Some(RootDeviceHints {
                         serial_number: "S1".to_owned(),
@@ -109,6 +110,7 @@ fn a_full_file_is_read_whole() {
                 address: None,
                 install: None,
                 role: HostRole::Any,
+                cluster: None,
                 root_disk: None,
                 clean: None,
                 layout: None,
@@ -116,6 +118,7 @@ fn a_full_file_is_read_whole() {
             },
         ],
         cluster: ClusterChoice::Manual,
+        clusters: BTreeMap::new(),
         addons: Addons::Usual,
         packages: Vec::new(),
     };
@@ -297,7 +300,7 @@ fn ranges_and_addresses_must_fit_the_network() {
         ),
         (
             "hosts: [n1]",
-            "a host consists of keys (mac, name, address, addresses, install, role, rootDisk, clean, links, defaultRoute), found a single value",
+            "a host consists of keys (mac, name, address, addresses, install, role, cluster, rootDisk, clean, links, defaultRoute), found a single value",
         ),
         (
             "name: [lab]",

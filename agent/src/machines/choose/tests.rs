@@ -55,6 +55,7 @@ fn state(state: &str) -> Value {
 
 const REQUEST: HostRequest = HostRequest {
     namespace: "default",
+    cluster: "lab",
     control_plane: false,
     selector: None,
     failure_domain: None,

@@ -165,6 +165,7 @@ fn find_host<'a>(
         .find(|domain| !domain.is_empty());
     let wish = HostRequest {
         namespace: &object.metadata.namespace,
+        cluster: &machine.spec.cluster_name,
         control_plane: is_control_plane(&object.metadata),
         selector: spec.host_selector.as_ref(),
         failure_domain: domain.map(String::as_str),

@@ -3,7 +3,10 @@
 
 use firstlight_api::{
     bmh::ProvisioningState,
-    capm3::{FORGET_HOST_ANNOTATION, HOST_ANNOTATION, MACHINE_FINALIZER, Metal3Machine},
+    capm3::{
+        FORGET_HOST_ANNOTATION, HOST_ANNOTATION, MACHINE_FINALIZER, Metal3Machine,
+        UNHEALTHY_ANNOTATIONS, UNHEALTHY_NODE,
+    },
     object::ConditionUpdate,
 };
 use serde_json::json;
@@ -28,7 +31,7 @@ pub fn plan(world: &World, mut draft: Draft, host: Option<&Host>) -> Steps {
         steps.push(drop_finalizer(&draft));
         return steps;
     };
-    if is_forgotten(world, &draft) {
+    if is_forgotten(world, &draft) || is_given_up(host) {
         return vec![host::forget(host, object), drop_finalizer(&draft)];
     }
     if host.spec.wants_system() {
@@ -133,6 +136,12 @@ fn is_forgotten(world: &World, draft: &Draft) -> bool {
         .into_iter()
         .flatten()
         .any(|meta| meta.annotations.contains_key(FORGET_HOST_ANNOTATION))
+}
+
+/// Restarts did not bring it back, and its owner wants another one: as far as anybody can tell its system does not run.
+fn is_given_up(host: &Host) -> bool {
+    host.metadata.annotation(UNHEALTHY_ANNOTATIONS[0]) == Some(UNHEALTHY_NODE)
+        && (host.spec.stays_on() || host.status.powered_on == Some(false))
 }
 
 /// Who gets the host next, if its template says `nodeReuse` and its owner goes on.

@@ -325,6 +325,58 @@ fn a_deleted_machine_holds_on_until_its_host_is_clean() {
 }
 
 #[test]
+fn a_workers_drain_waits_until_another_node_answers_for_services() {
+    let mut sim = ready_site();
+    sim.machine("w", false, json!({}));
+    sim.settle();
+    let waits = |sim: &Sim, name: &str| {
+        let meta = &sim.world.machines[&key(name)].metadata;
+        meta.annotation(capi::BALANCER_HOOK).is_some()
+    };
+    assert!(waits(&sim, "w") && !waits(&sim, "cp"));
+    // Whoever gets it knows nothing of the hook.
+    sim.change("cluster", "lab", json!({"spec": {"paused": true}}));
+    sim.settle();
+    assert!(!waits(&sim, "w"));
+    sim.change("cluster", "lab", json!({"spec": {"paused": null}}));
+    sim.settle();
+    assert!(waits(&sim, "w"));
+
+    let leaving = |sim: &Sim| -> Vec<String> {
+        let leaving = departure::leaving(&sim.world);
+        leaving.map(|(_, node)| node.to_owned()).collect()
+    };
+    let joined =
+        json!({"metadata": {"finalizers": ["capi"]}, "status": {"nodeRef": {"name": "n2"}}});
+    sim.change("machine", "w", joined);
+    assert!(leaving(&sim).is_empty());
+    sim.delete("machine", "w");
+    sim.settle();
+    assert!(waits(&sim, "w"));
+    assert_eq!(leaving(&sim), ["n2"]);
+    for at_once in [
+        (
+            "machine",
+            "w",
+            json!({"metadata": {"annotations": {capi::NO_DRAIN_ANNOTATION: ""}}}),
+        ),
+        ("machine", "w", json!({"status": {"nodeRef": null}})),
+        (
+            "cluster",
+            "lab",
+            json!({"metadata": {"deletionTimestamp": NOW, "finalizers": ["capi"]}}),
+        ),
+    ] {
+        let mut sim = sim.clone();
+        let (kind, name, change) = at_once;
+        sim.change(kind, name, change);
+        sim.settle();
+        assert!(!waits(&sim, "w"), "{kind}");
+        assert!(leaving(&sim).is_empty());
+    }
+}
+
+#[test]
 fn a_host_that_a_person_wants_off_stays_so_at_its_release() {
     let mut sim = ready_site();
     sim.settle();
@@ -422,6 +474,40 @@ fn a_dead_host_is_forgotten_on_a_persons_word_and_not_chosen_again() {
             .annotation("capm3.metal3.io/unhealthy")
             .is_some()
     );
+}
+
+#[test]
+fn a_server_that_restarts_did_not_bring_back_is_not_waited_for_once_its_system_cannot_run() {
+    let given_up = json!({"metadata": {"annotations": {capm3::UNHEALTHY_ANNOTATIONS[0]: capm3::UNHEALTHY_NODE}}});
+    let provisioned = json!({"status": {"provisioning": {"state": "provisioned"}}});
+    for has_bmc in [false, true] {
+        let mut sim = ready_site();
+        sim.settle();
+        sim.set_host("n1", provisioned.clone());
+        sim.set_host("n1", given_up.clone());
+        if has_bmc {
+            let bmc = json!({"address": "redfish://b", "credentialsName": "c"});
+            sim.set_host(
+                "n1",
+                json!({"spec": {"bmc": bmc}, "status": {"poweredOn": true}}),
+            );
+        }
+        sim.delete("metal3_machine", "cp");
+        sim.settle();
+        let waits = sim.world.metal3_machines.contains_key(&key("cp"));
+        assert_eq!(waits, has_bmc, "its BMC can say that it is off");
+        assert!(!sim.world.hosts[&key("n1")].spec.wants_system());
+        sim.set_host("n1", json!({"status": {"poweredOn": false}}));
+        sim.settle();
+        assert!(!sim.world.metal3_machines.contains_key(&key("cp")));
+        let host = &sim.world.hosts[&key("n1")];
+        assert!(host.spec.consumer_ref.is_none());
+        assert!(
+            host.metadata
+                .annotations
+                .contains_key(capm3::UNHEALTHY_ANNOTATIONS[0])
+        );
+    }
 }
 
 #[test]

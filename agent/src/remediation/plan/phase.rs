@@ -9,6 +9,7 @@ use firstlight_api::{
     capm3::{
         HOST_DETACHED_ANNOTATION, HOST_PAUSED_ANNOTATION, Metal3Machine, Metal3Remediation,
         REASON_ANNOTATION, REMEDIATION_FINALIZER, RemediationPhase, UNHEALTHY_ANNOTATIONS,
+        UNHEALTHY_NODE,
     },
     object::{ConditionStatus, ConditionUpdate, merge_conditions},
 };
@@ -341,7 +342,7 @@ impl Case<'_> {
             });
         }
         if !host.annotations.contains_key(UNHEALTHY_ANNOTATIONS[0]) {
-            let unhealthy = json!({UNHEALTHY_ANNOTATIONS[0]: "capm3/UnhealthyNode"});
+            let unhealthy = json!({UNHEALTHY_ANNOTATIONS[0]: UNHEALTHY_NODE});
             steps.push(annotate(Kind::Host, host, &unhealthy));
         }
         let count = self.remediation.status.retry_count;

@@ -6,13 +6,13 @@ use ipnet::Ipv6Net;
 
 use super::{Fields, Walk};
 use crate::site::{
-    AddressRange, ClusterChoice, ClusterConfig, ClusterIpv6, ControlPlanes, Ipv4Network,
+    AddressRange, ClusterChoice, ClusterConfig, ClusterIpv6, ControlPlanes, HostName, Ipv4Network,
     SiteConfig, ValueError, Workers,
-    cluster::usual_ipv6,
+    cluster::{router_id, usual_ipv6},
     ipv6::{overlap, parse_ipv6_network},
     networks::PROVISIONING,
     schema,
-    yaml::{Node, Position, Value},
+    yaml::{Key, Node, Position, Value},
 };
 
 /// Bits of an IPv6 network of pods, of which each node has a /64: Kubernetes gives at most 65,536 of them.
@@ -21,6 +21,8 @@ const POD_SIZES: RangeInclusive<u8> = 48..=63;
 const SERVICE_SIZES: RangeInclusive<u8> = 108..=123;
 /// More than a box can boot.
 const MOST_WORKERS: u32 = 1000;
+/// Each has controllers of Cluster API that watch its API from the box.
+const MOST_CLUSTERS: usize = 32;
 
 impl Walk {
     /// `fits`: nothing was wrong before, so that the cluster can be judged against the rest of the site.
@@ -35,7 +37,7 @@ impl Walk {
             Some(node) if !matches!(node.value, Value::Null) => node,
             _ => {
                 let place = fields.get("provisioning").map_or(root, |node| node.place);
-                return self.generated(site, &Fields::new(), place, fits);
+                return self.own_cluster(site, &Fields::new(), place, fits);
             }
         };
         match &node.value {
@@ -47,9 +49,96 @@ impl Walk {
             }
             _ => {
                 let keys = self.fields(node, schema::CLUSTER_KEYS, "`cluster`");
-                self.generated(site, &keys, node.place, fits)
+                self.own_cluster(site, &keys, node.place, fits)
             }
         }
+    }
+
+    fn own_cluster(
+        &mut self,
+        site: &SiteConfig,
+        fields: &Fields<'_>,
+        place: Position,
+        fits: bool,
+    ) -> ClusterChoice {
+        let config = self.generated(site, fields, place, fits);
+        config.map_or(ClusterChoice::None, ClusterChoice::Generated)
+    }
+
+    /// Of the key `clusters`; hosts and rules may name them from then on.
+    pub(super) fn cluster_names<'a>(
+        &mut self,
+        fields: &Fields<'a>,
+        site: &SiteConfig,
+    ) -> Vec<(HostName, &'a Node)> {
+        let entries: &[(Key, Node)] = match fields.get("clusters").map(|node| (&node.value, node)) {
+            None | Some((Value::Null, _)) => &[],
+            Some((Value::Map(entries), _)) => entries,
+            Some((other, node)) => {
+                let message = format!(
+                    "`clusters` has a key for each further cluster, its name, such as `edge: {{}}`; found {}",
+                    other.kind()
+                );
+                self.report(node.place, message);
+                &[]
+            }
+        };
+        if let Some((key, _)) = entries.get(MOST_CLUSTERS) {
+            let message = format!("a site has at most {MOST_CLUSTERS} further clusters");
+            self.report(key.place, message);
+        }
+        let mut clusters: Vec<(HostName, &Node)> = Vec::new();
+        for (key, node) in entries {
+            match HostName::parse(&key.name) {
+                Err(error) => self.report(key.place, error.0),
+                Ok(name) if name == site.name => self.report(
+                    key.place,
+                    format!("`{name}` is the site's own cluster, which `cluster` is about; choose another name"),
+                ),
+                Ok(name) if clusters.iter().any(|(known, _)| *known == name) => {
+                    self.report(key.place, format!("`{name}` is given twice; remove one"));
+                }
+                Ok(name) => clusters.push((name, node)),
+            }
+        }
+        self.clusters = clusters.iter().map(|(name, _)| name.clone()).collect();
+        clusters
+    }
+
+    /// Which one a host is for.
+    pub(super) fn cluster_of(
+        &mut self,
+        fields: &Fields<'_>,
+        site: &SiteConfig,
+    ) -> Option<HostName> {
+        let known: Vec<HostName> = [std::slice::from_ref(&site.name), &self.clusters].concat();
+        self.value(fields, "cluster", |text| {
+            let found = known.iter().find(|name| name.as_str() == text);
+            found.cloned().ok_or_else(|| {
+                let known: Vec<&str> = known.iter().map(HostName::as_str).collect();
+                ValueError(format!(
+                    "`{text}` is none of the site's clusters; use {}, or add it to `clusters`",
+                    known.join(" or ")
+                ))
+            })
+        })
+    }
+
+    /// `site` has those before it.
+    pub(super) fn further_cluster(
+        &mut self,
+        site: &SiteConfig,
+        node: &Node,
+        fits: bool,
+    ) -> Option<ClusterConfig> {
+        let fields = self.fields(node, schema::CLUSTER_KEYS, "a cluster");
+        if site.cluster == ClusterChoice::None && self.problems.is_empty() {
+            self.report(
+                node.place,
+                "with `cluster: none` servers belong to no cluster; leave `cluster` out, or say `cluster: manual`",
+            );
+        }
+        self.generated(site, &fields, node.place, fits)
     }
 
     fn generated(
@@ -58,7 +147,7 @@ impl Walk {
         fields: &Fields<'_>,
         place: Position,
         fits: bool,
-    ) -> ClusterChoice {
+    ) -> Option<ClusterConfig> {
         let control_planes = self.value(fields, "controlPlanes", parse_control_planes);
         let workers = self.value(fields, "workers", parse_workers);
         let (pods, ipv6_pods) =
@@ -72,8 +161,9 @@ impl Walk {
             parse_cluster_network(text, fits.then_some(site))
         });
         let network = network.filter(|name| name != PROVISIONING);
+        let heal = self.value(fields, "heal", str::parse);
         if !fits {
-            return ClusterChoice::None;
+            return None;
         }
         let named = (ipv6_pods, ipv6_services);
         let ipv6 = self.cluster_ipv6(site, fields, network.as_deref(), named, place);
@@ -85,7 +175,7 @@ impl Walk {
         let usual_services = ClusterConfig::usual_services(&others);
         let (Some(pod_cidr), Some(service_cidr)) = (pod_cidr, services.or(usual_services)) else {
             self.report(place, "the site's networks leave no private network for pods and services; name `podCidr` and `serviceCidr`, or say `cluster: none`");
-            return ClusterChoice::None;
+            return None;
         };
         if pod_cidr.overlaps(&service_cidr) {
             let better = example(usual_services);
@@ -98,7 +188,7 @@ impl Walk {
         let endpoint = if fields.get("endpoint").is_some_and(|node| is_given(node)) {
             endpoint
         } else {
-            let free = site.provisioning.free_address(&taken(site));
+            let free = free_endpoint(site);
             if free.is_none() {
                 self.report(place, format!(
                     "the cluster needs an address for its API, and {} has none left that is not leased; make `range` smaller, or say `cluster: none`",
@@ -108,9 +198,7 @@ impl Walk {
             free
         };
         // A missing endpoint was reported; the value is then never used.
-        let Some(endpoint) = endpoint else {
-            return ClusterChoice::None;
-        };
+        let endpoint = endpoint?;
         let load_balancer = if fields
             .get("loadBalancer")
             .is_some_and(|node| is_given(node))
@@ -120,10 +208,10 @@ impl Walk {
         } else if network.is_some() {
             None
         } else {
-            let taken = [&taken(site)[..], &[endpoint]].concat();
+            let taken = [&taken(site)[..], &[AddressRange::of(endpoint)]].concat();
             site.provisioning.free_block(&taken)
         };
-        ClusterChoice::Generated(ClusterConfig {
+        Some(ClusterConfig {
             control_planes: control_planes.unwrap_or_default(),
             workers: workers.unwrap_or_default(),
             endpoint,
@@ -132,6 +220,7 @@ impl Walk {
             load_balancer,
             ipv6,
             network,
+            heal: heal.unwrap_or_default(),
         })
     }
 
@@ -247,9 +336,32 @@ fn is_given(node: &Node) -> bool {
     !matches!(node.value, Value::Null)
 }
 
-/// Addresses that hosts were promised.
-fn taken(site: &SiteConfig) -> Vec<Ipv4Addr> {
-    site.hosts.iter().filter_map(|host| host.address).collect()
+/// What hosts were promised, and clusters before this one have.
+fn taken(site: &SiteConfig) -> Vec<AddressRange> {
+    let hosts = site.hosts.iter().filter_map(|host| host.address);
+    let clusters = site.generated_clusters().flat_map(|(_, cluster)| {
+        let endpoint = AddressRange::of(cluster.endpoint);
+        std::iter::once(endpoint).chain(cluster.load_balancer)
+    });
+    hosts.map(AddressRange::of).chain(clusters).collect()
+}
+
+fn free_endpoint(site: &SiteConfig) -> Option<Ipv4Addr> {
+    let mut taken = taken(site);
+    loop {
+        let free = site.provisioning.free_address(&taken)?;
+        if same_router(site, free).is_none() {
+            return Some(free);
+        }
+        taken.push(AddressRange::of(free));
+    }
+}
+
+/// A cluster whose control planes would take those of an endpoint here for their own.
+fn same_router(site: &SiteConfig, endpoint: Ipv4Addr) -> Option<(&str, Ipv4Addr)> {
+    let mut clusters = site.generated_clusters();
+    let found = clusters.find(|(_, other)| router_id(other.endpoint) == router_id(endpoint));
+    found.map(|(name, other)| (name, other.endpoint))
 }
 
 fn parse_control_planes(text: &str) -> Result<ControlPlanes, ValueError> {
@@ -334,10 +446,20 @@ fn parse_load_balancer(
         format!("has the endpoint {endpoint} of the cluster's API")
     } else if let Some(address) = promised.iter().find(|it| range.contains(**it)) {
         format!("has {address}, which is promised to one of `hosts`")
+    } else if let Some((name, other)) = site
+        .generated_clusters()
+        .find(|(_, other)| range.contains(other.endpoint))
+    {
+        format!("has the endpoint {} of the cluster {name}", other.endpoint)
+    } else if let Some((name, other)) = site.generated_clusters().find_map(|(name, other)| {
+        let other = other.load_balancer?;
+        other.overlaps(range).then_some((name, other))
+    }) {
+        format!("overlaps {other}, which the cluster {name} has")
     } else {
         return Ok(Some(range));
     };
-    let free = net.free_block(&[&promised[..], &[endpoint]].concat());
+    let free = net.free_block(&[&taken(site)[..], &[AddressRange::of(endpoint)]].concat());
     let better = free.filter(|_| network.is_none());
     let better = better.map_or_else(
         || "; choose addresses that nobody has".to_owned(),
@@ -357,7 +479,7 @@ fn parse_endpoint(text: &str, site: Option<&SiteConfig>) -> Result<Ipv4Addr, Val
         return Ok(address);
     };
     let (net, range) = (site.provisioning.address, site.provisioning.range);
-    let better = site.provisioning.free_address(&taken(site)).map_or_else(
+    let better = free_endpoint(site).map_or_else(
         || "; make `range` smaller and use an address outside it".to_owned(),
         |free| format!("; for example use {free}"),
     );
@@ -369,8 +491,17 @@ fn parse_endpoint(text: &str, site: Option<&SiteConfig>) -> Result<Ipv4Addr, Val
         "is the router's address".to_owned()
     } else if range.contains(address) {
         format!("is inside the range {range} that is leased to servers")
-    } else if taken(site).contains(&address) {
+    } else if site.hosts.iter().any(|host| host.address == Some(address)) {
         "is promised to one of `hosts`".to_owned()
+    } else if let Some((name, range)) = site.generated_clusters().find_map(|(name, other)| {
+        let range = other.load_balancer?;
+        range.contains(address).then_some((name, range))
+    }) {
+        format!("is one of {range}, which the cluster {name} has for its services")
+    } else if let Some((name, other)) = same_router(site, address) {
+        format!(
+            "ends like {other}, the endpoint of the cluster {name}, and the end tells them apart"
+        )
     } else {
         return Ok(address);
     };

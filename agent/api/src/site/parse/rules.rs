@@ -25,6 +25,7 @@ impl Walk {
         let gives = Gives {
             name: self.value(&fields, "name", NamePattern::parse),
             role: self.value(&fields, "role", str::parse),
+            cluster: self.cluster_of(&fields, site),
             install: self.value(&fields, "install", str::parse),
             labels: self.labels(&fields),
             failure_domain: self.value(&fields, "failureDomain", label_value),

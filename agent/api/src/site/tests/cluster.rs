@@ -42,11 +42,12 @@ fn an_empty_cluster_is_one_control_plane_and_all_others_as_workers() {
             load_balancer: Some("172.22.0.80-172.22.0.95".parse().unwrap()),
             ipv6: None,
             network: None,
+            heal: Heal::None,
         }
     );
     assert_eq!(
         Some(cluster),
-        ClusterConfig::usual(&SiteConfig::default().provisioning, &[])
+        ClusterConfig::usual(&SiteConfig::default().provisioning)
     );
 }
 
@@ -64,6 +65,7 @@ fn a_full_cluster_is_read_whole() {
             load_balancer: Some("172.22.0.64-172.22.0.71".parse().unwrap()),
             ipv6: None,
             network: None,
+            heal: Heal::None,
         }
     );
 }
@@ -213,7 +215,7 @@ fn what_cannot_work_is_refused_with_what_would() {
         ),
         (
             "cluster: [1]",
-            "`cluster` consists of keys (controlPlanes, workers, endpoint, podCidr, serviceCidr, loadBalancer, network)",
+            "`cluster` consists of keys (controlPlanes, workers, endpoint, podCidr, serviceCidr, loadBalancer, network, heal)",
         ),
         (
             "cluster: {endpoint: 172.23.0.5}",
@@ -297,4 +299,108 @@ fn a_host_has_the_role_that_the_file_gives_it() {
         HostRole::Spare
     );
     assert_eq!(site.role(MacAddr::new([2; 6]).unwrap()), HostRole::Any);
+}
+
+#[test]
+fn further_clusters_have_what_no_other_has() {
+    let site = parse_site(
+        "name: lab\nclusters:\n  edge: {heal: replace}\n  test: {controlPlanes: 3, workers: 2}\nhosts:\n- {mac: 52:54:00:12:34:56, cluster: edge}\n\
+         rules:\n- {match: {vendor: QEMU}, cluster: test}\n- {match: any, cluster: lab}\n",
+    )
+    .unwrap();
+    let clusters: Vec<_> = site.generated_clusters().collect();
+    let shown: Vec<_> = clusters
+        .iter()
+        .map(|(name, config)| {
+            let range = config.load_balancer.unwrap().to_string();
+            (*name, config.endpoint.to_string(), range)
+        })
+        .collect();
+    let row = |name, endpoint: &str, range: &str| (name, endpoint.to_owned(), range.to_owned());
+    assert_eq!(
+        shown,
+        [
+            row("lab", "172.22.0.254", "172.22.0.80-172.22.0.95"),
+            row("edge", "172.22.0.253", "172.22.0.64-172.22.0.79"),
+            row("test", "172.22.0.252", "172.22.0.48-172.22.0.63"),
+        ]
+    );
+    assert_eq!(clusters[1].1.heal, Heal::Replace);
+    assert_eq!(clusters[2].1.workers, Workers::Exactly(2));
+    let named = |name: &str| Some(HostName::parse(name).unwrap());
+    assert_eq!(site.hosts[0].cluster, named("edge"));
+    let gives: Vec<_> = site
+        .rules
+        .iter()
+        .map(|rule| rule.gives.cluster.clone())
+        .collect();
+    assert_eq!(gives, [named("test"), named("lab")]);
+    // Where the site's own is somebody else's affair.
+    let site = parse_site("cluster: manual\nclusters: {edge: {}}\n").unwrap();
+    assert_eq!(site.generated_clusters().count(), 1);
+}
+
+#[test]
+fn what_further_clusters_cannot_have_is_refused_with_who_has_it() {
+    for (text, part) in [
+        (
+            "clusters: [edge]",
+            "`clusters` has a key for each further cluster",
+        ),
+        ("clusters: {Edge: {}}", "line 1, column 12"),
+        (
+            "name: lab\nclusters: {lab: {}}",
+            "`lab` is the site's own cluster",
+        ),
+        ("clusters: {edge: {}, edge: {}}", "`edge` is given twice"),
+        (
+            "cluster: none\nclusters: {edge: {}}",
+            "servers belong to no cluster",
+        ),
+        (
+            "clusters: {edge: {endpoint: 172.22.0.254}}",
+            "the endpoint 172.22.0.254 ends like 172.22.0.254, the endpoint of the cluster firstlight, and the end tells them apart; for example use 172.22.0.253",
+        ),
+        (
+            "provisioning: {address: 10.0.0.1/16}\nclusters: {edge: {endpoint: 10.0.7.254}}",
+            "ends like 10.0.255.254",
+        ),
+        (
+            "clusters: {edge: {endpoint: 172.22.0.90}}",
+            "is one of 172.22.0.80-172.22.0.95, which the cluster firstlight has for its services",
+        ),
+        (
+            "clusters: {edge: {loadBalancer: 172.22.0.90-172.22.0.99}}",
+            "overlaps 172.22.0.80-172.22.0.95, which the cluster firstlight has; for example use 172.22.0.64-172.22.0.79",
+        ),
+        (
+            "clusters: {edge: {loadBalancer: 172.22.0.254-172.22.0.254}}",
+            "has the endpoint 172.22.0.254 of the cluster firstlight",
+        ),
+        ("clusters: {edge: {worker: 1}}", "workers"),
+        (
+            "clusters: {edge: {}}\nhosts: [{mac: 52:54:00:12:34:56, cluster: egde}]",
+            "`egde` is none of the site's clusters; use firstlight or edge",
+        ),
+        (
+            "rules: [{match: any, cluster: edge}]",
+            "`edge` is none of the site's clusters; use firstlight, or add it to `clusters`",
+        ),
+        (
+            "cluster: {heal: yes}",
+            "`yes` heals nothing; use none, restart",
+        ),
+    ] {
+        let said = problems(text);
+        assert!(
+            said.iter().any(|line| line.contains(part)),
+            "{text}: {said:?}"
+        );
+    }
+    let names: Vec<String> = (0..33).map(|number| format!("c{number}: {{}}")).collect();
+    let said = problems(&format!(
+        "provisioning: {{address: 10.0.0.1/16}}\nclusters: {{{}}}",
+        names.join(", ")
+    ));
+    assert!(said[0].contains("at most 32 further clusters"), "{said:?}");
 }

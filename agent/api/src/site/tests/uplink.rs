@@ -111,9 +111,7 @@ fn pods_and_services_keep_clear_of_the_uplink() {
     };
     assert_ne!(
         cluster.pod_cidr,
-        ClusterConfig::usual(&site.provisioning, &[])
-            .unwrap()
-            .pod_cidr
+        ClusterConfig::usual(&site.provisioning).unwrap().pod_cidr
     );
 }
 

@@ -14,7 +14,7 @@ use crate::{
     objects::testing::merge,
 };
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Sim {
     pub world: World,
     /// With the fields that the provider only writes.
@@ -81,14 +81,14 @@ impl Sim {
 
     /// A machine with its data, as Cluster API leaves it, and its `Metal3Machine`, changed by `change`.
     pub fn machine(&mut self, name: &str, control_plane: bool, change: Value) {
-        self.add("machine", json!({
-            "metadata": {"name": name},
-            "spec": {"clusterName": "lab", "bootstrap": {"dataSecretName": format!("{name}-data")}},
-        }));
         let mut labels = json!({capi::CLUSTER_LABEL: "lab"});
         if control_plane {
             labels[capi::CONTROL_PLANE_LABEL] = json!("");
         }
+        self.add("machine", json!({
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"clusterName": "lab", "bootstrap": {"dataSecretName": format!("{name}-data")}},
+        }));
         let mut value = json!({
             "metadata": {
                 "name": name,
@@ -198,6 +198,7 @@ impl Sim {
                     }
                     Kind::Metal3Cluster => patch(&mut world.metal3_clusters, key, &change),
                     Kind::Metal3Machine => patch(&mut world.metal3_machines, key, &change),
+                    Kind::Machine => patch(&mut world.machines, key, &change),
                     Kind::AddressClaim(api) => {
                         let claim = world.addresses.claims.get_mut(&(*api, key.clone()));
                         let left = change["metadata"]["finalizers"].clone();
