@@ -4,6 +4,7 @@
 //! and waits until the box has put the file where it is used.
 
 mod describe;
+mod pieces;
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -20,6 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::box_client::{self, BoxClient, Reply};
 use crate::ssh::BoxArgs;
 use describe::Overrides;
+use pieces::{Piece, pieces};
 
 const PATH: &str = "/api/v1/artifacts";
 /// Connections that break one after the other without a byte in between.
@@ -35,6 +37,8 @@ const EXAMPLES: &str = "Examples:
   firstlight push web-1.2.3.tgz                a Helm chart: oci://registry.firstlight.internal/charts/web
   docker save web:1.2 -o web.tar
   firstlight push web.tar                      a container image: registry.firstlight.internal/web:1.2
+  docker save web:1.2 db:3 -o all.tar
+  firstlight push all.tar                      each of its images, by each of its names
   firstlight push release/                     all files of a folder
 
 What was interrupted goes on where it was: give the same command again. --box also takes the address of a forwarded port of its page,
@@ -70,32 +74,37 @@ pub fn push(args: &PushArgs) -> Result<String> {
         version: args.version.clone(),
         arch: args.arch,
     };
-    let files = expand(&args.files)?;
+    let scratch = tempfile::tempdir().context("making room for archives of several images")?;
+    let mut all = Vec::new();
+    for (at, file) in expand(&args.files)?.iter().enumerate() {
+        let place = scratch.path().join(at.to_string());
+        fs::create_dir(&place).context("making room for archives of several images")?;
+        all.extend(pieces(file, &place).with_context(|| file.display().to_string())?);
+    }
     ensure!(
-        files.len() == 1 || given.is_nothing(),
+        all.len() == 1 || given.is_nothing(),
         crate::UsageError(
-            "--kind, --name, --version and --arch describe one file; push the others apart"
+            "--kind, --name, --version and --arch describe one file or image; push the others apart"
                 .to_owned()
         )
     );
     // All of them, before the first byte is sent.
     let mut described = Vec::new();
-    for file in &files {
+    for piece in &all {
         let bar = bar(
-            &format!("{}: reading", shown(file)),
-            file.metadata().map_or(0, |found| found.len()),
+            &format!("{}: reading", piece.title),
+            piece.path.metadata().map_or(0, |found| found.len()),
         );
         described.push(
-            describe::describe(file, &given, &bar).with_context(|| file.display().to_string())?,
+            describe::describe(&piece.path, &given, &bar).with_context(|| piece.title.clone())?,
         );
         bar.finish_and_clear();
     }
     let mut the_box = BoxClient::new(&args.the_box)?;
     let mut lines = String::new();
-    for (file, spec) in files.iter().zip(&described) {
-        let artifact =
-            send(&mut the_box, file, spec).with_context(|| file.display().to_string())?;
-        let _ = writeln!(lines, "{}\t{}", artifact.reference, shown(file));
+    for (piece, spec) in all.iter().zip(&described) {
+        let artifact = send(&mut the_box, piece, spec).with_context(|| piece.title.clone())?;
+        let _ = writeln!(lines, "{}\t{}", artifact.reference, piece.title);
     }
     Ok(lines)
 }
@@ -147,7 +156,7 @@ fn bar(what: &str, length: u64) -> ProgressBar {
 }
 
 /// Until the box uses it.
-fn send(the_box: &mut BoxClient, file: &Path, spec: &ArtifactSpec) -> Result<Artifact> {
+fn send(the_box: &mut BoxClient, piece: &Piece, spec: &ArtifactSpec) -> Result<Artifact> {
     let description = serde_json::to_vec(spec)?;
     let begin = |the_box: &mut BoxClient| {
         artifact(&the_box.ask(
@@ -157,7 +166,7 @@ fn send(the_box: &mut BoxClient, file: &Path, spec: &ArtifactSpec) -> Result<Art
             &description,
         )?)
     };
-    let bar = bar(&format!("{}: sending", shown(file)), spec.size);
+    let bar = bar(&format!("{}: sending", piece.title), spec.size);
     let (mut breaks, mut reached) = (0, 0);
     let artifact = loop {
         // The same description again tells where to go on.
@@ -167,7 +176,7 @@ fn send(the_box: &mut BoxClient, file: &Path, spec: &ArtifactSpec) -> Result<Art
                     (breaks, reached) = (0, offset);
                 }
                 bar.set_position(offset);
-                send_from(the_box, file, &artifact, offset, &bar)
+                send_from(the_box, &piece.path, &artifact, offset, &bar)
             }
             _ => Ok(artifact),
         });
@@ -176,7 +185,7 @@ fn send(the_box: &mut BoxClient, file: &Path, spec: &ArtifactSpec) -> Result<Art
             Ok(artifact) => break artifact,
             Err(error) if error.is::<box_client::Broken>() && breaks < MOST_BREAKS => {
                 breaks += 1;
-                bar.println(format!("  {}: {error:#}; trying again", shown(file)));
+                bar.println(format!("  {}: {error:#}; trying again", piece.title));
                 sleep(PAUSE);
             }
             Err(error) => return Err(error),

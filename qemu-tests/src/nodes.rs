@@ -7,6 +7,7 @@
 //! and whoever is outside.
 
 mod cgroups;
+mod control_planes;
 mod machine;
 mod packages;
 
@@ -27,6 +28,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+pub use control_planes::ENDPOINT;
 use machine::{AUTHORITY, Machine, Node, Running};
 
 /// Set in the namespaces that have everything; what was made for them.
@@ -81,7 +83,7 @@ pub fn make_parts(kubernetes: &[&str]) -> Result<Nodes> {
     make_nodes(&settings, Progress::detect())
 }
 
-/// The first node is a control plane; the others are workers.
+/// The first node is a control plane; the others are workers, or control planes as well ([`Cluster::start_three`]).
 pub struct Cluster {
     place: PathBuf,
     programs: PathBuf,
@@ -93,6 +95,13 @@ pub struct Cluster {
 impl Cluster {
     /// So many nodes, all Ready; `place` is an empty folder, `images`: storage of a registry that is served with that of the stick.
     pub fn start(parts: &Nodes, images: Option<&Path>, place: &Path, count: u8) -> Result<Self> {
+        let cluster = Self::make(parts, images, place, count)?;
+        cluster.form()?;
+        Ok(cluster)
+    }
+
+    /// So many nodes that belong to no cluster.
+    fn make(parts: &Nodes, images: Option<&Path>, place: &Path, count: u8) -> Result<Self> {
         let tree = place.join("tree");
         fs::create_dir(&tree)?;
         run(Command::new("tar")
@@ -115,15 +124,13 @@ impl Cluster {
             let running = machine.start()?;
             Ok(Node { machine, running })
         });
-        let cluster = Self {
+        Ok(Self {
             place: place.to_owned(),
             programs: parts.programs.clone(),
             nodes: nodes.collect::<Result<_>>()?,
             _registry: registry,
             _repository: repository,
-        };
-        cluster.form()?;
-        Ok(cluster)
+        })
     }
 
     fn form(&self) -> Result<()> {
@@ -132,19 +139,24 @@ impl Cluster {
         // Without a word kubeadm asks the Internet which version is the newest.
         let version = first.run("kubeadm version --output=short")?;
         first.kubeadm("init", &first.machine.init(&version))?;
+        self.take_over(first)?;
+        let authority = first.run(AUTHORITY)?;
+        for node in others {
+            let wish = node.machine.join(&first.machine.address(), &authority);
+            node.kubeadm("join", &wish)?;
+        }
+        self.kubectl("wait --for=condition=Ready nodes --all --timeout=120s")?;
+        Ok(())
+    }
+
+    /// Once kubeadm has made a cluster of the first node: the way to it, and its pod network.
+    fn take_over(&self, first: &Node) -> Result<()> {
         let config = first.run("cat /etc/kubernetes/admin.conf")?;
         fs::write(self.kubeconfig(), config)?;
         let flannel = find_source()?
             .join("overlays/box/usr/share/firstlight/manifests/workload/flannel.yaml");
         let flannel = fs::read_to_string(&flannel)?;
-        self.apply(&flannel.replace("@POD_CIDR@", PODS).replace("@IPV6@", ""))?;
-        let authority = first.run(AUTHORITY)?;
-        for node in others {
-            let wish = node.machine.join(&first.machine, &authority);
-            node.kubeadm("join", &wish)?;
-        }
-        self.kubectl("wait --for=condition=Ready nodes --all --timeout=120s")?;
-        Ok(())
+        self.apply(&flannel.replace("@POD_CIDR@", PODS).replace("@IPV6@", ""))
     }
 
     pub fn kubeconfig(&self) -> PathBuf {

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::{self, Read, Seek, SeekFrom},
+    io::{self, Read, Seek, SeekFrom, Write},
 };
 
 use serde::Deserialize;
@@ -24,6 +24,8 @@ const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+/// Annotation: the whole name, where the layout's own has the tag alone.
+const CONTAINERD_NAME: &str = "io.containerd.image.name";
 
 /// What a registry is given, in this order; the last manifest is the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,8 +67,20 @@ pub struct Manifest {
     pub content: Vec<u8>,
 }
 
-/// Of a tar archive that is not compressed: an OCI layout, or what `docker save` writes.
+/// The one image of a tar archive that is not compressed: an OCI layout, or what `docker save` writes.
 pub fn read_container(file: &mut (impl Read + Seek)) -> Result<Pushed, Unfit> {
+    let all = read_containers(file)?;
+    let [one] = <[Pushed; 1]>::try_from(all).map_err(|all| {
+        Unfit::new(format!(
+            "it holds {} images; `firstlight push` sends each of them alone",
+            all.len()
+        ))
+    })?;
+    Ok(one)
+}
+
+/// All images of such an archive, each with its names.
+pub fn read_containers(file: &mut (impl Read + Seek)) -> Result<Vec<Pushed>, Unfit> {
     let files = files_in(file)?;
     let mut archive = Archive { file, files };
     if archive.files.contains_key("index.json") {
@@ -78,6 +92,68 @@ pub fn read_container(file: &mut (impl Read + Seek)) -> Result<Pushed, Unfit> {
             "it is no container archive: it has neither index.json (OCI layout) nor manifest.json (docker save)",
         ))
     }
+}
+
+/// Writes one image of `file` as an OCI layout of its own, under one of its names, the same bytes each time.
+pub fn write_layout(
+    file: &mut (impl Read + Seek),
+    image: &Pushed,
+    name: Option<&str>,
+    out: impl Write,
+) -> Result<(), Unfit> {
+    let Some(root) = image.manifests.last() else {
+        return Err(Unfit::new("it holds no image"));
+    };
+    let mut layout = tar::Builder::new(out);
+    let annotations = name.map_or_else(|| json!({}), |name| json!({CONTAINERD_NAME: name}));
+    let index = json!({
+        "schemaVersion": 2, "mediaType": OCI_INDEX,
+        "manifests": [{
+            "mediaType": root.media_type, "digest": root.digest, "size": root.content.len(), "annotations": annotations,
+        }],
+    });
+    let version = br#"{"imageLayoutVersion":"1.0.0"}"#;
+    append(
+        &mut layout,
+        "oci-layout",
+        version.len() as u64,
+        &version[..],
+    )?;
+    let index = index.to_string();
+    append(
+        &mut layout,
+        "index.json",
+        index.len() as u64,
+        index.as_bytes(),
+    )?;
+    for manifest in &image.manifests {
+        let (path, content) = (blob_path(&manifest.digest)?, &manifest.content[..]);
+        append(&mut layout, &path, content.len() as u64, content)?;
+    }
+    for blob in &image.blobs {
+        file.seek(SeekFrom::Start(blob.range.offset))?;
+        let content = file.by_ref().take(blob.range.size);
+        append(
+            &mut layout,
+            &blob_path(&blob.digest)?,
+            blob.range.size,
+            content,
+        )?;
+    }
+    layout.finish()?;
+    Ok(())
+}
+
+fn append(
+    layout: &mut tar::Builder<impl Write>,
+    path: &str,
+    size: u64,
+    content: impl Read,
+) -> io::Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(size);
+    header.set_mode(0o644);
+    layout.append_data(&mut header, path, content)
 }
 
 /// Regular files and hard or symbolic links to them, by name without a leading `./`.
@@ -199,29 +275,29 @@ impl<F: Read + Seek> Archive<'_, F> {
             .map_err(|error| Unfit::new(format!("its {name} cannot be read: {error}")))
     }
 
-    fn oci_layout(&mut self) -> Result<Pushed, Unfit> {
+    fn oci_layout(&mut self) -> Result<Vec<Pushed>, Unfit> {
         let index: Index = self.json("index.json")?;
-        let mut pushed = Pushed::default();
+        let mut images: Vec<(&Descriptor, Pushed)> = Vec::new();
         for found in &index.manifests {
-            let name = [
-                "io.containerd.image.name",
-                "org.opencontainers.image.ref.name",
-            ]
-            .into_iter()
-            .find_map(|key| found.annotations.get(key));
-            pushed.names.extend(name.cloned());
+            let name = [CONTAINERD_NAME, "org.opencontainers.image.ref.name"]
+                .into_iter()
+                .find_map(|key| found.annotations.get(key));
+            // Another name of one that is known.
+            let known = images
+                .iter()
+                .position(|(root, _)| root.digest == found.digest);
+            let at = known.unwrap_or_else(|| {
+                images.push((found, Pushed::default()));
+                images.len() - 1
+            });
+            images[at].1.names.extend(name.cloned());
         }
-        let mut roots: Vec<&Descriptor> = index.manifests.iter().collect();
-        roots.dedup_by(|a, b| a.digest == b.digest);
-        let [root] = roots[..] else {
-            return Err(Unfit::new(format!(
-                "it holds {} images; save them one by one",
-                roots.len()
-            )));
-        };
-        let mut seen = BTreeSet::new();
-        self.add(root, 0, &mut seen, &mut pushed)?;
-        Ok(pushed)
+        let mut read = Vec::new();
+        for (root, mut pushed) in images {
+            self.add(root, 0, &mut BTreeSet::new(), &mut pushed)?;
+            read.push(pushed);
+        }
+        Ok(read)
     }
 
     /// Children before the one that names them.
@@ -286,14 +362,12 @@ impl<F: Read + Seek> Archive<'_, F> {
     }
 
     /// The old form has no manifest of a registry's kind: it is made here, from what is in the archive as it is.
-    fn docker_save(&mut self) -> Result<Pushed, Unfit> {
+    fn docker_save(&mut self) -> Result<Vec<Pushed>, Unfit> {
         let saved: Vec<Saved> = self.json("manifest.json")?;
-        let [saved] = <[Saved; 1]>::try_from(saved).map_err(|all| {
-            Unfit::new(format!(
-                "it holds {} images; save them one by one",
-                all.len()
-            ))
-        })?;
+        saved.into_iter().map(|saved| self.saved(saved)).collect()
+    }
+
+    fn saved(&mut self, saved: Saved) -> Result<Pushed, Unfit> {
         let mut pushed = Pushed {
             names: saved.repo_tags.unwrap_or_default(),
             ..Pushed::default()

@@ -228,7 +228,12 @@ fn kubeadm_control_plane(
     let mut files = node::files(config);
     files.push(node::endpoint_file(config));
     files.extend(node::control_plane_files());
-    let mut commands = [node::commands(config), node::endpoint_commands(site)].concat();
+    let mut commands = [
+        node::commands(config),
+        node::endpoint_commands(site),
+        node::emulated_commands(),
+    ]
+    .concat();
     if config.control_planes == ControlPlanes::One {
         commands.push(node::long_certificates());
     }
@@ -252,8 +257,9 @@ fn kubeadm_control_plane(
                 // processor kubeadm's default, RSA, takes too long.
                 "encryptionAlgorithm": "ECDSA-P256",
                 "etcd": {"local": {
-                    // A slow disk is no reason for a new leader.
-                    "extraArgs": arguments(&[("election-timeout", "5000"), ("heartbeat-interval", "500")]),
+                    // Somewhat more patient than etcd itself: a slow disk is no reason for a new leader, and yet a dead one is missed in less
+                    // than the three seconds and a half after which another node takes the endpoint.
+                    "extraArgs": arguments(&[("election-timeout", "1500"), ("heartbeat-interval", "150")]),
                     "extraEnvs": collect_less(),
                 }},
                 "apiServer": {"extraArgs": arguments(&api_server), "extraEnvs": collect_less()},

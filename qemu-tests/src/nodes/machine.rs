@@ -192,10 +192,11 @@ impl Machine {
         ]
     }
 
-    pub fn join(&self, first: &Self, authority: &str) -> Vec<Value> {
+    /// `api`: where the cluster's is.
+    pub fn join(&self, api: &str, authority: &str) -> Vec<Value> {
         let found = json!({"bootstrapToken": {
             "token": TOKEN,
-            "apiServerEndpoint": format!("{}:6443", first.address()),
+            "apiServerEndpoint": format!("{api}:6443"),
             "caCertHashes": [format!("sha256:{authority}")],
         }});
         vec![object(

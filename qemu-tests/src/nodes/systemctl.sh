@@ -3,6 +3,7 @@
 set -eu
 case "$*" in
 daemon-reload) ;;
+"enable --now keepalived") keepalived --log-detail ;;
 "restart kubelet") kill "$(cat /run/kubelet.pid)" ;;
 *)
     echo "systemctl $*: there is no systemd here" >&2

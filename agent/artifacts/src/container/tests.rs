@@ -155,6 +155,62 @@ fn what_cannot_be_pushed_whole_is_refused_with_the_reason() {
     }
 }
 
+#[test]
+fn each_image_of_an_archive_becomes_a_layout_of_its_own_the_same_each_time() {
+    let (files, images) = layout(2);
+    let entry = |digest: &String, name: &str| json!({"mediaType": OCI_MANIFEST, "digest": digest, "size": 1, "annotations": {CONTAINERD_NAME: name}});
+    let index = json!({"schemaVersion": 2, "manifests": [
+        entry(&images[0], "docker.io/library/web:1"), entry(&images[1], "team/db:2"), entry(&images[0], "docker.io/library/web:latest"),
+    ]})
+    .to_string();
+    let mut all: Vec<(&str, &[u8])> = files
+        .iter()
+        .map(|(path, content)| (path.as_str(), content.as_slice()))
+        .collect();
+    all.push(("index.json", index.as_bytes()));
+    let config = br#"{"architecture":"amd64"}"#;
+    let manifest = json!([
+        {"Config": "c.json", "RepoTags": ["docker.io/library/web:1", "docker.io/library/web:latest"], "Layers": ["l"]},
+        {"Config": "c.json", "RepoTags": ["team/db:2"], "Layers": []},
+    ])
+    .to_string();
+    let saved: [(&str, &[u8]); 3] = [
+        ("c.json", config),
+        ("l", b"layer"),
+        ("manifest.json", manifest.as_bytes()),
+    ];
+    for mut file in [tar(&all, &[]), tar(&saved, &[])] {
+        let error = read_container(&mut file).unwrap_err().to_string();
+        assert!(error.contains("it holds 2 images"), "{error}");
+        let found = read_containers(&mut file).unwrap();
+        let names: Vec<_> = found.iter().map(|image| image.names.clone()).collect();
+        assert_eq!(
+            names,
+            [
+                vec!["docker.io/library/web:1", "docker.io/library/web:latest"],
+                vec!["team/db:2"]
+            ]
+        );
+        for image in &found {
+            let name = image.names.last().map(String::as_str);
+            let mut alone = || {
+                let mut out = Vec::new();
+                write_layout(&mut file, image, name, &mut out).unwrap();
+                out
+            };
+            let first = alone();
+            assert_eq!(first, alone());
+            let read = read_container(&mut Cursor::new(first)).unwrap();
+            assert_eq!(read.names.last().map(String::as_str), name);
+            assert_eq!(read.manifests, image.manifests);
+            let digests = |image: &Pushed| -> Vec<String> {
+                image.blobs.iter().map(|blob| blob.digest.clone()).collect()
+            };
+            assert_eq!(digests(&read), digests(image));
+        }
+    }
+}
+
 proptest::proptest! {
     #[test]
     fn no_input_breaks_it(bytes: Vec<u8>, at in 0..6000_usize) {

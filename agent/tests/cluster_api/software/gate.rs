@@ -322,6 +322,28 @@ async fn is(objects: &Objects, kind: &str, name: &str, state: &str, part: &str) 
     eprintln!("         {name}: {what}");
 }
 
+/// On the page and to whoever looks at the pod, once.
+async fn an_image_that_was_not_fetched_is_told(objects: &Objects) {
+    let status = json!({"containerStatuses": [{
+        "name": "web", "image": "web", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"waiting": {"reason": "ImagePullBackOff"}},
+    }]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"}, "status": status});
+    objects.status(&pod).await;
+    for _ in 0..2 {
+        let missing = containers::missing(&objects.client).await.unwrap();
+        let by = ("lab".to_owned(), "web".to_owned());
+        assert_eq!(missing, [(by, "default/web".to_owned())].into());
+    }
+    let events = objects.list("Event").await.into_iter();
+    let told: Vec<Value> = events
+        .filter(|event| event["reason"] == "ImageNotFetched")
+        .collect();
+    assert_eq!(told.len(), 1, "{told:#?}");
+    let note = told[0]["note"].as_str().unwrap();
+    assert!(note.contains("firstlight push image.tar"), "{note}");
+}
+
 async fn a_node_is_drained_for_its_restart_and_let_back(objects: &Objects) {
     let pod = |name: &str, extra: Value| {
         let mut metadata = json!({"name": name, "namespace": "default", "labels": {"app": "web"}});
@@ -356,6 +378,7 @@ async fn a_node_is_drained_for_its_restart_and_let_back(objects: &Objects) {
             (of("web"), "web".to_owned())
         ]
     );
+    an_image_that_was_not_fetched_is_told(objects).await;
     // A budget holds only pods that run.
     let runs = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
     objects
