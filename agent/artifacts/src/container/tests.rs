@@ -52,6 +52,10 @@ fn archive(files: &[(String, Vec<u8>)], root: &str, media_type: &str) -> Cursor<
         "annotations": {"org.opencontainers.image.ref.name": "web:1"},
     }]})
     .to_string();
+    with_index(files, &index)
+}
+
+fn with_index(files: &[(String, Vec<u8>)], index: &str) -> Cursor<Vec<u8>> {
     let mut all: Vec<(&str, &[u8])> = files
         .iter()
         .map(|(path, content)| (path.as_str(), content.as_slice()))
@@ -163,11 +167,6 @@ fn each_image_of_an_archive_becomes_a_layout_of_its_own_the_same_each_time() {
         entry(&images[0], "docker.io/library/web:1"), entry(&images[1], "team/db:2"), entry(&images[0], "docker.io/library/web:latest"),
     ]})
     .to_string();
-    let mut all: Vec<(&str, &[u8])> = files
-        .iter()
-        .map(|(path, content)| (path.as_str(), content.as_slice()))
-        .collect();
-    all.push(("index.json", index.as_bytes()));
     let config = br#"{"architecture":"amd64"}"#;
     let manifest = json!([
         {"Config": "c.json", "RepoTags": ["docker.io/library/web:1", "docker.io/library/web:latest"], "Layers": ["l"]},
@@ -179,7 +178,7 @@ fn each_image_of_an_archive_becomes_a_layout_of_its_own_the_same_each_time() {
         ("l", b"layer"),
         ("manifest.json", manifest.as_bytes()),
     ];
-    for mut file in [tar(&all, &[]), tar(&saved, &[])] {
+    for mut file in [with_index(&files, &index), tar(&saved, &[])] {
         let error = read_container(&mut file).unwrap_err().to_string();
         assert!(error.contains("it holds 2 images"), "{error}");
         let found = read_containers(&mut file).unwrap();
