@@ -15,6 +15,8 @@ use qemu_tests::nodes::{Cluster, ENDPOINT, isolated, make_parts, wait};
 use qemu_tests::pods::curl;
 
 const ASK: Duration = Duration::from_millis(100);
+/// As kubeadm has etcd tell its metrics: 1 or 0.
+const LEADS: &str = "python3 -c 'import urllib.request as r; print(r.urlopen(\"http://127.0.0.1:2381/metrics\").read().decode())' | sed -n 's/^etcd_server_is_leader //p'";
 
 fn main() -> ExitCode {
     match isolated(|| make_parts(&[]), tell) {
@@ -31,6 +33,8 @@ fn tell(parts: &Nodes, place: &Path) -> Result<()> {
     // What is begun at the start of a node takes the processors for a while.
     cluster.kubectl("-n kube-system rollout status deployment/coredns --timeout=3m")?;
     let holder = cluster.holder()?;
+    let leads = cluster.on_node(&holder, LEADS)?;
+    eprintln!("{holder} has the address; it leads etcd: {leads}");
     let visitor = Visitor::begin(&cluster, place)?;
     wait("somebody asks", Duration::from_mins(1), || {
         let answers = visitor.answers().len();
