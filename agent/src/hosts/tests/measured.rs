@@ -224,6 +224,9 @@ async fn another_ramdisk_is_refused_the_first_time_and_a_person_cannot_approve_i
     let second = Boot::on(&evil.on(&tpm), &front);
     second.is_misled(&mut site, "does not serve").await;
     approve(&site, &second.key.code());
+    // It clears what the page says of the code, also if that was said meanwhile.
+    site.wait_for("the approval", |host| host.other_code.is_empty())
+        .await;
     second.is_misled(&mut site, "does not serve").await;
 }
 
