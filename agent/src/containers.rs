@@ -34,6 +34,7 @@ const LONGEST_NAME: usize = 400;
 pub async fn run(
     mut kubernetes: watch::Receiver<Option<Client>>,
     mut store: watch::Receiver<Option<Store>>,
+    cluster_api: watch::Receiver<bool>,
     status: StatusSender,
     stop: CancellationToken,
 ) -> Result<()> {
@@ -59,13 +60,16 @@ pub async fn run(
                     store.note(User::Pods, references.collect());
                 }
             }
-            match missing(&client).await {
-                Ok(missing) => status.problems("missing-images", problems(&missing)),
-                // Other controllers tell of a box that does not answer.
-                Err(error) => tracing::debug!(
-                    error = format!("{error:#}"),
-                    "nobody looked for missing images"
-                ),
+            // A site without clusters is asked for nothing.
+            if *cluster_api.borrow() {
+                match missing(&client).await {
+                    Ok(missing) => status.problems("missing-images", problems(&missing)),
+                    // Other controllers tell of a box that does not answer.
+                    Err(error) => tracing::debug!(
+                        error = format!("{error:#}"),
+                        "nobody looked for missing images"
+                    ),
+                }
             }
             tokio::time::sleep(LOOK).await;
         }

@@ -287,8 +287,9 @@ fn spawn_controllers(tasks: &mut Tasks, agent: &Agent) {
         addons::run(places, kubernetes, artifacts, pki, status, stop)
     });
     let (kubernetes, artifacts) = (facts.kubernetes.subscribe(), facts.store.subscribe());
+    let cluster_api = facts.cluster_api.subscribe();
     tasks.spawn("containers", |stop| {
-        containers::run(kubernetes, artifacts, status.clone(), stop)
+        containers::run(kubernetes, artifacts, cluster_api, status.clone(), stop)
     });
     tasks.spawn("software", |stop| {
         let (paths, status, facts) = copies();

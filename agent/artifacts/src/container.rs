@@ -79,18 +79,28 @@ pub fn read_container(file: &mut (impl Read + Seek)) -> Result<Pushed, Unfit> {
     Ok(one)
 }
 
+/// The names of each image of such an archive, of which nothing else is read.
+pub fn read_names(file: &mut (impl Read + Seek)) -> Result<Vec<Vec<String>>, Unfit> {
+    let files = files_in(file)?;
+    let mut archive = Archive { file, files };
+    if archive.is_layout()? {
+        let images = archive.roots()?.into_iter();
+        Ok(images.map(|(_, names)| names).collect())
+    } else {
+        let saved: Vec<Saved> = archive.json("manifest.json")?;
+        let names = saved.into_iter().map(|saved| saved.repo_tags);
+        Ok(names.map(Option::unwrap_or_default).collect())
+    }
+}
+
 /// All images of such an archive, each with its names.
 pub fn read_containers(file: &mut (impl Read + Seek)) -> Result<Vec<Pushed>, Unfit> {
     let files = files_in(file)?;
     let mut archive = Archive { file, files };
-    if archive.files.contains_key("index.json") {
+    if archive.is_layout()? {
         archive.oci_layout()
-    } else if archive.files.contains_key("manifest.json") {
-        archive.docker_save()
     } else {
-        Err(Unfit::new(
-            "it is no container archive: it has neither index.json (OCI layout) nor manifest.json (docker save)",
-        ))
+        archive.docker_save()
     }
 }
 
@@ -275,29 +285,50 @@ impl<F: Read + Seek> Archive<'_, F> {
             .map_err(|error| Unfit::new(format!("its {name} cannot be read: {error}")))
     }
 
-    fn oci_layout(&mut self) -> Result<Vec<Pushed>, Unfit> {
+    /// Or else what `docker save` wrote before it wrote layouts.
+    fn is_layout(&self) -> Result<bool, Unfit> {
+        if self.files.contains_key("index.json") {
+            Ok(true)
+        } else if self.files.contains_key("manifest.json") {
+            Ok(false)
+        } else {
+            Err(Unfit::new(
+                "it is no container archive: it has neither index.json (OCI layout) nor manifest.json (docker save)",
+            ))
+        }
+    }
+
+    /// What a layout's index names, each once with all its names.
+    fn roots(&mut self) -> Result<Vec<(Descriptor, Vec<String>)>, Unfit> {
         let index: Index = self.json("index.json")?;
-        let mut images: Vec<(&Descriptor, Pushed)> = Vec::new();
-        for found in &index.manifests {
+        let mut roots: Vec<(Descriptor, Vec<String>)> = Vec::new();
+        for found in index.manifests {
             let name = [CONTAINERD_NAME, "org.opencontainers.image.ref.name"]
                 .into_iter()
-                .find_map(|key| found.annotations.get(key));
-            // Another name of one that is known.
-            let known = images
-                .iter()
-                .position(|(root, _)| root.digest == found.digest);
-            let at = known.unwrap_or_else(|| {
-                images.push((found, Pushed::default()));
-                images.len() - 1
-            });
-            images[at].1.names.extend(name.cloned());
+                .find_map(|key| found.annotations.get(key))
+                .cloned();
+            match roots
+                .iter_mut()
+                .find(|(root, _)| root.digest == found.digest)
+            {
+                Some((_, names)) => names.extend(name),
+                None => roots.push((found, name.into_iter().collect())),
+            }
         }
-        let mut read = Vec::new();
-        for (root, mut pushed) in images {
-            self.add(root, 0, &mut BTreeSet::new(), &mut pushed)?;
-            read.push(pushed);
+        Ok(roots)
+    }
+
+    fn oci_layout(&mut self) -> Result<Vec<Pushed>, Unfit> {
+        let mut images = Vec::new();
+        for (root, names) in self.roots()? {
+            let mut pushed = Pushed {
+                names,
+                ..Pushed::default()
+            };
+            self.add(&root, 0, &mut BTreeSet::new(), &mut pushed)?;
+            images.push(pushed);
         }
-        Ok(read)
+        Ok(images)
     }
 
     /// Children before the one that names them.

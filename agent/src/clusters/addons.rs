@@ -6,7 +6,7 @@ use firstlight_api::{
 };
 use serde_json::{Value, json};
 
-use super::marker::{self, Created};
+use super::marker::Created;
 use crate::capi::{Action, MARKER, NAMESPACE, Steps, world::World};
 
 /// These need addresses for services.
@@ -21,13 +21,8 @@ const USUAL: [&str; 5] = [
     "storage",
 ];
 
-/// Those that were never made. A new stick may name more of them.
-pub fn plan(
-    world: &World,
-    config: &ClusterConfig,
-    created: &Created,
-    marker: &str,
-) -> Option<Steps> {
+/// Those that were never made, noted in `created`. A new stick may name more of them.
+pub fn plan(world: &World, config: &ClusterConfig, marker: &str, created: &mut Created) -> Steps {
     let wanted = match &world.site.addons {
         Addons::Named(names) => names.clone(),
         // A cluster that was there before its stick brought them stays as it is.
@@ -36,26 +31,17 @@ pub fn plan(
     };
     let is_new = |name: &String| !created.addons.contains(name);
     let new: Vec<String> = wanted.into_iter().filter(is_new).collect();
-    if new.is_empty() {
-        return None;
-    }
-    let mut steps: Steps = new
-        .iter()
-        .map(|addon| {
-            // Those of the site's own cluster have short names.
-            let name = match marker {
-                MARKER => addon.clone(),
-                _ => format!("{}-{addon}", created.cluster),
-            };
-            Action::Create(object(&name, addon, &created.cluster, config))
-        })
-        .collect();
-    let created = Created {
-        addons: [&created.addons[..], &new].concat(),
-        ..created.clone()
-    };
-    steps.push(Action::Put(marker::created(marker, &created)));
-    Some(steps)
+    let steps = new.iter().map(|addon| {
+        // Those of the site's own cluster have short names.
+        let name = match marker {
+            MARKER => addon.clone(),
+            _ => format!("{}-{addon}", created.cluster),
+        };
+        Action::Create(object(&name, addon, &created.cluster, config))
+    });
+    let steps = steps.collect();
+    created.addons.extend(new);
+    steps
 }
 
 fn usual(config: &ClusterConfig) -> Vec<String> {

@@ -9,10 +9,7 @@ use firstlight_api::{
 };
 use serde_json::{Value, json};
 
-use super::{
-    marker::{self, Created},
-    object::object,
-};
+use super::{marker::Created, object::object};
 use crate::capi::{Action, Steps};
 
 /// A node that is silent counts as lost after two minutes (`render::NODE_GRACE`); this long it may stay so.
@@ -68,21 +65,14 @@ pub fn objects(cluster: &str, heal: Heal) -> Vec<Value> {
     vec![template, check]
 }
 
-/// Written when `site.yaml` says something else than before; in between they are whoever's who runs the cluster.
-pub fn plan(marker: &str, config: &ClusterConfig, created: &Created) -> Option<Steps> {
+/// Written when `site.yaml` says something else than before, which is noted in `created`; in between they are whoever's who runs the cluster.
+pub fn plan(config: &ClusterConfig, created: &mut Created) -> Steps {
     if config.heal == Heal::None || config.heal == created.heal {
-        return None;
+        return Vec::new();
     }
-    let mut steps: Steps = objects(&created.cluster, config.heal)
-        .into_iter()
-        .map(Action::Put)
-        .collect();
-    let created = Created {
-        heal: config.heal,
-        ..created.clone()
-    };
-    steps.push(Action::Put(marker::created(marker, &created)));
-    Some(steps)
+    created.heal = config.heal;
+    let objects = objects(&created.cluster, config.heal).into_iter();
+    objects.map(Action::Put).collect()
 }
 
 /// It is not taken away by itself: somebody may have made it their own.

@@ -103,7 +103,8 @@ fn object(name: &str, data: &Value) -> Value {
         "metadata": {"name": name, "namespace": NAMESPACE},
         "data": data,
     });
-    if name.starts_with(MARKER) && name != MARKER {
+    // By which the markers of further clusters are found.
+    if ![MARKER, SPARE].contains(&name) {
         object["metadata"]["labels"] = json!({MARKER_LABEL: ""});
     }
     object

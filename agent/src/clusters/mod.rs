@@ -78,8 +78,13 @@ fn keep(
     };
     if !found.metadata.is_deleting() && found.spec.paused != Some(true) {
         plan.extend(replicas::plan(world, config, cluster));
-        plan.extend(addons::plan(world, config, created, marker));
-        plan.extend(heal::plan(marker, config, created));
+        let mut next = created.clone();
+        let mut steps = addons::plan(world, config, marker, &mut next);
+        steps.extend(heal::plan(config, &mut next));
+        if next != *created {
+            steps.push(Action::Put(marker::created(marker, &next)));
+            plan.push(steps);
+        }
     }
 }
 

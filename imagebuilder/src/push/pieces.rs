@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use firstlight_artifacts::{Format, container, recognise};
 
-use super::shown;
+use super::{bar, shown};
 
 /// One thing that the box gets.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,20 +33,28 @@ pub fn pieces(file: &Path, scratch: &Path) -> Result<Vec<Piece>> {
         return Ok(vec![Piece::whole(file)]);
     }
     content.rewind().context("reading it")?;
-    let images = container::read_containers(&mut content)?;
-    if let [only] = &images[..]
-        && only.names.len() <= 1
-    {
+    let names = container::read_names(&mut content)?;
+    // One without images is refused as what it is.
+    if names.iter().map(|names| names.len().max(1)).sum::<usize>() <= 1 {
         return Ok(vec![Piece::whole(file)]);
     }
+    let length = content.metadata().map_or(0, |found| found.len());
+    let bar = bar(
+        &format!("{}: one archive for each image", shown(file)),
+        length,
+    );
     let mut pieces = Vec::new();
-    for image in &images {
+    for image in &container::read_containers(&mut content)? {
         let names = image.names.iter().map(|name| Some(name.as_str()));
         let unnamed = image.names.is_empty().then_some(None);
         for name in names.chain(unnamed) {
             let path = scratch.join(format!("{}.tar", pieces.len()));
-            let out = File::create(&path).context("making room for one of its images")?;
-            container::write_layout(&mut content, image, name, out)?;
+            let no_room = || {
+                let path = path.display();
+                format!("writing {path}; the variable TMPDIR names another place for it")
+            };
+            let out = bar.wrap_write(File::create(&path).with_context(no_room)?);
+            container::write_layout(&mut content, image, name, out).with_context(no_room)?;
             let title = format!(
                 "{}: {}",
                 shown(file),
@@ -55,6 +63,7 @@ pub fn pieces(file: &Path, scratch: &Path) -> Result<Vec<Piece>> {
             pieces.push(Piece { path, title });
         }
     }
+    bar.finish_and_clear();
     Ok(pieces)
 }
 
@@ -86,6 +95,8 @@ mod tests {
         let scratch = dir.path().join("scratch");
         fs::create_dir(&scratch).unwrap();
         archive(&file, &serde_json::json!([image(&["web:1"])]));
+        assert_eq!(pieces(&file, &scratch).unwrap(), [Piece::whole(&file)]);
+        archive(&file, &serde_json::json!([]));
         assert_eq!(pieces(&file, &scratch).unwrap(), [Piece::whole(&file)]);
         archive(
             &file,

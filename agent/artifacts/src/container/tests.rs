@@ -183,6 +183,7 @@ fn each_image_of_an_archive_becomes_a_layout_of_its_own_the_same_each_time() {
         assert!(error.contains("it holds 2 images"), "{error}");
         let found = read_containers(&mut file).unwrap();
         let names: Vec<_> = found.iter().map(|image| image.names.clone()).collect();
+        assert_eq!(read_names(&mut file).unwrap(), names);
         assert_eq!(
             names,
             [
@@ -217,6 +218,7 @@ proptest::proptest! {
         let mut file = archive(&files, &images[0], OCI_MANIFEST).into_inner();
         let end = (at + bytes.len()).min(file.len());
         file.splice(at.min(end)..end, bytes);
+        let _ = read_names(&mut Cursor::new(&file));
         let _ = read_container(&mut Cursor::new(file));
     }
 }

@@ -3,6 +3,7 @@
 
 use firstlight_api::{
     capi::{self, BALANCER_HOOK, Machine},
+    capm3::Metal3Machine,
     object::Meta,
 };
 use serde_json::json;
@@ -12,15 +13,16 @@ use crate::capi::{
     world::{Key, World, is_control_plane, is_managed, is_paused},
 };
 
-/// Each worker has the hook before it leaves. A paused cluster may be on its way to somebody who knows nothing of it.
+/// Each worker of a cluster that is not paused has the hook before it leaves.
 pub fn hooks(world: &World) -> Vec<Steps> {
-    let changed = ours(world).filter_map(|machine| {
+    let changed = ours(world).filter_map(|(object, machine)| {
         let meta = &machine.metadata;
         let has = meta.annotations.contains_key(BALANCER_HOOK);
-        let is_paused = is_paused(world.cluster_of(meta), meta);
-        if has && (is_paused || meta.is_deleting() && goes_at_once(world, machine)) {
+        if is_paused(world.cluster_of(&object.metadata), &object.metadata) {
+            None
+        } else if has && meta.is_deleting() && goes_at_once(world, machine) {
             Some(vec![let_go(&Key::of(meta))])
-        } else if !has && !is_paused && !meta.is_deleting() && !is_control_plane(meta) {
+        } else if !has && !meta.is_deleting() && !is_control_plane(meta) {
             Some(vec![hook(&Key::of(meta), Some(""))])
         } else {
             None
@@ -29,9 +31,17 @@ pub fn hooks(world: &World) -> Vec<Steps> {
     changed.collect()
 }
 
+/// For the machine of one that is paused.
+pub fn unhook(world: &World, object: &Metal3Machine) -> Option<Action> {
+    let meta = &world.owner_machine(object)?.metadata;
+    let has = meta.annotations.contains_key(BALANCER_HOOK);
+    has.then(|| let_go(&Key::of(meta)))
+}
+
 /// Those that wait, with their nodes.
 pub fn leaving(world: &World) -> impl Iterator<Item = (&Meta, &str)> {
-    let waiting = ours(world).filter(|machine| {
+    let machines = ours(world).map(|(_, machine)| machine);
+    let waiting = machines.filter(|machine| {
         let meta = &machine.metadata;
         meta.is_deleting() && meta.annotations.contains_key(BALANCER_HOOK)
     });
@@ -57,11 +67,11 @@ fn hook(machine: &Key, value: Option<&str>) -> Action {
     }
 }
 
-fn ours(world: &World) -> impl Iterator<Item = &Machine> {
+fn ours(world: &World) -> impl Iterator<Item = (&Metal3Machine, &Machine)> {
     let objects = world.metal3_machines.values();
     objects
         .filter(|object| !is_managed(&object.metadata))
-        .filter_map(|object| world.owner_machine(object))
+        .filter_map(|object| Some((object, world.owner_machine(object)?)))
 }
 
 /// Nobody is served by it, or somebody does not want to wait.

@@ -15,6 +15,7 @@ use serde_json::json;
 use super::{
     claims::Lack,
     cluster::{PAUSED, READY},
+    departure,
     draft::{ASSOCIATED, Draft, Waits},
     host::{self, Data},
     indexes::Indexes,
@@ -48,10 +49,9 @@ pub fn plan(
     let mut draft = Draft::new(object, now);
     if is_paused(world.cluster_of(meta), meta) {
         draft.say([ConditionUpdate::yes(PAUSED, "Paused")]);
-        let mut steps: Steps = host
-            .and_then(|host| host::pause(host, true))
-            .into_iter()
-            .collect();
+        // Before its host may be moved: whoever gets it knows nothing of the hook.
+        let mut steps: Steps = departure::unhook(world, object).into_iter().collect();
+        steps.extend(host.and_then(|host| host::pause(host, true)));
         steps.extend(draft.write());
         return steps;
     }

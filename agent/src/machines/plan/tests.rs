@@ -342,6 +342,15 @@ fn a_workers_drain_waits_until_another_node_answers_for_services() {
     sim.settle();
     assert!(waits(&sim, "w"));
 
+    let alone =
+        |paused: Value| json!({"metadata": {"annotations": {capi::PAUSED_ANNOTATION: paused}}});
+    sim.change("metal3_machine", "w", alone(json!("")));
+    sim.settle();
+    assert!(!waits(&sim, "w"));
+    sim.change("metal3_machine", "w", alone(Value::Null));
+    sim.settle();
+    assert!(waits(&sim, "w"));
+
     let leaving = |sim: &Sim| -> Vec<String> {
         let leaving = departure::leaving(&sim.world);
         leaving.map(|(_, node)| node.to_owned()).collect()
