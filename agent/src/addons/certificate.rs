@@ -20,15 +20,18 @@ use serde_json::Value;
 use super::MANAGER;
 use crate::{
     clock,
-    pki::{Authority, CertSpec},
+    pki::{Authority, CertSpec, fingerprint},
 };
 
 /// Of a chart, in its `Chart.yaml`: NAMESPACE/NAME of the Secret.
 const ASKED: &str = "firstlight.internal/certificate";
-/// On the Secret: what is in it, so that nothing has to be parsed. Without them it is somebody else's.
+/// On the Secret: what is in it. Without them, and with another certificate than this one, it is somebody else's: `kubectl apply` over it
+/// leaves annotations where they are.
+const FINGERPRINT: &str = "firstlight.internal/certificate-sha256";
 const NAMES: &str = "firstlight.internal/names";
 const AUTHORITY: &str = "firstlight.internal/authority";
 const RENEW_AFTER: &str = "firstlight.internal/renew-after";
+const CERTIFICATE: &str = "tls.crt";
 /// Of the Addon's values.
 const DOMAINS: &str = "domains";
 const MOST: usize = 20;
@@ -122,7 +125,7 @@ pub async fn keep(client: &Client, request: &Request, authority: &Authority) -> 
                 .await
                 .with_context(title)?;
         }
-        Some(found) if is_due(&found.metadata, request, authority, now) => {
+        Some(found) if is_due(&found, request, authority, now) => {
             let mut made = make(request, authority, now)?;
             // Somebody who wrote in between is not overwritten.
             made.metadata.resource_version = found.metadata.resource_version;
@@ -137,12 +140,18 @@ pub async fn keep(client: &Client, request: &Request, authority: &Authority) -> 
     Ok(())
 }
 
-fn is_due(found: &ObjectMeta, request: &Request, authority: &Authority, now: i64) -> bool {
-    let said = |key: &str| found.annotations.as_ref()?.get(key).map(String::as_str);
+fn is_due(found: &Secret, request: &Request, authority: &Authority, now: i64) -> bool {
+    let annotations = found.metadata.annotations.as_ref();
+    let said = |key: &str| annotations?.get(key).map(String::as_str);
+    let certificate = found.data.as_ref().and_then(|data| data.get(CERTIFICATE));
+    let held = certificate.and_then(|pem| fingerprint(str::from_utf8(&pem.0).ok()?).ok());
     let (Some(names), Some(by), Some(renew)) = (said(NAMES), said(AUTHORITY), said(RENEW_AFTER))
     else {
         return false;
     };
+    if held.is_none() || held.as_deref() != said(FINGERPRINT) {
+        return false;
+    }
     // Times are of one form, so they compare as texts. One that is too far away was made by a clock that was ahead.
     let [earliest, latest] = [now, now + RENEWED + DAY].map(clock::rfc3339_of);
     let is_in_time = (earliest.as_str()..latest.as_str()).contains(&renew);
@@ -155,13 +164,14 @@ fn make(request: &Request, authority: &Authority, now: i64) -> Result<Secret> {
         [now - DAY, now + LIFE],
     )?;
     let said = [
+        (FINGERPRINT, fingerprint(&pair.certificate)?),
         (NAMES, request.names.join(" ")),
         (AUTHORITY, authority.fingerprint.clone()),
         (RENEW_AFTER, clock::rfc3339_of(now + RENEWED)),
     ];
     let data = [
         ("ca.crt", authority.certificate.clone()),
-        ("tls.crt", pair.certificate),
+        (CERTIFICATE, pair.certificate),
         ("tls.key", pair.key),
     ];
     Ok(Secret {
@@ -250,7 +260,7 @@ mod tests {
     fn it_is_made_anew_for_other_names_by_another_ca_and_before_its_end() {
         let authority = Authority::make(AuthorityName::Site, NOW).unwrap();
         let wish = wanted(&["*.apps.lab.internal"]);
-        let made = make(&wish, &authority, NOW).unwrap().metadata;
+        let made = make(&wish, &authority, NOW).unwrap();
         let due = |wish: &Request, authority: &Authority, days: i64| {
             is_due(&made, wish, authority, NOW + days * DAY)
         };
@@ -260,7 +270,11 @@ mod tests {
         assert!(due(&wanted(&["*.b.org"]), &authority, 0));
         let other = Authority::make(AuthorityName::Site, NOW).unwrap();
         assert!(due(&wish, &other, 0));
-        let of_a_person = ObjectMeta::default();
+        let of_a_person = Secret::default();
         assert!(!is_due(&of_a_person, &wish, &other, NOW + LIFE));
+        let mut applied_over_ours = made.clone();
+        let mine = ByteString(b"mine".to_vec());
+        applied_over_ours.data = Some([(CERTIFICATE.to_owned(), mine)].into());
+        assert!(!is_due(&applied_over_ours, &wish, &other, NOW + LIFE));
     }
 }

@@ -57,6 +57,9 @@ pub enum Action {
     Delete(Kind, Box<Meta>),
     /// As given, whoever wrote it before.
     Put(Value),
+    /// Secrets that a deleted cluster of this name owned and Kubernetes has not collected yet: a new one would take its keys for its own, and
+    /// then lose them.
+    ForgetKeys(Key),
 }
 
 impl Action {

@@ -11,7 +11,10 @@ use firstlight_api::{
     site::SiteConfig,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client, ResourceExt, api::DynamicObject};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, DynamicObject, ListParams, Preconditions},
+};
 use serde_json::json;
 
 use super::{
@@ -240,8 +243,30 @@ impl Applies<Action> for ProviderObjects {
                 let (writer, key) = self.writers.of(object);
                 writer.apply(&key, Part::Object, object).await
             }
+            Action::ForgetKeys(cluster) => forget_keys(self.client(), cluster).await,
         }
     }
+}
+
+/// Those that a person made beforehand have no owner, and stay.
+async fn forget_keys(client: &Client, cluster: &Key) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &cluster.namespace);
+    let label = format!("{}={}", capi::CLUSTER_LABEL, cluster.name);
+    for secret in secrets.list(&ListParams::default().labels(&label)).await? {
+        if secret.owner_references().is_empty() {
+            continue;
+        }
+        let same = Preconditions {
+            uid: secret.uid(),
+            resource_version: None,
+        };
+        let params = DeleteParams::default().preconditions(same);
+        match secrets.delete(&secret.name_any(), &params).await {
+            Err(kube::Error::Api(error)) if error.code == 404 => {}
+            deleted => drop(deleted?),
+        }
+    }
+    Ok(())
 }
 
 /// Of `ConfigMap` objects of the agent's own, by their names.

@@ -94,6 +94,10 @@ fn create(world: &World, name: &str, config: &ClusterConfig, stick: &Stick) -> S
     let marker = marker::name(site, name);
     let counts = replicas::wanted(world, config, name);
     let mut steps = vec![Action::Put(marker::creating(&marker, name, config))];
+    let key = Key::new(NAMESPACE, name);
+    if !world.clusters.contains_key(&key) {
+        steps.push(Action::ForgetKeys(key));
+    }
     let objects = render(site, name, config, stick, counts).into_iter();
     let heal = heal::objects(name, config.heal);
     steps.extend(objects.chain(heal).map(Action::Create));

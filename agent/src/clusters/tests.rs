@@ -539,6 +539,8 @@ fn a_cluster_is_made_once() {
             &config
         )))
     );
+    let forget = Action::ForgetKeys(Key::new(NAMESPACE, "firstlight"));
+    assert_eq!(steps.get(1), Some(&forget));
     assert_eq!(
         steps.last(),
         Some(&Action::Put(created(
@@ -571,6 +573,11 @@ fn a_cluster_is_made_once() {
     assert!(problems[0].what.contains("was deleted"), "{problems:?}");
 
     there_is_a_cluster(&mut world);
+    let made = created(&marker::fixed(&config), Vec::new(), false);
+    mark(&mut world, &marker::creating(MARKER, "firstlight", &config));
+    let steps = &plan(&world, Some(&stick())).0[0];
+    assert!(!steps.contains(&forget), "these keys are its own");
+    mark(&mut world, &made);
     assert_eq!(plan(&world, Some(&stick())), (vec![], vec![]));
 
     let mut other = (*world.site).clone();

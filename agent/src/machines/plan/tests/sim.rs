@@ -249,7 +249,9 @@ impl Sim {
                 claim.unwrap().meta.deletion_timestamp = Some(super::NOW.to_owned());
                 Ok(())
             }
-            Action::Put(_) | Action::Delete(..) => panic!("not of this plan"),
+            Action::Put(_) | Action::Delete(..) | Action::ForgetKeys(_) => {
+                panic!("not of this plan")
+            }
         }
     }
 
