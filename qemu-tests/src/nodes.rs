@@ -83,6 +83,15 @@ pub fn make_parts(kubernetes: &[&str]) -> Result<Nodes> {
     make_nodes(&settings, Progress::detect())
 }
 
+/// What containerd and the kubelet of nodes are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setup {
+    /// What is in the node image.
+    Ours,
+    /// Nothing but where images are.
+    Plain,
+}
+
 /// The first node is a control plane; the others are workers, or control planes as well ([`Cluster::start_three`]).
 pub struct Cluster {
     place: PathBuf,
@@ -95,13 +104,26 @@ pub struct Cluster {
 impl Cluster {
     /// So many nodes, all Ready; `place` is an empty folder, `images`: storage of a registry that is served with that of the stick.
     pub fn start(parts: &Nodes, images: Option<&Path>, place: &Path, count: u8) -> Result<Self> {
-        let cluster = Self::make(parts, images, place, count)?;
+        let cluster = Self::make(parts, images, place, count, Setup::Ours)?;
+        cluster.form()?;
+        Ok(cluster)
+    }
+
+    /// Two nodes.
+    pub fn start_with(parts: &Nodes, place: &Path, setup: Setup) -> Result<Self> {
+        let cluster = Self::make(parts, None, place, 2, setup)?;
         cluster.form()?;
         Ok(cluster)
     }
 
     /// So many nodes that belong to no cluster.
-    fn make(parts: &Nodes, images: Option<&Path>, place: &Path, count: u8) -> Result<Self> {
+    fn make(
+        parts: &Nodes,
+        images: Option<&Path>,
+        place: &Path,
+        count: u8,
+        setup: Setup,
+    ) -> Result<Self> {
         let tree = place.join("tree");
         fs::create_dir(&tree)?;
         run(Command::new("tar")
@@ -120,7 +142,7 @@ impl Cluster {
         let registry = start_registry(parts, images, place)?;
         let repository = packages::serve(parts, &tree, place)?;
         let nodes = (1..=count).map(|number| {
-            let machine = Machine::make(place, number)?;
+            let machine = Machine::make(place, number, setup)?;
             let running = machine.start()?;
             Ok(Node { machine, running })
         });
@@ -218,6 +240,30 @@ impl Cluster {
     /// A command on a node, by `sh`.
     pub fn on_node(&mut self, name: &str, script: &str) -> Result<String> {
         self.node(name)?.run(script)
+    }
+
+    /// Each node gets a NIC `eth1` on another cable than that of the cluster, on which this machine is, too, as `side`. Restarted nodes lose it.
+    pub fn second_cable(&self) -> Result<()> {
+        let ip = |words: &str| run(Command::new("ip").args(words.split(' ')));
+        ip("link add side type bridge")?;
+        ip("link set side up")?;
+        for node in &self.nodes {
+            node.machine.plug("side", "eth1", &node.running)?;
+        }
+        Ok(())
+    }
+
+    /// A script with this machine's programs, in the network of the pod of a node that has this address.
+    pub fn beside_pod(&mut self, node: &str, address: &str, script: &str) -> Result<String> {
+        let node = self.node(node)?;
+        let find = format!(
+            "for name in $(ls /run/netns); do ip -n \"$name\" -o address | grep -q ' {address}/' && echo \"$name\"; done; true"
+        );
+        let name = node.run(&find)?;
+        let file = format!("/proc/{}/root/run/netns/{name}", node.first_process()?);
+        run(Command::new("nsenter")
+            .arg(format!("--net={file}"))
+            .args(["sh", "-euc", script]))
     }
 
     /// An order of the box, as it comes over SSH: see [`firstlight_api::packages::Order`].

@@ -11,6 +11,8 @@ mod further_networks;
 mod gateway;
 #[path = "nodes/load_balancer.rs"]
 mod load_balancer;
+#[path = "nodes/logical_networks.rs"]
+mod logical_networks;
 #[path = "nodes/metrics.rs"]
 mod metrics;
 #[path = "nodes/network_policy.rs"]
@@ -46,7 +48,7 @@ struct Use {
 
 const POOL: &str = r#"{"addresses": ["172.22.0.80-172.22.0.95"]}"#;
 
-const USES: [Use; 10] = [
+const USES: [Use; 11] = [
     Use {
         addons: &[],
         values: "{}",
@@ -67,6 +69,11 @@ const USES: [Use; 10] = [
         addons: &["multus", "whereabouts"],
         values: "{}",
         try_out: further_networks::try_out,
+    },
+    Use {
+        addons: &["multus", "whereabouts", "nfd", "ovn"],
+        values: logical_networks::VALUES,
+        try_out: logical_networks::try_out,
     },
     Use {
         addons: &["storage"],

@@ -39,7 +39,7 @@ impl KeptBack {
     }
 }
 
-/// What other machines of the site have: the box, whom it leases addresses, and the APIs of clusters.
+/// What other machines of the site have: the box, whom it leases addresses, and the APIs and services of clusters.
 pub fn kept_back(seen: &Pools) -> Vec<KeptBack> {
     let provisioning = &seen.site.provisioning;
     let leased = provisioning.range;
@@ -70,6 +70,15 @@ pub fn kept_back(seen: &Pools) -> Vec<KeptBack> {
         let endpoint = cluster.spec.control_plane_endpoint.host.parse().ok()?;
         let what = format!("the endpoint of the Cluster {}", Key::of(&cluster.metadata));
         Some(KeptBack::one(endpoint, what))
+    }));
+    let clusters = seen.site.generated_clusters();
+    all.extend(clusters.filter_map(|(name, cluster)| {
+        let services = cluster.load_balancer?;
+        Some(KeptBack {
+            first: services.first().into(),
+            last: services.last().into(),
+            what: format!("what services of the Cluster {name} have (loadBalancer of site.yaml)"),
+        })
     }));
     all
 }

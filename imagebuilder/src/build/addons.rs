@@ -1,6 +1,7 @@
 //! Addons that the stick brings: each folder below `rootfs/addons` is a Helm chart, with `addon.yaml`, which says what its images
-//! are built from and which files of upstream's modules define its kinds, `go/`, the module that pins them, and `requirements.txt`,
-//! which pins wheels of the Python index that bring a program. To add one: a folder, and nothing here.
+//! are built from and which files of upstream's modules define its kinds, `go/`, the module that pins them, `requirements.txt`,
+//! which pins wheels of the Python index that bring a program, and `debian/`, a recipe of Debian packages like those below `rootfs`. To add
+//! one: a folder, and nothing here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,8 +24,9 @@ use crate::registry::store::Image;
 /// Where charts are on the box.
 pub const FOLDER: &str = "usr/share/firstlight/addons";
 const METADATA: &str = "addon.yaml";
+const DEBIAN: &str = "debian";
 /// Of the folder, what is for the build alone.
-const BUILD_ONLY: [&str; 3] = [METADATA, "go", wheels::LIST];
+const BUILD_ONLY: [&str; 4] = [METADATA, "go", wheels::LIST, DEBIAN];
 
 #[derive(Clone, Debug)]
 pub struct Addon {
@@ -40,8 +42,17 @@ pub struct AddonImage {
     pub name: String,
     pub programs: Vec<AddonProgram>,
     tag: String,
-    /// They call those of `rootfs/nettools`, or need their C library, and have them, too.
-    calls_nettools: bool,
+    below: Below,
+}
+
+/// What an image has below its programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Below {
+    Nothing,
+    /// They call programs of `rootfs/nettools`, or need their C library.
+    Nettools,
+    /// The packages of the addon of this name.
+    Debian(String),
 }
 
 /// Where the program comes from, and where it is among those of its kind.
@@ -56,6 +67,8 @@ pub enum AddonProgram {
     },
     /// A file of a wheel, in the folder of its addon.
     Wheel { path: String },
+    /// One of ours, called like its crate.
+    Ours { package: String },
 }
 
 /// A file that a required module brings, or a folder with a kustomization.
@@ -72,10 +85,26 @@ struct Metadata {
     images: BTreeMap<String, Vec<String>>,
     #[serde(default)]
     wheels: BTreeMap<String, String>,
+    /// Images of a crate of ours and the packages of `debian/`.
+    #[serde(default)]
+    ours: BTreeMap<String, String>,
     #[serde(default)]
     nettools: Vec<String>,
     #[serde(default)]
     definitions: Vec<String>,
+}
+
+impl Metadata {
+    fn check(&self, folder: &Path) -> Result<()> {
+        for image in &self.nettools {
+            ensure!(
+                self.images.contains_key(image) || self.wheels.contains_key(image),
+                "{}/{METADATA}: `nettools` names {image}, which is none of `images` and `wheels`",
+                folder.display()
+            );
+        }
+        Ok(())
+    }
 }
 
 /// All addons, by name.
@@ -112,6 +141,13 @@ fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
             )
         })
     };
+    let below = |image: &String| {
+        if metadata.nettools.contains(image) {
+            Below::Nettools
+        } else {
+            Below::Nothing
+        }
+    };
     let image = |(image, packages): (String, Vec<String>)| {
         let first = packages.first().with_context(|| {
             format!(
@@ -131,7 +167,7 @@ fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
         };
         Ok(AddonImage {
             programs: packages.iter().map(program).collect::<Result<_>>()?,
-            calls_nettools: metadata.nettools.contains(&image),
+            below: below(&image),
             name: image,
             tag,
         })
@@ -146,7 +182,7 @@ fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
             .find(|one| one.name == wheel);
         let pinned = pinned.with_context(|| format!("{} does not pin {wheel}", list.display()))?;
         Ok(AddonImage {
-            calls_nettools: metadata.nettools.contains(&image),
+            below: below(&image),
             name: image,
             programs: vec![AddonProgram::Wheel {
                 path: format!("{name}/{file}"),
@@ -154,13 +190,15 @@ fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
             tag: format!("v{}", pinned.version),
         })
     };
-    for image in &metadata.nettools {
-        ensure!(
-            metadata.images.contains_key(image) || metadata.wheels.contains_key(image),
-            "{}/{METADATA}: `nettools` names {image}, which is none of `images` and `wheels`",
-            folder.display()
-        );
-    }
+    let ours = |(image, package): (String, String)| {
+        Ok(AddonImage {
+            name: image,
+            programs: vec![AddonProgram::Ours { package }],
+            tag: chart_version(&read("Chart.yaml")?)?,
+            below: Below::Debian(name.to_owned()),
+        })
+    };
+    metadata.check(folder)?;
     let definition = |path: &String| {
         let (module, _) = required(path)?;
         Ok(ModuleFile {
@@ -181,8 +219,19 @@ fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
             .into_iter()
             .map(image)
             .chain(metadata.wheels.into_iter().map(wheel))
+            .chain(metadata.ours.into_iter().map(ours))
             .collect::<Result<_>>()?,
     })
+}
+
+/// Of what is ours it is the version of the chart, which goes up with each change of either.
+fn chart_version(chart: &str) -> Result<String> {
+    #[derive(Deserialize)]
+    struct Chart {
+        version: String,
+    }
+    let chart: Chart = serde_saphyr::from_str(chart).context("Chart.yaml")?;
+    Ok(format!("v{}", chart.version))
 }
 
 /// The required module that this path is in, and its version: the one with the longest name.
@@ -210,13 +259,22 @@ impl AddonProgram {
                 name: path,
                 links: &[],
             }),
-            Self::Wheel { .. } => None,
+            Self::Wheel { .. } | Self::Ours { .. } => None,
+        }
+    }
+
+    /// The crate, if it is ours.
+    pub fn ours(&self) -> Option<&str> {
+        match self {
+            Self::Ours { package } => Some(package),
+            Self::Go { .. } | Self::Wheel { .. } => None,
         }
     }
 
     pub fn path(&self) -> &str {
         match self {
             Self::Go { path, .. } | Self::Wheel { path } => path,
+            Self::Ours { package } => package,
         }
     }
 
@@ -231,6 +289,12 @@ impl Addon {
     pub fn wheels(&self) -> Option<PathBuf> {
         let list = self.folder.join(wheels::LIST);
         list.exists().then_some(list)
+    }
+
+    /// The recipe of its packages.
+    pub fn debian(&self) -> Option<PathBuf> {
+        let folder = self.folder.join(DEBIAN);
+        folder.exists().then_some(folder)
     }
 
     /// The modules that its programs are built of.
@@ -249,9 +313,13 @@ impl AddonImage {
     pub fn image(&self) -> Image {
         let mut layers = vec![self.layer()];
         let mut config = json!({"Entrypoint": [format!("/{}", self.programs[0].file_name())]});
-        if self.calls_nettools {
-            // First, as in the other images: a node has it already.
-            layers.insert(0, NETTOOLS.to_owned());
+        // First, as in the other images: a node may have it already.
+        match &self.below {
+            Below::Nothing => {}
+            Below::Nettools => layers.insert(0, NETTOOLS.to_owned()),
+            Below::Debian(addon) => layers.insert(0, debian_layer(addon)),
+        }
+        if self.below != Below::Nothing {
             config["Env"] = json!([NETTOOLS_PATH]);
         }
         Image {
@@ -269,6 +337,11 @@ impl AddonImage {
     fn reference(&self) -> String {
         format!("{REGISTRY}/{}:{}", self.repository(), self.tag)
     }
+}
+
+/// The layer with the packages of an addon.
+pub fn debian_layer(addon: &str) -> String {
+    format!("addons/{addon}-{DEBIAN}")
 }
 
 /// The charts as they are on the box, each tried with the Helm of this build: a chart that does not render, or names an image
@@ -403,6 +476,11 @@ mod tests {
             ("dummy/tool/bin/run", "run")
         );
         assert!(program.go_program().is_none() && image.image().layers.len() == 2);
+        let dir = folder("ours: {four: firstlight-dummy}\n");
+        let addon = load_addon(dir.path(), "dummy").unwrap();
+        let image = &addon.images[0];
+        assert!(image.reference().ends_with("addons/four:v0.1.0"));
+        assert_eq!(image.image().layers, ["addons/dummy-debian", "addons/four"]);
         let chart = tempfile::tempdir().unwrap();
         let chart = chart.path();
         copy_chart(dir.path(), chart).unwrap();

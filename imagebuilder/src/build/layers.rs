@@ -127,12 +127,26 @@ impl Recipe<'_> {
             .iter()
             .filter_map(|addon| Some((addon.name.as_str(), addon.wheels()?)))
             .collect();
+        let trees = addons
+            .iter()
+            .filter_map(|addon| Some((&addon.name, addon.debian()?)))
+            .map(|(name, recipe)| Ok((name.clone(), self.addon_tree(name, &recipe)?)))
+            .collect::<Result<Vec<_>>>()?;
+        let ours = addons
+            .iter()
+            .flat_map(|addon| &addon.images)
+            .flat_map(|image| &image.programs)
+            .filter_map(AddonProgram::ours)
+            .map(|package| Ok((package.to_owned(), self.addon_program(package)?)))
+            .collect::<Result<Vec<_>>>()?;
         let parts = workload::Parts {
             kube,
             programs,
             nettools: &self.nettools()?,
             addons: &self.go_programs("addon-bin", &list)?,
             wheels: &self.addon_wheels(&wheels)?,
+            trees: &trees,
+            ours: &ours,
             releases,
         };
         self.registry_layer(tools, parts, addons)
@@ -156,6 +170,9 @@ impl Recipe<'_> {
             .output(parts.wheels)
             .text("versions", &format!("{versions:?}"))
             .text("addons", &format!("{images:?}"));
+        for (_, output) in parts.trees.iter().chain(parts.ours) {
+            key = key.output(output);
+        }
         for release in parts.releases {
             key = key
                 .output(&release.programs)

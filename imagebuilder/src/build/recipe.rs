@@ -184,6 +184,24 @@ impl Recipe<'_> {
             })
     }
 
+    /// The packages of an addon, of which `recipe` is a folder.
+    pub fn addon_tree(&self, addon: &str, recipe: &Path) -> Result<Output> {
+        let spec = TreeSpec {
+            recipe: recipe.to_owned(),
+            ..self.tree_spec("", Variant::Extract)
+        };
+        let step = format!("{addon}-tree");
+        let key = self.tree_key(&step, &spec)?;
+        self.steps.run(&step, key, self.settings.debian, |work| {
+            debian::bootstrap(work, self.settings, &spec, "packages")
+        })
+    }
+
+    /// One of our programs for an addon.
+    pub fn addon_program(&self, package: &str) -> Result<Output> {
+        self.rust_program(&format!("{package}-bin"), package)
+    }
+
     /// What an installed server runs before cloud-init.
     pub fn bootstrap_program(&self) -> Result<Output> {
         self.rust_program("bootstrap-bin", "firstlight-bootstrap")

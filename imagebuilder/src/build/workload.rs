@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use firstlight_api::names::{KUBERNETES_REPOSITORY as REPOSITORY, REGISTRY};
 use serde_json::{Value, json};
 
-use super::addons::{Addon, AddonProgram};
+use super::addons::{self, Addon, AddonProgram};
 use super::cache::Output;
 use super::releases::Release;
 use super::settings::SOURCE_DATE_EPOCH;
@@ -59,6 +59,10 @@ pub struct Parts<'a> {
     pub addons: &'a Output,
     /// Step `addon-wheels`.
     pub wheels: &'a Output,
+    /// Packages of addons, by the addon.
+    pub trees: &'a [(String, Output)],
+    /// Programs of ours in addons, by the crate.
+    pub ours: &'a [(String, Output)],
     /// Further versions of Kubernetes.
     pub releases: &'a [Release],
 }
@@ -78,12 +82,15 @@ pub fn fill(
     fs::create_dir_all(root).with_context(|| format!("making {}", root.display()))?;
     let mut store = RegistryTree::create(root, SOURCE_DATE_EPOCH)?;
     store.add_layer(KUBE, &kube_layer(parts.kube))?;
-    let tar = parts.nettools.path("nettools.tar");
-    let programs = Entry::Tree {
+    let tree = |tar| Entry::Tree {
         tar,
         parts: &UNPACKED,
     };
-    store.add_layer(NETTOOLS, &[programs])?;
+    store.add_layer(NETTOOLS, &[tree(parts.nettools.path("nettools.tar"))])?;
+    for (addon, output) in parts.trees {
+        let packages = tree(output.path("packages.tar"));
+        store.add_layer(&addons::debian_layer(addon), &[packages])?;
+    }
     for name in [COREDNS, "flannel", "pause"] {
         let program = parts.programs.path(name).join(name);
         store.add_layer(name, &[program_entry(program, name)])?;
@@ -108,10 +115,15 @@ pub fn fill(
                 let from = match program {
                     AddonProgram::Go { path, .. } => parts.addons.path(path),
                     AddonProgram::Wheel { path } => parts.wheels.path(path),
+                    AddonProgram::Ours { package } => {
+                        let made = parts.ours.iter().find(|(name, _)| name == package);
+                        let (_, output) = made.context("a program of ours was not made")?;
+                        output.path(package)
+                    }
                 };
-                program_entry(from, program.file_name())
+                Ok(program_entry(from, program.file_name()))
             })
-            .collect();
+            .collect::<Result<_>>()?;
         store.add_layer(&image.layer(), &programs)?;
         store.add_image(&image.image())?;
     }

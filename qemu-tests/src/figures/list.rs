@@ -60,6 +60,10 @@ figures! {
     CLUSTER_BOX_MEMORY: "cluster-box-memory", "box: memory in use with a cluster", Megabytes, none, most 3000.0;
     CLUSTER_AGENT_MEMORY: "cluster-agent-memory", "agent: memory in use with a cluster", Megabytes, none, most 64.0;
     API_BACK: "cluster-api-back", "the holder of a cluster's address dies: its API answers again", Seconds, none, most 5.0;
+    /// With the settings that kubeadm and containerd have when nobody says anything.
+    PODS_PLAIN: "cluster-pods-plain", "200 pods on two nodes with plain settings", Seconds, none, none;
+    PODS: "cluster-pods", "  on two nodes of ours", Seconds, none, none;
+    PODS_RATIO: "cluster-pods-ratio", "  as fast as plain ones", Times, none, least 0.9;
     UPGRADE_OURS: "cluster-upgrade", "upgrade of a minor in place, a node: everything but kubeadm", Seconds, none, most 60.0;
     UPGRADE_LOST: "cluster-upgrade-lost", "  of a thousand requests to a service meanwhile, in vain", Count, none, most 10.0;
     PAYLOAD_UPLOAD: "payload-upload", "2 GiB to the store, verified and on the disk", Seconds, none, none;

@@ -8,7 +8,7 @@ use imagebuilder::build::settings::find_source;
 use serde_json::{Value, json};
 
 use super::machine::{AUTHORITY, Node};
-use super::{Cluster, Nodes};
+use super::{Cluster, Nodes, Setup};
 
 /// The address of their API.
 pub const ENDPOINT: &str = "172.22.0.9";
@@ -22,7 +22,7 @@ const SHARED: &str = "pki/ca.crt pki/ca.key pki/sa.key pki/sa.pub pki/front-prox
 impl Cluster {
     /// Three nodes, each a control plane, all Ready.
     pub fn start_three(parts: &Nodes, place: &Path) -> Result<Self> {
-        let cluster = Self::make(parts, None, place, 3)?;
+        let cluster = Self::make(parts, None, place, 3, Setup::Ours)?;
         let told = Told::read()?;
         let (first, others) = cluster.nodes.split_first().context("no nodes")?;
         first.answers()?;

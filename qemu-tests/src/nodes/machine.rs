@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{PODS, REGISTRY, SERVICES, cgroups, run, wait};
+use super::{PODS, REGISTRY, SERVICES, Setup, cgroups, run, wait};
 
 const NODE: &str = include_str!("node.sh");
 /// What orders find before the programs of these names.
@@ -17,6 +17,8 @@ const IN_PLACE: [(&str, &str); 2] = [
     ("kubeadm", include_str!("kubeadm.sh")),
     ("systemctl", include_str!("systemctl.sh")),
 ];
+const NO_RESERVATIONS: &str =
+    "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 const TOKEN: &str = "abcdef.0123456789abcdef";
 
 pub struct Node {
@@ -43,8 +45,25 @@ impl Drop for Running {
 /// What kubeadm of another node wants to know of the first one.
 pub const AUTHORITY: &str = "openssl x509 -pubkey -in /etc/kubernetes/pki/ca.crt | openssl pkey -pubin -outform der | sha256sum | cut -d' ' -f1";
 
+/// A configuration of containerd that says where images are and nothing else.
+fn plain(ours: &str) -> Result<String> {
+    let mut lines = ours.lines();
+    let sandbox = lines.find(|line| line.trim().starts_with("sandbox = "));
+    let sandbox = sandbox.context("our configuration names the sandbox's image")?;
+    Ok(format!(
+        "version = 4
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+{sandbox}
+[plugins.'io.containerd.cri.v1.images'.registry]
+config_path = '/etc/containerd/certs.d'
+[plugins.'io.containerd.cri.v1.runtime']
+restrict_oom_score_adj = true
+"
+    ))
+}
+
 impl Machine {
-    pub fn make(place: &Path, number: u8) -> Result<Self> {
+    pub fn make(place: &Path, number: u8, setup: Setup) -> Result<Self> {
         let machine = Self {
             number,
             folder: place.join(format!("node-{number}")),
@@ -60,10 +79,16 @@ impl Machine {
                 "  enable_criu = false",
                 "  enable_criu = false\n  restrict_oom_score_adj = true",
             );
+        let (containerd, reservations) = match setup {
+            Setup::Ours => (containerd, None),
+            Setup::Plain => (plain(&containerd)?, Some(NO_RESERVATIONS.to_owned())),
+        };
         let registry = format!(
             "server = \"http://{REGISTRY}\"\n[host.\"http://{REGISTRY}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
         );
-        for (path, text) in [
+        let reservations =
+            reservations.map(|text| ("etc/kubernetes/kubelet.conf.d/10-reservations.conf", text));
+        let files = [
             ("etc/containerd/config.toml", containerd),
             (
                 "etc/containerd/certs.d/registry.firstlight.internal/hosts.toml",
@@ -72,7 +97,8 @@ impl Machine {
             ("etc/hostname", machine.name()),
             ("etc/hosts", "127.0.0.1 localhost\n".to_owned()),
             ("etc/resolv.conf", "nameserver 172.22.0.1\n".to_owned()),
-        ] {
+        ];
+        for (path, text) in files.into_iter().chain(reservations) {
             let path = machine.folder.join("files").join(path);
             fs::create_dir_all(path.parent().context("a file is in a folder")?)?;
             fs::write(path, text)?;
@@ -126,13 +152,18 @@ impl Machine {
             let own = network(&pid.to_string()).filter(|own| Some(own) != network("self").as_ref());
             own.context("it is still in this one")
         })?;
-        let nic = format!("to-{}", self.number);
-        let peer = format!("link add {nic} master cable type veth peer name eth0 netns {pid}");
-        // That of before a restart would go with its namespace, some time after its processes.
-        drop(run(Command::new("ip").args(["link", "delete", &nic])));
-        run(Command::new("ip").args(peer.split(' ')))?;
-        run(Command::new("ip").args(["link", "set", &nic, "up"]))?;
+        self.plug("cable", "eth0", &running)?;
         Ok(running)
+    }
+
+    /// A NIC of the node on a bridge of this machine.
+    pub fn plug(&self, bridge: &str, nic: &str, running: &Running) -> Result<()> {
+        let (port, pid) = (format!("{bridge}-{}", self.number), running.0.id());
+        // That of before a restart would go with its namespace, some time after its processes.
+        drop(run(Command::new("ip").args(["link", "delete", &port])));
+        let pair = format!("link add {port} master {bridge} type veth peer name {nic} netns {pid}");
+        run(Command::new("ip").args(pair.split(' ')))?;
+        run(Command::new("ip").args(["link", "set", &port, "up"])).map(drop)
     }
 
     fn registration(&self) -> Value {
@@ -218,7 +249,7 @@ fn object(version: &str, kind: &str, mut more: Value) -> Value {
 
 impl Node {
     /// Number of the process that its namespaces end with.
-    fn first_process(&self) -> Result<String> {
+    pub fn first_process(&self) -> Result<String> {
         let parent = self.running.0.id();
         let children = format!("/proc/{parent}/task/{parent}/children");
         let children = fs::read_to_string(children).unwrap_or_default();

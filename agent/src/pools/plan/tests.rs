@@ -311,6 +311,26 @@ fn what_other_machines_of_the_site_have_is_given_to_nobody_and_told() {
 }
 
 #[test]
+fn what_services_of_clusters_have_is_given_to_nobody() {
+    let mut sim = Sim {
+        site: "cluster: {loadBalancer: 172.22.0.64-172.22.0.65}\nclusters: {edge: {loadBalancer: 172.22.0.66-172.22.0.67}}\n".to_owned(),
+        ..Sim::default()
+    };
+    let range = json!({"start": "172.22.0.64", "end": "172.22.0.68", "subnet": "172.22.0.0/24"});
+    sim.pool("p", json!({"pools": [range]}));
+    sim.claim(METAL3, "a", "p");
+    sim.settle();
+    assert_eq!(sim.told(METAL3, "a").unwrap(), "172.22.0.68");
+    let said = ready(&sim).1;
+    for part in [
+        "172.22.0.64-172.22.0.65 is what services",
+        "of the Cluster edge",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
 fn who_edits_the_pool_takes_nothing_away_and_hears_of_what_is_outside() {
     let mut sim = three();
     sim.claim(METAL3, "a", "p");
