@@ -5,6 +5,8 @@
 mod certificates;
 #[path = "nodes/devices.rs"]
 mod devices;
+#[path = "nodes/dns.rs"]
+mod dns;
 #[path = "nodes/further_networks.rs"]
 mod further_networks;
 #[path = "nodes/gateway.rs"]
@@ -48,7 +50,7 @@ struct Use {
 
 const POOL: &str = r#"{"addresses": ["172.22.0.80-172.22.0.95"]}"#;
 
-const USES: [Use; 11] = [
+const USES: [Use; 12] = [
     Use {
         addons: &[],
         values: "{}",
@@ -63,6 +65,11 @@ const USES: [Use; 11] = [
         addons: &[],
         values: "{}",
         try_out: people::try_out,
+    },
+    Use {
+        addons: &["dns"],
+        values: "{}",
+        try_out: dns::try_out,
     },
     // Before `storage`, which restarts a node.
     Use {

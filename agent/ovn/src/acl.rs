@@ -28,7 +28,8 @@ pub fn row(acl: &Acl, index: usize, ports: &[&str]) -> Option<Row> {
         Direction::Out => ("from-lport", "inport", "dst"),
     };
     let names: Vec<String> = ports.iter().map(|port| format!("\"{port}\"")).collect();
-    let mut terms = vec![format!("{of} == {{{}}}", names.join(", "))];
+    // Not about ARP: who is closed may ask others still, and has to find them.
+    let mut terms = vec![format!("{of} == {{{}}}", names.join(", ")), "ip".to_owned()];
     terms.extend(one_of(&peers(&acl.peers, other)));
     match acl.protocol {
         Some(Protocol::Icmp) => terms.push("(icmp4 || icmp6)".to_owned()),
@@ -101,17 +102,17 @@ mod tests {
             (
                 json!({"action": "drop", "direction": "in"}),
                 "to-lport",
-                r#"outport == {"a/p", "a/q"}"#,
+                r#"outport == {"a/p", "a/q"} && ip"#,
             ),
             (
                 json!({"action": "allow", "direction": "out", "peers": ["10.0.0.7/24"], "protocol": "icmp"}),
                 "from-lport",
-                r#"inport == {"a/p", "a/q"} && ip4.dst == 10.0.0.0/24 && (icmp4 || icmp6)"#,
+                r#"inport == {"a/p", "a/q"} && ip && ip4.dst == 10.0.0.0/24 && (icmp4 || icmp6)"#,
             ),
             (
                 json!({"action": "reject", "direction": "in", "peers": ["10.0.0.1/32", "fd00::/64"], "protocol": "tcp", "ports": [80, "8000-8080"]}),
                 "to-lport",
-                r#"outport == {"a/p", "a/q"} && (ip4.src == 10.0.0.1/32 || ip6.src == fd00::/64) && (tcp.dst == 80 || (tcp.dst >= 8000 && tcp.dst <= 8080))"#,
+                r#"outport == {"a/p", "a/q"} && ip && (ip4.src == 10.0.0.1/32 || ip6.src == fd00::/64) && (tcp.dst == 80 || (tcp.dst >= 8000 && tcp.dst <= 8080))"#,
             ),
         ] {
             let acl: Acl = serde_json::from_value(acl).unwrap();

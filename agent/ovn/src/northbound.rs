@@ -338,7 +338,9 @@ pub async fn apply(changes: &[Change]) -> BTreeMap<String, String> {
         }
         for one in some {
             if let Err(error) = transact(std::slice::from_ref(one)).await {
-                refused.insert(one.key.clone(), format!("{error:#}"));
+                let error = format!("{error:#}");
+                tracing::warn!(of = one.key, error, "OVN refused it");
+                refused.insert(one.key.clone(), error);
             }
         }
     }

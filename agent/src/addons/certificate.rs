@@ -3,7 +3,7 @@
 //!
 //! Domains come from the Addon, which is the box's: whoever may only write to the cluster gets no names signed.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use firstlight_api::{addon::Addon, names::REGISTRY, site::Domain};
@@ -14,10 +14,9 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::MANAGER;
+use super::{MANAGER, wishes};
 use crate::{
     clock,
     pki::{Authority, CertSpec, fingerprint},
@@ -50,24 +49,15 @@ pub struct Request {
     names: Vec<String>,
 }
 
-#[derive(Deserialize)]
-struct Chart {
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-}
-
 impl Request {
     /// `None`: the chart asks for none. An error is a sentence for who wrote the values.
     pub fn of(chart: &Path, addon: &Addon) -> Result<Option<Self>, String> {
-        let text = fs::read_to_string(chart.join("Chart.yaml")).unwrap_or_default();
-        let chart: Option<Chart> = serde_saphyr::from_str(&text).ok();
-        let asked = chart.and_then(|mut chart| chart.annotations.remove(ASKED));
-        let Some((namespace, secret)) = asked.as_deref().and_then(|it| it.split_once('/')) else {
+        let Some((namespace, secret)) = wishes::names(chart, ASKED) else {
             return Ok(None);
         };
         Ok(Some(Self {
-            namespace: namespace.to_owned(),
-            secret: secret.to_owned(),
+            namespace,
+            secret,
             names: names(addon)?,
         }))
     }
@@ -193,6 +183,8 @@ fn make(request: &Request, authority: &Authority, now: i64) -> Result<Secret> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+
     use serde_json::json;
 
     use super::*;

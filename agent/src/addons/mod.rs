@@ -5,7 +5,8 @@
 //! installed runs, and which one is to blame if not. Plain manifests become a chart first ([`chart`]), so there is one way to
 //! install, to upgrade, to remove, and to leave alone what somebody made by hand: Helm refuses to take that over.
 //!
-//! Images that are not on the box are told before ([`images`]). A chart of the stick may ask for a certificate of the site's CA ([`certificate`]).
+//! Images that are not on the box are told before ([`images`]). A chart of the stick may ask for a certificate of the site's CA ([`certificate`]),
+//! and for a Service to be asked on its own node first ([`locality`]).
 //!
 //! Must not: keep anything that Kubernetes and Helm do not know. After a restart everything is read again.
 
@@ -14,9 +15,11 @@ mod chart;
 mod health;
 mod helm;
 mod images;
+mod locality;
 mod plan;
 mod target;
 mod visit;
+mod wishes;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

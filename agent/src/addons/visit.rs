@@ -20,7 +20,7 @@ use super::{
     chart::{self, Source},
     health::{self, Verdict},
     helm::{self, Helm, Release},
-    images,
+    images, locality,
     plan::{self, Outcome, Progress},
     target::Target,
 };
@@ -122,6 +122,7 @@ impl Visit {
             return Ok(failed);
         }
         if let Source::Builtin { path, .. } = &source {
+            locality::keep(&target.client, path).await?;
             match certificate::Request::of(path, &self.addon) {
                 Err(wrong) => return Ok(Outcome::failed(wrong).with(wish)),
                 Ok(None) => {}

@@ -13,7 +13,8 @@ use crate::capi::{Action, MARKER, NAMESPACE, Steps, world::World};
 const LOAD_BALANCER: &str = "loadbalancer";
 const GATEWAY: &str = "gateway";
 /// What people expect of a cluster on its first day.
-const USUAL: [&str; 5] = [
+const USUAL: [&str; 6] = [
+    "dns",
     GATEWAY,
     LOAD_BALANCER,
     "metrics-server",

@@ -480,6 +480,7 @@ fn first_addons(text: &str, usual_addons: bool) -> Vec<(String, Value)> {
 fn a_new_cluster_has_what_people_expect_of_one_and_an_older_one_stays_as_it_is() {
     let pool = json!({"addresses": ["172.22.0.80-172.22.0.95"]});
     let usual = [
+        ("dns", Value::Null),
         ("gateway", Value::Null),
         ("loadbalancer", pool),
         ("metrics-server", Value::Null),
@@ -488,15 +489,13 @@ fn a_new_cluster_has_what_people_expect_of_one_and_an_older_one_stays_as_it_is()
     ];
     let usual: Vec<_> = usual.map(|(name, values)| (name.to_owned(), values)).into();
     assert_eq!(first_addons("", true), usual);
-    assert_eq!(
-        first_addons("cluster: {loadBalancer: none}", true),
-        usual[2..]
-    );
+    let without = [&usual[..1], &usual[3..]].concat();
+    assert_eq!(first_addons("cluster: {loadBalancer: none}", true), without);
     for (text, usual_addons) in [("", false), ("addons: []", true)] {
         assert!(first_addons(text, usual_addons).is_empty(), "{text}");
     }
     let named = first_addons("addons: [storage]\ncluster: {}", false);
-    assert_eq!(named, usual[4..]);
+    assert_eq!(named, usual[5..]);
 }
 
 #[test]

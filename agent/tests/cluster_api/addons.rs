@@ -323,7 +323,11 @@ async fn a_folder_of_the_stick_is_an_addon(site: &Site) {
 async fn a_chart_of_the_stick_gets_the_certificate_it_asks_for(site: &Site) {
     let folder = site.places.builtin.join("ways");
     fs::create_dir_all(folder.join("templates")).unwrap();
-    let chart = "apiVersion: v2\nname: ways\nversion: 0.1.0\nannotations:\n  firstlight.internal/certificate: default/ways\n";
+    let chart = "apiVersion: v2\nname: ways\nversion: 0.1.0\nannotations:\n  firstlight.internal/certificate: default/ways\n  firstlight.internal/prefer-same-node: default/names\n";
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "names", "namespace": "default"}, "spec": {"ports": [{"port": 53}]},
+    });
+    site.objects.apply(&service).await;
     fs::write(folder.join("Chart.yaml"), chart).unwrap();
     fs::write(folder.join("templates/a.yaml"), config_map("ways", "in")).unwrap();
     let ways = |domains: Value| {
@@ -353,6 +357,13 @@ async fn a_chart_of_the_stick_gets_the_certificate_it_asks_for(site: &Site) {
     ways(json!([])).await;
     site.is("ways", "Ready", "").await;
     are("*.apps.lab.internal").await;
+    let stays = async || {
+        let service = site.objects.find("v1", "Service", "names").await;
+        service["spec"]["trafficDistribution"] == "PreferSameNode"
+    };
+    site.objects
+        .wait_until("a Service is asked on its own node", stays)
+        .await;
     let first = site.objects.secret("ways").await;
     assert!(first["ca.crt"].starts_with("-----BEGIN CERTIFICATE"));
     ways(json!(["firstlight.internal"])).await;

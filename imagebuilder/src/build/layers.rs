@@ -255,8 +255,11 @@ impl Recipe<'_> {
 
     /// The charts of the addons that the stick brings.
     pub fn addon_charts(&self, kube: &Output, list: &[Addon]) -> Result<Output> {
-        let key = Key::new("addons", 3)
+        // Named, too: a folder that somebody makes while this runs is in the next build.
+        let names: Vec<&str> = list.iter().map(|addon| addon.name.as_str()).collect();
+        let key = Key::new("addons", 4)
             .output(kube)
+            .text("names", &names.join(" "))
             .path(&self.settings.rootfs("addons"))?;
         self.steps.run("addons", key, Reuse::Cached, |work| {
             addons::lay_out(work, &kube.path("usr/bin"), list)

@@ -109,11 +109,11 @@ fn between_nodes(cluster: &mut Cluster) -> Result<()> {
     let said = cluster.beside_pod("node-1", &left, &other)?;
     ensure!(said == "right", "{said}");
 
-    let drops = json!({"action": "drop", "direction": "in", "pods": {"app": "right"}, "protocol": "tcp", "ports": [8080]});
+    let drops = json!({"action": "drop", "direction": "in", "pods": {"app": "right"}});
     let mut ruled = blue.clone();
     ruled["acls"] = json!([drops]);
     network(cluster, "blue", &ruled)?;
-    wait("a rule closes a port", LIMIT, || {
+    wait("a rule closes a pod", LIMIT, || {
         let asked = cluster.exec("left", &format!("{ASK}10.20.0.77:8080/"));
         ensure!(asked.is_err(), "it answers");
         Ok(())
@@ -121,8 +121,7 @@ fn between_nodes(cluster: &mut Cluster) -> Result<()> {
     cluster
         .exec("right", &format!("{ASK}{left}:8080/"))
         .context("the other way is open")?;
-    ruled["acls"] =
-        json!([{"action": "allow", "direction": "in", "peers": [format!("{left}/32")]}, drops]);
+    ruled["acls"] = json!([{"action": "allow", "direction": "in", "peers": [format!("{left}/32")], "protocol": "tcp", "ports": [8080]}, drops]);
     network(cluster, "blue", &ruled)?;
     wait("the first rule that fits decides", LIMIT, || {
         cluster.exec("left", &format!("{ASK}10.20.0.77:8080/"))

@@ -143,7 +143,7 @@ struct SiteSpec {
     cluster: Option<ClusterKey>,
     /// Further clusters, by name; `cluster` of a host or of a rule says which servers are theirs.
     clusters: Option<BTreeMap<String, ClusterSpec>>,
-    /// Addons of the stick that each cluster gets, and no others, e.g. metrics-server. Default: gateway, loadbalancer, metrics-server,
+    /// Addons of the stick that each cluster gets, and no others, e.g. metrics-server. Default: dns, gateway, loadbalancer, metrics-server,
     /// network-policy and storage.
     addons: Option<Vec<String>>,
     /// Debian packages that `firstlight build --site` puts on the stick for the servers, with what they depend on, e.g. htop.
