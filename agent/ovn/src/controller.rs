@@ -165,19 +165,22 @@ impl Controller {
         let networks = self.copies.networks.state();
         let mut usable = BTreeMap::new();
         let mut told: BTreeMap<String, String> = BTreeMap::new();
+        // An object that cannot be written holds up no other.
+        let mut failures = Vec::new();
         for object in &networks {
             match self.usable(object) {
                 Ok(network) => drop(usable.insert(network.key.clone(), network)),
                 Err(why) => drop(told.insert(key(&object.metadata), why)),
             }
         }
-        let ports = self.give(&usable).await?;
+        let ports = self.give(&usable, &mut failures).await;
         let wanted = Wanted {
             ports: ports
                 .iter()
                 .filter(|port| port.status.address.is_some())
                 .collect(),
             networks: usable,
+            kept: told.keys().cloned().collect(),
             labels: self.labels(),
         };
         // Options for DHCP have to be there before their ports can have them.
@@ -192,9 +195,13 @@ impl Controller {
         self.open().await?;
         for object in &networks {
             let why = told.get(&key(&object.metadata)).map(String::as_str);
-            self.tell(object, why, &ports).await?;
+            let told = self.tell(object, why, &ports).await;
+            failures.extend(told.err());
         }
-        Ok(())
+        match failures.pop() {
+            None => Ok(()),
+            Some(error) => Err(error),
+        }
     }
 
     /// With the definition by which Multus finds it, unless somebody else has one of that name.
@@ -218,7 +225,11 @@ impl Controller {
     }
 
     /// Ports as they are after addresses are given to those that have none.
-    async fn give(&mut self, networks: &BTreeMap<String, Network>) -> Result<Vec<Port>> {
+    async fn give(
+        &mut self,
+        networks: &BTreeMap<String, Network>,
+        failures: &mut Vec<anyhow::Error>,
+    ) -> Vec<Port> {
         let objects = self.copies.ports.state();
         let uids: BTreeSet<String> = objects.iter().filter_map(|object| object.uid()).collect();
         self.given.retain(|uid, _| uids.contains(uid));
@@ -242,14 +253,18 @@ impl Controller {
             addresses::give(networks, &plain).into_iter().collect();
         for (port, object) in &mut ports {
             if let Some(status) = given.get(&port.key) {
-                self.write_status(&kinds::ports(), object, status).await?;
+                let written = self.write_status(&kinds::ports(), object, status).await;
+                if let Err(error) = written {
+                    failures.push(error);
+                    continue;
+                }
                 if let (Some(uid), Some(_)) = (object.uid(), status.address) {
                     self.given.insert(uid, status.clone());
                 }
                 port.status = status.clone();
             }
         }
-        Ok(ports.into_iter().map(|(port, _)| port).collect())
+        ports.into_iter().map(|(port, _)| port).collect()
     }
 
     fn labels(&self) -> BTreeMap<String, BTreeMap<String, String>> {

@@ -5,6 +5,7 @@ mod acl;
 mod addresses;
 mod attach;
 mod controller;
+mod devices;
 mod kinds;
 mod node;
 mod northbound;
@@ -12,6 +13,7 @@ mod plugin;
 mod program;
 #[cfg(test)]
 mod testing;
+mod wish;
 
 use std::process::ExitCode;
 

@@ -45,6 +45,21 @@ pub enum Datapath {
     Netdev,
 }
 
+impl Datapath {
+    fn word(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Netdev => "netdev",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let mut all = [Self::System, Self::Netdev].into_iter();
+        all.find(|datapath| datapath.word() == text)
+            .with_context(|| format!("datapath: `{text:.20}` is neither `system` nor `netdev`"))
+    }
+}
+
 struct Settings {
     node: String,
     address: IpAddr,
@@ -73,11 +88,7 @@ impl Settings {
         Ok(Self {
             node: variable("NODE_NAME")?,
             address: variable("NODE_ADDRESS")?.parse().context("NODE_ADDRESS")?,
-            datapath: match &*variable("DATAPATH")? {
-                "system" => Datapath::System,
-                "netdev" => Datapath::Netdev,
-                other => bail!("datapath: `{other:.20}` is neither `system` nor `netdev`"),
-            },
+            datapath: Datapath::parse(&variable("DATAPATH")?)?,
             tunnels: match &*tunnels {
                 "" => None,
                 subnet => Some(
@@ -190,23 +201,18 @@ async fn configure(client: &Client, settings: &Settings) -> Result<()> {
         .and_then(|address| address.parse().ok())
         .with_context(|| format!("the service {SERVICE} has no address"))?;
     let links = links().await?;
-    let kind = match settings.datapath {
-        Datapath::System => "system",
-        Datapath::Netdev => "netdev",
-    };
+    let kind = settings.datapath.word();
     // Told at the end, so that one NIC that is missing does not keep the rest away; and tunnels may need its bridge.
     let mut wrong = Vec::new();
     let mut mappings = Vec::new();
     for (network, nic) in &settings.physical {
         match usable(network, nic, &links) {
             Ok(bridge) => {
-                let kind = format!("datapath_type={kind}");
-                let make = ["--may-exist", "add-br", &bridge];
-                let set = ["--", "set", "Bridge", &bridge, &kind];
-                let join = ["--", "--may-exist", "add-port", &bridge, nic];
-                let words = make.into_iter().chain(set).chain(join);
-                program::run("ovs-vsctl", words).await?;
-                program::run("ip", ["link", "set", nic, "up"]).await?;
+                let words = format!(
+                    "--may-exist add-br {bridge} -- set Bridge {bridge} datapath_type={kind} -- --may-exist add-port {bridge} {nic}"
+                );
+                program::say("ovs-vsctl", &words).await?;
+                program::say("ip", &format!("link set dev {nic} up")).await?;
                 mappings.push(format!("{network}:{bridge}"));
             }
             Err(error) => wrong.push(error),
@@ -256,7 +262,7 @@ struct LinkAddress {
 }
 
 async fn links() -> Result<Vec<Link>> {
-    let text = program::run("ip", ["-json", "address"]).await?;
+    let text = program::say("ip", "-json address").await?;
     serde_json::from_str(&text).context("what `ip -json address` said")
 }
 
@@ -294,12 +300,12 @@ fn usable(network: &str, nic: &str, links: &[Link]) -> Result<String, String> {
 
 /// Of pods that ended while nobody was there.
 async fn forget_ports(links: &[Link]) -> Result<()> {
-    let lost = ["--bare", "--columns=name", "find", "Interface", "ofport=-1"];
-    let names = program::run("ovs-vsctl", lost).await?;
+    let lost = "--bare --columns=name find Interface ofport=-1";
+    let names = program::say("ovs-vsctl", lost).await?;
     let is_gone =
         |name: &&str| name.starts_with("ovn") && !links.iter().any(|link| link.ifname == **name);
     for name in names.split_whitespace().filter(is_gone) {
-        program::run("ovs-vsctl", ["--if-exists", "del-port", "br-int", name]).await?;
+        program::say("ovs-vsctl", &format!("--if-exists del-port br-int {name}")).await?;
     }
     Ok(())
 }
@@ -309,7 +315,7 @@ pub async fn is_ready() -> Result<()> {
     if let Ok(problem) = fs::read_to_string(PROBLEM) {
         bail!(problem);
     }
-    let status = program::run("ovn-appctl", ["-t", CONTROLLER, "connection-status"]).await?;
+    let status = program::say("ovn-appctl", &format!("-t {CONTROLLER} connection-status")).await?;
     ensure!(
         status.trim() == "connected",
         "OVN's databases are {}",

@@ -52,6 +52,8 @@ pub struct Rows {
 #[derive(Debug, Default)]
 pub struct Wanted<'a> {
     pub networks: BTreeMap<String, Network>,
+    /// Networks with a mistake in them: what is made of them stays until it is mended.
+    pub kept: BTreeSet<String>,
     /// Those with an address, in a network that is there.
     pub ports: Vec<&'a Port>,
     /// Of pods, by namespace and name.
@@ -81,7 +83,7 @@ pub fn plan(rows: &Rows, wanted: &Wanted<'_>) -> Vec<Change> {
     let gone = rows
         .switches
         .keys()
-        .filter(|name| !wanted.networks.contains_key(*name));
+        .filter(|name| !wanted.networks.contains_key(*name) && !wanted.kept.contains(*name));
     // With its ports.
     changes.extend(gone.map(|name| change(name, vec![words(["--if-exists", "ls-del", name])])));
     let has_dhcp = |name: &String| {
@@ -90,7 +92,10 @@ pub fn plan(rows: &Rows, wanted: &Wanted<'_>) -> Vec<Change> {
             .get(name)
             .is_some_and(|network| network.dhcp.is_some())
     };
-    let gone = rows.dhcp.iter().filter(|(name, _)| !has_dhcp(name));
+    let gone = rows
+        .dhcp
+        .iter()
+        .filter(|(name, _)| !has_dhcp(name) && !wanted.kept.contains(*name));
     changes.extend(gone.map(|(name, (id, _))| change(name, vec![destroy(id)])));
     changes
 }
@@ -442,12 +447,17 @@ mod tests {
         let mut wanted = Wanted {
             networks: [(blue.key.clone(), blue)].into(),
             ports: ports.iter().collect(),
-            labels: BTreeMap::new(),
+            ..Wanted::default()
         };
         let first = plan(&Rows::default(), &wanted);
         let keys: Vec<&str> = first.iter().map(|change| &*change.key).collect();
         assert_eq!(keys, ["a/blue", "a/blue", "a/p.net1", "a/q.net1"]);
         let rows = settled(&Rows::default(), &wanted);
+        let with_a_mistake = Wanted {
+            kept: ["a/blue".to_owned()].into(),
+            ..Wanted::default()
+        };
+        assert_eq!(settled(&rows, &with_a_mistake), rows);
 
         // Labels of a pod make the rule about it.
         wanted.labels.insert(

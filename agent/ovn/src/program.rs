@@ -9,6 +9,11 @@ use tokio::process::Command;
 const PATIENCE: Duration = Duration::from_secs(90);
 const MOST_SAID: usize = 300;
 
+/// As [`run`], with words between spaces.
+pub async fn say(name: &str, words: &str) -> Result<String> {
+    run(name, words.split_whitespace()).await
+}
+
 /// What it printed. An error has what it complained of.
 pub async fn run<S: AsRef<OsStr>>(
     name: &str,

@@ -1,7 +1,9 @@
 //! Cluster API's objects around an upgrade in place: held while nodes change, for it would answer a new version with new machines;
 //! then told what came of it, so that it finds everything as it is wanted.
 
-use anyhow::{Context, Result};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
 use firstlight_api::{
     capi::{
         CLUSTER_LABEL, CONTROL_PLANE_GROUP, CONTROL_PLANE_NAME_LABEL, DEPLOYMENT_LABEL, GROUP,
@@ -14,6 +16,13 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
+
+const MACHINE: (&str, &str) = (GROUP, "Machine");
+const SET: (&str, &str) = (GROUP, "MachineSet");
+/// Until Cluster API has read what was written.
+const READ: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// What of a cluster is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,44 +124,89 @@ impl Owners {
                 )));
             }
             let held = json!({"metadata": {"annotations": {PAUSED_ANNOTATION: "", HELD_ANNOTATION: self.holder}}});
+            let is_free = |set: &DynamicObject| !set.annotations().contains_key(PAUSED_ANNOTATION);
+            for set in self
+                .sets(share, &name)
+                .await?
+                .iter()
+                .filter(|set| is_free(set))
+            {
+                self.patch(SET, &set.name_any(), &held).await?;
+            }
             self.patch(share.owner(), &name, &held).await?;
         }
         Ok(Ok(()))
     }
 
+    /// They write their machines anew by what they have read of them, which may be from before.
+    async fn sets(&self, share: Share, owner: &str) -> Result<Vec<DynamicObject>> {
+        match share {
+            Share::ControlPlane => Ok(Vec::new()),
+            Share::Workers => self.list(SET, &self.own(share, owner)).await,
+        }
+    }
+
+    fn own(&self, share: Share, owner: &str) -> String {
+        format!("{CLUSTER_LABEL}={},{}={owner}", self.cluster, share.label())
+    }
+
     /// Machines and their owners are at the version, and not held any more. May be cut anywhere and said again.
     pub async fn record(&self, share: Share, version: &str) -> Result<()> {
-        let spec = json!({"spec": {"version": version}});
         for owner in self.owners(share).await? {
             let name = owner.name_any();
             if owner.annotations().get(HELD_ANNOTATION) != Some(&self.holder) {
                 continue;
             }
-            let own = format!("{CLUSTER_LABEL}={},{}={name}", self.cluster, share.label());
-            for machine in self.list((GROUP, "Machine"), &own).await? {
-                self.patch((GROUP, "Machine"), &machine.name_any(), &spec)
-                    .await?;
-            }
-            if share == Share::Workers {
-                for set in self.list((GROUP, "MachineSet"), &own).await? {
-                    // Those of before are empty, and stay what they were.
-                    if set.data["spec"]["replicas"].as_u64() != Some(0) {
-                        let patch = json!({"spec": share.versioned(version)});
-                        self.patch((GROUP, "MachineSet"), &set.name_any(), &patch)
-                            .await?;
-                    }
+            self.record_machines(&self.own(share, &name), version)
+                .await?;
+            let patch = json!({"spec": share.versioned(version)});
+            for set in self.sets(share, &name).await? {
+                // Those of before are empty, and stay what they were.
+                if set.data["spec"]["replicas"].as_u64() != Some(0) {
+                    self.patch(SET, &set.name_any(), &patch).await?;
                 }
             }
-            let patch = json!({"spec": share.versioned(version)});
             self.patch(share.owner(), &name, &patch).await?;
             self.release(share, &name).await?;
         }
         Ok(())
     }
 
+    /// Returns when Cluster API has read it: who reads only then what it is about cannot write the old version again.
+    async fn record_machines(&self, own: &str, version: &str) -> Result<()> {
+        let spec = json!({"spec": {"version": version}});
+        let end = Instant::now() + READ;
+        loop {
+            let machines = self.list(MACHINE, own).await?;
+            let is_read = |machine: &DynamicObject| {
+                let observed = machine.data["status"]["observedGeneration"].as_i64();
+                machine.data["spec"]["version"] == version
+                    && observed >= machine.metadata.generation
+            };
+            let Some(unread) = machines.iter().find(|machine| !is_read(machine)) else {
+                return Ok(());
+            };
+            ensure!(
+                Instant::now() < end,
+                "Cluster API does not read what became of the Machine {}",
+                unread.name_any()
+            );
+            let others = |machine: &&DynamicObject| machine.data["spec"]["version"] != version;
+            for machine in machines.iter().filter(others) {
+                self.patch(MACHINE, &machine.name_any(), &spec).await?;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     async fn release(&self, share: Share, name: &str) -> Result<()> {
         let released =
             json!({"metadata": {"annotations": {PAUSED_ANNOTATION: null, HELD_ANNOTATION: null}}});
+        for set in self.sets(share, name).await? {
+            if set.annotations().get(HELD_ANNOTATION) == Some(&self.holder) {
+                self.patch(SET, &set.name_any(), &released).await?;
+            }
+        }
         self.patch(share.owner(), name, &released).await
     }
 

@@ -127,11 +127,6 @@ fn between_nodes(cluster: &mut Cluster) -> Result<()> {
         cluster.exec("left", &format!("{ASK}10.20.0.77:8080/"))
     })?;
 
-    network(
-        cluster,
-        "full",
-        &json!({"subnet": "10.21.0.0/30", "gateway": "10.21.0.1", "exclude": ["10.21.0.2"]}),
-    )?;
     let wrong = json!({"subnet": "10.22.0.0/24", "gateway": "10.23.0.1"});
     network(cluster, "wrong", &wrong)?;
     wait("what cannot be is told", LIMIT, || {
@@ -145,7 +140,16 @@ fn between_nodes(cluster: &mut Cluster) -> Result<()> {
         );
         Ok(())
     })?;
-    delete(cluster, "logicalnetwork/wrong logicalnetwork/full")
+    let mut mistaken = ruled.clone();
+    mistaken["exclude"] = json!(["10.20.0.9-10.20.0.1"]);
+    network(cluster, "blue", &mistaken)?;
+    cluster.kubectl("wait --for=condition=Ready=false logicalnetwork/blue --timeout=60s")?;
+    cluster
+        .exec("left", &format!("{ASK}10.20.0.77:8080/"))
+        .context("a mistake takes nothing away")?;
+    network(cluster, "blue", &ruled)?;
+    cluster.kubectl("wait --for=condition=Ready logicalnetwork/blue --timeout=60s")?;
+    delete(cluster, "logicalnetwork/wrong")
 }
 
 /// This machine stands for something of the site on the second cable.
