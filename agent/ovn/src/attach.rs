@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
+    attachment::{Attachment, SANDBOX},
     devices,
     kinds::{self, Port, PortStatus, Route},
     node::Datapath,
     plugin::{Answer, Request},
     program,
-    wish::{SANDBOX, Wish},
 };
 
 /// The bridge that OVN makes.
@@ -59,8 +59,8 @@ impl Attacher {
     }
 
     async fn add(&self, request: &Request) -> Result<Value> {
-        let wish = Wish::of(request, &self.node)?;
-        let port = self.port(&wish).await?;
+        let attachment = Attachment::of(request, &self.node)?;
+        let port = self.port(&attachment).await?;
         let (address, mac) = (
             port.address.context("no address")?,
             port.mac.context("no MAC address")?,
@@ -70,12 +70,12 @@ impl Attacher {
         // Left from an attempt that was cut.
         drop(self.remove(&device).await);
         let made = async {
-            devices::connect(&device, &wish, &mac, mtu).await?;
-            devices::number(&wish, address, &port.routes).await?;
+            devices::connect(&device, &attachment, &mac, mtu).await?;
+            devices::number(&attachment, address, &port.routes).await?;
             if self.datapath == Datapath::Netdev {
-                devices::fill_in_sums(&wish).await?;
+                devices::fill_in_sums(&attachment).await?;
             }
-            let (key, patience) = (wish.key(), PATIENCE.as_secs());
+            let (key, patience) = (attachment.key(), PATIENCE.as_secs());
             let join = format!(
                 "--may-exist add-port {BRIDGE} {device} -- set Interface {device} external_ids:iface-id=\"{key}\" external_ids:attached-mac=\"{mac}\""
             );
@@ -97,12 +97,12 @@ impl Attacher {
     async fn delete(&self, request: &Request) -> Result<()> {
         self.remove(&devices::name(&request.container, &request.interface))
             .await?;
-        let Ok(wish) = Wish::of(request, &self.node) else {
+        let Ok(attachment) = Attachment::of(request, &self.node) else {
             return Ok(());
         };
         // Unless the same pod has begun anew meanwhile, in another sandbox.
-        let ports = self.ports(&wish);
-        if let Some(found) = ports.get_opt(&wish.name).await?
+        let ports = self.ports(&attachment);
+        if let Some(found) = ports.get_opt(&attachment.name).await?
             && found.annotations().get(SANDBOX) == Some(&request.container)
         {
             remove_object(&ports, &found).await?;
@@ -130,20 +130,22 @@ impl Attacher {
         Ok(())
     }
 
-    fn ports(&self, wish: &Wish) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), &wish.namespace, &kinds::ports())
+    fn ports(&self, attachment: &Attachment) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &attachment.namespace, &kinds::ports())
     }
 
     /// Made if it is not there, with the address that it has got.
-    async fn port(&self, wish: &Wish) -> Result<PortStatus> {
-        let ports = self.ports(wish);
+    async fn port(&self, attachment: &Attachment) -> Result<PortStatus> {
+        let ports = self.ports(attachment);
         let end = Instant::now() + PATIENCE;
         let mut problem =
             "nobody gave an address: is the pod ovn-central in kube-system running?".to_owned();
         while Instant::now() < end {
-            match ports.get_opt(&wish.name).await? {
+            match ports.get_opt(&attachment.name).await? {
                 None => {
-                    let made = ports.create(&PostParams::default(), &wish.object()).await;
+                    let made = ports
+                        .create(&PostParams::default(), &attachment.object())
+                        .await;
                     if let Err(kube::Error::Api(error)) = &made
                         && error.code == 409
                     {
@@ -151,15 +153,19 @@ impl Attacher {
                     }
                     made.context("making the LogicalPort")?;
                 }
-                Some(found) if !wish.owns(&found) => remove_object(&ports, &found).await?,
+                Some(found) if !attachment.owns(&found) => remove_object(&ports, &found).await?,
                 Some(found) => {
                     let port = Port::parse(&found).map_err(anyhow::Error::msg)?;
-                    if port.spec.network != wish.spec.network {
+                    if port.spec.network != attachment.spec.network {
                         remove_object(&ports, &found).await?;
                     } else if port.status.address.is_some() {
-                        let mark = json!({"metadata": {"annotations": {SANDBOX: wish.container}}, "spec": {"node": wish.spec.node}});
+                        let mark = json!({"metadata": {"annotations": {SANDBOX: attachment.container}}, "spec": {"node": attachment.spec.node}});
                         ports
-                            .patch(&wish.name, &PatchParams::default(), &Patch::Merge(&mark))
+                            .patch(
+                                &attachment.name,
+                                &PatchParams::default(),
+                                &Patch::Merge(&mark),
+                            )
                             .await?;
                         return Ok(port.status);
                     } else if let Some(told) = port.status.problem {

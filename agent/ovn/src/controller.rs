@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 use crate::{
     addresses,
     kinds::{self, Network, Port, PortStatus, key},
-    northbound::{self, Wanted},
+    northbound::{self, Intent},
     program,
 };
 
@@ -174,7 +174,7 @@ impl Controller {
             }
         }
         let ports = self.give(&usable, &mut failures).await;
-        let wanted = Wanted {
+        let wanted = Intent {
             ports: ports
                 .iter()
                 .filter(|port| port.status.address.is_some())

@@ -4,9 +4,9 @@ use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
 
 use crate::{
+    attachment::{Attachment, short},
     kinds::Route,
     program,
-    wish::{Wish, short},
 };
 
 /// The node's end of the pair; fifteen characters is what the kernel takes.
@@ -14,8 +14,8 @@ pub fn name(container: &str, interface: &str) -> String {
     format!("ovn{}", short(&format!("{container} {interface}")))
 }
 
-pub async fn connect(device: &str, wish: &Wish, mac: &str, mtu: u32) -> Result<()> {
-    let (netns, interface) = (&wish.netns, &wish.interface);
+pub async fn connect(device: &str, attachment: &Attachment, mac: &str, mtu: u32) -> Result<()> {
+    let (netns, interface) = (&attachment.netns, &attachment.interface);
     ensure!(
         !netns.is_empty(),
         "the pod's network namespace is not below /run/netns"
@@ -32,8 +32,8 @@ pub async fn connect(device: &str, wish: &Wish, mac: &str, mtu: u32) -> Result<(
     Ok(())
 }
 
-pub async fn number(wish: &Wish, address: IpNet, routes: &[Route]) -> Result<()> {
-    let (netns, interface) = (&wish.netns, &wish.interface);
+pub async fn number(attachment: &Attachment, address: IpNet, routes: &[Route]) -> Result<()> {
+    let (netns, interface) = (&attachment.netns, &attachment.interface);
     // Nobody else can have it, and the pod wants to use it now.
     let at_once = if address.addr().is_ipv6() {
         "nodad"
@@ -52,8 +52,8 @@ pub async fn number(wish: &Wish, address: IpNet, routes: &[Route]) -> Result<()>
 }
 
 /// By the pod's kernel: where Open vSwitch itself carries packets, nobody else does.
-pub async fn fill_in_sums(wish: &Wish) -> Result<()> {
-    let (netns, interface) = (&wish.netns, &wish.interface);
+pub async fn fill_in_sums(attachment: &Attachment) -> Result<()> {
+    let (netns, interface) = (&attachment.netns, &attachment.interface);
     let words = format!("netns exec {netns} ethtool -K {interface} tx off");
     program::say("ip", &words).await.map(drop)
 }

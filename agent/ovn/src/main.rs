@@ -4,6 +4,7 @@
 mod acl;
 mod addresses;
 mod attach;
+mod attachment;
 mod controller;
 mod devices;
 mod kinds;
@@ -13,7 +14,6 @@ mod plugin;
 mod program;
 #[cfg(test)]
 mod testing;
-mod wish;
 
 use std::process::ExitCode;
 

@@ -50,7 +50,7 @@ pub struct Rows {
 
 /// What is to be there.
 #[derive(Debug, Default)]
-pub struct Wanted<'a> {
+pub struct Intent<'a> {
     pub networks: BTreeMap<String, Network>,
     /// Networks with a mistake in them: what is made of them stays until it is mended.
     pub kept: BTreeSet<String>,
@@ -61,7 +61,7 @@ pub struct Wanted<'a> {
 }
 
 /// Changes in the order in which they are made. Options for DHCP have identifiers once they are there, so ports have them a round later.
-pub fn plan(rows: &Rows, wanted: &Wanted<'_>) -> Vec<Change> {
+pub fn plan(rows: &Rows, wanted: &Intent<'_>) -> Vec<Change> {
     let mut changes = Vec::new();
     for network in wanted.networks.values() {
         changes.extend(plan_switch(rows, wanted, network));
@@ -100,7 +100,7 @@ pub fn plan(rows: &Rows, wanted: &Wanted<'_>) -> Vec<Change> {
     changes
 }
 
-fn plan_switch(rows: &Rows, wanted: &Wanted<'_>, network: &Network) -> Option<Change> {
+fn plan_switch(rows: &Rows, wanted: &Intent<'_>, network: &Network) -> Option<Change> {
     let name = &network.key;
     let acls = network.acls.iter().enumerate();
     let acls: Vec<Row> = acls
@@ -428,7 +428,7 @@ mod tests {
         rows
     }
 
-    fn settled(rows: &Rows, wanted: &Wanted<'_>) -> Rows {
+    fn settled(rows: &Rows, wanted: &Intent<'_>) -> Rows {
         let mut rows = rows.clone();
         for _ in 0..3 {
             let changes = plan(&rows, wanted);
@@ -451,18 +451,18 @@ mod tests {
             with_address("a/p.net1", "10.20.0.2/24"),
             with_address("a/q.net1", "10.20.0.3/24"),
         ];
-        let mut wanted = Wanted {
+        let mut wanted = Intent {
             networks: [(blue.key.clone(), blue)].into(),
             ports: ports.iter().collect(),
-            ..Wanted::default()
+            ..Intent::default()
         };
         let first = plan(&Rows::default(), &wanted);
         let keys: Vec<&str> = first.iter().map(|change| &*change.key).collect();
         assert_eq!(keys, ["a/blue", "a/blue", "a/p.net1", "a/q.net1"]);
         let rows = settled(&Rows::default(), &wanted);
-        let with_a_mistake = Wanted {
+        let with_a_mistake = Intent {
             kept: ["a/blue".to_owned()].into(),
-            ..Wanted::default()
+            ..Intent::default()
         };
         assert_eq!(settled(&rows, &with_a_mistake), rows);
 
@@ -502,7 +502,7 @@ mod tests {
         wanted.ports.pop();
         let rows = settled(&rows, &wanted);
         assert_eq!(names(&rows), ["a/blue@provider", "a/p.net1"]);
-        assert_eq!(settled(&rows, &Wanted::default()), Rows::default());
+        assert_eq!(settled(&rows, &Intent::default()), Rows::default());
     }
 
     #[test]

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use qemu_tests::nodes::{Cluster, wait};
-use qemu_tests::pods::{Pod, SERVES};
 use serde_json::{Value, json};
 
-use crate::pods::{delete, run_as};
+use crate::pods::{delete, serve_on};
 
 const LIMIT: Duration = Duration::from_mins(2);
 
@@ -28,16 +27,7 @@ pub fn try_out(cluster: &mut Cluster) -> Result<()> {
     cluster.apply(&definition.to_string())?;
     let mut addresses = Vec::new();
     for (name, node) in [("left", "node-1"), ("right", "node-2")] {
-        let pod = Pod {
-            name,
-            script: SERVES,
-            claim: None,
-        };
-        run_as(cluster, &pod, |manifest| {
-            manifest["spec"]["nodeName"] = node.into();
-            manifest["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/networks": "side"});
-        })?;
-        cluster.exec(name, &format!("echo {name} >/data/index.html"))?;
+        serve_on(cluster, name, node, "side")?;
         let pod = cluster.get(&format!("pod {name}"))?;
         let told = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str();
         let told: Value = serde_json::from_str(told.context("Multus says nothing of the pod")?)?;

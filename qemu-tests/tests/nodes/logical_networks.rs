@@ -6,10 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use imagebuilder::build::settings::find_source;
 use qemu_tests::nodes::{Cluster, wait};
-use qemu_tests::pods::{Pod, SERVES};
 use serde_json::{Value, json};
 
-use crate::pods::{delete, run_as};
+use crate::pods::{delete, serve_on};
 
 const LIMIT: Duration = Duration::from_mins(2);
 /// Tunnels run over the second cable, as over any NIC that a person takes for them.
@@ -51,22 +50,6 @@ fn network(cluster: &Cluster, name: &str, spec: &Value) -> Result<()> {
     cluster.apply(&object.to_string())
 }
 
-/// A web server with its name as the page, on these networks.
-fn serve(cluster: &Cluster, name: &str, node: &str, networks: &str) -> Result<()> {
-    let pod = Pod {
-        name,
-        script: SERVES,
-        claim: None,
-    };
-    run_as(cluster, &pod, |manifest| {
-        manifest["spec"]["nodeName"] = node.into();
-        manifest["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/networks": networks});
-    })?;
-    cluster
-        .exec(name, &format!("echo {name} >/data/index.html"))
-        .map(drop)
-}
-
 fn address(cluster: &Cluster, port: &str) -> Result<String> {
     let port = cluster.get(&format!("logicalport {port}"))?;
     let address = port["status"]["address"].as_str().context("no address")?;
@@ -78,9 +61,9 @@ fn between_nodes(cluster: &mut Cluster) -> Result<()> {
         json!({"subnet": "10.20.0.0/24", "gateway": "10.20.0.1", "dhcp": {"dns": ["10.20.0.1"]}});
     network(cluster, "blue", &blue)?;
     cluster.kubectl("wait --for=condition=Ready logicalnetwork/blue --timeout=60s")?;
-    serve(cluster, "left", "node-1", "blue")?;
+    serve_on(cluster, "left", "node-1", "blue")?;
     let fixed = json!([{"name": "blue", "ips": ["10.20.0.77/24"]}]);
-    serve(cluster, "right", "node-2", &fixed.to_string())?;
+    serve_on(cluster, "right", "node-2", &fixed.to_string())?;
     let left = address(cluster, "left.net1")?;
     ensure!(
         left == "10.20.0.2" && address(cluster, "right.net1")? == "10.20.0.77",
@@ -161,7 +144,7 @@ fn of_the_site(cluster: &Cluster) -> Result<()> {
     network(cluster, "storage", &spec)?;
     cluster.kubectl("wait --for=condition=Ready logicalnetwork/storage --timeout=60s")?;
     cluster.shell("ip address add 10.98.0.1/24 dev side; ip address add 10.97.0.1/24 dev side")?;
-    serve(cluster, "drive", "node-2", "storage,blue")?;
+    serve_on(cluster, "drive", "node-2", "storage,blue")?;
     let own = address(cluster, "drive.net1")?;
     // Not by TCP: nobody fills sums in on this way into a datapath that is a program.
     let asks = format!("busybox ping -c 1 -W 2 -I 10.97.0.1 {own}");
@@ -187,7 +170,7 @@ fn the_databases_start_anew(cluster: &Cluster) -> Result<()> {
     cluster.exec("left", &until)?;
     delete(cluster, "pod -n kube-system -l app=ovn-central")?;
     cluster.kubectl("-n kube-system rollout status deployment/ovn-central --timeout=120s")?;
-    serve(cluster, "late", "node-1", "blue")?;
+    serve_on(cluster, "late", "node-1", "blue")?;
     let said = wait("a new pod reaches the others", LIMIT, || {
         cluster.exec("late", &format!("{ASK}10.20.0.2:8080/"))
     })?;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use qemu_tests::nodes::Cluster;
 use qemu_tests::pods::{Pod, SERVES, find_image};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Until it is Ready.
 pub fn run(cluster: &Cluster, pod: &Pod<'_>) -> Result<()> {
@@ -20,6 +20,21 @@ pub fn serve(cluster: &Cluster, name: &str, page: &str) -> Result<()> {
     run(cluster, &pod)?;
     cluster.exec(name, &format!("echo {page} >/data/index.html"))?;
     Ok(())
+}
+
+/// Such a server on a node, with its own name as the page, and further interfaces on these networks.
+pub fn serve_on(cluster: &Cluster, name: &str, node: &str, networks: &str) -> Result<()> {
+    let pod = Pod {
+        name,
+        script: SERVES,
+        claim: None,
+    };
+    run_as(cluster, &pod, |manifest| {
+        manifest["spec"]["nodeName"] = node.into();
+        manifest["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/networks": networks});
+    })?;
+    let page = format!("echo {name} >/data/index.html");
+    cluster.exec(name, &page).map(drop)
 }
 
 /// With something else in its manifest.

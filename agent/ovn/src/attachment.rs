@@ -20,7 +20,7 @@ const NAMESPACES: [&str; 2] = ["/var/run/netns/", "/run/netns/"];
 
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct Attachment {
     pub namespace: String,
     /// Of the `LogicalPort`.
     pub name: String,
@@ -32,7 +32,7 @@ pub struct Wish {
     pub spec: PortSpec,
 }
 
-impl Wish {
+impl Attachment {
     pub fn of(request: &Request, node: &str) -> Result<Self> {
         let argument = |name: &str| {
             let found = request.argument(name).filter(|value| !value.is_empty());
@@ -163,17 +163,17 @@ mod tests {
     fn a_request_says_whose_interface_it_is_and_what_the_pod_asks_for() {
         let asked = json!({"ips": ["10.20.0.7/24"], "mac": "0A:00:00:00:00:07"});
         let config = json!({"cniVersion": "1.0.0", "network": "a/blue", "runtimeConfig": asked});
-        let wish = Wish::of(&request(&config), "node-1").unwrap();
+        let attachment = Attachment::of(&request(&config), "node-1").unwrap();
         assert_eq!(
-            (&*wish.key(), &*wish.netns, &*wish.uid),
+            (&*attachment.key(), &*attachment.netns, &*attachment.uid),
             ("a/web-0.net1", "cni-7", "u1")
         );
-        assert_eq!(wish.spec.address, Some("10.20.0.7".parse().unwrap()));
-        assert_eq!(wish.spec.mac.as_deref(), Some("0a:00:00:00:00:07"));
-        let object = wish.object();
-        assert!(wish.owns(&object));
+        assert_eq!(attachment.spec.address, Some("10.20.0.7".parse().unwrap()));
+        assert_eq!(attachment.spec.mac.as_deref(), Some("0a:00:00:00:00:07"));
+        let object = attachment.object();
+        assert!(attachment.owns(&object));
         let port = Port::parse(&object).unwrap();
-        assert_eq!((port.spec, &*port.key), (wish.spec, "a/web-0.net1"));
+        assert_eq!((port.spec, &*port.key), (attachment.spec, "a/web-0.net1"));
     }
 
     #[test]
@@ -203,12 +203,14 @@ mod tests {
         ] {
             let mut request = request(&config);
             interface.clone_into(&mut request.interface);
-            let told = format!("{:#}", Wish::of(&request, "node-1").unwrap_err());
+            let told = format!("{:#}", Attachment::of(&request, "node-1").unwrap_err());
             assert!(told.contains(why), "{told}");
         }
         let mut of_nobody = request(&json!({"network": "a/blue"}));
         of_nobody.arguments.clear();
-        let told = Wish::of(&of_nobody, "node-1").unwrap_err().to_string();
+        let told = Attachment::of(&of_nobody, "node-1")
+            .unwrap_err()
+            .to_string();
         assert!(told.contains("K8S_POD_NAME"), "{told}");
     }
 
