@@ -26,7 +26,7 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     addresses,
@@ -67,6 +67,7 @@ pub async fn run(client: Client) -> Result<()> {
         given: BTreeMap::new(),
         listen: listen()?,
         is_open: false,
+        settled: None,
     };
     loop {
         let rest = match controller.round().await {
@@ -158,10 +159,59 @@ struct Controller {
     listen: String,
     /// Nodes may read it: it is whole.
     is_open: bool,
+    /// When everything was as it is to be, and by what.
+    settled: Option<(Inputs, Instant)>,
+}
+
+/// What a round is made from. Pods and nodes change all the time, and mostly in what nobody here looks at.
+#[derive(PartialEq, Eq)]
+struct Inputs {
+    /// Of networks, ports and definitions.
+    versions: BTreeSet<Option<String>>,
+    /// Of pods that have ports.
+    labels: BTreeMap<String, BTreeMap<String, String>>,
+    nodes: BTreeSet<String>,
 }
 
 impl Controller {
     async fn round(&mut self) -> Result<()> {
+        let inputs = self.inputs();
+        let settled = self.settled.take();
+        if let Some((known, since)) = settled
+            && known == inputs
+            && since.elapsed() < LOOK
+        {
+            self.settled = Some((known, since));
+            return Ok(());
+        }
+        self.look(&inputs).await?;
+        self.settled = Some((inputs, Instant::now()));
+        Ok(())
+    }
+
+    fn inputs(&self) -> Inputs {
+        let ports = self.copies.ports.state();
+        let pods: BTreeSet<String> = ports
+            .iter()
+            .filter_map(|object| Port::parse(object).ok())
+            .map(|port| port.pod_key())
+            .collect();
+        let all = [&self.copies.networks, &self.copies.definitions];
+        let objects = all.into_iter().flat_map(Store::state).chain(ports);
+        let labels = self.copies.pods.state().into_iter().filter_map(|pod| {
+            let key = key(&pod.metadata);
+            let labels = pod.metadata.labels.clone().unwrap_or_default();
+            pods.contains(&key).then_some((key, labels))
+        });
+        let nodes = self.copies.nodes.state();
+        Inputs {
+            versions: objects.map(|object| object.resource_version()).collect(),
+            labels: labels.collect(),
+            nodes: nodes.iter().map(|node| node.name_any()).collect(),
+        }
+    }
+
+    async fn look(&mut self, inputs: &Inputs) -> Result<()> {
         let networks = self.copies.networks.state();
         let mut usable = BTreeMap::new();
         let mut told: BTreeMap<String, String> = BTreeMap::new();
@@ -181,7 +231,7 @@ impl Controller {
                 .collect(),
             networks: usable,
             kept: told.keys().cloned().collect(),
-            labels: self.labels(),
+            labels: inputs.labels.clone(),
         };
         // Options for DHCP have to be there before their ports can have them.
         for _ in 0..2 {
@@ -191,7 +241,7 @@ impl Controller {
             }
             told.extend(northbound::apply(&changes).await);
         }
-        self.forget_nodes().await?;
+        self.forget_nodes(&inputs.nodes).await?;
         self.open().await?;
         for object in &networks {
             let why = told.get(&key(&object.metadata)).map(String::as_str);
@@ -267,27 +317,17 @@ impl Controller {
         ports.into_iter().map(|(port, _)| port).collect()
     }
 
-    fn labels(&self) -> BTreeMap<String, BTreeMap<String, String>> {
-        let pods = self.copies.pods.state().into_iter();
-        pods.map(|pod| {
-            (
-                key(&pod.metadata),
-                pod.metadata.labels.clone().unwrap_or_default(),
-            )
-        })
-        .collect()
-    }
-
     /// Two of one address cannot be, so one that has gone makes room for the next.
-    async fn forget_nodes(&self) -> Result<()> {
-        let format = ["--bare", "--columns=name", "list", "Chassis"];
-        let known = program::run("ovn-sbctl", [&[SOUTHBOUND], &format[..]].concat()).await?;
-        let nodes = self.copies.nodes.state();
-        let is_there = |name: &&str| nodes.iter().any(|node| node.name_any() == **name);
-        for name in known.split_whitespace().filter(|name| !is_there(name)) {
+    async fn forget_nodes(&self, nodes: &BTreeSet<String>) -> Result<()> {
+        let list = format!("{SOUTHBOUND} --bare --columns=name list Chassis");
+        let known = program::say("ovn-sbctl", &list).await?;
+        for name in known
+            .split_whitespace()
+            .filter(|name| !nodes.contains(*name))
+        {
             tracing::info!(node = name, "it has gone");
-            let words = [SOUTHBOUND, "--if-exists", "chassis-del", name];
-            program::run("ovn-sbctl", words).await?;
+            let forget = format!("{SOUTHBOUND} --if-exists chassis-del {name}");
+            program::say("ovn-sbctl", &forget).await?;
         }
         Ok(())
     }
@@ -296,7 +336,8 @@ impl Controller {
     async fn open(&mut self) -> Result<()> {
         if !self.is_open {
             northbound::settle().await?;
-            program::run("ovn-sbctl", [SOUTHBOUND, "set-connection", &self.listen]).await?;
+            let listen = format!("{SOUTHBOUND} set-connection {}", self.listen);
+            program::say("ovn-sbctl", &listen).await?;
             tracing::info!("nodes may come");
             self.is_open = true;
         }

@@ -56,7 +56,7 @@ pub struct Intent<'a> {
     pub kept: BTreeSet<String>,
     /// Those with an address, in a network that is there.
     pub ports: Vec<&'a Port>,
-    /// Of pods, by namespace and name.
+    /// Of pods that have ports, by namespace and name.
     pub labels: BTreeMap<String, BTreeMap<String, String>>,
 }
 

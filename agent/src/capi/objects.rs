@@ -13,7 +13,7 @@ use firstlight_api::{
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, ListParams, Preconditions},
+    api::{DynamicObject, ListParams},
 };
 use serde_json::json;
 
@@ -164,6 +164,26 @@ impl ProviderObjects {
         })
     }
 
+    /// Those that a person made beforehand have no owner, and stay.
+    async fn forget_keys(&self, cluster: &Key) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.client().clone(), &cluster.namespace);
+        let label = format!("{}={}", capi::CLUSTER_LABEL, cluster.name);
+        let found = secrets
+            .list_metadata(&ListParams::default().labels(&label))
+            .await?;
+        for secret in found
+            .items
+            .iter()
+            .filter(|it| !it.owner_references().is_empty())
+        {
+            let metadata = json!(secret.metadata);
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
+            let (writer, _) = self.writers.of(&secret);
+            writer.delete(&serde_json::from_value(metadata)?).await?;
+        }
+        Ok(())
+    }
+
     fn writer(&self, kind: Kind) -> &Writer {
         match kind {
             Kind::Host => self.hosts.writer(),
@@ -243,30 +263,9 @@ impl Applies<Action> for ProviderObjects {
                 let (writer, key) = self.writers.of(object);
                 writer.apply(&key, Part::Object, object).await
             }
-            Action::ForgetKeys(cluster) => forget_keys(self.client(), cluster).await,
+            Action::ForgetKeys(cluster) => Box::pin(self.forget_keys(cluster)).await,
         }
     }
-}
-
-/// Those that a person made beforehand have no owner, and stay.
-async fn forget_keys(client: &Client, cluster: &Key) -> Result<()> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), &cluster.namespace);
-    let label = format!("{}={}", capi::CLUSTER_LABEL, cluster.name);
-    for secret in secrets.list(&ListParams::default().labels(&label)).await? {
-        if secret.owner_references().is_empty() {
-            continue;
-        }
-        let same = Preconditions {
-            uid: secret.uid(),
-            resource_version: None,
-        };
-        let params = DeleteParams::default().preconditions(same);
-        match secrets.delete(&secret.name_any(), &params).await {
-            Err(kube::Error::Api(error)) if error.code == 404 => {}
-            deleted => drop(deleted?),
-        }
-    }
-    Ok(())
 }
 
 /// Of `ConfigMap` objects of the agent's own, by their names.

@@ -78,9 +78,11 @@ fn each_cluster_is_made_once_with_addresses_and_a_marker_of_its_own() {
         })
         .collect();
     assert_eq!(addons.len(), 12);
-    for (name, cluster) in [("loadbalancer", "lab"), ("edge-loadbalancer", "edge")] {
-        assert!(addons.contains(&(name.to_owned(), cluster.to_owned())));
-    }
+    assert_eq!(addons[2], ("loadbalancer".to_owned(), "lab".to_owned()));
+    assert_eq!(
+        addons[8],
+        ("edge-loadbalancer".to_owned(), "edge".to_owned())
+    );
 
     world.clusters.remove(&Key::new(NAMESPACE, "edge"));
     let (_, problems) = plan(&world, Some(&stick()));
