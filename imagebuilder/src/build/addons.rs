@@ -55,6 +55,17 @@ enum Below {
     Debian(String),
 }
 
+impl Below {
+    /// Of an addon's programs of ours.
+    fn ours(folder: &Path, addon: &str) -> Self {
+        if folder.join(DEBIAN).exists() {
+            Self::Debian(addon.to_owned())
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
 /// Where the program comes from, and where it is among those of its kind.
 #[derive(Clone, Debug)]
 pub enum AddonProgram {
@@ -85,7 +96,7 @@ struct Metadata {
     images: BTreeMap<String, Vec<String>>,
     #[serde(default)]
     wheels: BTreeMap<String, String>,
-    /// Images of a crate of ours and the packages of `debian/`.
+    /// Images of a crate of ours, on the packages of `debian/` if that is there.
     #[serde(default)]
     ours: BTreeMap<String, String>,
     #[serde(default)]
@@ -195,7 +206,7 @@ fn load_addon(folder: &Path, name: &str) -> Result<Addon> {
             name: image,
             programs: vec![AddonProgram::Ours { package }],
             tag: chart_version(&read("Chart.yaml")?)?,
-            below: Below::Debian(name.to_owned()),
+            below: Below::ours(folder, name),
         })
     };
     metadata.check(folder)?;
@@ -477,6 +488,9 @@ mod tests {
         );
         assert!(program.go_program().is_none() && image.image().layers.len() == 2);
         let dir = folder("ours: {four: firstlight-dummy}\n");
+        let alone = load_addon(dir.path(), "dummy").unwrap();
+        assert_eq!(alone.images[0].image().layers, ["addons/four"]);
+        fs::create_dir(dir.path().join(DEBIAN)).unwrap();
         let addon = load_addon(dir.path(), "dummy").unwrap();
         let image = &addon.images[0];
         assert!(image.reference().ends_with("addons/four:v0.1.0"));

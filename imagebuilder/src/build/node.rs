@@ -94,6 +94,7 @@ fn format_root(work: &Work, tools: &Tools, tree: &Path, root: &Path) -> Result<(
             "-q", "-t", "ext4", "-b", "4096", "-i", "16384", "-m", "1", "-J", "size=32", "-L",
             "root", "-U", ROOT_ID,
         ])
+        .args(["-O", "project"])
         .arg("-E")
         .arg(format!(
             "hash_seed={HASH_SEED},lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0"
@@ -102,6 +103,13 @@ fn format_root(work: &Work, tools: &Tools, tree: &Path, root: &Path) -> Result<(
         .arg(tree)
         .arg(root)
         .arg(format!("{kib}k"))
+        .run()?;
+    // A folder can be held to a size: volumes of pods are (agent/volumes). mke2fs would count before it copies.
+    tools
+        .program("usr/sbin/tune2fs", &work.log)
+        .env("SOURCE_DATE_EPOCH", SOURCE_DATE_EPOCH.to_string())
+        .args(["-Q", "prjquota"])
+        .arg(root)
         .run()
 }
 

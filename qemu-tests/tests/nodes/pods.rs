@@ -39,15 +39,20 @@ pub fn serve_on(cluster: &Cluster, name: &str, node: &str, networks: &str) -> Re
 
 /// With something else in its manifest.
 pub fn run_as(cluster: &Cluster, pod: &Pod<'_>, change: impl Fn(&mut Value)) -> Result<()> {
-    let images = cluster.kubectl("get nodes -o jsonpath={.items[0].status.images[*].names[*]}")?;
-    let mut manifest = pod.manifest(find_image(&images)?);
-    change(&mut manifest);
-    cluster.apply(&manifest.to_string())?;
+    create(cluster, pod, change)?;
     let name = pod.name;
     cluster.kubectl(&format!(
         "wait --for=condition=Ready pod/{name} --timeout=90s"
     ))?;
     Ok(())
+}
+
+/// Whatever becomes of it.
+pub fn create(cluster: &Cluster, pod: &Pod<'_>, change: impl Fn(&mut Value)) -> Result<()> {
+    let images = cluster.kubectl("get nodes -o jsonpath={.items[0].status.images[*].names[*]}")?;
+    let mut manifest = pod.manifest(find_image(&images)?);
+    change(&mut manifest);
+    cluster.apply(&manifest.to_string())
 }
 
 pub fn delete(cluster: &Cluster, what: &str) -> Result<()> {
