@@ -1,5 +1,6 @@
 //! The way to a workload cluster's API: the Secret that Cluster API keeps for people and programs.
 
+pub mod kubeadm;
 pub mod load_balancer;
 
 use std::time::Duration;

@@ -42,6 +42,7 @@ use firstlight_api::site::{SiteConfig, parse_site};
 
 pub use self::command::Log;
 pub use self::programs::module_folder;
+pub use self::releases::build_for_push;
 
 use self::cache::Steps;
 use self::progress::Progress;

@@ -84,6 +84,9 @@ struct BuildArgs {
     /// Also bring this minor version of Kubernetes, for `firstlight upgrade`; may be given several times
     #[arg(long, value_name = "1.N")]
     kubernetes: Vec<String>,
+    /// Make no image, but this folder with the versions of Kubernetes alone, for `firstlight push FOLDER` to a box that runs
+    #[arg(long, value_name = "FOLDER", requires = "kubernetes", conflicts_with_all = ["site", "output"])]
+    for_push: Option<PathBuf>,
     /// Ask the mirror for newer Debian packages instead of using the cached trees
     #[arg(long)]
     refresh: bool,
@@ -110,7 +113,7 @@ impl Cli {
     /// Runs the subcommand; the text it returns goes to standard output.
     pub fn run(self) -> Result<String> {
         match self.command {
-            Command::Build(args) => build::build(&args.settings()?, Progress::detect()),
+            Command::Build(args) => args.build(),
             Command::Inspect { image } => inspect::inspect(&image),
             Command::Unpack(args) => unpack::unpack(&args).map(|()| String::new()),
             Command::Flash(args) => flash::flash(&args.plan()),
@@ -127,6 +130,16 @@ impl Cli {
 }
 
 impl BuildArgs {
+    fn build(mut self) -> Result<String> {
+        let progress = Progress::detect();
+        let Some(folder) = self.for_push.take() else {
+            return build::build(&self.settings()?, progress);
+        };
+        let folder = std::path::absolute(folder).context("reading the current folder")?;
+        self.output.clone_from(&folder);
+        build::build_for_push(&self.settings()?, &folder, progress)
+    }
+
     fn settings(self) -> Result<Settings> {
         let is_url = |mirror: &str| mirror.starts_with("http://") || mirror.starts_with("https://");
         if let Some(mirror) = self.mirror.as_deref().filter(|mirror| !is_url(mirror)) {

@@ -25,6 +25,8 @@ mod people;
 mod pods;
 #[path = "nodes/reservations.rs"]
 mod reservations;
+#[path = "nodes/router.rs"]
+mod router;
 #[path = "nodes/storage.rs"]
 mod storage;
 
@@ -116,7 +118,11 @@ const USES: [Use; 12] = [
 
 fn main() -> ExitCode {
     let part = std::env::args().nth(1).unwrap_or_default();
-    let told = isolated(|| make_parts(&[]), |parts, place| tell(parts, place, &part));
+    let make = || {
+        router::download()?;
+        make_parts(&[])
+    };
+    let told = isolated(make, |parts, place| tell(parts, place, &part));
     match told {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

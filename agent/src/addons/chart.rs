@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use firstlight_api::addon::Addon;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::Places;
@@ -65,14 +65,16 @@ impl Source {
     }
 
     /// Another one means that Helm is asked again.
-    pub fn digest(&self, addon: &Addon) -> String {
+    /// `kubernetes` is the cluster's version: charts of the stick go by what its kubeadm has made.
+    pub fn digest(&self, addon: &Addon, kubernetes: &str) -> String {
         let spec = &addon.spec;
         // A new stick may bring a new chart under the same name.
         let builtin = match self {
             Self::Builtin { path, .. } => {
-                fs::read_to_string(path.join("Chart.yaml")).unwrap_or_default()
+                let chart = fs::read_to_string(path.join("Chart.yaml")).unwrap_or_default();
+                json!([chart, kubernetes])
             }
-            Self::Store { .. } | Self::Manifests => String::new(),
+            Self::Store { .. } | Self::Manifests => Value::Null,
         };
         let wish = json!([
             addon.metadata.uid,
@@ -107,4 +109,26 @@ pub fn wrap(manifests: &str, name: &str, folder: &Path) -> Result<()> {
         .and_then(|()| write(folder.join("manifests.yaml"), manifests))
         .and_then(|()| write(templates.join("all.yaml"), TEMPLATE))
         .with_context(|| format!("making a chart in {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_addon_of_the_stick_goes_by_the_version_of_kubernetes_and_others_do_not() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("Chart.yaml"), "name: dns\n").unwrap();
+        let builtin = Source::Builtin {
+            name: "dns".to_owned(),
+            path: folder.path().to_owned(),
+        };
+        let addon = Addon::default();
+        for (source, changes) in [(builtin, true), (Source::Manifests, false)] {
+            let [old, same, new] =
+                ["v1.36.3", "v1.36.3", "v1.37.2"].map(|version| source.digest(&addon, version));
+            assert_eq!((old == same, old != new), (true, changes));
+        }
+    }
 }

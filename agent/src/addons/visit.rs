@@ -30,6 +30,7 @@ use crate::{
     objects::{Writer, is_overtaken},
     pki::Authority,
     store::Registry,
+    workload,
 };
 
 /// Before something that Helm refused is tried again.
@@ -112,7 +113,11 @@ impl Visit {
             Ok(source) => source,
             Err(wrong) => return Ok(Outcome::failed(wrong)),
         };
-        let wish = source.digest(&self.addon);
+        let kubernetes = match source {
+            Source::Builtin { .. } => workload::kubeadm::version(&target.client).await?,
+            Source::Store { .. } | Source::Manifests => String::new(),
+        };
+        let wish = source.digest(&self.addon, &kubernetes);
         // The status may lack it, because somebody wrote while Helm worked.
         let is_known = matches!(&self.memory.installed, Some((known, _)) if *known == wish);
         if self.addon.status.installed != wish

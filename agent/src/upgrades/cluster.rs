@@ -1,16 +1,12 @@
 //! What a workload cluster says of itself, over its own API.
 
+use super::plan::{NodeTold, Told, removed_apis};
+use crate::workload;
 use anyhow::{Context, Result};
 use firstlight_api::software::CORDONED_ANNOTATION;
 use http::Request;
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, api::ListParams};
-use serde::Deserialize;
-
-use super::plan::{NodeTold, Told, removed_apis};
-
-/// What kubeadm keeps.
-const KUBEADM_CONFIG: &str = "kubeadm-config";
 
 /// Everything that a plan is made from.
 pub async fn ask(client: &Client) -> Result<Told> {
@@ -21,33 +17,10 @@ pub async fn ask(client: &Client) -> Result<Told> {
         server: version
             .context("asking the cluster's API for its version")?
             .git_version,
-        configured: configured(client).await?,
+        configured: workload::kubeadm::version(client).await?,
         nodes: nodes(client).await?,
         removed: removed_apis(&metrics.context("asking the cluster's API which APIs are in use")?),
     })
-}
-
-async fn configured(client: &Client) -> Result<String> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
-    let map = maps.get(KUBEADM_CONFIG).await;
-    let map = map.context("reading what kubeadm keeps in the cluster")?;
-    let text = map
-        .data
-        .and_then(|mut data| data.remove("ClusterConfiguration"));
-    let text = text.context("kubeadm keeps no ClusterConfiguration")?;
-    kubernetes_version(&text)
-}
-
-/// Out of kubeadm's `ClusterConfiguration`.
-pub fn kubernetes_version(text: &str) -> Result<String> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct ClusterConfiguration {
-        kubernetes_version: String,
-    }
-    let read: ClusterConfiguration =
-        serde_saphyr::from_str(text).context("reading kubeadm's ClusterConfiguration")?;
-    Ok(read.kubernetes_version)
 }
 
 async fn nodes(client: &Client) -> Result<Vec<NodeTold>> {

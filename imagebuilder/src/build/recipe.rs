@@ -13,7 +13,7 @@ use super::releases::Release;
 use super::rust::Workspace;
 use super::settings::Settings;
 use super::tools::Tools;
-use super::{debian, debs, ironic, programs, repository, rust, tree, wheels};
+use super::{debian, debs, ironic, programs, releases, repository, rust, tree, wheels, workload};
 
 /// Where users of the box are listed, in its overlay and in its tree.
 const SYSUSERS: &str = "usr/lib/sysusers.d";
@@ -244,7 +244,23 @@ impl Recipe<'_> {
         Ok(all)
     }
 
-    fn release_debs(&self, tools: &Tools, release: &Release) -> Result<Output> {
+    /// An archive of the images that kubeadm of this version asks for.
+    pub fn release_images(&self, release: &Release) -> Result<Output> {
+        let nettools = self.nettools()?;
+        let step = format!("images-{}", release.version());
+        let key = Key::new(&step, 1)
+            .output(&nettools)
+            .output(&release.programs)
+            .text("versions", &format!("{:?}", release.versions));
+        self.steps.run(&step, key, Reuse::Cached, |work| {
+            let scratch = work.path("registry");
+            let archive = work.path(releases::IMAGES);
+            workload::archive_release(&archive, &scratch, release, &nettools)?;
+            remove_tree(&scratch)
+        })
+    }
+
+    pub fn release_debs(&self, tools: &Tools, release: &Release) -> Result<Output> {
         let mut variables = debs::variables(self.settings)?;
         variables.insert(debs::KUBERNETES, release.version().to_owned());
         let step = format!("debs-{}", release.version());

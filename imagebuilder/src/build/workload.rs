@@ -86,7 +86,7 @@ pub fn fill(
         tar,
         parts: &UNPACKED,
     };
-    store.add_layer(NETTOOLS, &[tree(parts.nettools.path("nettools.tar"))])?;
+    add_nettools(&mut store, parts.nettools)?;
     for (addon, output) in parts.trees {
         let packages = tree(output.path("packages.tar"));
         store.add_layer(&addons::debian_layer(addon), &[packages])?;
@@ -99,13 +99,7 @@ pub fn fill(
         store.add_image(&image)?;
     }
     for release in parts.releases {
-        let layers = release.layers();
-        store.add_layer(&layers[0], &kube_layer(&release.programs))?;
-        let coredns = program_entry(release.programs.path("coredns/coredns"), COREDNS);
-        store.add_layer(&layers[1], &[coredns])?;
-        for image in kubernetes_images(&release.versions, layers.each_ref().map(String::as_str)) {
-            store.add_image(&image)?;
-        }
+        add_release(&mut store, release)?;
     }
     for image in addons.iter().flat_map(|addon| &addon.images) {
         let programs: Vec<_> = image
@@ -128,6 +122,36 @@ pub fn fill(
         store.add_image(&image.image())?;
     }
     Ok(())
+}
+
+/// Writes an archive with the images of one further version of Kubernetes; `scratch` is used on the way.
+pub fn archive_release(
+    archive: &Path,
+    scratch: &Path,
+    release: &Release,
+    nettools: &Output,
+) -> Result<()> {
+    let mut store = RegistryTree::create(scratch, SOURCE_DATE_EPOCH)?;
+    add_nettools(&mut store, nettools)?;
+    let images = add_release(&mut store, release)?;
+    store.write_archive(&images, archive)
+}
+
+/// References and digests of what kubeadm of that version asks for.
+fn add_release(store: &mut RegistryTree, release: &Release) -> Result<Vec<(String, String)>> {
+    let layers = release.layers();
+    store.add_layer(&layers[0], &kube_layer(&release.programs))?;
+    let coredns = program_entry(release.programs.path("coredns/coredns"), COREDNS);
+    store.add_layer(&layers[1], &[coredns])?;
+    let images = kubernetes_images(&release.versions, layers.each_ref().map(String::as_str));
+    let add = |image: &Image| Ok((reference(image), store.add_image(image)?));
+    images.iter().map(add).collect()
+}
+
+fn add_nettools(store: &mut RegistryTree, nettools: &Output) -> Result<()> {
+    let tar = nettools.path("nettools.tar");
+    let parts = &UNPACKED;
+    store.add_layer(NETTOOLS, &[Entry::Tree { tar, parts }])
 }
 
 fn reference(image: &Image) -> String {

@@ -1,7 +1,7 @@
 //! The tree that CNCF distribution keeps its content in (its `registry/storage/paths.go`): blobs by digest, and in each
 //! repository files called `link` that hold the digest of what the repository has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -113,6 +113,46 @@ impl RegistryTree {
         Ok(manifest.0)
     }
 
+    /// Writes images that were added, by reference and digest, as an archive for whoever has another registry (an OCI image layout).
+    pub fn write_archive(&self, images: &[(String, String)], archive: &Path) -> Result<()> {
+        let mut blobs = BTreeSet::new();
+        let mut index = Vec::new();
+        for (reference, digest) in images {
+            let path = self.blob(digest);
+            let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+            let manifest: Value = serde_json::from_slice(&text).context("a manifest")?;
+            let layers = manifest["layers"].as_array().into_iter().flatten();
+            let parts = layers.chain([&manifest["config"]]);
+            blobs.extend(parts.filter_map(|part| Some(part["digest"].as_str()?[7..].to_owned())));
+            blobs.insert(digest.clone());
+            index.push(json!({
+                "mediaType": MANIFEST, "digest": named(digest), "size": text.len(),
+                "annotations": {"org.opencontainers.image.ref.name": reference},
+            }));
+        }
+        let file =
+            fs::File::create(archive).with_context(|| format!("creating {}", archive.display()))?;
+        let mut tar = tar::Builder::new(file);
+        let mut header = tar::Header::new_ustar();
+        header.set_mode(0o644);
+        header.set_mtime(self.time);
+        let index = json!({"schemaVersion": 2, "manifests": index}).to_string();
+        let layout = r#"{"imageLayoutVersion":"1.0.0"}"#.to_owned();
+        for (name, text) in [("oci-layout", layout), ("index.json", index)] {
+            header.set_size(text.len() as u64);
+            tar.append_data(&mut header, name, text.as_bytes())?;
+        }
+        for digest in blobs {
+            let path = self.blob(&digest);
+            let blob =
+                fs::File::open(&path).with_context(|| format!("opening {}", path.display()))?;
+            header.set_size(blob.metadata()?.len());
+            tar.append_data(&mut header, format!("blobs/sha256/{digest}"), blob)?;
+        }
+        tar.into_inner()?.sync_all()?;
+        Ok(())
+    }
+
     fn write_blob(&self, value: &Value) -> Result<(String, usize)> {
         let text = value.to_string();
         let digest = digest(text.as_bytes());
@@ -211,6 +251,13 @@ mod tests {
         };
         let blobs = folders(&root.join("blobs/sha256"));
         assert_eq!(blobs.iter().flat_map(|folder| folders(folder)).count(), 4);
+        let archive = dir.path().join("archive.tar");
+        let reference = "registry.example/kubernetes/kube-proxy:v1.36.3".to_owned();
+        let images = [(reference.clone(), manifest.clone())];
+        store.write_archive(&images, &archive).unwrap();
+        let mut archive = fs::File::open(archive).unwrap();
+        let found = firstlight_artifacts::container::read_containers(&mut archive).unwrap();
+        assert_eq!((found.len(), &found[0].names[..]), (1, &[reference][..]));
         let manifest: Value = serde_json::from_slice(&blob(&named(&manifest))).unwrap();
         let config: Value =
             serde_json::from_slice(&blob(manifest["config"]["digest"].as_str().unwrap())).unwrap();

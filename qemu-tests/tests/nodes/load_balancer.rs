@@ -1,6 +1,7 @@
 //! A service of type `LoadBalancer` has an address of the site's that answers whoever is on the cable, also while one node hands it to
 //! another; a pool with an address that is none is refused.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -9,7 +10,9 @@ use qemu_tests::pods::{Visitor, fetch};
 use serde_json::{Value, json};
 
 use crate::pods::{delete, serve};
+use crate::router::{self, Router};
 
+const ROUTED: &str = "198.51.100.10/32";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 pub fn try_out(cluster: &mut Cluster) -> Result<()> {
@@ -48,7 +51,64 @@ pub fn try_out(cluster: &mut Cluster) -> Result<()> {
         ensure!(format!("{refused:#}").contains("overlaps"), "{refused:#}");
         Ok(())
     })?;
-    delete(cluster, "service/web pod/web")
+    delete(cluster, "service/web")?;
+    a_router_learns_the_way(cluster)?;
+    delete(cluster, "pod/web")
+}
+
+/// An address outside of the cable, told by BGP to whoever is said to be a neighbour, and withdrawn with its service.
+fn a_router_learns_the_way(cluster: &mut Cluster) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let router = Router::start(place.path())?;
+    let object = |kind: &str, version: &str, spec: Value| {
+        json!({
+            "apiVersion": format!("metallb.io/{version}"), "kind": kind,
+            "metadata": {"name": "routed", "namespace": "metallb-system"}, "spec": spec,
+        })
+    };
+    let neighbour = json!({
+        "myASN": router::NUMBER_OF_NODES, "peerASN": router::NUMBER, "peerAddress": router::ADDRESS,
+    });
+    for object in [
+        object("BGPPeer", "v1beta2", neighbour),
+        object(
+            "IPAddressPool",
+            "v1beta1",
+            json!({"addresses": [ROUTED], "autoAssign": false}),
+        ),
+        object(
+            "BGPAdvertisement",
+            "v1beta1",
+            json!({"ipAddressPools": ["routed"]}),
+        ),
+    ] {
+        cluster.apply(&object.to_string())?;
+    }
+    let mut service = service("web");
+    service["metadata"]["annotations"] = json!({"metallb.io/address-pool": "routed"});
+    cluster.apply(&service.to_string())?;
+    let (address, _) = ROUTED.split_once('/').context("a range")?;
+    let nodes = wait("the router knows the way", Duration::from_mins(1), || {
+        let nodes = router.way_to(address)?;
+        ensure!(!nodes.is_empty(), "no node is named");
+        Ok(nodes)
+    })?;
+    let added = Command::new("ip")
+        .args(["route", "add", address, "via", &nodes[0]])
+        .status()?;
+    ensure!(added.success(), "no route by {nodes:?}");
+    let said = fetch(&format!("http://{address}/"))?;
+    ensure!(said == "served", "{said}");
+    delete(cluster, "service/web")?;
+    wait("the router forgets it", Duration::from_mins(1), || {
+        let nodes = router.way_to(address)?;
+        ensure!(nodes.is_empty(), "{nodes:?} still");
+        Ok(())
+    })?;
+    for kind in ["bgpadvertisement", "ipaddresspool", "bgppeer"] {
+        delete(cluster, &format!("{kind}/routed -n metallb-system"))?;
+    }
+    Ok(())
 }
 
 /// As a node is told that is about to leave; nobody notices.
