@@ -127,10 +127,13 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     progress.say("  image        writing");
     let written = image::write_image(&parts, &tools, &settings.output)?;
     let trees = [base_tree.path("base.tar"), node_root.path("node.tar")];
-    let archives = [
-        tools.output().path("packages"),
-        repository.path(repository::LIST),
-    ];
+    let nettools = recipe.nettools()?;
+    let addon_trees = recipe.addon_trees(&addons)?;
+    let lists = [tools.output(), &repository, &nettools].into_iter();
+    let archives: Vec<_> = lists
+        .chain(addon_trees.iter().map(|(_, tree)| tree))
+        .map(|output| output.path(repository::LIST))
+        .collect();
     sbom::write_sbom(settings, &trees, &archives, &addons, &versions)?;
     summary::table(&settings.output, &written, &items)
 }

@@ -11,7 +11,7 @@ use kube::{
     },
     config::{KubeConfigOptions, Kubeconfig},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::PATIENCE;
 
@@ -83,6 +83,17 @@ const KINDS: [Resource; 22] = [
     Resource("events.k8s.io", "v1", "Event", "events"),
 ];
 
+/// As a kubelet writes an object: an API server that is busy, or kept from etcd while that gets a member, is asked again.
+async fn pause_after(error: kube::Error, object: &Value, since: Instant) {
+    assert!(
+        since.elapsed() < PATIENCE / 5,
+        "{} {}: {error}",
+        object["kind"],
+        object["metadata"]["name"]
+    );
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+}
+
 impl Objects {
     pub async fn of(kubeconfig: &str) -> Self {
         let file = Kubeconfig::from_yaml(kubeconfig).unwrap();
@@ -131,23 +142,10 @@ impl Objects {
 
     pub async fn apply(&self, object: &Value) {
         let (api, name) = self.api_for(object);
-        let since = Instant::now();
-        loop {
-            let applied = api
-                .patch(
-                    &name,
-                    &PatchParams::apply("test").force(),
-                    &Patch::Apply(object),
-                )
-                .await;
-            match applied {
-                Ok(_) => return,
-                // A kind whose definition is not served yet.
-                Err(_) if since.elapsed() < PATIENCE / 10 => {
-                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-                }
-                Err(error) => panic!("{} {name}: {error}", object["kind"]),
-            }
+        let (since, params) = (Instant::now(), PatchParams::apply("test").force());
+        // Its definition may not be served yet.
+        while let Err(error) = api.patch(&name, &params, &Patch::Apply(object)).await {
+            pause_after(error, object, since).await;
         }
     }
 
@@ -162,7 +160,21 @@ impl Objects {
     }
 
     pub async fn status(&self, object: &Value) {
-        self.try_status(object).await.unwrap();
+        let since = Instant::now();
+        while let Err(error) = self.try_status(object).await {
+            pause_after(error, object, since).await;
+        }
+    }
+
+    /// Somebody may have removed it meanwhile.
+    pub async fn status_if_there(&self, object: &Value) {
+        let since = Instant::now();
+        while let Err(error) = self.try_status(object).await {
+            if matches!(&error, kube::Error::Api(status) if status.is_not_found()) {
+                return;
+            }
+            pause_after(error, object, since).await;
+        }
     }
 
     pub async fn try_status(&self, object: &Value) -> kube::Result<()> {
@@ -173,7 +185,13 @@ impl Objects {
     }
 
     pub async fn list(&self, kind: &str) -> Vec<Value> {
-        self.try_list(kind).await.unwrap()
+        let since = Instant::now();
+        loop {
+            match self.try_list(kind).await {
+                Ok(found) => return found,
+                Err(error) => pause_after(error, &json!({"kind": kind}), since).await,
+            }
+        }
     }
 
     pub async fn try_list(&self, kind: &str) -> kube::Result<Vec<Value>> {
@@ -183,8 +201,15 @@ impl Objects {
     }
 
     pub async fn get(&self, kind: &str, name: &str) -> Value {
-        let found = self.api(kind).get_opt(name).await.unwrap();
-        found.map_or(Value::Null, |found| serde_json::to_value(found).unwrap())
+        let since = Instant::now();
+        loop {
+            match self.api(kind).get_opt(name).await {
+                Ok(found) => {
+                    return found.map_or(Value::Null, |found| serde_json::to_value(found).unwrap());
+                }
+                Err(error) => pause_after(error, &json!({"kind": kind}), since).await,
+            }
+        }
     }
 
     /// Of any kind.
@@ -205,11 +230,11 @@ impl Objects {
     }
 
     fn api_of(&self, version: &str, kind: &str, name: &str) -> Api<DynamicObject> {
-        let mut metadata = serde_json::json!({"name": name});
+        let mut metadata = json!({"name": name});
         if kind != "Node" {
             metadata["namespace"] = self.namespace.clone().into();
         }
-        let object = serde_json::json!({"apiVersion": version, "kind": kind, "metadata": metadata});
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata});
         self.api_for(&object).0
     }
 

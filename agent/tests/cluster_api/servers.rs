@@ -36,6 +36,17 @@ impl Drop for Servers {
     }
 }
 
+/// When the servers break, what waits for them would wait for nothing.
+struct ToldByAll;
+
+impl Drop for ToldByAll {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::exit(101);
+        }
+    }
+}
+
 /// Names of those that do nothing any more.
 type Dead = Arc<Mutex<BTreeSet<String>>>;
 
@@ -66,13 +77,16 @@ impl Servers {
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
             let work = async {
-                while let Ok(hosts) = rack.objects.try_list("BareMetalHost").await {
-                    for host in hosts {
+                loop {
+                    // An API server that is busy, or kept from etcd, says so now and then.
+                    let hosts = rack.objects.try_list("BareMetalHost").await;
+                    for host in hosts.unwrap_or_default() {
                         rack.step(&host).await;
                     }
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
             };
+            let _told = ToldByAll;
             handle.block_on(stopped.run_until_cancelled(work));
         });
         Self {
@@ -167,13 +181,12 @@ impl Rack {
             ("deprovisioning", false) => "available",
             _ => return,
         };
-        self.objects
-            .patch_status(
-                "BareMetalHost",
-                name,
-                json!({"status": {"provisioning": {"state": next}}}),
-            )
-            .await;
+        let state = json!({
+            "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+            "metadata": {"name": name, "namespace": host["metadata"]["namespace"]},
+            "status": {"provisioning": {"state": next}},
+        });
+        self.objects.status_if_there(&state).await;
     }
 
     async fn boot(&self, host: &Value) {

@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::{Duration, Instant},
 };
 
 use k8s_openapi::api::{
@@ -18,6 +19,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
+    PATIENCE,
     objects::Objects,
     programs::{Daemon, ip, listens, program, run},
     site::documents,
@@ -323,34 +325,61 @@ impl<'a> ControlPlane<'a> {
         format!("http://{}:2380", self.address)
     }
 
+    /// Asks the etcd at this address; `None`: it is too busy.
+    fn ask_etcd(&self, address: &str, call: &str, data: &Value) -> Option<Value> {
+        let asked = Command::new("curl")
+            .args([
+                "-sf",
+                "--max-time",
+                "10",
+                "--cacert",
+                &self.pki("etcd/ca.crt"),
+                "--cert",
+                &self.pki("apiserver-etcd-client.crt"),
+                "--key",
+                &self.pki("apiserver-etcd-client.key"),
+                "--data",
+                &data.to_string(),
+                &format!("https://{address}:2379/v3/cluster/member/{call}"),
+            ])
+            .output()
+            .unwrap();
+        serde_json::from_slice(&asked.stdout).ok()
+    }
+
     /// Adds itself to the etcd at this address, and says who is in it then.
-    fn join_etcd(&self, address: &str) -> String {
-        let added = run(Command::new("curl").args([
-            "-sf",
-            "--cacert",
-            &self.pki("etcd/ca.crt"),
-            "--cert",
-            &self.pki("apiserver-etcd-client.crt"),
-            "--key",
-            &self.pki("apiserver-etcd-client.key"),
-            "--data",
-            &json!({"peerURLs": [self.peer()]}).to_string(),
-            &format!("https://{address}:2379/v3/cluster/member/add"),
-        ]));
-        let added: Value = serde_json::from_str(&added).unwrap();
+    async fn join_etcd(&self, address: &str) -> String {
+        let since = Instant::now();
+        let members = loop {
+            // One that did not answer may have added it all the same, and agrees to nothing until it has come.
+            let listed = self.ask_etcd(address, "list", &json!({"linearizable": false}));
+            let listed = listed.and_then(|found| Some(found["members"].as_array()?.clone()));
+            let is_own = |member: &Value| member["peerURLs"][0] == self.peer();
+            match listed {
+                Some(members) if members.iter().any(is_own) => break members,
+                Some(_) => {
+                    drop(self.ask_etcd(address, "add", &json!({"peerURLs": [self.peer()]})));
+                }
+                None => tokio::time::sleep(Duration::from_millis(200)).await,
+            }
+            assert!(
+                since.elapsed() < PATIENCE,
+                "etcd at {address} takes no member"
+            );
+        };
         let member = |member: &Value| {
             // The new one has no name before it starts.
-            let name = member["name"].as_str().unwrap_or(self.name);
+            let name = member["name"].as_str().filter(|name| !name.is_empty());
+            let name = name.unwrap_or(self.name);
             format!("{name}={}", member["peerURLs"][0].as_str().unwrap())
         };
-        let members = added["members"].as_array().unwrap();
         members.iter().map(member).collect::<Vec<_>>().join(",")
     }
 
     /// A new one, or a member of that at the address.
-    fn etcd(&self, other: Option<&str>) -> Daemon {
+    async fn etcd(&self, other: Option<&str>) -> Daemon {
         let (members, state) = match other {
-            Some(address) => (self.join_etcd(address), "existing"),
+            Some(address) => (self.join_etcd(address).await, "existing"),
             None => (format!("{}={}", self.name, self.peer()), "new"),
         };
         let client = format!("https://{}:2379", self.address);
@@ -441,7 +470,7 @@ async fn control_plane(
         Some(workload) => Some(workload.control_plane_address().await),
         None => None,
     };
-    let mut etcd = this.etcd(other.as_deref());
+    let mut etcd = this.etcd(other.as_deref()).await;
     etcd.wait(async || listens(&format!("{}:2379", this.address)).await)
         .await;
     let mut apiserver = this.apiserver();

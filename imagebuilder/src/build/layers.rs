@@ -127,11 +127,7 @@ impl Recipe<'_> {
             .iter()
             .filter_map(|addon| Some((addon.name.as_str(), addon.wheels()?)))
             .collect();
-        let trees = addons
-            .iter()
-            .filter_map(|addon| Some((&addon.name, addon.debian()?)))
-            .map(|(name, recipe)| Ok((name.clone(), self.addon_tree(name, &recipe)?)))
-            .collect::<Result<Vec<_>>>()?;
+        let trees = self.addon_trees(addons)?;
         let ours = addons
             .iter()
             .flat_map(|addon| &addon.images)
@@ -150,6 +146,16 @@ impl Recipe<'_> {
             releases,
         };
         self.registry_layer(tools, parts, addons)
+    }
+
+    /// Packages of addons, by the addon.
+    pub fn addon_trees(&self, addons: &[Addon]) -> Result<Vec<(String, Output)>> {
+        let recipes = addons
+            .iter()
+            .filter_map(|addon| Some((&addon.name, addon.debian()?)));
+        recipes
+            .map(|(name, recipe)| Ok((name.clone(), self.addon_tree(name, &recipe)?)))
+            .collect()
     }
 
     fn registry_layer(

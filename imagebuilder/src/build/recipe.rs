@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::cache::{Key, Output, Reuse, Steps, remove_tree};
+use super::cache::{Key, Output, Reuse, Steps, Work, remove_tree};
 use super::command::Log;
 use super::debian::{Initramfs, Overlay, TreeSpec, Variant};
 use super::programs::GoProgram;
@@ -21,6 +21,7 @@ const SYSUSERS: &str = "usr/lib/sysusers.d";
 /// Names of the archives of an unpacked tree: it has no list of packages, and the bill of materials wants one.
 const LIST_ARCHIVES: &str =
     r#"ls "$1/var/cache/apt/archives" | grep '[.]deb$' >"$1/usr/share/firstlight-packages""#;
+const LISTED: &str = "usr/share/firstlight-packages";
 
 /// Names that kube-proxy calls; Debian makes them with scripts that do not run in an unpacked tree.
 const LINK_IPTABLES: &str = r#"for name in iptables ip6tables; do for form in "" -save -restore; do ln -sf xtables-nft-multi "$1/usr/sbin/$name$form"; done; done"#;
@@ -37,19 +38,9 @@ impl Recipe<'_> {
         let spec = self.tree_spec("tools", Variant::Extract);
         let key = self.tree_key("tools", &spec)?;
         let output = self.steps.run("tools", key, self.settings.debian, |work| {
-            debian::bootstrap_with(
-                work,
-                self.settings,
-                &spec,
-                "tools",
-                &[LIST_ARCHIVES.to_owned()],
-            )?;
+            self.extract(work, &spec, "tools", &[])?;
             fs::create_dir(work.path("tree"))?;
             debian::unpack(&work.path("tools.tar"), &["usr"], &work.path("tree"))?;
-            fs::write(
-                work.path("packages"),
-                debian::read_member(&work.path("tools.tar"), "usr/share/firstlight-packages")?,
-            )?;
             Ok(fs::remove_file(work.path("tools.tar"))?)
         })?;
         Ok(Tools::new(output))
@@ -176,11 +167,11 @@ impl Recipe<'_> {
         let spec = self.tree_spec("nettools", Variant::Extract);
         let key = self
             .tree_key("nettools", &spec)?
-            .text("links", LINK_IPTABLES);
+            .text("links", LINK_IPTABLES)
+            .text("list", LISTED);
         self.steps
             .run("nettools", key, self.settings.debian, |work| {
-                let hooks = [LINK_IPTABLES.to_owned()];
-                debian::bootstrap_with(work, self.settings, &spec, "nettools", &hooks)
+                self.extract(work, &spec, "nettools", &[LINK_IPTABLES])
             })
     }
 
@@ -191,10 +182,19 @@ impl Recipe<'_> {
             ..self.tree_spec("", Variant::Extract)
         };
         let step = format!("{addon}-tree");
-        let key = self.tree_key(&step, &spec)?;
+        let key = self.tree_key(&step, &spec)?.text("list", LISTED);
         self.steps.run(&step, key, self.settings.debian, |work| {
-            debian::bootstrap(work, self.settings, &spec, "packages")
+            self.extract(work, &spec, "packages", &[])
         })
+    }
+
+    /// `NAME.tar` with packages that are unpacked only, and the list of their archives.
+    fn extract(&self, work: &Work, spec: &TreeSpec, name: &str, hooks: &[&str]) -> Result<()> {
+        let mut hooks: Vec<String> = hooks.iter().map(|&hook| hook.to_owned()).collect();
+        hooks.push(LIST_ARCHIVES.to_owned());
+        debian::bootstrap_with(work, self.settings, spec, name, &hooks)?;
+        let list = debian::read_member(&work.path(&format!("{name}.tar")), LISTED)?;
+        Ok(fs::write(work.path(repository::LIST), list)?)
     }
 
     /// One of our programs for an addon.
