@@ -22,7 +22,8 @@ use crate::ssh::BoxArgs;
 
 const AGAIN: Duration = Duration::from_secs(3);
 
-pub const UPGRADING: &str = "The box must have that version: `firstlight build --kubernetes 1.N` makes a stick that brings it. One minor version after the other;
+pub const UPGRADING: &str = "The box must have that version: `firstlight build --kubernetes 1.N` makes a stick that brings it, with `--for-push FOLDER` a folder for
+`firstlight push FOLDER`. One minor version after the other;
 there is no way back to an older one.
 
   firstlight upgrade lab v1.37.2 --plan     which nodes, in which order, or why not; nothing changes

@@ -65,6 +65,40 @@ impl Pod<'_> {
     }
 }
 
+/// Two of them, one of which is always there, behind an address of the site's: a Deployment, a budget and a Service, all called `web`.
+/// They are told in time that they go, as people do it whose service may not miss a request.
+pub fn steady_web(image: &str) -> [Value; 3] {
+    const SERVES_ONE_PAGE: &str =
+        "mkdir -p /data; echo served >/data/index.html; cd /data; exec python3 -m http.server 8080";
+    let pod = Pod {
+        name: "web",
+        script: SERVES_ONE_PAGE,
+        claim: None,
+    };
+    let mut spec = pod.manifest(image)["spec"].clone();
+    // Its program hears no signal, and is ended when this is over.
+    spec["terminationGracePeriodSeconds"] = json!(8);
+    let container = &mut spec["containers"][0];
+    container["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 5}}});
+    container["readinessProbe"] =
+        json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1});
+    let labels = json!({"app": "web"});
+    [
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+        }),
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {"type": "LoadBalancer", "selector": labels, "ports": [{"port": 80, "targetPort": 8080}]},
+        }),
+    ]
+}
+
 /// For pods, among the names of what a node has.
 pub fn find_image(names: &str) -> Result<&str> {
     let mut names = names.split_whitespace();

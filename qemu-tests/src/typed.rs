@@ -33,6 +33,11 @@ impl Desk {
 
     /// `firstlight hosts WORDS`: what it prints.
     pub fn hosts(&self, words: &[&str]) -> Result<String> {
+        self.types(&[&["hosts"], words].concat())
+    }
+
+    /// `firstlight WORDS`, of a command that asks the box by SSH: what it prints.
+    pub fn types(&self, words: &[&str]) -> Result<String> {
         let the_box = format!("admin@{}", self.door.door.ip());
         let port = self.door.door.port().to_string();
         let [key, known_hosts] = [&self.door.key, &self.known_hosts].map(|path| path.to_str());
@@ -45,13 +50,8 @@ impl Desk {
                 known_hosts.context("the path is not text")?,
             ),
         ];
-        firstlight(
-            ["hosts"]
-                .iter()
-                .chain(words)
-                .copied()
-                .chain(way.iter().flat_map(|(flag, value)| [*flag, *value])),
-        )
+        let way = way.iter().flat_map(|(flag, value)| [*flag, *value]);
+        firstlight(words.iter().copied().chain(way))
     }
 
     /// As a program reads it.

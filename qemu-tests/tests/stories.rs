@@ -30,6 +30,8 @@ mod power_cut;
 mod self_test;
 #[path = "stories/tampered.rs"]
 mod tampered;
+#[path = "stories/upgrade.rs"]
+mod upgrade;
 #[path = "stories/uploaded_disk.rs"]
 mod uploaded_disk;
 #[path = "stories/virtual_media.rs"]
@@ -68,7 +70,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 18] = [
+const STORIES: [Story; 19] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -231,6 +233,16 @@ const STORIES: [Story; 18] = [
         minutes: 39,
         about: &["agent/src/addons", "agent/src/software", "rootfs/addons"],
         tell: addons::tell,
+    },
+    Story {
+        id: "upgrade",
+        name: "A cluster goes to the next minor version of Kubernetes, which somebody pushes, and its service goes on",
+        site: Purpose::Cluster,
+        plain: false,
+        asked: true,
+        minutes: 80,
+        about: &["agent/src/upgrades", "agent/bootstrap/src/packages"],
+        tell: upgrade::tell,
     },
     Story {
         id: "tampered",

@@ -11,15 +11,12 @@ use anyhow::{Context, Result, ensure};
 use imagebuilder::build::nodes::Nodes;
 use qemu_tests::figures;
 use qemu_tests::nodes::{Cluster, isolated, make_parts, wait};
-use qemu_tests::pods::{Pod, Visitor, fetch, find_image};
+use qemu_tests::pods::{Visitor, fetch, find_image, steady_web};
 use serde_json::json;
 
 const MINOR: &str = "1.37";
 /// Of the requests, in vain.
 const MOST_LOST: f64 = 0.01;
-/// Its server is told in time that it goes, as people do it whose service may not miss a request.
-const SERVES: &str =
-    "mkdir -p /data; echo served >/data/index.html; cd /data; exec python3 -m http.server 8080";
 
 fn main() -> ExitCode {
     match isolated(|| make_parts(&[MINOR]), tell) {
@@ -133,33 +130,7 @@ fn serve(cluster: &Cluster, parts: &Nodes, place: &Path) -> Result<String> {
     let files = [values.as_os_str(), chart.as_os_str()];
     cluster.command("helm", words.into_iter().chain(files))?;
     let images = cluster.kubectl("get nodes -o jsonpath={.items[0].status.images[*].names[*]}")?;
-    let pod = Pod {
-        name: "web",
-        script: SERVES,
-        claim: None,
-    };
-    let mut spec = pod.manifest(find_image(&images)?)["spec"].clone();
-    // Its program hears no signal, and is ended when this is over.
-    spec["terminationGracePeriodSeconds"] = json!(8);
-    let container = &mut spec["containers"][0];
-    container["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 5}}});
-    container["readinessProbe"] =
-        json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1});
-    let labels = json!({"app": "web"});
-    for object in [
-        json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
-            "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
-        }),
-        json!({
-            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-            "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
-            "spec": {"type": "LoadBalancer", "selector": labels, "ports": [{"port": 80, "targetPort": 8080}]},
-        }),
-    ] {
+    for object in steady_web(find_image(&images)?) {
         cluster.apply(&object.to_string())?;
     }
     cluster.kubectl("rollout status deployment/web --timeout=2m")?;

@@ -32,7 +32,7 @@ pub struct Share(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
     pub bytes: u64,
-    /// `None`: nobody holds it to what was promised, and so nobody knows.
+    /// `None`: nobody holds it to what was promised, and so nobody knows: all of it may be to come.
     pub used: Option<u64>,
 }
 
@@ -172,8 +172,8 @@ pub fn is_held_to(space: Space, bytes: u64) -> bool {
 fn left<'p>(disk: Space, share: Share, promises: impl Iterator<Item = &'p Promise> + Clone) -> u64 {
     let all: u64 = promises.clone().map(|promise| promise.bytes).sum();
     let of_share = share.of(disk.bytes).saturating_sub(all);
-    let unused = |promise: &Promise| Some(promise.bytes.saturating_sub(promise.used?));
-    let to_come: u64 = promises.filter_map(unused).sum();
+    let unused = |promise: &Promise| promise.bytes.saturating_sub(promise.used.unwrap_or(0));
+    let to_come: u64 = promises.map(unused).sum();
     of_share.min(disk.free.saturating_sub(to_come))
 }
 
@@ -198,8 +198,7 @@ mod tests {
         for (free, promises, expected) in [
             (100, vec![], 80),
             (100, vec![loose(30)], 50),
-            // Nobody knows what is used of it: what is free now is the end.
-            (20, vec![loose(30)], 20),
+            (50, vec![loose(30)], 20),
             (60, vec![held(30, 10)], 40),
             (60, vec![held(30, 30)], 50),
             (10, vec![held(30, 10)], 0),

@@ -40,6 +40,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     a_pod_has_a_second_interface(scene, &cluster)?;
     a_pod_finds_a_feature(scene, &cluster)?;
     let shop = a_shop_keeps_its_goods(scene, &cluster)?;
+    its_room_ends_where_its_claim_does(&cluster)?;
     who_comes_in_is_said_by_a_policy(scene, &cluster, &shop)?;
     the_shop_is_reached_by_name(scene, &cluster, &servers[0])?;
     what_people_push_is_used(scene, &cluster)?;
@@ -157,6 +158,19 @@ fn a_shop_keeps_its_goods(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<St
     })?;
     scene.tell(format_args!("the shop is at {address}"));
     Ok(address)
+}
+
+/// By the quota of the node's file system; `df` says the same.
+fn its_room_ends_where_its_claim_does(cluster: &Cluster) -> Result<()> {
+    let fill = "dd if=/dev/zero of=/data/fill bs=1M count=80";
+    let said = cluster.kubectl(&format!(
+        "exec deployment/shop -- /bin/sh -euc 'df --output=size /data; {fill} 2>&1 || rm /data/fill'"
+    ))?;
+    ensure!(
+        said.contains("65536") && said.contains("Disk quota exceeded"),
+        "of 64 MiB 80 were taken: {said}"
+    );
+    Ok(())
 }
 
 /// The box is nobody in the cluster, and has no program for this.
