@@ -57,6 +57,8 @@ pub enum Action {
     Delete(Kind, Box<Meta>),
     /// As given, whoever wrote it before.
     Put(Value),
+    /// So much of an object, whoever wrote it before; one that somebody has removed stays away.
+    Change(Value),
     /// Secrets that a deleted cluster of this name owned and Kubernetes has not collected yet: a new one would take its keys for its own, and
     /// then lose them.
     ForgetKeys(Key),

@@ -22,7 +22,9 @@ use super::{
     addresses::AddressObjects,
     world::{Host, Key, NAMESPACE, World, keyed},
 };
-use crate::objects::{Applies, Objects, Part, Resource, Selection, Watches, Writer, Writers};
+use crate::objects::{
+    Applies, Objects, Part, Resource, Selection, Watches, Writer, Writers, is_overtaken,
+};
 
 /// The agent's own `ConfigMap` objects: what it made, and whether a spare host is free.
 pub const MARKER: &str = "firstlight-cluster";
@@ -262,6 +264,13 @@ impl Applies<Action> for ProviderObjects {
             Action::Put(object) => {
                 let (writer, key) = self.writers.of(object);
                 writer.apply(&key, Part::Object, object).await
+            }
+            Action::Change(object) => {
+                let (writer, key) = self.writers.of(object);
+                match writer.merge(&key, Part::Object, object).await {
+                    Err(error) if is_overtaken(&error) => Ok(()),
+                    written => written.map(drop),
+                }
             }
             Action::ForgetKeys(cluster) => Box::pin(self.forget_keys(cluster)).await,
         }

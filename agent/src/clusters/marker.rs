@@ -15,6 +15,7 @@ const FIXED: &str = "addresses";
 /// Names of those that were made, so that one that a person deleted is not made again.
 const ADDONS: &str = "addons";
 const USUAL_ADDONS: &str = "usualAddons";
+const SERVICES: &str = "loadBalancer";
 const HEAL: &str = "heal";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Created {
     pub addons: Vec<String>,
     /// The stick that made it had the usual addons for it.
     pub usual_addons: bool,
+    /// The addresses for services that the addon was given; empty: none, or a stick wrote this that did not note them.
+    pub services: String,
     /// As `site.yaml` said when it was written.
     pub heal: Heal,
 }
@@ -58,6 +61,7 @@ pub fn read(world: &World, marker: &str) -> Marker {
             addresses: text(FIXED),
             addons: text(ADDONS).split_whitespace().map(str::to_owned).collect(),
             usual_addons: text(USUAL_ADDONS) == "true",
+            services: text(SERVICES),
             heal: text(HEAL).parse().unwrap_or_default(),
         })
     } else {
@@ -73,6 +77,12 @@ pub fn fixed(config: &ClusterConfig) -> String {
         config.pod_networks().join(" and "),
         config.service_networks().join(" and ")
     )
+}
+
+/// Addresses for services, as [`Created`] has them.
+pub fn services(config: &ClusterConfig) -> String {
+    let range = config.load_balancer.as_ref();
+    range.map(ToString::to_string).unwrap_or_default()
 }
 
 pub fn creating(marker: &str, cluster: &str, config: &ClusterConfig) -> Value {
@@ -91,6 +101,7 @@ pub fn created(marker: &str, created: &Created) -> Value {
             FIXED: created.addresses,
             ADDONS: created.addons.join(" "),
             USUAL_ADDONS: created.usual_addons.to_string(),
+            SERVICES: created.services,
             HEAL: created.heal.word(),
         }),
     )

@@ -80,6 +80,7 @@ fn keep(
         plan.extend(replicas::plan(world, config, cluster));
         let mut next = created.clone();
         let mut steps = addons::plan(world, config, marker, &mut next);
+        steps.extend(addons::follow(config, marker, &mut next));
         steps.extend(heal::plan(config, &mut next));
         if next != *created {
             steps.push(Action::Put(marker::created(marker, &next)));
@@ -106,6 +107,7 @@ fn create(world: &World, name: &str, config: &ClusterConfig, stick: &Stick) -> S
         addresses: marker::fixed(config),
         addons: Vec::new(),
         usual_addons: true,
+        services: marker::services(config),
         heal: config.heal,
     };
     steps.push(Action::Put(marker::created(&marker, &created)));

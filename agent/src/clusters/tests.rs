@@ -438,12 +438,16 @@ fn there_is_a_cluster(world: &mut World) {
     world.clusters.insert(Key::of(&found.metadata), found);
 }
 
+/// Of a site that says nothing else.
+const SERVICES: &str = "172.22.0.80-172.22.0.95";
+
 fn created(addresses: &str, addons: Vec<String>, usual_addons: bool) -> Value {
     let created = Created {
         cluster: "firstlight".to_owned(),
         addresses: addresses.to_owned(),
         addons,
         usual_addons,
+        services: SERVICES.to_owned(),
         heal: Heal::None,
     };
     marker::created(MARKER, &created)
@@ -478,7 +482,7 @@ fn first_addons(text: &str, usual_addons: bool) -> Vec<(String, Value)> {
 
 #[test]
 fn a_new_cluster_has_what_people_expect_of_one_and_an_older_one_stays_as_it_is() {
-    let pool = json!({"addresses": ["172.22.0.80-172.22.0.95"]});
+    let pool = json!({"addresses": [SERVICES]});
     let usual = [
         ("dns", Value::Null),
         ("gateway", Value::Null),
@@ -593,4 +597,41 @@ fn a_cluster_is_made_once() {
             .contains("the running cluster keeps endpoint 172.22.0.254"),
         "{problems:?}"
     );
+}
+
+#[test]
+fn addresses_for_services_follow_site_yaml_where_somebody_has_the_addon() {
+    let site = site("cluster: {loadBalancer: 172.22.0.64-172.22.0.71}");
+    let config = config(&site);
+    let follow = |before: &str, addons: &[&str]| {
+        let mut created = Created {
+            cluster: "firstlight".to_owned(),
+            addresses: String::new(),
+            addons: addons.iter().map(|&name| name.to_owned()).collect(),
+            usual_addons: true,
+            services: before.to_owned(),
+            heal: Heal::None,
+        };
+        let step = addons::follow(&config, MARKER, &mut created);
+        assert_eq!(created.services, "172.22.0.64-172.22.0.71");
+        step
+    };
+    let Some(Action::Change(object)) = follow(SERVICES, &["loadbalancer"]) else {
+        panic!("nothing is written");
+    };
+    assert_eq!(
+        (&object["metadata"]["name"], &object["spec"]["values"]),
+        (
+            &json!("loadbalancer"),
+            &json!({"addresses": ["172.22.0.64-172.22.0.71"]})
+        )
+    );
+    for (before, addons) in [
+        ("172.22.0.64-172.22.0.71", &["loadbalancer"][..]),
+        // A stick that noted none made it, or it was never made.
+        ("", &["loadbalancer"]),
+        (SERVICES, &["storage"]),
+    ] {
+        assert_eq!(follow(before, addons), None, "{before}");
+    }
 }

@@ -31,6 +31,11 @@ pub fn try_out(cluster: &mut Cluster) -> Result<()> {
         fetch(&page)
     })?;
     ensure!(said == "served", "{said}");
+    for node in ["node-1", "node-2"] {
+        wait("a node knows the service", Duration::from_mins(1), || {
+            cluster.on_node(node, &format!("curl -s --fail --max-time 2 {page}"))
+        })?;
+    }
     another_node_takes_over(cluster, page)?;
 
     // Its webhook reads its certificate once kubelet has brought it, which looks every minute or so.
