@@ -276,6 +276,7 @@ impl Hosts {
                 clean: None,
                 start: None,
                 kernel_arguments: None,
+                cluster: None,
                 named: site.host(mac).is_some(),
                 wrong_code: false,
             };

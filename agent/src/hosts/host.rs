@@ -28,7 +28,7 @@ use firstlight_api::{
     bmh::{BareMetalHost, annotations::Inspection},
     report::{Phase, Progress, Report},
     signed::PublicKey,
-    site::{Clean, InstallPolicy, JoinPolicy, SiteConfig, Standing},
+    site::{Clean, HostName, InstallPolicy, JoinPolicy, SiteConfig, Standing},
     start::{KernelArguments, StartPolicy},
     status::{HostState, Problem},
 };
@@ -128,6 +128,8 @@ pub struct Rules {
     /// How its system is started, if something was said.
     pub start: Option<StartPolicy>,
     pub kernel_arguments: Option<KernelArguments>,
+    /// For which of the site's clusters it is, if something was said.
+    pub cluster: Option<HostName>,
     /// It is in `hosts` of site.yaml.
     pub named: bool,
     /// A person wrote a code that is not its code.

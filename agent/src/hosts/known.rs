@@ -128,6 +128,7 @@ mod tests {
             clean: None,
             start: None,
             kernel_arguments: None,
+            cluster: None,
             named: false,
             wrong_code: false,
         };

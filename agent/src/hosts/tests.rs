@@ -115,6 +115,7 @@ pub fn a_host(ledger: Ledger) -> Host {
         clean: None,
         start: None,
         kernel_arguments: None,
+        cluster: None,
         named: false,
         wrong_code: false,
     };

@@ -288,14 +288,20 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
         HostState::Discovered | HostState::Available | HostState::Detached => "wait",
         _ => "busy",
     };
-    let spare = if host.control.spare {
-        "<span class=\"pill wait\">spare</span>"
-    } else {
-        ""
-    };
+    let mut pills = String::new();
+    if host.control.spare {
+        pills.push_str("<span class=\"pill wait\">spare</span>");
+    }
+    if !host.control.cluster.is_empty() {
+        write!(
+            pills,
+            "<span class=\"pill\">for {}</span>",
+            Text(&host.control.cluster)
+        )?;
+    }
     writeln!(
         out,
-        "<section class=\"card\"><div class=\"host-head\"><h3>{}</h3><span class=\"dim\">{} {}</span><span class=\"pill {class}\">{}</span>{spare}</div>",
+        "<section class=\"card\"><div class=\"host-head\"><h3>{}</h3><span class=\"dim\">{} {}</span><span class=\"pill {class}\">{}</span>{pills}</div>",
         Text(&host.name),
         Text(&host.mac),
         Text(&host.address),

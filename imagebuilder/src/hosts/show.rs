@@ -116,6 +116,7 @@ pub fn one(site: &SiteStatus, host: &HostStatus) -> String {
     }
     let control = &host.control;
     say("in use by", &control.consumer);
+    say("for", &control.cluster);
     say("paused by", &control.paused);
     let power = match control.power {
         HostPower::Manual => "by hand: its object names no BMC",

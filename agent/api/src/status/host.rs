@@ -87,6 +87,8 @@ pub struct HostControl {
     pub paused: String,
     /// No machine claims it, as an annotation asks.
     pub spare: bool,
+    /// The one of the site's clusters that it is for; empty if nothing was said.
+    pub cluster: String,
     /// Its spec names an image.
     pub image: bool,
     /// It shall be given back, and waits for a person to say its name.

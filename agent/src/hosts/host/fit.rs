@@ -204,6 +204,7 @@ impl Host {
         self.rules.clean = gives.clean;
         self.rules.start = gives.start;
         self.rules.kernel_arguments = gives.kernel_arguments;
+        self.rules.cluster = gives.cluster;
         self.rules.policy_of = PolicyOf::this_if(word.is_some() || entry.is_some());
         self.take_account(site);
     }

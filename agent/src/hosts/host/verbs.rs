@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use firstlight_api::{
     bmh::ObjectReference,
+    capm3::FOR_CLUSTER_LABEL,
+    site::HostName,
     status::{HostControl, HostPower},
     verb::{
         self, CONFIRM_ANNOTATION, KEXEC_ANNOTATION, Manner, RETRY_ANNOTATION, SPARE_ANNOTATION,
@@ -118,6 +120,7 @@ impl Host {
             paused: self.wanted().paused.clone().unwrap_or_default(),
             spare: object
                 .is_some_and(|object| object.metadata.annotations.contains_key(SPARE_ANNOTATION)),
+            cluster: self.cluster().unwrap_or_default().to_owned(),
             image: spec.is_some_and(|spec| spec.image.is_some() || spec.custom_deploy.is_some()),
             held: self.is_held(),
             no_kexec: self.no_kexec,
@@ -125,6 +128,14 @@ impl Host {
             disk: plan.map(|plan| plan.disk).unwrap_or_default(),
             failed: plan.and_then(|plan| plan.failed),
         }
+    }
+
+    /// Whose it may become, as `World::kept_for` has it.
+    fn cluster(&self) -> Option<&str> {
+        let labels = self.object.as_ref().map(|object| &object.metadata.labels);
+        let label = labels.and_then(|labels| labels.get(FOR_CLUSTER_LABEL));
+        let said = self.rules.cluster.as_ref().map(HostName::as_str);
+        label.map(String::as_str).or(said)
     }
 
     fn power(&self) -> HostPower {

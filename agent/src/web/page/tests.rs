@@ -309,6 +309,7 @@ fn busy_hosts() -> Vec<HostStatus> {
         HostStatus {
             control: HostControl {
                 spare: true,
+                cluster: "edge".into(),
                 no_kexec: true,
                 ..HostControl::default()
             },
