@@ -10,6 +10,7 @@ mod cgroups;
 mod control_planes;
 mod machine;
 mod packages;
+mod visitor;
 
 use std::env;
 use std::ffi::OsStr;
@@ -30,6 +31,7 @@ use serde_json::{Value, json};
 
 pub use control_planes::ENDPOINT;
 use machine::{AUTHORITY, Machine, Node, Running};
+pub use visitor::{ApiVisitor, longest_silence};
 
 /// Set in the namespaces that have everything; what was made for them.
 const INSIDE: &str = "FIRSTLIGHT_NODES_INSIDE";

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use imagebuilder::build::nodes::Nodes;
 use qemu_tests::figures;
-use qemu_tests::nodes::{Cluster, isolated, make_parts, wait};
+use qemu_tests::nodes::{ApiVisitor, Cluster, isolated, longest_silence, make_parts, wait};
 use qemu_tests::pods::{Visitor, fetch, find_image, steady_web};
 use serde_json::json;
 
@@ -19,7 +19,11 @@ const MINOR: &str = "1.37";
 const MOST_LOST: f64 = 0.01;
 
 fn main() -> ExitCode {
-    match isolated(|| make_parts(&[MINOR]), tell) {
+    let told = match std::env::args().nth(1).as_deref() {
+        Some("three") => isolated(|| make_parts(&[MINOR]), three),
+        _ => isolated(|| make_parts(&[MINOR]), two),
+    };
+    match told {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("upgrade: {error:#}");
@@ -28,7 +32,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn tell(parts: &Nodes, place: &Path) -> Result<()> {
+/// A control plane and a worker, with a service that goes on.
+fn two(parts: &Nodes, place: &Path) -> Result<()> {
     let mut cluster = Cluster::start(parts, None, place, 2)?;
     let (from, to) = packages(parts)?;
     let address = serve(&cluster, parts, place)?;
@@ -39,6 +44,7 @@ fn tell(parts: &Nodes, place: &Path) -> Result<()> {
     for (node, step) in [("node-1", "cluster"), ("node-2", "node")] {
         let ours = upgrade(&mut cluster, node, step, &to).with_context(|| node.to_owned())?;
         longest = longest.max(ours);
+        runs_again(&cluster)?;
     }
     let (all, lost) = visitor.end();
     eprintln!("{lost} of {all} requests were lost");
@@ -58,6 +64,31 @@ fn tell(parts: &Nodes, place: &Path) -> Result<()> {
         format!("{refused:#}").contains("no way back"),
         "{refused:#}"
     );
+    is_whole(&cluster, &to)
+}
+
+/// Three control planes, whose API goes on.
+fn three(parts: &Nodes, place: &Path) -> Result<()> {
+    let mut cluster = Cluster::start_three(parts, place)?;
+    let (_, to) = packages(parts)?;
+    cluster.kubectl("create configmap before --from-literal=kept=yes")?;
+    cluster.kubectl("-n kube-system rollout status deployment/coredns --timeout=3m")?;
+    let visitor = ApiVisitor::begin(&cluster, place)?;
+    for (node, step) in [
+        ("node-1", "cluster"),
+        ("node-2", "node"),
+        ("node-3", "node"),
+    ] {
+        upgrade(&mut cluster, node, step, &to).with_context(|| node.to_owned())?;
+        let answers = visitor.answers();
+        let silence = longest_silence(&answers).context("nobody asked")?;
+        eprintln!(
+            "{node}: {:.2} s without an answer at most",
+            silence.as_secs_f64()
+        );
+    }
+    let silence = longest_silence(&visitor.end()).context("nobody asked")?;
+    figures::UPGRADE_SILENCE.record_time(silence)?;
     is_whole(&cluster, &to)
 }
 
@@ -104,10 +135,13 @@ fn upgrade(cluster: &mut Cluster, node: &str, step: &str, version: &str) -> Resu
         })
     })?;
     cluster.kubectl(&format!("uncordon {node}"))?;
+    Ok(before + drained + after)
+}
+
+fn runs_again(cluster: &Cluster) -> Result<String> {
     wait("everything runs again", Duration::from_mins(3), || {
         cluster.kubectl("rollout status deployment/web --timeout=5s")
-    })?;
-    Ok(before + drained + after)
+    })
 }
 
 fn release(version: &str) -> String {

@@ -394,10 +394,26 @@ fn add_definitions(work: &Work, programs: &Path, addon: &Addon, chart: &Path) ->
         } else {
             fs::read_to_string(&from).with_context(|| format!("reading {}", from.display()))?
         };
-        fs::write(folder.join(name).with_extension("yaml"), text)
-            .with_context(|| format!("writing {}", folder.display()))?;
+        fs::write(
+            folder.join(name).with_extension("yaml"),
+            with_wide_numbers(&text),
+        )
+        .with_context(|| format!("writing {}", folder.display()))?;
     }
     Ok(())
+}
+
+/// Upstream's generator calls Go's `uint32` an `int32` with a maximum that is none, and the API server then refuses each object that has it.
+fn with_wide_numbers(definitions: &str) -> String {
+    let mut lines: Vec<String> = definitions.lines().map(str::to_owned).collect();
+    for at in 1..lines.len() {
+        let maximum = lines[at].trim_start().strip_prefix("maximum: ");
+        let maximum = maximum.and_then(|number| number.parse::<i64>().ok());
+        if maximum.is_some_and(|number| i32::try_from(number).is_err()) {
+            lines[at - 1] = lines[at - 1].replace("format: int32", "format: int64");
+        }
+    }
+    lines.join("\n") + "\n"
 }
 
 /// A folder with all that is in it, but for what the build alone needs.
@@ -502,6 +518,14 @@ mod tests {
         for only in BUILD_ONLY {
             assert!(!chart.join(only).exists(), "{only}");
         }
+    }
+
+    #[test]
+    fn a_maximum_that_does_not_fit_into_its_format_widens_it() {
+        let narrow = "  a:\n    format: int32\n    maximum: 65535\n  b:\n    format: int32\n    maximum: 4294967295\n";
+        let wide = narrow.replacen("b:\n    format: int32", "b:\n    format: int64", 1);
+        assert_eq!(with_wide_numbers(narrow), wide);
+        assert_eq!(with_wide_numbers(&wide), wide);
     }
 
     #[test]

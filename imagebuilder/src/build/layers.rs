@@ -263,7 +263,7 @@ impl Recipe<'_> {
     pub fn addon_charts(&self, kube: &Output, list: &[Addon]) -> Result<Output> {
         // Named, too: a folder that somebody makes while this runs is in the next build.
         let names: Vec<&str> = list.iter().map(|addon| addon.name.as_str()).collect();
-        let key = Key::new("addons", 4)
+        let key = Key::new("addons", 5)
             .output(kube)
             .text("names", &names.join(" "))
             .path(&self.settings.rootfs("addons"))?;

@@ -65,6 +65,7 @@ figures! {
     PODS: "cluster-pods", "  on two nodes of ours", Seconds, none, none;
     PODS_RATIO: "cluster-pods-ratio", "  as fast as plain ones", Times, none, least 0.9;
     UPGRADE_OURS: "cluster-upgrade", "upgrade of a minor in place, a node: everything but kubeadm", Seconds, none, most 60.0;
+    UPGRADE_SILENCE: "cluster-upgrade-silence", "  of three control planes: longest silence of their API", Seconds, none, most 5.0;
     UPGRADE_LOST: "cluster-upgrade-lost", "  of a thousand requests to a service meanwhile, in vain", Count, none, most 10.0;
     PAYLOAD_UPLOAD: "payload-upload", "2 GiB to the store, verified and on the disk", Seconds, none, none;
     PAYLOAD_NGINX: "payload-nginx", "2 GiB to nginx with WebDAV", Seconds, none, none;
