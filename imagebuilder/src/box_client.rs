@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use firstlight_api::bounded;
+use firstlight_api::status::SiteStatus;
 use firstlight_client::http::Head;
 
 use crate::ssh::BoxArgs;
@@ -119,6 +120,14 @@ impl BoxClient {
             self.connection = Some(BufReader::new(self.route.open()?));
         }
         Ok(self.connection.as_mut().expect("just opened"))
+    }
+
+    /// What it says of the site.
+    pub fn status(&mut self) -> Result<SiteStatus> {
+        let answer = self.ask("GET", "/api/v1/status", &[], &[])?;
+        answer.check()?;
+        serde_json::from_slice(&answer.body)
+            .context("the box's answer is no status; is it of another version?")
     }
 
     pub fn ask(

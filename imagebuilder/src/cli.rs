@@ -10,7 +10,7 @@ use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
     UsageError, agent, boot, build, check, flash, hosts, inspect, install, kubeconfig, push,
-    unpack, upgrade,
+    status, unpack, upgrade,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -23,6 +23,8 @@ const EXAMPLES: &str = "Examples:
   firstlight unpack firstlight.img folder     unpack the files of its system
   firstlight kubeconfig > lab.conf            access to the site's cluster, by tokens from the box over SSH
   firstlight push web.tar htop.deb            put an image and a package into the box's store
+  firstlight status                           how the site is: what needs you, and what is on its way
+  firstlight wait --for ready --nodes 2       end when two servers have become a cluster
   firstlight hosts list                       what the box knows of each server, and who waits for you
   firstlight hosts retry n3                   begin the step that failed on a server again
 
@@ -58,6 +60,10 @@ enum Command {
     Kubeconfig(kubeconfig::KubeconfigArgs),
     /// Put packages, charts, container archives and disk images into the box's store
     Push(push::PushArgs),
+    /// How the site is: what needs somebody, and what is on its way
+    Status(status::StatusArgs),
+    /// Wait until the box is up, or the whole site is ready
+    Wait(status::WaitArgs),
     /// The servers that the box knows: what they do, and what you ask of one (retry, power, spare, give back, forget)
     Hosts(hosts::HostsArgs),
     /// Bring a cluster to another version of Kubernetes, node by node and in place
@@ -122,6 +128,8 @@ impl Cli {
             Command::Agent(args) => agent::run(&args),
             Command::Kubeconfig(args) => kubeconfig::fetch(&args),
             Command::Push(args) => push::push(&args),
+            Command::Status(args) => status::show(&args),
+            Command::Wait(args) => status::wait(&args),
             Command::Hosts(args) => hosts::run(&args),
             Command::Upgrade(args) => upgrade::run(&args),
             Command::Check { file, hosts } => check::run(&file, hosts.as_deref()),

@@ -9,9 +9,8 @@ mod find;
 mod orders;
 mod show;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
-use firstlight_api::status::SiteStatus;
 use firstlight_api::verb::Verb;
 use serde_json::json;
 
@@ -20,8 +19,6 @@ use crate::box_client::BoxClient;
 use crate::ssh::BoxArgs;
 use approve::{APPROVING, ApproveArgs};
 use orders::Order;
-
-const STATUS_PATH: &str = "/api/v1/status";
 
 const EXAMPLES: &str = "Each verb is an annotation or a field of the server's BareMetalHost (docs/hosts.md), and is refused with a sentence where it would
 do harm. NAME is its name, the beginning of it, or its MAC address.
@@ -180,7 +177,7 @@ struct ForgetArgs {
 }
 
 pub fn run(args: &HostsArgs) -> Result<String> {
-    let site = look(&mut BoxClient::new(&args.the_box)?)?;
+    let site = BoxClient::new(&args.the_box)?.status()?;
     let is_json = args.output == Output::Json;
     let order = match &args.command {
         HostsCommand::List if is_json => return show::json(&site.hosts),
@@ -222,13 +219,6 @@ pub fn run(args: &HostsArgs) -> Result<String> {
 fn told(order: &Order) -> serde_json::Value {
     let names = order.hosts.iter().map(|host| &host.name);
     json!({"hosts": names.collect::<Vec<_>>(), "verb": order.verb, "message": order.done})
-}
-
-fn look(the_box: &mut BoxClient) -> Result<SiteStatus> {
-    let answer = the_box.ask("GET", STATUS_PATH, &[], &[])?;
-    answer.check()?;
-    serde_json::from_slice(&answer.body)
-        .context("the box's answer is no status; is it of another version?")
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub mod page;
 pub mod push;
 pub mod registry;
 pub mod ssh;
+pub mod status;
 pub mod stick;
 pub mod unpack;
 pub mod upgrade;

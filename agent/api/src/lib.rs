@@ -13,6 +13,7 @@ pub mod bounded;
 pub mod capi;
 pub mod capm3;
 pub mod disk;
+pub mod health;
 pub mod ipam;
 pub mod measured;
 pub mod mirror;

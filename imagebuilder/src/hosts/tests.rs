@@ -3,7 +3,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
 use clap::Parser as _;
-use firstlight_api::status::{HostState, HostStatus, Problem};
+use firstlight_api::status::{HostState, HostStatus, Problem, SiteStatus};
 
 use super::approve::compared;
 use super::*;

@@ -120,7 +120,9 @@ fn a_router_learns_the_way(cluster: &mut Cluster) -> Result<()> {
 fn another_node_takes_over(cluster: &Cluster, page: String) -> Result<()> {
     let control_plane = "nodes -l node-role.kubernetes.io/control-plane";
     cluster.kubectl(&format!("label {control_plane} {EXCLUDED}-"))?;
-    let before = answers(cluster)?;
+    let before = wait("a node answers", Duration::from_secs(30), || {
+        answers(cluster)
+    })?;
     let visitor = Visitor::begin(page);
     cluster.kubectl(&format!("label node {before} {EXCLUDED}="))?;
     wait("another node answers", Duration::from_secs(30), || {
