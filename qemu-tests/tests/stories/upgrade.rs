@@ -16,6 +16,7 @@ use qemu_tests::site::NAME;
 use qemu_tests::ssh::Ssh;
 use qemu_tests::store;
 use qemu_tests::typed::Desk;
+use serde_json::json;
 
 const MINOR: &str = "1.37";
 /// Of the requests, in vain.
@@ -60,6 +61,15 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
 
 /// Two pods behind an address of the site's.
 fn serve(scene: &mut Scene<'_>, cluster: &Cluster) -> Result<String> {
+    // This site has none of them by itself, so that its nodes are Ready soon.
+    scene.box_ssh().run(&format!(
+        "sudo kubectl apply -f - <<'EOF'\n{}\nEOF",
+        json!({
+            "apiVersion": "firstlight.internal/v1alpha1", "kind": "Addon",
+            "metadata": {"name": "loadbalancer", "namespace": "default"},
+            "spec": {"cluster": NAME, "builtin": "loadbalancer", "values": {"addresses": ["172.22.0.80-172.22.0.95"]}},
+        })
+    ))?;
     let images =
         cluster.kubectl("get nodes -o jsonpath='{.items[0].status.images[*].names[*]}'")?;
     for object in steady_web(find_image(&images)?) {
