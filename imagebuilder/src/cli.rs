@@ -9,8 +9,8 @@ use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
-    UsageError, agent, boot, build, check, flash, hosts, inspect, install, kubeconfig, push,
-    status, unpack, upgrade,
+    UsageError, agent, boot, build, check, flash, hosts, inspect, install, kubeconfig, manual,
+    push, status, unpack, upgrade,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -68,6 +68,10 @@ enum Command {
     Hosts(hosts::HostsArgs),
     /// Bring a cluster to another version of Kubernetes, node by node and in place
     Upgrade(upgrade::UpgradeArgs),
+    /// Print what a shell needs to complete commands and options
+    Completion(manual::CompletionArgs),
+    /// Write the manual pages
+    Man(manual::ManArgs),
     /// Check a site.yaml and report every mistake with its line
     Check {
         /// The file to check
@@ -132,6 +136,8 @@ impl Cli {
             Command::Wait(args) => status::wait(&args),
             Command::Hosts(args) => hosts::run(&args),
             Command::Upgrade(args) => upgrade::run(&args),
+            Command::Completion(args) => manual::complete(&args),
+            Command::Man(args) => manual::write_pages(&args),
             Command::Check { file, hosts } => check::run(&file, hosts.as_deref()),
         }
     }

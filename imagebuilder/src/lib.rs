@@ -15,6 +15,7 @@ pub mod initramfs;
 pub mod inspect;
 pub mod install;
 pub mod kubeconfig;
+pub mod manual;
 pub mod page;
 pub mod push;
 pub mod registry;
