@@ -12,7 +12,7 @@ use imagebuilder::build::nodes::Nodes;
 use qemu_tests::figures;
 use qemu_tests::nodes::{ApiVisitor, Cluster, isolated, longest_silence, make_parts, wait};
 use qemu_tests::pods::{Visitor, fetch, find_image, steady_web};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const MINOR: &str = "1.37";
 /// Of the requests, in vain.
@@ -42,7 +42,8 @@ fn two(parts: &Nodes, place: &Path) -> Result<()> {
     let visitor = Visitor::begin(format!("http://{address}/"));
     let mut longest = Duration::ZERO;
     for (node, step) in [("node-1", "cluster"), ("node-2", "node")] {
-        let ours = upgrade(&mut cluster, node, step, &to).with_context(|| node.to_owned())?;
+        let kubeadm = order(step, &to);
+        let ours = upgrade(&mut cluster, node, &kubeadm, &to).with_context(|| node.to_owned())?;
         longest = longest.max(ours);
         runs_again(&cluster)?;
     }
@@ -79,7 +80,10 @@ fn three(parts: &Nodes, place: &Path) -> Result<()> {
         ("node-2", "node"),
         ("node-3", "node"),
     ] {
-        upgrade(&mut cluster, node, step, &to).with_context(|| node.to_owned())?;
+        let mut kubeadm = order(step, &to);
+        // As the box says it where there are others.
+        kubeadm["kubernetes"]["handsOver"] = json!(true);
+        upgrade(&mut cluster, node, &kubeadm, &to).with_context(|| node.to_owned())?;
         let answers = visitor.answers();
         let silence = longest_silence(&answers).context("nobody asked")?;
         eprintln!(
@@ -106,17 +110,15 @@ fn packages(parts: &Nodes) -> Result<(String, String)> {
     }
 }
 
-fn order(step: &str, version: &str) -> serde_json::Value {
+fn order(step: &str, version: &str) -> Value {
     json!({"kubernetes": {"step": step, "version": version}})
 }
 
 /// What of it was ours: everything but kubeadm.
-fn upgrade(cluster: &mut Cluster, node: &str, step: &str, version: &str) -> Result<Duration> {
+fn upgrade(cluster: &mut Cluster, node: &str, kubeadm: &Value, version: &str) -> Result<Duration> {
     let package = json!({"packages": {"state": "present", "packages": [{"name": "kubeadm", "version": version}]}});
     let before = timed("kubeadm is there", || cluster.order(node, &package))?;
-    timed("kubeadm has done its part", || {
-        cluster.order(node, &order(step, version))
-    })?;
+    timed("kubeadm has done its part", || cluster.order(node, kubeadm))?;
     let drained = timed("its pods have left", || {
         cluster.kubectl(&format!(
             "drain {node} --ignore-daemonsets --delete-emptydir-data --timeout=5m"
@@ -181,7 +183,7 @@ fn serve(cluster: &Cluster, parts: &Nodes, place: &Path) -> Result<String> {
 fn is_whole(cluster: &Cluster, version: &str) -> Result<()> {
     let release = release(version);
     let said = cluster.kubectl("version -o json")?;
-    let said: serde_json::Value = serde_json::from_str(&said)?;
+    let said: Value = serde_json::from_str(&said)?;
     ensure!(said["serverVersion"]["gitVersion"] == *release, "{said}");
     ensure!(
         cluster.kubectl("get configmap before -o jsonpath={.data.kept}")? == "yes",

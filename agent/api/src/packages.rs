@@ -40,6 +40,9 @@ pub struct KubernetesOrder {
     pub step: KubernetesStep,
     /// Of the Debian packages, `1.37.2-1.1+firstlight1`; what is before the hyphen is the version of Kubernetes.
     pub version: String,
+    /// Another control plane can answer for the cluster's address while this one changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hands_over: bool,
     /// As in [`PackageOrder`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repository: Option<Repository>,

@@ -174,7 +174,17 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
         } else {
             KubernetesStep::Node
         };
-        let done = self.bring(&plan.package, step, node, server, client).await;
+        let mut others = plan
+            .nodes
+            .iter()
+            .filter(|(other, _)| other.name != node.name);
+        let order = KubernetesOrder {
+            step,
+            version: plan.package.clone(),
+            hands_over: node.control_plane && others.any(|(other, _)| other.control_plane),
+            repository: None,
+        };
+        let done = self.bring(order, node, server, client).await;
         Ok(match done {
             Ok(()) => {
                 self.say(node, NodeUpgradeState::Ready, "");
@@ -198,14 +208,13 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
 
     async fn bring(
         &self,
-        package: &str,
-        step: KubernetesStep,
+        order: KubernetesOrder,
         node: &NodeUpgrade,
         server: &Server,
         client: &Client,
     ) -> Result<(), String> {
         self.say(node, NodeUpgradeState::Upgrading, "kubeadm is at work");
-        self.order(package, step, server).await?;
+        self.order(order.clone(), server).await?;
         let member = self.member(&node.name);
         self.say(node, NodeUpgradeState::Draining, "its pods are moved away");
         loop {
@@ -221,7 +230,12 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
             NodeUpgradeState::Restarting,
             "its kubelet starts again",
         );
-        self.order(package, KubernetesStep::Kubelet, server).await?;
+        let order = KubernetesOrder {
+            step: KubernetesStep::Kubelet,
+            hands_over: false,
+            ..order
+        };
+        self.order(order, server).await?;
         self.comes_back(node, client).await?;
         member
             .uncordon()
@@ -229,17 +243,8 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
             .map_err(|error| format!("{error:#}"))
     }
 
-    async fn order(
-        &self,
-        package: &str,
-        step: KubernetesStep,
-        server: &Server,
-    ) -> Result<(), String> {
-        let order = Order::Kubernetes(KubernetesOrder {
-            step,
-            version: package.to_owned(),
-            repository: None,
-        });
+    async fn order(&self, order: KubernetesOrder, server: &Server) -> Result<(), String> {
+        let order = Order::Kubernetes(order);
         let node = ssh_node(server).ok_or("its address is not known")?;
         let done = self.hands.order(&node, &order, WORK_TIME).await;
         done.map(drop).map_err(|error| error.message)

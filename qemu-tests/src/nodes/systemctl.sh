@@ -3,7 +3,10 @@
 set -eu
 case "$*" in
 daemon-reload) ;;
-"enable --now keepalived") keepalived --log-detail ;;
+"enable --now keepalived") touch /run/keepalived-enabled && keepalived --log-detail ;;
+"is-enabled keepalived") test -e /run/keepalived-enabled ;;
+"stop keepalived") kill "$(cat /run/keepalived.pid)" && while [ -e /run/keepalived.pid ]; do sleep 0.1; done ;;
+"start keepalived") keepalived --log-detail ;;
 "restart kubelet") kill "$(cat /run/kubelet.pid)" ;;
 *)
     echo "systemctl $*: there is no systemd here" >&2

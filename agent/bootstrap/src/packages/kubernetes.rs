@@ -129,13 +129,35 @@ fn kubeadm(server: &mut impl Server, order: &KubernetesOrder, verb: &str) -> Res
     if order.step == KubernetesStep::Cluster {
         arguments.extend(["--yes", &release]);
     }
-    let said = server.run("kubeadm", &arguments)?;
+    let said = if order.hands_over {
+        let said = while_another_answers(server, |server| server.run("kubeadm", &arguments))?;
+        said?
+    } else {
+        server.run("kubeadm", &arguments)?
+    };
     ensure!(
         said.is_success,
         "kubeadm upgrade {verb}: {}",
         reason(&said.text)
     );
     Ok(())
+}
+
+/// keepalived goes by the process of the API server, which is of no use while the etcd beside it changes. It is enabled, so that it comes back after a
+/// power cut, too.
+fn while_another_answers<S: Server, T>(
+    server: &mut S,
+    work: impl FnOnce(&mut S) -> T,
+) -> Result<T> {
+    const KEEPALIVED: &str = "keepalived";
+    let is_kept = server.run("systemctl", &["is-enabled", KEEPALIVED])?;
+    if !is_kept.is_success {
+        return Ok(work(server));
+    }
+    systemctl(server, &["stop", KEEPALIVED])?;
+    let done = work(server);
+    systemctl(server, &["start", KEEPALIVED])?;
+    Ok(done)
 }
 
 /// What kubeadm found before it began, or else its last words.
@@ -150,14 +172,17 @@ fn reason(said: &str) -> String {
 }
 
 fn restart_kubelet(server: &mut impl Server) -> Result<()> {
-    for arguments in [&["daemon-reload"][..], &["restart", "kubelet"]] {
-        let said = server.run("systemctl", arguments)?;
-        ensure!(
-            said.is_success,
-            "systemctl {}: {}",
-            arguments.join(" "),
-            said.text.trim()
-        );
-    }
+    systemctl(server, &["daemon-reload"])?;
+    systemctl(server, &["restart", "kubelet"])
+}
+
+fn systemctl(server: &mut impl Server, arguments: &[&str]) -> Result<()> {
+    let said = server.run("systemctl", arguments)?;
+    ensure!(
+        said.is_success,
+        "systemctl {}: {}",
+        arguments.join(" "),
+        said.text.trim()
+    );
     Ok(())
 }

@@ -332,6 +332,7 @@ fn kubernetes(step: KubernetesStep) -> Order {
     Order::Kubernetes(KubernetesOrder {
         step,
         version: "1.37.2-1.1".to_owned(),
+        hands_over: false,
         repository: None,
     })
 }
@@ -360,6 +361,41 @@ fn kubeadm_does_its_part_between_the_packages_and_the_kubelet_starts_again() {
         assert!(report.changed && server.locked == 1);
         assert_eq!(server.ran.last().unwrap(), last);
     }
+}
+
+#[test]
+fn a_control_plane_that_is_not_alone_hands_the_address_over_meanwhile() {
+    let Order::Kubernetes(mut order) = kubernetes(KubernetesStep::Node) else {
+        unreachable!();
+    };
+    order.hands_over = true;
+    let order = Order::Kubernetes(order);
+    let ran = |answers: &[(&'static str, &[&'static str])]| {
+        let mut server = server(answers);
+        let done = obey(&mut server, &order);
+        let about = |line: &String| line.contains("keepalived") || line.starts_with("kubeadm");
+        let ran = server.ran.iter().filter(|line| about(line));
+        let words = ran.map(|line| line.split(' ').take(3).collect::<Vec<_>>().join(" "));
+        (done.is_ok(), words.collect::<Vec<_>>())
+    };
+    let whole = [
+        "systemctl is-enabled keepalived",
+        "systemctl stop keepalived",
+        "kubeadm upgrade node",
+        "systemctl start keepalived",
+    ];
+    let there: (&str, &[&str]) = ("dpkg-query", &[KUBEADM_THERE]);
+    assert_eq!(ran(&[there]), (true, whole.map(str::to_owned).into()));
+    // Also where kubeadm refuses.
+    let refuses: (&str, &[&str]) = ("kubeadm", &["error: E: it refuses\n"]);
+    assert_eq!(
+        ran(&[there, refuses]),
+        (false, whole.map(str::to_owned).into())
+    );
+    // Somebody else's address.
+    let without: (&str, &[&str]) = ("systemctl is-enabled", &["E: disabled\n"]);
+    let few = [whole[0], whole[2]].map(str::to_owned);
+    assert_eq!(ran(&[there, without]), (true, few.into()));
 }
 
 #[test]
@@ -424,6 +460,7 @@ fn an_order_for_kubernetes_names_a_version_and_nothing_else() {
         Order::Kubernetes(KubernetesOrder {
             step: KubernetesStep::Node,
             version: "1.37.2-1.1+firstlight1".to_owned(),
+            hands_over: false,
             repository: None,
         })
     );
