@@ -115,9 +115,9 @@ impl Visit {
         };
         let kubernetes = match source {
             Source::Builtin { .. } => workload::kubeadm::version(&target.client).await?,
-            Source::Store { .. } | Source::Manifests => String::new(),
+            Source::Store { .. } | Source::Manifests => None,
         };
-        let wish = source.digest(&self.addon, &kubernetes);
+        let wish = source.digest(&self.addon, kubernetes.as_deref());
         // The status may lack it, because somebody wrote while Helm worked.
         let is_known = matches!(&self.memory.installed, Some((known, _)) if *known == wish);
         if self.addon.status.installed != wish

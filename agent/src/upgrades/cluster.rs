@@ -8,16 +8,20 @@ use http::Request;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, api::ListParams};
 
+/// The taint of a node that is cordoned.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
 /// Everything that a plan is made from.
 pub async fn ask(client: &Client) -> Result<Told> {
     let version = client.apiserver_version().await;
     let metrics = Request::get("/metrics").body(Vec::new())?;
     let metrics = client.request_text(metrics).await;
+    let configured = workload::kubeadm::version(client).await?;
     Ok(Told {
         server: version
             .context("asking the cluster's API for its version")?
             .git_version,
-        configured: workload::kubeadm::version(client).await?,
+        configured: configured.context("kubeadm keeps nothing in this cluster")?,
         nodes: nodes(client).await?,
         removed: removed_apis(&metrics.context("asking the cluster's API which APIs are in use")?),
     })
@@ -40,7 +44,15 @@ pub fn told(node: Node) -> NodeTold {
     let status = node.status.unwrap_or_default();
     let conditions = status.conditions.iter().flatten();
     let mut ready = conditions.filter(|one| one.type_ == "Ready");
-    let is_ready = ready.any(|one| one.status == "True");
+    let spec = node.spec.unwrap_or_default();
+    // Taken away by a controller manager that may have to start first: until then no pod comes here.
+    let is_closed = spec.unschedulable != Some(true)
+        && spec
+            .taints
+            .iter()
+            .flatten()
+            .any(|taint| taint.key == UNSCHEDULABLE);
+    let is_ready = ready.any(|one| one.status == "True") && !is_closed;
     let info = status.node_info;
     let mut annotations = node.metadata.annotations.unwrap_or_default();
     NodeTold {

@@ -232,6 +232,22 @@ fn why_a_node_failed_is_told_until_it_is_tried_again() {
     assert_eq!(status.observed_generation, 2);
 }
 
+#[test]
+fn a_node_that_is_open_again_counts_when_pods_may_come() {
+    let ready = |spec: serde_json::Value| {
+        let node = json!({
+            "metadata": {"name": "a"}, "spec": spec,
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        cluster::told(serde_json::from_value(node).unwrap()).is_ready
+    };
+    let taints = json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]);
+    assert!(ready(json!({})));
+    assert!(!ready(json!({"taints": taints})));
+    // Somebody keeps it closed.
+    assert!(ready(json!({"taints": taints, "unschedulable": true})));
+}
+
 proptest::proptest! {
     /// A cluster is its users'.
     #[test]

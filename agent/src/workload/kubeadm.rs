@@ -7,16 +7,13 @@ use serde::Deserialize;
 
 const CONFIG: &str = "kubeadm-config";
 
-/// Of Kubernetes; while an upgrade is half done, still that of before.
-pub async fn version(client: &Client) -> Result<String> {
+/// Of Kubernetes; while an upgrade is half done, still that of before. `None`: kubeadm has not made it.
+pub async fn version(client: &Client) -> Result<Option<String>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
-    let map = maps.get(CONFIG).await;
+    let map = maps.get_opt(CONFIG).await;
     let map = map.context("reading what kubeadm keeps in the cluster")?;
-    let text = map
-        .data
-        .and_then(|mut data| data.remove("ClusterConfiguration"));
-    let text = text.context("kubeadm keeps no ClusterConfiguration")?;
-    parse_version(&text)
+    let text = map.and_then(|map| map.data?.remove("ClusterConfiguration"));
+    text.map(|text| parse_version(&text)).transpose()
 }
 
 fn parse_version(text: &str) -> Result<String> {
