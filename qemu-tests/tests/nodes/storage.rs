@@ -65,9 +65,12 @@ fn what_fits_nowhere_is_refused(cluster: &mut Cluster) -> Result<()> {
     create(cluster, &pod, |_| ())?;
     event(cluster, "greedy", "did not have enough free storage")?;
 
-    let half = (before / 2 + (1 << 20)).to_string();
-    for (name, holds) in [("first", None), ("second", Some("do not fit on the disk"))] {
-        claim(cluster, name, &half)?;
+    // Others use the disk of a test machine, too: there is some way between these.
+    for (name, bytes, holds) in [
+        ("first", before / 2, None),
+        ("second", before, Some("do not fit on the disk")),
+    ] {
+        claim(cluster, name, &bytes.to_string())?;
         cluster.kubectl(&format!(
             "annotate pvc {name} volume.kubernetes.io/selected-node={NODE}"
         ))?;
@@ -82,7 +85,7 @@ fn what_fits_nowhere_is_refused(cluster: &mut Cluster) -> Result<()> {
     }
     wait("less is left", Duration::from_mins(1), || {
         let left = left(cluster)?;
-        ensure!(left < before / 2, "{left} of {before}");
+        ensure!(left < before / 4 * 3, "{left} of {before}");
         Ok(())
     })?;
     for name in ["pod/greedy", "pvc/huge", "pvc/second", "pvc/first"] {
@@ -90,7 +93,7 @@ fn what_fits_nowhere_is_refused(cluster: &mut Cluster) -> Result<()> {
     }
     wait("the promise is taken back", Duration::from_mins(2), || {
         let left = left(cluster)?;
-        ensure!(left > before / 2, "{left} of {before}");
+        ensure!(left > before / 4 * 3, "{left} of {before}");
         Ok(())
     })
 }
