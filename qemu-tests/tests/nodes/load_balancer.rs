@@ -102,7 +102,11 @@ fn a_router_learns_the_way(cluster: &mut Cluster) -> Result<()> {
         .args(["route", "add", address, "via", &nodes[0]])
         .status()?;
     ensure!(added.success(), "no route by {nodes:?}");
-    let said = fetch(&format!("http://{address}/"))?;
+    // The router may know it before the node does.
+    let page = format!("http://{address}/");
+    let said = wait("it is served by that way", Duration::from_mins(1), || {
+        fetch(&page)
+    })?;
     ensure!(said == "served", "{said}");
     delete(cluster, "service/web")?;
     wait("the router forgets it", Duration::from_mins(1), || {
