@@ -257,26 +257,19 @@ async fn images_of(
     images: &mut Vec<(String, String)>,
 ) -> Result<()> {
     let pods: Api<Pod> = Api::all(workload::client(kubeconfig).await?);
-    let mut page = ListParams::default().limit(AT_ONCE);
-    loop {
-        let listed = pods.list(&page).await?;
-        for pod in listed.items {
-            let name = format!(
-                "pod {}/{} of the cluster {cluster}",
-                pod.namespace().unwrap_or_default(),
-                pod.name_any()
-            );
-            let spec = pod.spec.unwrap_or_default();
-            let containers = spec.init_containers.into_iter().flatten();
-            for container in containers.chain(spec.containers) {
-                images.extend(container.image.map(|image| (name.clone(), image)));
-            }
+    workload::each(&pods, ListParams::default(), |pod| {
+        let name = format!(
+            "pod {}/{} of the cluster {cluster}",
+            pod.namespace().unwrap_or_default(),
+            pod.name_any()
+        );
+        let spec = pod.spec.unwrap_or_default();
+        let containers = spec.init_containers.into_iter().flatten();
+        for container in containers.chain(spec.containers) {
+            images.extend(container.image.map(|image| (name.clone(), image)));
         }
-        match listed.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page.continue_token = Some(token),
-            None => return Ok(()),
-        }
-    }
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub mod upgrades;
 pub mod uplink;
 mod warnings;
 pub mod web;
-mod workload;
+pub mod workload;
 
 use std::{future::Future, net::Ipv4Addr, path::Path, time::Duration};
 

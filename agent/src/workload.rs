@@ -1,5 +1,6 @@
 //! The way to a workload cluster's API: the Secret that Cluster API keeps for people and programs.
 
+pub mod authorities;
 pub mod kubeadm;
 pub mod load_balancer;
 
@@ -11,13 +12,17 @@ use http_body_util::Limited;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, Config,
+    api::ListParams,
     client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use serde::de::DeserializeOwned;
 use tower::util::MapResponseLayer;
 
 /// A cluster is its users': an API server of theirs may answer without end.
 const LARGEST_ANSWER: usize = 4 << 20;
+/// Objects of one of them.
+const AT_ONCE: u32 = 100;
 /// For a connection and for an answer; a cluster may be gone.
 const TIME: Duration = Duration::from_secs(5);
 
@@ -50,11 +55,29 @@ pub async fn client(kubeconfig: &str) -> Result<Client> {
     Ok(builder.with_layer(&bounded).build())
 }
 
+/// Page by page, for an answer has an end.
+pub async fn each<R>(api: &Api<R>, params: ListParams, mut take: impl FnMut(R)) -> Result<()>
+where
+    R: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let mut page = params.limit(AT_ONCE);
+    loop {
+        let listed = api
+            .list(&page)
+            .await
+            .context("listing a cluster's objects")?;
+        listed.items.into_iter().for_each(&mut take);
+        match listed.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page.continue_token = Some(token),
+            None => return Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use k8s_openapi::api::core::v1::Pod;
-    use kube::api::ListParams;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,

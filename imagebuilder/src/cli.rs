@@ -68,6 +68,8 @@ enum Command {
     Hosts(hosts::HostsArgs),
     /// Bring a cluster to another version of Kubernetes, node by node and in place
     Upgrade(upgrade::UpgradeArgs),
+    /// Give a cluster other certificate authorities, without an interruption
+    Rotate(upgrade::rotate::RotateArgs),
     /// Print what a shell needs to complete commands and options
     Completion(manual::CompletionArgs),
     /// Write the manual pages
@@ -136,6 +138,7 @@ impl Cli {
             Command::Wait(args) => status::wait(&args),
             Command::Hosts(args) => hosts::run(&args),
             Command::Upgrade(args) => upgrade::run(&args),
+            Command::Rotate(args) => upgrade::rotate::run(&args),
             Command::Completion(args) => manual::complete(&args),
             Command::Man(args) => manual::write_pages(&args),
             Command::Check { file, hosts } => check::run(&file, hosts.as_deref()),

@@ -54,6 +54,12 @@ impl Figure {
         ALL.iter().copied().find(|figure| figure.id == id)
     }
 
+    /// As many of a thousand as `part` is of `all`.
+    #[allow(clippy::cast_precision_loss, reason = "some thousands")]
+    pub fn record_thousandths(self, part: u64, all: u64) -> Result<()> {
+        self.record((part as f64 * 1000.0 / all as f64).round())
+    }
+
     /// Keeps `value` as the newest measurement.
     pub fn record(self, value: f64) -> Result<()> {
         let dir = directory()?;

@@ -10,6 +10,7 @@ mod cgroups;
 mod control_planes;
 mod machine;
 mod packages;
+mod service;
 mod visitor;
 
 use std::env;
@@ -279,6 +280,14 @@ impl Cluster {
         let node = nodes.find(|node| node.machine.name() == name);
         node.with_context(|| format!("no node {name}"))
     }
+}
+
+/// How long it took.
+pub fn timed<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<Duration> {
+    let began = Instant::now();
+    work().context(what.to_owned())?;
+    eprintln!("  {:5.1} s  {what}", began.elapsed().as_secs_f64());
+    Ok(began.elapsed())
 }
 
 /// Asks until there is an answer; what was refused last is the reason if there is none.

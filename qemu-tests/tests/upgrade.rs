@@ -1,22 +1,19 @@
 //! A cluster's way to the next minor version of Kubernetes, node by node and in place, with the orders that the box gives, while somebody
 //! outside asks a service ten times a second. Without a virtual machine: `scripts/test-upgrade`.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use imagebuilder::build::nodes::Nodes;
 use qemu_tests::figures;
-use qemu_tests::nodes::{ApiVisitor, Cluster, isolated, longest_silence, make_parts, wait};
-use qemu_tests::pods::{Visitor, fetch, find_image, steady_web};
+use qemu_tests::nodes::{ApiVisitor, Cluster, isolated, longest_silence, make_parts, timed, wait};
+use qemu_tests::pods::Visitor;
 use serde_json::{Value, json};
 
 const MINOR: &str = "1.37";
-/// Of the requests, in vain.
-const MOST_LOST: f64 = 0.01;
 
 fn main() -> ExitCode {
     let told = match std::env::args().nth(1).as_deref() {
@@ -36,7 +33,7 @@ fn main() -> ExitCode {
 fn two(parts: &Nodes, place: &Path) -> Result<()> {
     let mut cluster = Cluster::start(parts, None, place, 2)?;
     let (from, to) = packages(parts)?;
-    let address = serve(&cluster, parts, place)?;
+    let address = cluster.serve_web(parts, place)?;
     cluster.kubectl("create configmap before --from-literal=kept=yes")?;
     // Skipping none: kubeadm itself refuses what is no neighbour.
     let visitor = Visitor::begin(format!("http://{address}/"));
@@ -50,10 +47,8 @@ fn two(parts: &Nodes, place: &Path) -> Result<()> {
     let (all, lost) = visitor.end();
     eprintln!("{lost} of {all} requests were lost");
     figures::UPGRADE_OURS.record_time(longest)?;
-    #[allow(clippy::cast_precision_loss, reason = "some thousands")]
-    let share = lost as f64 / all as f64;
-    figures::UPGRADE_LOST.record((share * 1000.0).round())?;
-    ensure!(share <= MOST_LOST, "{lost} of {all} requests were lost");
+    figures::UPGRADE_LOST.record_thousandths(lost, all)?;
+    ensure!(lost * 100 <= all, "{lost} of {all} requests were lost");
     is_whole(&cluster, &to)?;
     // The way back is none.
     let back = order("cluster", &from);
@@ -148,36 +143,6 @@ fn runs_again(cluster: &Cluster) -> Result<String> {
 
 fn release(version: &str) -> String {
     format!("v{}", version.split('-').next().unwrap_or_default())
-}
-
-fn timed<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<Duration> {
-    let began = Instant::now();
-    work().context(what.to_owned())?;
-    eprintln!("  {:5.1} s  {what}", began.elapsed().as_secs_f64());
-    Ok(began.elapsed())
-}
-
-/// Two pods behind an address of the site's.
-fn serve(cluster: &Cluster, parts: &Nodes, place: &Path) -> Result<String> {
-    let values = place.join("values");
-    fs::write(&values, r#"{"addresses": ["172.22.0.80-172.22.0.95"]}"#)?;
-    let words = ["install", "loadbalancer", "--values"].map(OsStr::new);
-    let chart = parts.charts.join("loadbalancer");
-    let files = [values.as_os_str(), chart.as_os_str()];
-    cluster.command("helm", words.into_iter().chain(files))?;
-    let images = cluster.kubectl("get nodes -o jsonpath={.items[0].status.images[*].names[*]}")?;
-    for object in steady_web(find_image(&images)?) {
-        cluster.apply(&object.to_string())?;
-    }
-    cluster.kubectl("rollout status deployment/web --timeout=2m")?;
-    let address = wait("the service has an address", Duration::from_mins(4), || {
-        let service = cluster.get("service web")?;
-        let address = service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str();
-        address.map(str::to_owned).context("no address yet")
-    })?;
-    let page = format!("http://{address}/");
-    wait("it answers", Duration::from_mins(1), || fetch(&page))?;
-    Ok(address)
 }
 
 fn is_whole(cluster: &Cluster, version: &str) -> Result<()> {

@@ -8,6 +8,7 @@
 pub mod account;
 pub mod addon;
 pub mod artifact;
+pub mod authorities;
 pub mod bmh;
 pub mod bounded;
 pub mod capi;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
+    authorities::{AuthoritiesError, AuthoritiesOrder},
     repository::Repository,
     software::{PackageSpec, PackageState, Presence},
 };
@@ -16,7 +17,7 @@ use crate::{
 pub const MOST_PACKAGES: usize = 200;
 const LONGEST: usize = 256;
 
-/// On the wire an object with one key, `packages`, `restart` or `kubernetes`.
+/// On the wire an object with one key, `packages`, `restart`, `kubernetes` or `authorities`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Order {
@@ -30,6 +31,8 @@ pub enum Order {
     },
     /// One step of this node's way to another version of Kubernetes.
     Kubernetes(KubernetesOrder),
+    /// One step of this node's way to other certificate authorities.
+    Authorities(AuthoritiesOrder),
 }
 
 /// A step to another version of Kubernetes; done already, it changes nothing.
@@ -180,6 +183,8 @@ pub enum OrderError {
     Twice(String),
     #[error("`{0}` is no address of a box")]
     Host(String),
+    #[error(transparent)]
+    Authorities(#[from] AuthoritiesError),
 }
 
 impl Order {
@@ -189,6 +194,7 @@ impl Order {
         match &order {
             Self::Packages(order) => order.check()?,
             Self::Kubernetes(order) => order.check()?,
+            Self::Authorities(order) => order.check()?,
             Self::Restart { .. } => {}
         }
         Ok(order)

@@ -1,4 +1,5 @@
-//! `ClusterUpgrade` (`firstlight.internal/v1alpha1`): a cluster's way to another version of Kubernetes, in place.
+//! `ClusterUpgrade` (`firstlight.internal/v1alpha1`): a cluster's way to another version of Kubernetes, or to other certificate
+//! authorities, in place.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,9 +28,12 @@ pub struct ClusterUpgradeSpec {
     /// A `Cluster` of the same namespace.
     #[serde(default)]
     pub cluster: String,
-    /// Of Kubernetes, `v1.37.2`: of the same minor version or of the next one.
-    #[serde(default)]
+    /// Of Kubernetes, `v1.37.2`: of the same minor version or of the next one. Empty with `rotate_authorities`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
+    /// `true`: it keeps its version, and gets other certificate authorities.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rotate_authorities: bool,
     /// `true`: it is planned, and no further node is begun.
     #[serde(default)]
     pub paused: bool,

@@ -128,6 +128,19 @@ impl CertSpec {
         Self::for_names("webhook", names)
     }
 
+    /// For who may do everything in a workload cluster.
+    pub fn for_administrator() -> Self {
+        Self {
+            organization: Some("system:masters".to_owned()),
+            ..cert(
+                Output::Kubeconfig("workload".into()),
+                AuthorityName::Kube,
+                "kubernetes-admin",
+                Usage::Client,
+            )
+        }
+    }
+
     /// For people's own services on a cluster.
     pub fn for_services(names: &[String]) -> Self {
         Self::for_names("services", names)

@@ -51,7 +51,7 @@ impl Hands for OverSsh {
         let repository = match &mut order {
             Order::Packages(order) if !order.dry_run => Some(&mut order.repository),
             Order::Kubernetes(order) => Some(&mut order.repository),
-            Order::Packages(_) | Order::Restart { .. } => None,
+            Order::Packages(_) | Order::Restart { .. } | Order::Authorities(_) => None,
         };
         if let Some(repository) = repository {
             // One that cannot be read now leaves the server what it has, and apt says what is wrong with that.

@@ -3,7 +3,7 @@
 use super::plan::{NodeTold, Told, removed_apis};
 use crate::workload;
 use anyhow::{Context, Result};
-use firstlight_api::software::CORDONED_ANNOTATION;
+use firstlight_api::{authorities::LABEL, software::CORDONED_ANNOTATION};
 use http::Request;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, api::ListParams};
@@ -27,7 +27,7 @@ pub async fn ask(client: &Client) -> Result<Told> {
     })
 }
 
-async fn nodes(client: &Client) -> Result<Vec<NodeTold>> {
+pub async fn nodes(client: &Client) -> Result<Vec<NodeTold>> {
     let nodes = Api::<Node>::all(client.clone());
     let nodes = nodes.list(&ListParams::default()).await;
     let nodes = nodes.context("listing the cluster's nodes")?;
@@ -60,5 +60,6 @@ pub fn told(node: Node) -> NodeTold {
         kubelet: info.map(|info| info.kubelet_version).unwrap_or_default(),
         is_ready,
         held_for: annotations.remove(CORDONED_ANNOTATION),
+        authorities: annotations.remove(LABEL),
     }
 }

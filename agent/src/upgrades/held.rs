@@ -32,7 +32,7 @@ pub enum Share {
 }
 
 impl Share {
-    const ALL: [Self; 2] = [Self::ControlPlane, Self::Workers];
+    pub const ALL: [Self; 2] = [Self::ControlPlane, Self::Workers];
 
     const fn owner(self) -> (&'static str, &'static str) {
         match self {
@@ -107,12 +107,12 @@ impl Owners {
             .with_context(|| format!("writing the {} {name}", kind.1))
     }
 
-    /// But what knows of the version already. `Err` with a sentence where somebody else holds it.
-    pub async fn hold(&self, share: Share, version: &str) -> Result<Result<(), String>> {
+    /// But what knows of the version already, if it is about one. `Err` with a sentence where somebody else holds it.
+    pub async fn hold(&self, share: Share, version: Option<&str>) -> Result<Result<(), String>> {
         for owner in self.owners(share).await? {
             let annotations = owner.annotations();
             let name = owner.name_any();
-            let is_told = share.version(&owner) == Some(version);
+            let is_told = version.is_some() && share.version(&owner) == version;
             if is_told || annotations.get(HELD_ANNOTATION) == Some(&self.holder) {
                 continue;
             }

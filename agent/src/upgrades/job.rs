@@ -46,6 +46,8 @@ pub struct Work<H, T> {
     pub namespace: String,
     /// `NAMESPACE/NAME` of the upgrade.
     pub holder: String,
+    /// Of the upgrade.
+    pub uid: String,
     pub spec: ClusterUpgradeSpec,
     /// Without what is in stock.
     pub known: Known,
@@ -59,8 +61,10 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
             tell: &self.tell,
             news: Some(News::Ended(UpgradeState::Stopped, broke_off)),
         };
-        self.known.packages = self.stock.packages().await;
-        self.known.missing = self.stock.missing(&self.spec.version).await;
+        if !self.spec.rotate_authorities {
+            self.known.packages = self.stock.packages().await;
+            self.known.missing = self.stock.missing(&self.spec.version).await;
+        }
         let (state, message) = self.round().await.unwrap_or_else(|error| {
             let why = format!("{error:#}; it is tried again");
             (UpgradeState::Refused, why)
@@ -68,7 +72,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
         end.news = Some(News::Ended(state, bounded::sentence(&message)));
     }
 
-    fn owners(&self) -> Owners {
+    pub(super) fn owners(&self) -> Owners {
         Owners {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
@@ -104,6 +108,9 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
             );
             return Ok((UpgradeState::Refused, why));
         };
+        if self.spec.rotate_authorities {
+            return self.rotate(&client).await;
+        }
         let told = cluster::ask(&client).await?;
         let plan = match plan(&self.spec, &self.known, &told) {
             Ok(plan) => plan,
@@ -124,8 +131,9 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
             return Ok((UpgradeState::Paused, first.to_owned()));
         }
         // Both from the beginning: workers of another version than their control plane's must not be made meanwhile.
-        for share in [Share::ControlPlane, Share::Workers] {
-            if let Err(why) = self.owners().hold(share, &self.spec.version).await? {
+        for share in Share::ALL {
+            let version = Some(self.spec.version.as_str());
+            if let Err(why) = self.owners().hold(share, version).await? {
                 self.owners().let_go().await?;
                 return Ok((UpgradeState::Refused, why));
             }
@@ -201,7 +209,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
         })
     }
 
-    fn say(&self, node: &NodeUpgrade, state: NodeUpgradeState, message: &str) {
+    pub(super) fn say(&self, node: &NodeUpgrade, state: NodeUpgradeState, message: &str) {
         let message = bounded::sentence(message);
         (self.tell)(News::Node(node.name.clone(), state, message));
     }
@@ -214,7 +222,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
         client: &Client,
     ) -> Result<(), String> {
         self.say(node, NodeUpgradeState::Upgrading, "kubeadm is at work");
-        self.order(order.clone(), server).await?;
+        self.order(Order::Kubernetes(order.clone()), server).await?;
         let member = self.member(&node.name);
         self.say(node, NodeUpgradeState::Draining, "its pods are moved away");
         loop {
@@ -235,7 +243,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
             hands_over: false,
             ..order
         };
-        self.order(order, server).await?;
+        self.order(Order::Kubernetes(order), server).await?;
         self.comes_back(node, client).await?;
         member
             .uncordon()
@@ -243,8 +251,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
             .map_err(|error| format!("{error:#}"))
     }
 
-    async fn order(&self, order: KubernetesOrder, server: &Server) -> Result<(), String> {
-        let order = Order::Kubernetes(order);
+    pub(super) async fn order(&self, order: Order, server: &Server) -> Result<(), String> {
         let node = ssh_node(server).ok_or("its address is not known")?;
         let done = self.hands.order(&node, &order, WORK_TIME).await;
         done.map(drop).map_err(|error| error.message)

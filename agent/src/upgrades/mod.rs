@@ -2,7 +2,7 @@
 //!
 //! One task looks at all [`ClusterUpgrade`] objects, at each change again. A round ([`job`]) asks the cluster, plans ([`plan`], pure) and brings
 //! at most one node to the version, by orders that `firstlight-bootstrap` carries out there with the real kubeadm; then the next round begins
-//! with a new look. Cluster API is held off meanwhile, and told at the end ([`held`]).
+//! with a new look. A change of certificate authorities goes the same way, a step a round ([`rotation`]). Cluster API is held off meanwhile, and told at the end ([`held`]).
 //!
 //! Must not: keep anything that objects, nodes and the status do not say. After a restart of the agent a round begins anew, and what is done is not
 //! done twice.
@@ -11,6 +11,7 @@ mod cluster;
 mod held;
 mod job;
 mod plan;
+mod rotation;
 #[cfg(test)]
 mod tests;
 
@@ -397,6 +398,7 @@ impl<H: Hands> Keeper<H> {
             client: self.client.clone(),
             namespace: key.namespace.clone(),
             holder: key.to_string(),
+            uid: upgrade.metadata.uid.clone(),
             spec,
             known,
             // The keeper outlives its rounds.
@@ -449,7 +451,9 @@ fn note(status: &mut ClusterUpgradeStatus, version: &str, generation: i64, news:
             status.message = format!("{name}: {message}");
             if let Some(node) = status.nodes.iter_mut().find(|node| node.name == name) {
                 if state == NodeUpgradeState::Ready {
-                    version.clone_into(&mut node.version);
+                    if !version.is_empty() {
+                        version.clone_into(&mut node.version);
+                    }
                     status.message = String::new();
                 }
                 node.state = state;

@@ -40,6 +40,8 @@ pub struct NodeTold {
     pub is_ready: bool,
     /// Who has cordoned it, if the box did.
     pub held_for: Option<String>,
+    /// The last step of a rotation of authorities here.
+    pub authorities: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,13 +62,7 @@ pub struct Plan {
 /// Or a sentence that says why not, and what to do.
 pub fn plan(spec: &ClusterUpgradeSpec, known: &Known, told: &Told) -> Result<Plan, String> {
     let target = Release::parse(&spec.version).ok_or("the version is none of Kubernetes")?;
-    let cluster = known.cluster.as_ref();
-    let cluster = cluster.ok_or_else(|| format!("there is no cluster {}", spec.cluster))?;
-    if cluster.spec.paused == Some(true) {
-        return Err(
-            "the cluster is paused: `kubectl patch cluster` with `paused: false` first".to_owned(),
-        );
-    }
+    check_cluster(spec, known)?;
     check_skew(target, told)?;
     let package = package(&spec.version, &known.packages)?;
     if !known.missing.is_empty() {
@@ -83,18 +79,28 @@ pub fn plan(spec: &ClusterUpgradeSpec, known: &Known, told: &Told) -> Result<Pla
     if !spec.allow_removed_apis && !has_begun {
         check_apis(target, told)?;
     }
-    if let Some(machine) = known
-        .machines
-        .iter()
-        .find(|machine| machine.metadata.is_deleting())
-    {
-        return Err(format!(
+    let is_there = |node: &NodeTold| node.kubelet == spec.version;
+    let nodes = in_order(known, &told.nodes, is_there, true)?;
+    Ok(Plan { package, nodes })
+}
+
+/// That its nodes may be worked on at all.
+pub fn check_cluster(spec: &ClusterUpgradeSpec, known: &Known) -> Result<(), String> {
+    let cluster = known.cluster.as_ref();
+    let cluster = cluster.ok_or_else(|| format!("there is no cluster {}", spec.cluster))?;
+    if cluster.spec.paused == Some(true) {
+        return Err(
+            "the cluster is paused: `kubectl patch cluster` with `paused: false` first".to_owned(),
+        );
+    }
+    let mut machines = known.machines.iter();
+    match machines.find(|machine| machine.metadata.is_deleting()) {
+        None => Ok(()),
+        Some(machine) => Err(format!(
             "the machine {} is being deleted: wait until it has gone",
             machine.metadata.name
-        ));
+        )),
     }
-    let nodes = nodes(spec, known, told)?;
-    Ok(Plan { package, nodes })
 }
 
 fn check_skew(target: Release, told: &Told) -> Result<(), String> {
@@ -170,13 +176,14 @@ fn check_apis(target: Release, told: &Told) -> Result<(), String> {
 }
 
 /// Control planes first, for a kubelet may not be newer than its API server; by name among equals.
-fn nodes(
-    spec: &ClusterUpgradeSpec,
+pub fn in_order(
     known: &Known,
-    told: &Told,
+    told: &[NodeTold],
+    is_there: impl Fn(&NodeTold) -> bool,
+    all_ready: bool,
 ) -> Result<Vec<(NodeUpgrade, Server)>, String> {
     let mut nodes = Vec::new();
-    for node in &told.nodes {
+    for node in told {
         let server = known
             .servers
             .iter()
@@ -190,8 +197,8 @@ fn nodes(
         if let Some((_, why)) = server.waits() {
             return Err(format!("{}: {why}", server.name));
         }
-        let is_there = node.kubelet == spec.version;
-        if !node.is_ready && !is_there {
+        let is_there = is_there(node);
+        if all_ready && !node.is_ready && !is_there {
             return Err(format!(
                 "the node {} is not Ready: mend it, or take it out of the cluster",
                 node.name

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::software::Server;
 
-fn server(node: &str, control_plane: bool) -> Server {
+pub fn server(node: &str, control_plane: bool) -> Server {
     Server {
         name: format!("host-{node}"),
         mac: "52:54:00:00:00:01".parse().unwrap(),
@@ -28,7 +28,7 @@ fn spec(version: &str) -> ClusterUpgradeSpec {
     }
 }
 
-fn known() -> Known {
+pub fn known() -> Known {
     let cluster = json!({"metadata": {"name": "lab"}, "spec": {}});
     Known {
         cluster: Some(serde_json::from_value(cluster).unwrap()),
@@ -48,6 +48,7 @@ fn told(kubelets: [&str; 3]) -> Told {
         kubelet: kubelet.to_owned(),
         is_ready: true,
         held_for: None,
+        authorities: None,
     };
     Told {
         server: "v1.36.3".to_owned(),
@@ -258,7 +259,7 @@ proptest::proptest! {
         let told = Told {
             server,
             configured,
-            nodes: vec![NodeTold { name, kubelet, is_ready: ready, held_for: None }],
+            nodes: vec![NodeTold { name, kubelet, is_ready: ready, held_for: None, authorities: None }],
             removed: removed_apis(&metrics),
         };
         let _ = (plan(&spec("v1.37.2"), &known(), &told), kubeadm_versions(&index));

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod addons;
+mod authorities;
 #[path = "../common/mod.rs"]
 mod common;
 mod conversion;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     thread::JoinHandle,
     time::Duration,
@@ -20,6 +20,7 @@ use crate::{
 
 pub struct Servers {
     objects: Objects,
+    dir: PathBuf,
     workloads: watch::Sender<BTreeMap<String, Workload>>,
     dead: Dead,
     stop: CancellationToken,
@@ -66,7 +67,7 @@ impl Servers {
         let dead = Dead::default();
         let rack = Arc::new(Rack {
             objects: objects.clone(),
-            dir,
+            dir: dir.clone(),
             nodes: Mutex::default(),
             workloads: workloads.clone(),
             dead: dead.clone(),
@@ -91,11 +92,17 @@ impl Servers {
         });
         Self {
             objects,
+            dir,
             workloads,
             dead,
             stop,
             thread: Some(thread),
         }
+    }
+
+    /// Where those of one are, each with its own `/`.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// For ever, as far as anybody can tell.

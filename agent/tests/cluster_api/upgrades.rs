@@ -21,8 +21,13 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    SITE, VERSION, control_planes, host_of, nothing_typed_two_servers_become_ready,
-    objects::Objects, site::Site, text, workload::Workload,
+    SITE, VERSION,
+    authorities::{self, Rotation},
+    control_planes, host_of, nothing_typed_two_servers_become_ready,
+    objects::Objects,
+    site::Site,
+    text,
+    workload::Workload,
 };
 
 /// Of the next minor version, for Cluster API's webhooks look at it, too.
@@ -40,13 +45,11 @@ struct Played {
     first: Arc<String>,
     /// Steps that fail once: on the control plane before anything is done, the others when all is done and nobody hears of it.
     breaks: Arc<Mutex<Vec<(bool, KubernetesStep)>>>,
+    rotation: Rotation,
 }
 
 impl Hands for Played {
     async fn order(&self, node: &Node, order: &Order, _: Duration) -> Result<Report, JobError> {
-        let Order::Kubernetes(order) = order else {
-            panic!("{order:?}");
-        };
         let hosts = self.objects.list("BareMetalHost").await;
         let mac = node.mac.to_string();
         let host = hosts
@@ -54,6 +57,11 @@ impl Hands for Played {
             .find(|host| host["spec"]["bootMACAddress"] == *mac);
         let name = text(&host.unwrap()["metadata"]["name"]).to_owned();
         let is_first = *self.first == name;
+        let order = match order {
+            Order::Kubernetes(order) => order,
+            Order::Authorities(order) => return self.rotation.obey(&name, order),
+            _ => panic!("{order:?}"),
+        };
         let mut breaks = self.breaks.lock().unwrap().clone();
         let place = breaks.iter().position(|it| *it == (is_first, order.step));
         let breaks = place.map(|place| {
@@ -104,6 +112,7 @@ pub async fn a_cluster_is_upgraded_in_place_and_cluster_api_rolls_nothing_out() 
             (true, KubernetesStep::Kubelet),
             (false, KubernetesStep::Kubelet),
         ])),
+        rotation: Rotation::on(site.servers.dir()),
     };
     run_upgrades(played.clone(), dir.path().join("Packages"));
     let before = machines(objects).await;
@@ -175,6 +184,8 @@ pub async fn a_cluster_is_upgraded_in_place_and_cluster_api_rolls_nothing_out() 
         .wait_for(KIND, "again", "gone", Value::is_null)
         .await;
     cluster_api_is_content(objects, &before).await;
+    authorities::are_rotated(&site, &workload, &played.rotation).await;
+    cluster_api_is_content(objects, &before).await;
 }
 
 /// With packages of both versions in this index.
@@ -207,7 +218,7 @@ async fn cordoned(workload: &Workload) -> usize {
         .count()
 }
 
-async fn found(
+pub async fn found(
     objects: &Objects,
     kind: &str,
     name: &str,

@@ -32,6 +32,10 @@ pub struct Workload {
 }
 
 impl Workload {
+    pub const fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
     /// What the pod network was told, once Cluster API has applied it.
     pub async fn pod_network(&self) -> Option<String> {
         let api: Api<ConfigMap> = Api::namespaced(self.objects.client.clone(), "kube-system");

@@ -67,6 +67,8 @@ figures! {
     UPGRADE_OURS: "cluster-upgrade", "upgrade of a minor in place, a node: everything but kubeadm", Seconds, none, most 60.0;
     UPGRADE_SILENCE: "cluster-upgrade-silence", "  of three control planes: longest silence of their API", Seconds, none, most 5.0;
     UPGRADE_LOST: "cluster-upgrade-lost", "  of a thousand requests to a service meanwhile, in vain", Count, none, most 10.0;
+    ROTATION_SILENCE: "cluster-rotation-silence", "rotation of authorities, three control planes: longest silence of their API", Seconds, none, most 5.0;
+    ROTATION_LOST: "cluster-rotation-lost", "  of a thousand requests to a service of two nodes meanwhile, in vain", Count, none, most 10.0;
     PAYLOAD_UPLOAD: "payload-upload", "2 GiB to the store, verified and on the disk", Seconds, none, none;
     PAYLOAD_NGINX: "payload-nginx", "2 GiB to nginx with WebDAV", Seconds, none, none;
     /// 0.7 times its speed.

@@ -9,7 +9,11 @@ use firstlight_api::{
 };
 use serde_json::json;
 
-use super::{Server, apt, keep, report};
+use super::{
+    Server, apt,
+    control_plane::{systemctl, while_another_answers},
+    keep, report,
+};
 use crate::files::NewFile;
 
 /// What kubeadm is told; it needs no copy after a restart.
@@ -143,23 +147,6 @@ fn kubeadm(server: &mut impl Server, order: &KubernetesOrder, verb: &str) -> Res
     Ok(())
 }
 
-/// keepalived goes by the process of the API server, which is of no use while the etcd beside it changes. It is enabled, so that it comes back after a
-/// power cut, too.
-fn while_another_answers<S: Server, T>(
-    server: &mut S,
-    work: impl FnOnce(&mut S) -> T,
-) -> Result<T> {
-    const KEEPALIVED: &str = "keepalived";
-    let is_kept = server.run("systemctl", &["is-enabled", KEEPALIVED])?;
-    if !is_kept.is_success {
-        return Ok(work(server));
-    }
-    systemctl(server, &["stop", KEEPALIVED])?;
-    let done = work(server);
-    systemctl(server, &["start", KEEPALIVED])?;
-    Ok(done)
-}
-
 /// What kubeadm found before it began, or else its last words.
 fn reason(said: &str) -> String {
     let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -174,15 +161,4 @@ fn reason(said: &str) -> String {
 fn restart_kubelet(server: &mut impl Server) -> Result<()> {
     systemctl(server, &["daemon-reload"])?;
     systemctl(server, &["restart", "kubelet"])
-}
-
-fn systemctl(server: &mut impl Server, arguments: &[&str]) -> Result<()> {
-    let said = server.run("systemctl", arguments)?;
-    ensure!(
-        said.is_success,
-        "systemctl {}: {}",
-        arguments.join(" "),
-        said.text.trim()
-    );
-    Ok(())
 }

@@ -5,12 +5,15 @@
 //! interrupted before is repaired, apt does its work ([`apt`]), dpkg is asked again ([`state`], pure), and the report says of
 //! each package what is there and, in apt's or dpkg's own words ([`reason`], pure), why not.
 //!
-//! A node's way to another version of Kubernetes is such packages with the real kubeadm between them ([`kubernetes`]).
+//! A node's way to another version of Kubernetes is such packages with the real kubeadm between them ([`kubernetes`]); its way to other certificate
+//! authorities is files with the same ([`authorities`]).
 //!
 //! Must not: run a command of the order's, remove a package that the order does not name, or take the word of apt's exit
 //! code for what is installed.
 
 mod apt;
+mod authorities;
+mod control_plane;
 mod kubernetes;
 mod reason;
 mod server;
@@ -38,6 +41,7 @@ pub fn obey(server: &mut impl Server, order: &Order) -> Result<Report> {
             report(server, Vec::new(), false)
         }
         Order::Kubernetes(order) => kubernetes::step(server, order),
+        Order::Authorities(order) => authorities::step(server, order),
     }
 }
 

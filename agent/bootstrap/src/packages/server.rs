@@ -54,6 +54,10 @@ pub trait Server {
     /// Below `/`; what is there with this content already stays.
     fn write(&mut self, files: &[NewFile]) -> Result<()>;
     fn is_there(&mut self, path: &str) -> bool;
+    /// `None`: it is not there.
+    fn read(&mut self, path: &str) -> Result<Option<String>>;
+    /// One that is not there is no error.
+    fn remove(&mut self, path: &str) -> Result<()>;
     fn boot_id(&mut self) -> Result<String>;
     fn reboot_needed(&mut self) -> bool;
     /// Returns while the server is still going down.
@@ -120,6 +124,23 @@ impl Server for ThisServer {
 
     fn is_there(&mut self, path: &str) -> bool {
         Path::new(path).exists()
+    }
+
+    fn read(&mut self, path: &str) -> Result<Option<String>> {
+        match fs::read_to_string(path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("reading {path}")),
+        }
+    }
+
+    fn remove(&mut self, path: &str) -> Result<()> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("removing {path}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn boot_id(&mut self) -> Result<String> {

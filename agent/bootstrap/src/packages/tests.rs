@@ -66,6 +66,14 @@ impl Server for Fake {
         true
     }
 
+    fn read(&mut self, _: &str) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn remove(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
     fn boot_id(&mut self) -> Result<String> {
         Ok("boot-1".to_owned())
     }

@@ -61,7 +61,7 @@ impl Hands for Played {
                 server.boot += 1;
                 server.reboot_needed = false;
             }
-            Order::Kubernetes(_) => {}
+            Order::Kubernetes(_) | Order::Authorities(_) => {}
             Order::Packages(order) => {
                 let package = &order.packages[0];
                 if !order.dry_run && server.have != package.version {
