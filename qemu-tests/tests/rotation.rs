@@ -216,7 +216,7 @@ impl Rotation {
                 &format!("grep -rlF '{marker}' /etc/kubernetes /var/lib/kubelet/pki || true"),
             )?;
             ensure!(found.is_empty(), "{node} has the old authority in {found}");
-            let left = "ls /etc/kubernetes/pki/signing /etc/kubernetes/bootstrap-kubelet.conf /var/lib/kubelet/pki/kubelet-client-before.pem 2>/dev/null || true";
+            let left = "ls /etc/kubernetes/pki/signing/* /etc/kubernetes/bootstrap-kubelet.conf /var/lib/kubelet/pki/kubelet-client-before.pem 2>/dev/null || true";
             let left = cluster.on_node(&node, left)?;
             ensure!(left.trim().is_empty(), "{node} has {left}");
         }

@@ -202,3 +202,96 @@ pub fn settles_in(published: &Published) -> Duration {
     let wait = wait.unwrap_or_default().min(BEHIND);
     wait.try_into().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::Value;
+
+    use super::*;
+
+    fn pod(change: impl FnOnce(&mut Value)) -> Pod {
+        let mut pod = json!({
+            "metadata": {"name": "web", "namespace": "team", "creationTimestamp": "2026-11-29T06:00:00Z"},
+            "spec": {"containers": [], "volumes": [
+                {"name": "data"},
+                {"name": "api", "projected": {"sources": [{"configMap": {"name": ROOT}}]}},
+            ]},
+            "status": {"phase": "Running"},
+        });
+        change(&mut pod);
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn published(at: &str) -> Published {
+        [("team".to_owned(), at.parse().unwrap())].into()
+    }
+
+    #[test]
+    fn a_pod_is_behind_that_may_have_read_less() {
+        let before = published("2026-11-29T05:59:00Z");
+        let just_now = published("2026-11-29T05:59:45Z");
+        let after = published("2026-11-29T06:10:00Z");
+        let whole = || pod(|_| ());
+        assert!(!is_behind(&whole(), &before));
+        assert!(is_behind(&whole(), &just_now) && is_behind(&whole(), &after));
+        let by_itself = json!([{"name": "api", "configMap": {"name": ROOT}}]);
+        assert!(is_behind(
+            &pod(|pod| pod["spec"]["volumes"] = by_itself),
+            &after
+        ));
+        for change in [
+            (|pod| pod["spec"]["volumes"] = json!([{"name": "data"}])) as fn(&mut Value),
+            |pod| pod["status"]["phase"] = json!("Succeeded"),
+            |pod| pod["metadata"]["annotations"] = json!({MIRROR: "x"}),
+            |pod| pod["metadata"]["namespace"] = json!("new"),
+        ] {
+            assert!(!is_behind(&pod(change), &after));
+        }
+    }
+
+    #[test]
+    fn a_namespace_has_them_when_all_are_there() {
+        let one = |name: &str| {
+            format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n")
+        };
+        let both = one("A") + &one("B");
+        assert!(has_all(&(one("B") + &one("A")), &both));
+        assert!(has_all(both.trim_end(), &both));
+        for (text, wanted) in [
+            (one("A"), both.clone()),
+            (String::new(), both),
+            (one("A"), String::new()),
+        ] {
+            assert!(!has_all(&text, &wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_a_kubelet_is_behind() {
+        assert_eq!(settles_in(&Published::new()), Duration::ZERO);
+        assert_eq!(
+            settles_in(&published("2026-01-01T00:00:00Z")),
+            Duration::ZERO
+        );
+        assert!(settles_in(&published("2126-01-01T00:00:00Z")) <= Duration::from_secs(30));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_cluster_says_of_a_pod_it_is_behind_or_not(
+            name in ".{0,20}", phase in ".{0,9}", kind in ".{0,12}", controls: bool,
+        ) {
+            let pod = pod(|pod| {
+                pod["spec"]["volumes"][1]["projected"]["sources"][0]["configMap"]["name"] = json!(name);
+                pod["status"]["phase"] = json!(phase);
+                pod["metadata"]["ownerReferences"] =
+                    json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": "", "controller": controls}]);
+            });
+            let is_owned = owner(&pod.metadata) == Some((kind.as_str(), name.as_str()));
+            proptest::prop_assert_eq!(is_owned, controls);
+            let after = published("2026-11-29T06:10:00Z");
+            proptest::prop_assert_eq!(is_behind(&pod, &after), name == ROOT && phase != "Succeeded" && phase != "Failed");
+        }
+    }
+}

@@ -19,8 +19,8 @@ made anew as `kubectl rollout restart` does; then control planes and kubelets ge
   firstlight rotate ca lab --plan     which nodes, in which order, or why not; nothing changes
   firstlight rotate ca lab            begin, and follow it to its end
 
-Afterwards kubeconfigs of before are refused: `firstlight kubeconfig` gets a new one. The API of a cluster with one control plane is away for some seconds,
-three times. Ending this command does not end it: say it again to follow.";
+Afterwards kubeconfigs of before are refused: `firstlight kubeconfig` gets a new one. The API of a cluster with one control plane is away for about a
+minute, three times. Ending this command does not end it: say it again to follow.";
 
 #[derive(Debug, Args)]
 pub struct RotateArgs {

@@ -35,6 +35,8 @@ use crate::{
     workload::authorities::{published, renew_pods, settles_in, tell_newcomers},
 };
 
+/// The client of a round knows the kubeconfig of its beginning.
+const BY_ANOTHER_WAY: &str = "the box asks the cluster by another kubeconfig from now on";
 /// Pods that are named, of those that are waited for.
 const MOST_NAMED: usize = 3;
 
@@ -109,7 +111,9 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
             Step::Issue => {
                 let current = secrets.current().await?;
                 let both = authority(&current["ca"], Some(new), None)?.certificates;
-                secrets.believe(&both).await?;
+                if secrets.believe(&both).await? {
+                    return Ok(Some(BY_ANOTHER_WAY.to_owned()));
+                }
                 tell_newcomers(client, &both).await?;
                 let published = match published(client, &both).await? {
                     Ok(published) => published,
@@ -124,7 +128,10 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
                 let left = renew_pods(client, &published, &next.rotation()?).await?;
                 Ok(waits_for(&left))
             }
-            Step::Forget => secrets.switch(next).await.map(|()| None),
+            Step::Forget => {
+                let is_news = secrets.switch(next).await?;
+                Ok(is_news.then(|| BY_ANOTHER_WAY.to_owned()))
+            }
         }
     }
 

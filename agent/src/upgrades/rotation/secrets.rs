@@ -120,13 +120,12 @@ impl Secrets<'_> {
             data.insert(format!("{name}.crt"), json!(made.certificate));
             data.insert(format!("{name}.key"), json!(made.key_pem()));
         }
-        let object = json!({
+        let mut object = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {
                 "name": secret, "namespace": self.namespace,
                 "labels": {CLUSTER_LABEL: self.cluster},
-                // One of before is over.
-                "annotations": {FOR: upgrade, DONE: null},
+                "annotations": {FOR: upgrade},
                 "ownerReferences": [{
                     "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "Cluster",
                     "name": cluster.metadata.name, "uid": cluster.metadata.uid,
@@ -134,29 +133,27 @@ impl Secrets<'_> {
             },
             "stringData": data,
         });
-        let made = match self.read(&secret).await? {
-            Some(_) => {
-                let params = PatchParams::default();
-                let patch = Patch::Merge(&object);
-                self.api().patch(&secret, &params, &patch).await
-            }
-            None => {
-                let object = serde_json::from_value(object)?;
-                self.api().create(&PostParams::default(), &object).await
-            }
+        let made = if self.read(&secret).await?.is_some() {
+            // The one before is over.
+            object["metadata"]["annotations"][DONE] = Value::Null;
+            let (params, patch) = (PatchParams::default(), Patch::Merge(&object));
+            self.api().patch(&secret, &params, &patch).await
+        } else {
+            let object = serde_json::from_value(object).context("the Secret")?;
+            self.api().create(&PostParams::default(), &object).await
         };
         let made = made.with_context(|| format!("making the Secret {secret}"))?;
         read_next(&made).with_context(|| format!("the Secret {secret} is not whole"))
     }
 
-    /// Whoever goes by the cluster's kubeconfig here believes these.
-    pub async fn believe(&self, certificates: &str) -> Result<()> {
+    /// Whoever goes by the cluster's kubeconfig here believes these. Whether that is news.
+    pub async fn believe(&self, certificates: &str) -> Result<bool> {
         let change = |text: &str| with_data(text, "certificate-authority-data", certificates);
         self.change_kubeconfig(change).await
     }
 
-    /// Machines that come, and whoever goes by the kubeconfig here, have the new ones from now on.
-    pub async fn switch(&self, next: &Next) -> Result<()> {
+    /// Machines that come, and whoever goes by the kubeconfig here, have the new ones from now on. Whether that is news.
+    pub async fn switch(&self, next: &Next) -> Result<bool> {
         for (name, _) in ALL {
             let pair = next.pairs.get(name).context("an authority is missing")?;
             let secret = format!("{}-{name}", self.cluster);
@@ -187,7 +184,7 @@ impl Secrets<'_> {
         .await
     }
 
-    async fn change_kubeconfig(&self, change: impl FnOnce(&str) -> Option<String>) -> Result<()> {
+    async fn change_kubeconfig(&self, change: impl FnOnce(&str) -> Option<String>) -> Result<bool> {
         let name = format!("{}-kubeconfig", self.cluster);
         let secret = self.read(&name).await?;
         let text = secret.and_then(|secret| field(&secret, "value"));
@@ -196,10 +193,10 @@ impl Secrets<'_> {
             format!("the Secret {name} has no kubeconfig as Cluster API makes it")
         })?;
         if changed == text {
-            return Ok(());
+            return Ok(false);
         }
-        self.patch(&name, &json!({"stringData": {"value": changed}}))
-            .await
+        let patch = json!({"stringData": {"value": changed}});
+        self.patch(&name, &patch).await.map(|()| true)
     }
 
     /// Keys are where they belong by now.

@@ -30,8 +30,8 @@ const PKI: &str = "/etc/kubernetes/pki";
 /// The manager signs by one certificate and no more; its files are below it while there are two.
 const SIGNING: &str = "/etc/kubernetes/pki/signing/ca";
 const MANIFESTS: &str = "/etc/kubernetes/manifests";
-/// In the order in which they start again.
-const PODS: [&str; 4] = ["etcd", "kube-apiserver", MANAGER, "kube-scheduler"];
+/// In the order in which they start again; those of a row at once.
+const PODS: [&[&str]; 3] = [&["etcd"], &["kube-apiserver"], &[MANAGER, "kube-scheduler"]];
 const MANAGER: &str = "kube-controller-manager";
 const ADMIN: &str = "/etc/kubernetes/admin.conf";
 /// Those that are there.
@@ -96,22 +96,13 @@ fn control_plane(server: &mut impl Server, order: &AuthoritiesOrder) -> Result<(
     // kubeadm has put the first one alone into those that it renewed.
     embed(server, &order.cluster.certificates)?;
     let mark = order.step.mark(&order.rotation);
-    for name in PODS {
-        let path = format!("{MANIFESTS}/{name}.yaml");
-        let manifest = server.read(&path)?;
-        let manifest = manifest.with_context(|| format!("{path} is not there"))?;
-        let mut wanted = edit::with_label(&manifest, LABEL, &mark)
-            .with_context(|| format!("{path} is not as kubeadm writes it"))?;
-        if name == MANAGER {
-            let signs_by = match order.step {
-                AuthoritiesStep::Forget => format!("{PKI}/ca"),
-                _ => SIGNING.to_owned(),
-            };
-            wanted = edit::with_signer(&wanted, &signs_by)
-                .with_context(|| format!("{path} does not say what it signs with"))?;
+    for row in PODS {
+        for name in row {
+            mark_manifest(server, order.step, name, &mark)?;
         }
-        server.write(&[NewFile::new(path, 0o600, wanted)])?;
-        runs(server, order, name, &mark)?;
+        for name in row {
+            runs(server, order, name, &mark)?;
+        }
     }
     if order.step == AuthoritiesStep::Forget {
         for end in ["crt", "key"] {
@@ -119,6 +110,28 @@ fn control_plane(server: &mut impl Server, order: &AuthoritiesOrder) -> Result<(
         }
     }
     systemctl(server, &["restart", "kubelet"])
+}
+
+fn mark_manifest(
+    server: &mut impl Server,
+    step: AuthoritiesStep,
+    name: &str,
+    mark: &str,
+) -> Result<()> {
+    let path = format!("{MANIFESTS}/{name}.yaml");
+    let manifest = server.read(&path)?;
+    let manifest = manifest.with_context(|| format!("{path} is not there"))?;
+    let mut wanted = edit::with_label(&manifest, LABEL, mark)
+        .with_context(|| format!("{path} is not as kubeadm writes it"))?;
+    if name == MANAGER {
+        let signs_by = match step {
+            AuthoritiesStep::Forget => format!("{PKI}/ca"),
+            _ => SIGNING.to_owned(),
+        };
+        wanted = edit::with_signer(&wanted, &signs_by)
+            .with_context(|| format!("{path} does not say what it signs with"))?;
+    }
+    server.write(&[NewFile::new(path, 0o600, wanted)])
 }
 
 /// The certificate last: with it both are there.

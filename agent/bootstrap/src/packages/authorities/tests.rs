@@ -155,7 +155,7 @@ fn control_plane() -> Memory {
         node.put(&format!("{PKI}/{name}.key"), key_of("old"));
     }
     node.put("/etc/kubernetes/admin.conf", kubeconfig(""));
-    for name in PODS {
+    for name in PODS.concat() {
         let flags = match name {
             MANAGER => format!(
                 "    - --cluster-signing-cert-file={PKI}/ca.crt\n    - --cluster-signing-key-file={PKI}/ca.key\n"
@@ -223,7 +223,7 @@ fn a_control_plane_believes_both_then_signs_by_the_new_one_and_forgets_the_old()
         .iter()
         .filter(|line| line.starts_with("kubectl"))
         .collect();
-    for (name, line) in PODS.iter().zip(&asked) {
+    for (name, line) in PODS.concat().iter().zip(&asked) {
         assert!(line.contains(&format!("component={name},")), "{asked:?}");
     }
     step(&mut node, &order(AuthoritiesStep::Issue, true)).unwrap();
