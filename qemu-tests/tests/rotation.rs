@@ -17,7 +17,7 @@ use firstlight_api::packages::Order;
 use imagebuilder::build::nodes::Nodes;
 use qemu_tests::figures;
 use qemu_tests::nodes::{ApiVisitor, Cluster, isolated, longest_silence, make_parts, timed, wait};
-use qemu_tests::pods::Visitor;
+use qemu_tests::pods::{Pod, STAYS, Visitor, find_image};
 use tokio::runtime::Runtime;
 
 const PKI: &str = "/etc/kubernetes/pki";
@@ -244,11 +244,20 @@ impl Rotation {
         let told = cluster.kubectl("-n kube-public get configmap cluster-info -o yaml")?;
         ensure!(!told.contains(marker), "{told}");
         cluster.kubectl("create deployment after --image none --replicas 1")?;
-        wait("controllers work", LIMIT, || {
-            let pods = cluster.get("pods -l app=after")?;
-            let node = pods["items"][0]["spec"]["nodeName"].as_str();
-            node.map(str::to_owned).context("no pod that has a node")
+        wait("a controller works", LIMIT, || {
+            let pods = cluster.kubectl("get pods -l app=after -o name")?;
+            ensure!(!pods.is_empty(), "no pod");
+            Ok(())
         })?;
+        let images =
+            cluster.kubectl("get nodes -o jsonpath={.items[0].status.images[*].names[*]}")?;
+        let pod = Pod {
+            name: "later",
+            script: STAYS,
+            claim: None,
+        };
+        cluster.apply(&pod.manifest(find_image(&images)?).to_string())?;
+        cluster.kubectl("wait --for=condition=Ready pod/later --timeout=3m")?;
         wait("all that runs is well", LIMIT, || {
             let pods = "-n kube-system wait --for=condition=Ready pods --all --timeout=1s";
             cluster.kubectl(pods)?;

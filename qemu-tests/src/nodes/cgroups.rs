@@ -63,6 +63,14 @@ pub fn remove_left(places: &Path) {
     }
 }
 
+/// Once nothing runs in it any more: after its start a kubelet asks for each that is left, seconds long.
+pub fn remove(name: &str) -> Result<()> {
+    for parent in cgroup_folders()? {
+        remove_below(&parent.join(name));
+    }
+    Ok(())
+}
+
 fn remove_below(folder: &Path) {
     for inner in fs::read_dir(folder).into_iter().flatten().flatten() {
         if inner.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -271,7 +271,8 @@ impl Node {
             let stat = fs::read_to_string(&stat).unwrap_or_default();
             let is_gone = stat.is_empty() || stat.contains(") Z ");
             is_gone.then_some(()).context("it ends")
-        })
+        })?;
+        cgroups::remove(&self.machine.cgroup)
     }
 
     /// In its namespaces, by `sh`.
