@@ -130,7 +130,8 @@ fn another_node_takes_over(cluster: &Cluster, page: &str) -> Result<()> {
     })?;
     let visitor = Visitor::begin(page.to_owned());
     cluster.kubectl(&format!("label node {before} {EXCLUDED}="))?;
-    wait("another node answers", Duration::from_secs(30), || {
+    // Speakers that began at the same time may not know of each other for a while yet.
+    wait("another node answers", Duration::from_mins(3), || {
         let now = answers(cluster)?;
         ensure!(now != before, "it is {now} still");
         let own = format!("get servicel2statuses -A -l metallb.io/node={before} -o name");
