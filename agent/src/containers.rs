@@ -22,8 +22,6 @@ use crate::{
 };
 
 const LOOK: Duration = Duration::from_secs(30);
-/// Pods in one answer: a large cluster fills no memory.
-const AT_ONCE: u32 = 50;
 const CLUSTER_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 /// Images that are named on the page; the rest are counted.
 const MOST_NAMED: usize = 5;
@@ -156,7 +154,7 @@ async fn missing_of(
     // Of very many that wait at once the first are enough: what they miss is mended first.
     let pending = ListParams::default()
         .fields("status.phase=Pending")
-        .limit(AT_ONCE);
+        .limit(workload::AT_ONCE);
     for pod in Api::<Pod>::all(client.clone()).list(&pending).await?.items {
         let namespace = pod.namespace().unwrap_or_default();
         for image in not_fetched(&pod) {

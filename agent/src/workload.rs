@@ -21,8 +21,8 @@ use tower::util::MapResponseLayer;
 
 /// A cluster is its users': an API server of theirs may answer without end.
 const LARGEST_ANSWER: usize = 4 << 20;
-/// Objects of one of them.
-const AT_ONCE: u32 = 100;
+/// Objects in one answer: a large cluster fills no memory.
+pub const AT_ONCE: u32 = 50;
 /// For a connection and for an answer; a cluster may be gone.
 const TIME: Duration = Duration::from_secs(5);
 

@@ -33,21 +33,22 @@ pub struct Change<'a> {
 impl Change<'_> {
     /// The end of it as text; on the way it tells on standard error.
     pub fn run(&self, only_plan: bool) -> Result<String> {
-        let is_begun = self.look()?.is_some_and(|status| {
-            use UpgradeState as S;
-            matches!(status.state, S::Upgrading | S::Stopped | S::Done)
-        });
-        if !is_begun {
+        let before = self.get()?;
+        if !before.as_ref().is_some_and(is_begun) {
             eprintln!("the box asks the cluster, and plans");
             self.apply(true)?;
             let planned = self.planned()?;
+            if only_plan || planned.state == UpgradeState::Refused {
+                // One that was there may have begun: nobody deletes it by asking for its plan.
+                if before.is_none() {
+                    self.delete()?;
+                }
+            }
             if planned.state == UpgradeState::Refused {
-                self.delete()?;
                 bail!("nothing was begun: {}", planned.message);
             }
             let text = show_plan(&self.goal, &planned.nodes)?;
             if only_plan {
-                self.delete()?;
                 return Ok(text);
             }
             eprint!("{text}");
@@ -77,8 +78,7 @@ impl Change<'_> {
         ask(self.the_box, &command, None).map(drop)
     }
 
-    /// `None`: it is not there, or nobody has looked at what it says now.
-    fn look(&self) -> Result<Option<ClusterUpgradeStatus>> {
+    fn get(&self) -> Result<Option<ClusterUpgrade>> {
         let command = format!(
             "kubectl get {} --ignore-not-found --output json",
             self.object()
@@ -87,10 +87,14 @@ impl Change<'_> {
         if text.trim().is_empty() {
             return Ok(None);
         }
-        let upgrade: ClusterUpgrade =
-            serde_json::from_str(&text).context("what the box says of the upgrade")?;
-        let is_new = upgrade.status.observed_generation == upgrade.metadata.generation;
-        Ok(is_new.then_some(upgrade.status))
+        serde_json::from_str(&text).context("what the box says of the upgrade")
+    }
+
+    /// `None`: it is not there, or nobody has looked at what it says now.
+    fn look(&self) -> Result<Option<ClusterUpgradeStatus>> {
+        let upgrade = self.get()?;
+        let new = upgrade.filter(|it| it.status.observed_generation == it.metadata.generation);
+        Ok(new.map(|upgrade| upgrade.status))
     }
 
     fn planned(&self) -> Result<ClusterUpgradeStatus> {
@@ -117,6 +121,17 @@ impl Change<'_> {
             }
             thread::sleep(AGAIN);
         }
+    }
+}
+
+/// Also one that cannot go on at the moment: before it could begin, it names no nodes.
+fn is_begun(upgrade: &ClusterUpgrade) -> bool {
+    use UpgradeState as S;
+    let status = &upgrade.status;
+    match status.state {
+        S::Upgrading | S::Stopped | S::Done => true,
+        S::Refused => !status.nodes.is_empty(),
+        S::Pending | S::Paused => false,
     }
 }
 
@@ -180,6 +195,22 @@ fn tell(before: &ClusterUpgradeStatus, now: &ClusterUpgradeStatus) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn what_cannot_go_on_has_begun_all_the_same() {
+        let begun = |state: UpgradeState, nodes: usize| {
+            is_begun(&ClusterUpgrade {
+                status: ClusterUpgradeStatus {
+                    state,
+                    nodes: vec![NodeUpgrade::default(); nodes],
+                    ..ClusterUpgradeStatus::default()
+                },
+                ..ClusterUpgrade::default()
+            })
+        };
+        assert!(begun(UpgradeState::Refused, 2) && begun(UpgradeState::Stopped, 2));
+        assert!(!begun(UpgradeState::Refused, 0) && !begun(UpgradeState::Paused, 2));
+    }
 
     #[test]
     fn a_plan_says_who_goes_when() {

@@ -8,6 +8,8 @@ mod secrets;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result};
 use firstlight_api::{
     authorities::{AuthoritiesOrder, AuthoritiesStep as Step, LABEL},
@@ -88,10 +90,14 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
                 Ok((UpgradeState::Done, String::new()))
             }
             Stage::Next(step, place, is_first) => {
-                if is_first && let Some(why) = self.before(step, &secrets, &next, client).await? {
-                    return Ok((UpgradeState::Upgrading, why));
+                let current = secrets.current().await?;
+                if is_first {
+                    let waits = self.before(step, &secrets, &current["ca"], &next, client);
+                    if let Some(why) = waits.await? {
+                        return Ok((UpgradeState::Upgrading, why));
+                    }
                 }
-                let order = order(step, &nodes, place, &secrets, &next).await?;
+                let order = order(step, &nodes, place, &current, &next)?;
                 self.take(&nodes[place], order, client).await
             }
         }
@@ -102,6 +108,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
         &self,
         step: Step,
         secrets: &Secrets<'_>,
+        old: &str,
         next: &Next,
         client: &Client,
     ) -> Result<Option<String>> {
@@ -109,8 +116,7 @@ impl<H: Hands, T: Fn(News) + Send + Sync> Work<H, T> {
         match step {
             Step::Trust | Step::Kubelet => Ok(None),
             Step::Issue => {
-                let current = secrets.current().await?;
-                let both = authority(&current["ca"], Some(new), None)?.certificates;
+                let both = authority(old, Some(new), None)?.certificates;
                 if secrets.believe(&both).await? {
                     return Ok(Some(BY_ANOTHER_WAY.to_owned()));
                 }
@@ -191,14 +197,13 @@ fn waits_for(pods: &[String]) -> Option<String> {
     })
 }
 
-async fn order(
+fn order(
     step: Step,
     nodes: &[Planned],
     place: usize,
-    secrets: &Secrets<'_>,
+    current: &BTreeMap<&'static str, String>,
     next: &Next,
 ) -> Result<AuthoritiesOrder> {
-    let current = secrets.current().await?;
     let node = &nodes[place].node;
     let of = |name: &str| {
         let (old, pair) = (current[name].as_str(), &next.pairs[name]);

@@ -54,7 +54,8 @@ pub fn plan(
 /// Of all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The step, the place of the node that takes it next, and whether none has taken it yet.
+    /// The step, the place of the node that takes it next, and whether no control plane has taken it yet. What a worker says of itself does not count: a
+    /// kubelet can write its own annotations.
     Next(Step, usize, bool),
     Done,
 }
@@ -66,7 +67,8 @@ impl Stage {
             let has = |planned: &Planned| planned.taken >= Some(step);
             let next = nodes.iter().position(|one| takes(one) && !has(one));
             if let Some(place) = next {
-                return Self::Next(step, place, !nodes.iter().any(has));
+                let mut control_planes = nodes.iter().filter(|one| one.node.control_plane);
+                return Self::Next(step, place, !control_planes.any(has));
             }
         }
         Self::Done

@@ -73,6 +73,18 @@ fn each_step_is_taken_by_all_before_the_next_one_begins() {
             false,
         ),
         ([Some(Forget); 3], None, false),
+        // A worker that says that it has gone ahead.
+        ([Some(Forget), None, None], Some((Trust, "b")), true),
+        (
+            [Some(Forget), Some(Trust), Some(Trust)],
+            Some((Issue, "b")),
+            true,
+        ),
+        (
+            [Some(Forget), Some(Kubelet), Some(Kubelet)],
+            Some((Forget, "b")),
+            true,
+        ),
     ] {
         let next = next.map(|(step, name)| (step, name.to_owned()));
         assert_eq!(stage(marks), (next, is_first), "{marks:?}");
