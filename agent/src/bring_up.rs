@@ -261,7 +261,7 @@ pub async fn kubernetes(
         client: facts.kubernetes.clone(),
         cluster_api: facts.cluster_api.clone(),
     };
-    kubernetes::run(paths, status, pki, known, published, stop).await
+    Box::pin(kubernetes::run(paths, status, pki, known, published, stop)).await
 }
 
 /// What clusters are made of. A site without clusters needs none of it.

@@ -20,6 +20,7 @@ const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 pub async fn run(
     paths: Paths,
     mut status: watch::Receiver<SiteStatus>,
+    mut code: watch::Receiver<Option<String>>,
     stop: CancellationToken,
 ) -> Result<()> {
     let (console, screen) = (std::io::stdout(), paths.screen());
@@ -32,7 +33,10 @@ pub async fn run(
     ];
     let mut shown = String::new();
     loop {
-        let banner = banner::render(&status.borrow_and_update());
+        let mut banner = banner::render(&status.borrow_and_update());
+        if let Some(code) = code.borrow_and_update().as_deref() {
+            banner.push_str(&way_in(&status.borrow().network.address, code));
+        }
         if banner != shown {
             // It may be in raw mode.
             let lines = format!("\r\n{}", banner.replace('\n', "\r\n"));
@@ -44,10 +48,20 @@ pub async fn run(
         }
         tokio::select! {
             changed = status.changed() => if changed.is_err() { return Ok(()) },
+            changed = code.changed() => if changed.is_err() { return Ok(()) },
             () = stop.cancelled() => return Ok(()),
         }
         tokio::time::sleep(AT_MOST_EVERY).await;
     }
+}
+
+/// Only who stands here, or reads the serial line, sees the code.
+fn way_in(address: &str, code: &str) -> String {
+    let address = address.split('/').next().unwrap_or_default();
+    if address.is_empty() {
+        return String::new();
+    }
+    format!("To look after this site: https://{address}/first, code {code}\n")
 }
 
 /// A thread of its own, because a terminal whose flow is stopped (Ctrl-S, a serial line without a reader) takes nothing for
@@ -97,6 +111,16 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[test]
+    fn the_code_of_the_first_operator_is_shown_with_where_to_say_it() {
+        let shown = way_in("172.22.0.1/24", "ABCDE-23456");
+        assert_eq!(
+            shown,
+            "To look after this site: https://172.22.0.1/first, code ABCDE-23456\n"
+        );
+        assert_eq!(way_in("", "ABCDE-23456"), "");
+    }
 
     #[tokio::test]
     async fn a_terminal_that_takes_nothing_stops_nobody_and_then_gets_the_newest_text() {

@@ -1,10 +1,16 @@
-//! Images of the pods of workload clusters: which of the store's they run, so that nobody deletes one that is needed when a pod starts
-//! again; and which their servers could not fetch, with the way to bring them, on the page and as an event of the pod.
+//! Images of the pods of workload clusters, and of people on the box: which of the store's they run, so that nobody deletes one that is
+//! needed when a pod starts again; and which their machines could not fetch, with the way to bring them, on the page and as an event of the pod.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use firstlight_api::{artifact::Kind, bounded, names::REGISTRY, status::Problem};
+use firstlight_api::{
+    artifact::Kind,
+    bounded,
+    names::{REGISTRY, WORKLOADS},
+    site::SiteConfig,
+    status::Problem,
+};
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use kube::{
     Api, Client, ResourceExt,
@@ -32,6 +38,7 @@ const LONGEST_NAME: usize = 400;
 pub async fn run(
     mut kubernetes: watch::Receiver<Option<Client>>,
     mut store: watch::Receiver<Option<Store>>,
+    site: watch::Receiver<Option<Arc<SiteConfig>>>,
     cluster_api: watch::Receiver<bool>,
     status: StatusSender,
     stop: CancellationToken,
@@ -58,8 +65,13 @@ pub async fn run(
                     store.note(User::Pods, references.collect());
                 }
             }
-            // A site without clusters is asked for nothing.
-            if *cluster_api.borrow() {
+            let on_box = || {
+                site.borrow()
+                    .as_ref()
+                    .is_some_and(|site| site.box_workloads)
+            };
+            // A site without any pods of people is asked for nothing.
+            if *cluster_api.borrow() || on_box() {
                 match missing(&client).await {
                     Ok(missing) => status.problems("missing-images", problems(&missing)),
                     // Other controllers tell of a box that does not answer.
@@ -104,10 +116,19 @@ fn reference((by, image): (String, String)) -> Option<Reference> {
 /// Of each container of each pod of each cluster: the pod's name for people, and the image.
 pub async fn images(client: &Client) -> Result<Vec<(String, String)>> {
     let mut images = Vec::new();
+    let on_box = Api::namespaced(client.clone(), WORKLOADS);
+    images_of("the box", &on_box, &mut images)
+        .await
+        .context("asking the box for its pods")?;
     for (cluster, kubeconfig) in clusters(client).await? {
-        images_of(&cluster, &kubeconfig, &mut images)
+        let cluster = format!("the cluster {cluster}");
+        let asked = async {
+            let pods = Api::all(workload::client(&kubeconfig).await?);
+            images_of(&cluster, &pods, &mut images).await
+        };
+        asked
             .await
-            .with_context(|| format!("asking the cluster {cluster} for its pods"))?;
+            .with_context(|| format!("asking {cluster} for its pods"))?;
     }
     Ok(images)
 }
@@ -130,11 +151,18 @@ async fn clusters(client: &Client) -> Result<Vec<(String, String)>> {
     Ok(clusters)
 }
 
-/// By cluster and image: a pod that waits for it, for people. A cluster that does not answer has none.
+/// By cluster (or the box) and image: a pod that waits for it, for people. A cluster that does not answer has none.
 pub async fn missing(client: &Client) -> Result<BTreeMap<(String, String), String>> {
     let mut missing = BTreeMap::new();
+    let on_box = Api::namespaced(client.clone(), WORKLOADS);
+    missing_of("the box", client, &on_box, &mut missing).await?;
     for (cluster, kubeconfig) in clusters(client).await? {
-        if let Err(error) = missing_of(&cluster, &kubeconfig, &mut missing).await {
+        let cluster = format!("the cluster {cluster}");
+        let asked = async {
+            let client = workload::client(&kubeconfig).await?;
+            missing_of(&cluster, &client, &Api::all(client.clone()), &mut missing).await
+        };
+        if let Err(error) = asked.await {
             tracing::debug!(
                 cluster,
                 error = format!("{error:#}"),
@@ -146,16 +174,16 @@ pub async fn missing(client: &Client) -> Result<BTreeMap<(String, String), Strin
 }
 
 async fn missing_of(
-    cluster: &str,
-    kubeconfig: &str,
+    of: &str,
+    client: &Client,
+    pods: &Api<Pod>,
     missing: &mut BTreeMap<(String, String), String>,
 ) -> Result<()> {
-    let client = workload::client(kubeconfig).await?;
     // Of very many that wait at once the first are enough: what they miss is mended first.
     let pending = ListParams::default()
         .fields("status.phase=Pending")
         .limit(workload::AT_ONCE);
-    for pod in Api::<Pod>::all(client.clone()).list(&pending).await?.items {
+    for pod in pods.list(&pending).await?.items {
         let namespace = pod.namespace().unwrap_or_default();
         for image in not_fetched(&pod) {
             let events: Api<Event> = Api::namespaced(client.clone(), &namespace);
@@ -167,7 +195,7 @@ async fn missing_of(
                 tracing::trace!(%error, "the pod is not told");
             }
             let name = format!("{namespace}/{}", pod.name_any());
-            missing.insert((cluster.to_owned(), image), name);
+            missing.insert((of.to_owned(), image), name);
         }
     }
     Ok(())
@@ -233,9 +261,9 @@ fn problems(missing: &BTreeMap<(String, String), String>) -> Vec<Problem> {
     let mut problems: Vec<Problem> = missing
         .iter()
         .take(MOST_NAMED)
-        .map(|((cluster, image), pod)| Problem {
+        .map(|((of, image), pod)| Problem {
             what: bounded::sentence(&format!(
-                "the pod {pod} of the cluster {cluster} waits for the image {image}"
+                "the pod {pod} of {of} waits for the image {image}"
             )),
             next: way(image),
         })
@@ -249,15 +277,10 @@ fn problems(missing: &BTreeMap<(String, String), String>) -> Vec<Problem> {
     problems
 }
 
-async fn images_of(
-    cluster: &str,
-    kubeconfig: &str,
-    images: &mut Vec<(String, String)>,
-) -> Result<()> {
-    let pods: Api<Pod> = Api::all(workload::client(kubeconfig).await?);
-    workload::each(&pods, ListParams::default(), |pod| {
+async fn images_of(of: &str, pods: &Api<Pod>, images: &mut Vec<(String, String)>) -> Result<()> {
+    workload::each(pods, ListParams::default(), |pod| {
         let name = format!(
-            "pod {}/{} of the cluster {cluster}",
+            "pod {}/{} of {of}",
             pod.namespace().unwrap_or_default(),
             pod.name_any()
         );
@@ -354,7 +377,7 @@ mod tests {
         let missing = |count: u8| {
             let all = (0..count).map(|at| {
                 (
-                    ("lab".to_owned(), format!("web:{at}")),
+                    ("the cluster lab".to_owned(), format!("web:{at}")),
                     "shop/web".to_owned(),
                 )
             });

@@ -33,6 +33,7 @@ pub mod objects;
 pub mod options;
 mod packages;
 pub mod paths;
+pub mod people;
 mod pieces;
 pub mod pki;
 pub mod pools;
@@ -59,7 +60,7 @@ pub mod workload;
 use std::{future::Future, net::Ipv4Addr, path::Path, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use firstlight_api::names::HTTP_PORT;
+use firstlight_api::names::{HTTP_PORT, HTTPS_PORT};
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
@@ -70,6 +71,7 @@ use boot_files::{BootFiles, Loaders, tell_of_loaders};
 use bring_up::Facts;
 use options::{BoxForm, Options};
 use paths::Paths;
+use people::People;
 use status::StatusSender;
 use web::Web;
 
@@ -116,11 +118,14 @@ pub async fn run(options: Options) -> Result<()> {
         paths: paths.clone(),
         loaders: Loaders::default(),
     };
+    let people = People::new(paths.people());
     let web = Web::new(
         reader,
         boot_files,
         facts.store.subscribe(),
         doors::Known::new(facts.leased.subscribe()),
+        people,
+        facts.kubernetes.subscribe(),
         facts.site.subscribe(),
     );
     let local = (Ipv4Addr::LOCALHOST, options.loopback.unwrap_or(HTTP_PORT)).into();
@@ -142,6 +147,11 @@ pub async fn run(options: Options) -> Result<()> {
         web::serve_address(web, known, local, status, stop)
     });
     tasks.spawn("liveness", |stop| liveness::run(local, stop));
+    tasks.spawn("people", |stop| {
+        let (people, status) = (agent.web.people.clone(), agent.status.clone());
+        let (site, pki) = (agent.facts.site.subscribe(), agent.facts.pki.subscribe());
+        people::run(people, site, pki, status, stop)
+    });
     spawn_common(&mut tasks, agent.clone(), form, controller);
     if form != BoxForm::Desk {
         spawn_box(&mut tasks, &agent, form);
@@ -221,7 +231,7 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
         damage::run(paths.clone(), status.clone(), stop)
     });
     tasks.spawn("console", |stop| {
-        console::run(paths.clone(), web.status.clone(), stop)
+        console::run(paths.clone(), web.status.clone(), web.people.code(), stop)
     });
     tasks.spawn("network", |stop| {
         let (paths, status, facts) = copies();
@@ -287,9 +297,16 @@ fn spawn_controllers(tasks: &mut Tasks, agent: &Agent) {
         addons::run(places, kubernetes, artifacts, pki, status, stop)
     });
     let (kubernetes, artifacts) = (facts.kubernetes.subscribe(), facts.store.subscribe());
-    let cluster_api = facts.cluster_api.subscribe();
+    let (site, cluster_api) = (facts.site.subscribe(), facts.cluster_api.subscribe());
     tasks.spawn("containers", |stop| {
-        containers::run(kubernetes, artifacts, cluster_api, status.clone(), stop)
+        containers::run(
+            kubernetes,
+            artifacts,
+            site,
+            cluster_api,
+            status.clone(),
+            stop,
+        )
     });
     tasks.spawn("software", |stop| {
         let (paths, status, facts) = copies();
@@ -354,12 +371,24 @@ fn spawn_listeners(tasks: &mut Tasks, agent: &Agent) {
         let known = web.known.clone();
         web::serve_segment(page, known, outside, HTTP_PORT, status.clone(), stop)
     });
+    tasks.spawn("https-segment", |stop| {
+        let (page, known) = (web.clone().over_tls(), web.known.clone());
+        let (pki, at) = (facts.pki.subscribe(), (HTTPS_PORT, "https"));
+        web::serve_secure(page, known, pki, segment(), at, status.clone(), stop)
+    });
+    tasks.spawn("https-uplink", |stop| {
+        let (page, known) = (web::Outside(web.clone().over_tls()), web.known.clone());
+        let (pki, at) = (facts.pki.subscribe(), (HTTPS_PORT, "https-uplink"));
+        let outside = facts.outside.subscribe();
+        web::serve_secure(page, known, pki, outside, at, status.clone(), stop)
+    });
     tasks.spawn("pushes", |stop| {
         web::serve_pushes(paths.store(), web.known.clone(), status.clone(), stop)
     });
     tasks.spawn("conversion", |stop| {
         web::serve_conversion(
             web.known.clone(),
+            web.people.clone(),
             facts.pki.subscribe(),
             status.clone(),
             stop,

@@ -37,6 +37,8 @@ impl Paths {
         host_ledgers = "var/lib/firstlight/agent/hosts";
         /// The box's SSH keys for its hosts, one directory a host.
         host_keys = "var/lib/firstlight/agent/ssh";
+        /// Who may log in, and what was done by whom.
+        people = "var/lib/firstlight/agent/people";
         /// What people uploaded.
         store = "var/lib/firstlight/agent/store";
         /// What the store put into the registry.

@@ -1,8 +1,10 @@
-//! The registry's TLS pair. It lives in `/run` for one boot; a changed address makes a new one.
+//! The registry's TLS pair, and where the box's own containerd finds the registry. They live in `/run` for one boot; a changed address
+//! makes new ones.
 
 use std::net::Ipv4Addr;
 
 use anyhow::Result;
+use firstlight_api::names::{REGISTRY, REGISTRY_PORT};
 
 use crate::{
     files::{self, Access},
@@ -20,7 +22,17 @@ pub fn write(paths: &Paths, pki: &Pki, address: Ipv4Addr, now: i64) -> Result<()
         &dir.join("tls.crt"),
         pair.certificate.as_bytes(),
         Access::Group,
-    )
+    )?;
+    // As a node has it (agent/bootstrap/src/trust.rs): pods of people on the box name the same images.
+    let ca = paths.site_ca();
+    let hosts = format!(
+        "server = \"https://{address}:{REGISTRY_PORT}\"\ncapabilities = [\"pull\", \"resolve\"]\nca = \"{}\"\n",
+        ca.display()
+    );
+    let folder = dir.join("certs.d").join(REGISTRY);
+    files::make_dir(&dir.join("certs.d"), 0o750)?;
+    files::make_dir(&folder, 0o750)?;
+    files::write(&folder.join("hosts.toml"), hosts.as_bytes(), Access::Group)
 }
 
 #[cfg(test)]
@@ -38,5 +50,14 @@ mod tests {
         let first = read();
         write(&paths, &pki, "10.0.0.1".parse().unwrap(), 1_795_219_200).unwrap();
         assert_ne!(read(), first);
+        let hosts = paths
+            .run_registry()
+            .join("certs.d/registry.firstlight.internal/hosts.toml");
+        let hosts = std::fs::read_to_string(hosts).unwrap();
+        assert!(
+            hosts.starts_with("server = \"https://10.0.0.1:5000\"\n")
+                && hosts.contains("pki/ca.crt"),
+            "{hosts}"
+        );
     }
 }

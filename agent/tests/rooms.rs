@@ -39,6 +39,7 @@ const FLOORS: [&[&str]; 6] = [
         "ironic_files",
         "machines",
         "network",
+        "people",
         "reconcile",
         "registry_files",
         "state",

@@ -10,7 +10,7 @@ use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
     UsageError, agent, boot, build, check, flash, hosts, inspect, install, kubeconfig, manual,
-    push, status, unpack, upgrade,
+    people, push, status, support, unpack, upgrade,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -26,6 +26,7 @@ const EXAMPLES: &str = "Examples:
   firstlight status                           how the site is: what needs you, and what is on its way
   firstlight wait --for ready --nodes 2       end when two servers have become a cluster
   firstlight hosts list                       what the box knows of each server, and who waits for you
+  firstlight operators add ada --role admin   let somebody log in at the page
   firstlight hosts retry n3                   begin the step that failed on a server again
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or nothing that could work was asked for.";
@@ -70,6 +71,14 @@ enum Command {
     Upgrade(upgrade::UpgradeArgs),
     /// Give a cluster other certificate authorities, without an interruption
     Rotate(upgrade::rotate::RotateArgs),
+    /// Who may log in at the page, and as what
+    Operators(people::OperatorsArgs),
+    /// Tokens, with which programs call the page
+    Tokens(people::TokensArgs),
+    /// What was done at the box, by whom and from where
+    Audit(people::AuditArgs),
+    /// Collect what somebody who helps needs to see of a box, without its secrets
+    Support(support::SupportArgs),
     /// Print what a shell needs to complete commands and options
     Completion(manual::CompletionArgs),
     /// Write the manual pages
@@ -137,6 +146,10 @@ impl Cli {
             Command::Status(args) => status::show(&args),
             Command::Wait(args) => status::wait(&args),
             Command::Hosts(args) => hosts::run(&args),
+            Command::Operators(args) => people::operators(&args),
+            Command::Tokens(args) => people::tokens(&args),
+            Command::Audit(args) => people::audit(&args),
+            Command::Support(args) => support::run(&args),
             Command::Upgrade(args) => upgrade::run(&args),
             Command::Rotate(args) => upgrade::rotate::run(&args),
             Command::Completion(args) => manual::complete(&args),

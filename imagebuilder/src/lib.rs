@@ -17,11 +17,13 @@ pub mod install;
 pub mod kubeconfig;
 pub mod manual;
 pub mod page;
+mod people;
 pub mod push;
 pub mod registry;
 pub mod ssh;
 pub mod status;
 pub mod stick;
+mod support;
 pub mod unpack;
 pub mod upgrade;
 

@@ -132,7 +132,7 @@ fn missing(site: &SiteStatus, aim: Aim, nodes: u32) -> Option<String> {
     Some(text)
 }
 
-fn text(site: &SiteStatus, health: &Health) -> String {
+pub fn text(site: &SiteStatus, health: &Health) -> String {
     let word = if !health.problems.is_empty() {
         "needs somebody"
     } else if health.work.is_empty() && site.ready {

@@ -24,6 +24,8 @@ mod installed;
 mod late_router;
 #[path = "stories/networks.rs"]
 mod networks;
+#[path = "stories/people.rs"]
+mod people;
 #[path = "stories/power_cut.rs"]
 mod power_cut;
 #[path = "stories/self_test.rs"]
@@ -70,7 +72,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 19] = [
+const STORIES: [Story; 20] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -142,6 +144,20 @@ const STORIES: [Story; 19] = [
             "qemu-tests",
         ],
         tell: edited_agent::tell,
+    },
+    Story {
+        id: "people",
+        name: "Whoever reads the console becomes the first operator, others log in, and nothing else listens",
+        site: Purpose::Plain,
+        plain: false,
+        asked: true,
+        minutes: 4,
+        about: &[
+            "agent/src/people",
+            "agent/src/web",
+            "imagebuilder/src/people.rs",
+        ],
+        tell: people::tell,
     },
     Story {
         id: "self_test",

@@ -6,6 +6,7 @@ use crate::{
     addon::AddonState,
     software::SoftwareState,
     status::{ClusterStatus, HostState, HostStatus, Problem, SiteStatus, StepState},
+    upgrade::UpgradeState,
 };
 
 /// Of a whole site.
@@ -64,6 +65,26 @@ pub fn health(site: &SiteStatus) -> Health {
             AddonState::Failed => health.fails(about, &addon.message, "it is tried again"),
             AddonState::Pending | AddonState::Installing | AddonState::Removing => {
                 health.works(about, &addon.message);
+            }
+        }
+    }
+    for upgrade in &site.upgrades {
+        let about = format!("cluster {}", upgrade.cluster);
+        let what = format!(
+            "to {}, {} nodes: {}",
+            upgrade.to, upgrade.ready, upgrade.message
+        );
+        match upgrade.state {
+            UpgradeState::Done => {}
+            UpgradeState::Stopped | UpgradeState::Refused => {
+                let next = format!(
+                    "`kubectl describe clusterupgrade {}` says more",
+                    upgrade.name
+                );
+                health.fails(about, &what, &next);
+            }
+            UpgradeState::Pending | UpgradeState::Paused | UpgradeState::Upgrading => {
+                health.works(about, &what);
             }
         }
     }

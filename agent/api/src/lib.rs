@@ -24,6 +24,7 @@ pub mod node_image;
 pub mod object;
 pub mod order;
 pub mod packages;
+pub mod people;
 pub mod ramdisk_order;
 pub mod report;
 pub mod repository;

@@ -11,8 +11,13 @@ pub const REGISTRY_WRITE_PORT: u16 = 5002;
 /// Where clusters find the images of Kubernetes, with exactly the tags that kubeadm asks for: below [`REGISTRY`].
 pub const KUBERNETES_REPOSITORY: &str = "kubernetes";
 
+/// Namespace of the box's own Kubernetes in which people run pods, where site.yaml says so.
+pub const WORKLOADS: &str = "workloads";
+
 /// The page, the API and network boot.
 pub const HTTP_PORT: u16 = 80;
+/// The same for people, over TLS by the site's CA.
+pub const HTTPS_PORT: u16 = 443;
 /// Where installed systems ask for their bootstrap data, with TLS by the site's CA.
 pub const BOOTSTRAP_PORT: u16 = 8443;
 /// Where the box's API server has objects converted to another version, on loopback, with TLS by the site's CA.

@@ -21,9 +21,13 @@ pub mod uplink;
 mod values;
 mod yaml;
 
-use std::{collections::BTreeMap, net::Ipv4Addr, str::FromStr};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddrV4},
+    str::FromStr,
+};
 
-use crate::status::HardwareSummary;
+use crate::{people::SiteOperator, status::HardwareSummary};
 
 pub use cluster::{
     ClusterChoice, ClusterConfig, ClusterIpv6, ControlPlanes, Heal, HostRole, Ipv4Network, Workers,
@@ -71,6 +75,12 @@ pub struct SiteConfig {
     pub addons: Addons,
     /// Debian packages that the stick brings for servers, with what they depend on.
     pub packages: Vec<String>,
+    /// People who may log in at the page.
+    pub operators: Vec<SiteOperator>,
+    /// Where a copy of the audit log goes.
+    pub log_host: Option<SocketAddrV4>,
+    /// `box.workloads`: whether people may run pods on the box.
+    pub box_workloads: bool,
     /// Not a key of the file: the box sets it.
     pub standing: Standing,
 }
@@ -303,6 +313,9 @@ impl Default for SiteConfig {
             clusters: BTreeMap::new(),
             addons: Addons::Usual,
             packages: Vec::new(),
+            operators: Vec::new(),
+            log_host: None,
+            box_workloads: false,
             standing: Standing::Current,
         }
     }

@@ -18,6 +18,7 @@ use crate::{
     addon::AddonState,
     artifact::Artifact,
     software::{NodeStatus, SoftwareState},
+    upgrade::UpgradeState,
 };
 
 /// Everything a person wants to know about a site.
@@ -44,6 +45,9 @@ pub struct SiteStatus {
     /// What runs on clusters besides Kubernetes.
     #[serde(default)]
     pub addons: Vec<AddonLine>,
+    /// Ways of clusters to another version, or to other authorities, that are not over.
+    #[serde(default)]
+    pub upgrades: Vec<UpgradeLine>,
     /// Packages on installed servers.
     #[serde(default)]
     pub software: Vec<SoftwareLine>,
@@ -119,6 +123,24 @@ pub struct AddonLine {
     /// `NAME-VERSION`, once Helm has installed it.
     pub chart: String,
     /// Why it is not ready, with the object that is to blame.
+    pub message: String,
+}
+
+/// One `ClusterUpgrade`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UpgradeLine {
+    /// Of the object.
+    pub name: String,
+    /// That it is about.
+    pub cluster: String,
+    /// Where it goes: `Kubernetes v1.37.2`, or `other certificate authorities`.
+    pub to: String,
+    /// As in its status.
+    pub state: UpgradeState,
+    /// `2/3`: nodes that are there, and all of them.
+    pub ready: String,
+    /// The node that is worked on, what it waits for, or why it cannot go on and what to do.
     pub message: String,
 }
 

@@ -4,7 +4,9 @@
 //! Must not: know how an order is carried out. To add a verb: a variant, its refusals, and a line in docs/hosts.md.
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
+use crate::bmh::annotations::{INSPECT, REBOOT};
 use crate::status::{ClusterMachine, DiskUse, HostPower, HostState, HostStatus, SiteStatus};
 
 /// A failed step of this host begins again at once, with all its attempts. Any value; it goes once it was taken.
@@ -62,6 +64,44 @@ impl Verb {
         Self::GiveBack,
         Self::Forget,
     ];
+
+    /// As a path has it.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verb| verb.word() == word)
+    }
+
+    /// As a path has it.
+    pub fn word(self) -> String {
+        self.as_str().replace(' ', "-")
+    }
+
+    /// What is written for it into the object of the host, as a merge patch. `None`: it is about more objects than one.
+    pub fn patch(self, manner: Manner) -> Option<Value> {
+        let annotation =
+            |name: &str, value: Value| json!({"metadata": {"annotations": {name: value}}});
+        let restart = match manner {
+            Manner::Soft => "",
+            Manner::Hard => r#"{"mode":"hard"}"#,
+        };
+        Some(match self {
+            Self::Retry => annotation(RETRY_ANNOTATION, json!("")),
+            Self::SkipInspection => annotation(INSPECT, json!("disabled")),
+            Self::Spare => annotation(SPARE_ANNOTATION, json!("")),
+            Self::Unspare => annotation(SPARE_ANNOTATION, Value::Null),
+            Self::AllowKexec => annotation(KEXEC_ANNOTATION, json!("")),
+            Self::PowerOn => json!({"spec": {"online": true}}),
+            Self::PowerOff => {
+                let mut patch = json!({"spec": {"online": false}});
+                // Off at once is a restart's word; that the host stays off is the spec's.
+                if manner == Manner::Hard {
+                    patch["metadata"] = annotation(REBOOT, json!(restart))["metadata"].take();
+                }
+                patch
+            }
+            Self::PowerCycle => annotation(REBOOT, json!(restart)),
+            Self::GiveBack | Self::Forget => return None,
+        })
+    }
 
     /// As the command line has it.
     pub const fn as_str(self) -> &'static str {

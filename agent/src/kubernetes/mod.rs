@@ -12,11 +12,11 @@ mod etcd_space;
 mod health;
 mod probe;
 pub mod refused;
+pub mod workloads;
 
 pub use etcd_space::{Etcdctl, Relief, Space};
 use health::Health;
 
-#[cfg(test)]
 pub use apply::parse_manifest;
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,8 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use firstlight_api::{
-    site::{ClusterChoice, SiteConfig},
+    names::WORKLOADS,
+    site::{ClusterChoice, SiteConfig, Standing},
     status::Problem,
 };
 
@@ -105,7 +106,11 @@ pub async fn run(
             },
             etcd.stays(etcd_well),
             apiserver.stays(api_well),
-            node.comes_up_and_stays(|| health.is_node_ready()),
+            async {
+                let well = || health.is_node_ready();
+                node.comes_up(well).await;
+                tokio::join!(node.stays(well), keep_workloads(&api, &known.site, &status));
+            },
             async {
                 coredns
                     .answers(|| apply::apply_all(&api, &paths, &pki))
@@ -165,6 +170,40 @@ async fn has_clusters(site: &watch::Receiver<Option<Arc<SiteConfig>>>) -> bool {
         site.as_ref()
             .is_some_and(|site| site.cluster != ClusterChoice::None)
     })
+}
+
+/// Pods of people on the box, as `site.yaml` says at the start.
+async fn keep_workloads(
+    api: &Client,
+    site: &watch::Receiver<Option<Arc<SiteConfig>>>,
+    status: &StatusSender,
+) {
+    let mut site = site.clone();
+    let Ok(site) = site
+        .wait_for(Option::is_some)
+        .await
+        .map(|site| site.clone())
+    else {
+        return;
+    };
+    // A file that cannot be read says nothing of them.
+    let Some(site) = site.filter(|site| site.standing != Standing::Unknown) else {
+        return;
+    };
+    let wanted = site.box_workloads;
+    loop {
+        match workloads::keep(api, wanted).await {
+            Ok(problems) => return status.problems(WORKLOADS, problems),
+            Err(error) => {
+                let problem = Problem {
+                    what: format!("people cannot run pods on the box yet: {error:#}"),
+                    next: "nothing: the box tries again".to_owned(),
+                };
+                status.problems(WORKLOADS, vec![problem]);
+            }
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
 }
 
 async fn refuse_kinds(api: &Client, status: &StatusSender) {

@@ -101,6 +101,17 @@ impl CertSpec {
         .reached_at(&["bootstrap"], &[address])
     }
 
+    /// The page's, for one address of the box.
+    pub fn for_page(address: Ipv4Addr) -> Self {
+        cert(
+            Output::Pair("page".into()),
+            AuthorityName::Site,
+            "page",
+            Usage::Server,
+        )
+        .reached_at(&["firstlight.internal"], &[address])
+    }
+
     /// For the door at which the API server has objects converted.
     pub fn for_conversion() -> Self {
         cert(

@@ -74,6 +74,7 @@ impl Board {
             Update::Host(mac, host) => replace(&mut status.hosts, &mac, host),
             Update::Clusters(clusters) => status.clusters = clusters,
             Update::Addons(addons) => status.addons = addons,
+            Update::Upgrades(upgrades) => status.upgrades = upgrades,
             Update::Software(software) => status.software = software,
             Update::Artifacts(artifacts) => status.artifacts = artifacts,
             Update::Certificates(ends) => status.certificates = ends,

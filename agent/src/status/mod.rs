@@ -16,7 +16,7 @@ use firstlight_api::{
     artifact::Artifact,
     status::{
         AddonLine, CertificateEnd, ClusterStatus, ControllerRound, DhcpMode, HostStatus, Problem,
-        SiteStatus, SoftwareLine, UplinkStatus,
+        SiteStatus, SoftwareLine, UpgradeLine, UplinkStatus,
     },
 };
 use tokio::sync::{mpsc, watch};
@@ -53,6 +53,7 @@ pub enum Update {
     Clusters(Vec<ClusterStatus>),
     /// Replaces the whole list.
     Addons(Vec<AddonLine>),
+    Upgrades(Vec<UpgradeLine>),
     /// Replaces the whole list.
     Software(Vec<SoftwareLine>),
     /// Replaces the whole list.

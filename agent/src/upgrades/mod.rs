@@ -28,6 +28,7 @@ use firstlight_api::{
     capi::Cluster,
     names,
     site::SiteConfig,
+    status::UpgradeLine,
     upgrade::{self, ClusterUpgrade, ClusterUpgradeStatus, NodeUpgradeState, UpgradeState},
 };
 use kube::Client;
@@ -50,7 +51,7 @@ use crate::{
     software::{Hands, Member, OverSsh, ServerObjects, installed},
     sources::Sources,
     ssh::Keys,
-    status::StatusSender,
+    status::{StatusSender, Update},
     store::Registry,
 };
 
@@ -164,10 +165,11 @@ pub async fn reconcile<H: Hands>(
             "an object about an upgrade is left as it is",
         ],
     );
-    reconcile::run(Keeper::new(hands, stock, client, site), teller).await
+    reconcile::run(Keeper::new(hands, stock, client, site, status), teller).await
 }
 
 struct Keeper<H> {
+    status: StatusSender,
     hands: H,
     stock: Stock,
     client: Client,
@@ -226,6 +228,9 @@ impl<H: Hands> Reconciler for Keeper<H> {
                 failures.push(format!("{error:#}"));
             }
         }
+        let goes_on = |one: &&ClusterUpgrade| one.status.state != UpgradeState::Done;
+        let lines = self.known.values().filter(goes_on).map(line);
+        self.status.send(Update::Upgrades(lines.collect()));
         let rest = LOOK;
         Ok(Applied { failures, rest })
     }
@@ -239,6 +244,41 @@ impl<H: Hands> Reconciler for Keeper<H> {
             }
             changed = self.watches.changed() => changed.map(|()| Reason::Change),
         }
+    }
+}
+
+/// For the page.
+fn line(upgrade: &ClusterUpgrade) -> UpgradeLine {
+    let ClusterUpgradeStatus {
+        state,
+        message,
+        ready,
+        nodes,
+        ..
+    } = &upgrade.status;
+    let mut at_work = nodes.iter();
+    let at_work = at_work.find(|node| {
+        !matches!(
+            node.state,
+            NodeUpgradeState::Waiting | NodeUpgradeState::Ready
+        )
+    });
+    let of_node = at_work.map(|node| format!("{}: {}", node.name, node.message));
+    UpgradeLine {
+        name: upgrade.metadata.name.clone(),
+        cluster: upgrade.spec.cluster.clone(),
+        to: if upgrade.spec.rotate_authorities {
+            "other certificate authorities".to_owned()
+        } else {
+            format!("Kubernetes {}", upgrade.spec.version)
+        },
+        state: *state,
+        ready: ready.clone(),
+        message: if message.is_empty() {
+            of_node.unwrap_or_default()
+        } else {
+            message.clone()
+        },
     }
 }
 
@@ -265,10 +305,17 @@ fn again(state: UpgradeState) -> Duration {
 }
 
 impl<H: Hands> Keeper<H> {
-    fn new(hands: H, stock: Stock, client: Client, site: Arc<SiteConfig>) -> Self {
+    fn new(
+        hands: H,
+        stock: Stock,
+        client: Client,
+        site: Arc<SiteConfig>,
+        status: StatusSender,
+    ) -> Self {
         let (tell, told) = mpsc::unbounded_channel();
         let mut watches = Watches::new(client.clone(), MANAGER, COALESCE);
         Self {
+            status,
             hands,
             stock,
             client,

@@ -1,8 +1,8 @@
 //! `/api/v1/artifacts`: the store ([`crate::store`]) over HTTP.
 //!
-//! Everybody may read. Only who comes from the box itself may write, which for people is SSH: what is uploaded ends on every
-//! server of the site. A page in somebody's browser that reaches us through a forwarded port may not either: it can send neither
-//! `PATCH` and `DELETE` nor JSON without being asked first, and we do not answer that question.
+//! Who may read and write is said by `people/gate.rs`: what is uploaded ends on every server of the site. A page in somebody's browser that
+//! reaches us through a forwarded port may not either: it can send neither `PATCH` and `DELETE` nor JSON without being asked first, and we do
+//! not answer that question.
 
 use std::{borrow::Cow, collections::HashMap, net::IpAddr, time::Duration};
 
@@ -17,7 +17,10 @@ use tokio::sync::{mpsc, oneshot};
 use firstlight_requests::unescape;
 
 use super::{Body, Web, files, refusal, text};
-use crate::store::{Refusal, Store, Writer};
+use crate::{
+    people::Who,
+    store::{Refusal, Store, Writer},
+};
 
 /// Where the first byte of a `PATCH` belongs, and in answers where the next one does.
 const OFFSET: &str = "upload-offset";
@@ -34,6 +37,7 @@ pub const PATH: &str = "/api/v1/artifacts";
 /// `below` is the path after [`PATH`].
 pub async fn answer(
     web: &Web,
+    who: &Who,
     peer: IpAddr,
     below: &str,
     request: Request<Incoming>,
@@ -46,11 +50,15 @@ pub async fn answer(
     };
     let method = request.method().clone();
     let reads = matches!(method, Method::GET | Method::HEAD);
-    if !reads && let Some(refused) = forbidden(peer, request.headers()) {
+    if !reads
+        && *who == Who::OnBox
+        && let Some(refused) = misled(request.headers())
+    {
         return refused;
     }
     let below = below.trim_start_matches('/');
-    match (method, below.split_once('/')) {
+    let named = below.to_owned();
+    let answered = match (method.clone(), below.split_once('/')) {
         (Method::GET, None) if below.is_empty() => {
             list(&store, request.uri().query().unwrap_or_default())
         }
@@ -66,17 +74,29 @@ pub async fn answer(
             StatusCode::NOT_FOUND,
             format_args!("nothing is here; {PATH} lists all artifacts"),
         ),
+    };
+    if matches!(method, Method::POST | Method::DELETE) {
+        let why_not = (!answered.status().is_success()).then(|| answered.status().to_string());
+        let what = if method == Method::POST {
+            "begin upload"
+        } else {
+            "delete upload"
+        };
+        web.people
+            .note(
+                &who.name(),
+                peer,
+                what,
+                &firstlight_api::bounded::text(&named),
+                why_not,
+            )
+            .await;
     }
+    answered
 }
 
-fn forbidden(peer: IpAddr, headers: &HeaderMap) -> Option<Response<Body>> {
-    if !peer.is_loopback() {
-        return Some(refusal(
-            StatusCode::FORBIDDEN,
-            "uploads come from the box itself: `firstlight push FILE` logs in over SSH, and `ssh -L 8080:127.0.0.1:80 admin@BOX` opens the same door",
-        ));
-    }
-    // A name that a foreign page made point here.
+/// By a name that a foreign page made point here.
+fn misled(headers: &HeaderMap) -> Option<Response<Body>> {
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok())

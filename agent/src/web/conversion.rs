@@ -1,6 +1,7 @@
 //! `https://127.0.0.1:8444/convert`: the box's API server asks here for an object of CAPM3 in its other version (decision 0028).
 //!
-//! The door of a pure function ([`v1beta1`]): it keeps nothing and knows no secret, so whoever is on the box may ask. Must not: look
+//! The door of a pure function ([`v1beta1`]): it keeps nothing and knows no secret, so whoever is on the box may ask. What the same server
+//! tells of people comes to the same door (`people/kubectl.rs`). Must not: look
 //! anything up; an answer that waits for the API server waits for itself.
 
 use std::{
@@ -21,13 +22,16 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Body, refusal,
+    Body,
+    people::kubectl,
+    refusal,
     server::{Answers, serve_address},
     text,
     tls::acceptor,
 };
 use crate::{
     doors::Known,
+    people::People,
     pki::{CertSpec, Pki},
     status::StatusSender,
 };
@@ -42,6 +46,7 @@ const TIME: Duration = Duration::from_secs(20);
 /// Serves the door until `stop`.
 pub async fn serve(
     known: Known,
+    people: People,
     mut pki: watch::Receiver<Option<Arc<Pki>>>,
     status: StatusSender,
     stop: CancellationToken,
@@ -54,6 +59,7 @@ pub async fn serve(
     let conversions = Conversions {
         acceptor: acceptor(&pki, &CertSpec::for_conversion())?,
         places: Arc::new(Semaphore::new(AT_ONCE)),
+        people,
     };
     let address = (Ipv4Addr::LOCALHOST, CONVERSION_PORT).into();
     serve_address(conversions, known, address, status, stop).await
@@ -63,6 +69,7 @@ pub async fn serve(
 struct Conversions {
     acceptor: TlsAcceptor,
     places: Arc<Semaphore>,
+    people: People,
 }
 
 impl super::direct::Files for Conversions {}
@@ -79,6 +86,9 @@ impl Answers for Conversions {
     }
 
     async fn answer(&self, _: IpAddr, request: Request<Incoming>) -> Response<Body> {
+        if (request.method(), request.uri().path()) == (&Method::POST, kubectl::PATH) {
+            return kubectl::take(&self.people, request).await;
+        }
         if request.uri().path() != v1beta1::PATH {
             return refusal(StatusCode::NOT_FOUND, "nothing is here");
         }

@@ -1,6 +1,11 @@
 //! `/api/v1/events`: the status value as server-sent events (WHATWG HTML, section 9.2), one an update.
 
-use std::{convert::Infallible, io, net::IpAddr, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use firstlight_admission::Shares;
@@ -11,7 +16,10 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::{Response, body::Frame};
 
 use super::{Body, Web, refusal};
-use crate::doors::{Door, Known, Place, Work};
+use crate::{
+    doors::{Door, Known, Place, Work},
+    people::{LONGEST_SESSION, Who},
+};
 
 /// Updates come in bursts; a person sees no more than this.
 const AT_MOST_EVERY: Duration = Duration::from_millis(500);
@@ -62,9 +70,11 @@ struct Open {
     _work: Work,
     place: Place,
     has_begun: bool,
+    who: Who,
+    until: Instant,
 }
 
-pub fn answer(web: &Web, peer: IpAddr) -> Response<Body> {
+pub fn answer(web: &Web, who: &Who, peer: IpAddr) -> Response<Body> {
     let Some(place) = web.streams.enter(peer) else {
         return refusal(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -76,6 +86,8 @@ pub fn answer(web: &Web, peer: IpAddr) -> Response<Body> {
         _work: place.work(),
         place,
         has_begun: false,
+        who: who.clone(),
+        until: Instant::now() + LONGEST_SESSION,
     };
     let events = stream::unfold(open, |mut open| async move {
         let text = open.next().await?;
@@ -107,8 +119,12 @@ pub fn json(event: &Bytes) -> Bytes {
 }
 
 impl Open {
-    /// `None`: its place is somebody else's, or the agent ends.
+    /// `None`: its place is somebody else's, who reads has to come again, or the agent ends.
     async fn next(&mut self) -> Option<Bytes> {
+        // Whoever was let in once may not be any more.
+        if Instant::now() > self.until || !self.web.people.may_read(&self.who) {
+            return None;
+        }
         let status = &mut self.web.status;
         if std::mem::replace(&mut self.has_begun, true) {
             let change = async {

@@ -2,8 +2,8 @@
 //!
 //! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick, and `direct` has the kernel send it; `media` virtual CDs made of that; `relays` sends servers
 //! to each other for images; `server` owns
-//! sockets and limits; `outside` is what is left of all that on the uplink; `pushes` is the registry's door for who pushes; `bootstrap` and `conversion` have TLS, on ports of their own. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
-//! To add a path: an arm in `route::answer`.
+//! sockets and limits; `outside` is what is left of all that on the uplink; `pushes` is the registry's door for who pushes; `bootstrap` and `conversion` have TLS, on ports of their own; `people` is login and what it takes to ask for something, `secure` the same over TLS. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
+//! To add a path: an arm in `route::answer`, and what it takes in `people/gate.rs`.
 
 mod account;
 mod artifacts;
@@ -17,11 +17,13 @@ mod latest;
 mod media;
 mod outside;
 pub mod page;
+mod people;
 mod proof;
 mod pushes;
 mod ramdisk;
 mod relays;
 mod route;
+mod secure;
 mod server;
 mod signature;
 mod starts;
@@ -44,7 +46,9 @@ use tokio::sync::watch;
 pub use bootstrap::serve as serve_bootstrap;
 pub use conversion::serve as serve_conversion;
 pub use outside::Outside;
+pub use people::gate::Way;
 pub use pushes::serve as serve_pushes;
+pub use secure::serve as serve_secure;
 pub use server::{serve_address, serve_segment};
 
 use self::{
@@ -52,13 +56,14 @@ use self::{
     relays::Relays, starts::Starts,
 };
 use crate::{
-    boot_files::BootFiles, doors::Known, fleet::Fleet, paths::Paths, status::metrics, store::Store,
+    boot_files::BootFiles, doors::Known, fleet::Fleet, paths::Paths, people::People,
+    status::metrics, store::Store,
 };
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// What the answers are made of.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Web {
     pub status: watch::Receiver<SiteStatus>,
     pub boot_files: BootFiles,
@@ -67,6 +72,11 @@ pub struct Web {
     pub store: watch::Receiver<Option<Store>>,
     pub paths: Paths,
     pub known: Known,
+    pub people: People,
+    /// Known when the box's Kubernetes is up.
+    pub kubernetes: watch::Receiver<Option<kube::Client>>,
+    /// How what is asked came.
+    pub way: Way,
     bandwidth: Bandwidth,
     streams: Streams,
     relays: Arc<Mutex<Relays>>,
@@ -79,7 +89,8 @@ pub struct Web {
 /// The status value, as it is told.
 #[derive(Debug)]
 struct Told {
-    page: Latest,
+    /// By who reads it.
+    page: [Latest; 3],
     events: Latest,
     metrics: Latest,
 }
@@ -90,6 +101,8 @@ impl Web {
         boot_files: BootFiles,
         store: watch::Receiver<Option<Store>>,
         known: Known,
+        people: People,
+        kubernetes: watch::Receiver<Option<kube::Client>>,
         site: watch::Receiver<Option<Arc<SiteConfig>>>,
     ) -> Self {
         Self {
@@ -100,16 +113,28 @@ impl Web {
             store,
             streams: Streams::new(&known),
             known,
+            people,
+            kubernetes,
+            way: Way::Clear,
             bandwidth: Bandwidth::new(site),
             relays: Arc::default(),
             media: Media::default(),
             examiner: Examiner::new(),
             starts: Starts::default(),
             told: Arc::new(Told {
-                page: Latest::new(page::render),
+                page: page::RENDERED.map(Latest::new),
                 events: Latest::new(events::render),
                 metrics: Latest::new(metrics::render),
             }),
+        }
+    }
+
+    /// The same, for who comes over TLS.
+    #[must_use]
+    pub fn over_tls(self) -> Self {
+        Self {
+            way: Way::Tls,
+            ..self
         }
     }
 }
@@ -142,6 +167,18 @@ fn text(
     headers.insert(
         http::header::X_CONTENT_TYPE_OPTIONS,
         http::HeaderValue::from_static("nosniff"),
+    );
+    response
+}
+
+/// A page.
+fn html(content: Bytes) -> Response<Body> {
+    let mut response = text(http::StatusCode::OK, "text/html; charset=utf-8", content);
+    // Nothing but what is in the page itself may run or be loaded.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; form-action 'self'; base-uri 'none'; img-src data:; frame-ancestors 'none'";
+    response.headers_mut().insert(
+        http::header::CONTENT_SECURITY_POLICY,
+        http::HeaderValue::from_static(policy),
     );
     response
 }

@@ -1,4 +1,4 @@
-//! What people see who come by the uplink: the page, and what it is made of. Servers do not come from there, so that nothing is there for them:
+//! What people see who come by the uplink: the page, what it is made of, and what they may ask for. Servers do not come from there, so that nothing is there for them:
 //! no boot files, no images, no reports.
 
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 
 use firstlight_requests::normalize;
 
-use super::{Body, Web, direct::Files, refusal, route, server::Answers};
+use super::{Body, Web, artifacts, direct::Files, people, refusal, route, server::Answers};
 
 const SHOWN: [&str; 5] = [
     "/",
@@ -18,8 +18,15 @@ const SHOWN: [&str; 5] = [
     "/metrics",
 ];
 
+fn is_shown(path: &str) -> bool {
+    SHOWN.contains(&path)
+        || people::is_theirs(path)
+        || path.starts_with(people::gate::KUBERNETES)
+        || path.starts_with(artifacts::PATH)
+}
+
 /// [`Web`], as it is seen from outside.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Outside(pub Web);
 
 impl Files for Outside {}
@@ -33,7 +40,7 @@ impl Answers for Outside {
 
     async fn answer(&self, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
         let path = normalize(request.uri().path());
-        if SHOWN.contains(&path.as_str()) {
+        if is_shown(&path) {
             return route::answer(&self.0, peer, request).await;
         }
         refusal(

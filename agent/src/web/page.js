@@ -15,6 +15,8 @@
     busy = true;
     try {
       const page = new DOMParser().parseFromString(await (await fetch("/")).text(), "text/html");
+      // Whoever is not logged in any more is asked to.
+      if (!page.getElementById("live")) { location.reload(); return; }
       document.getElementById("live").replaceWith(page.getElementById("live"));
       document.title = page.title;
       fetched = performance.now();

@@ -5,21 +5,25 @@
 mod before;
 mod clusters;
 mod controllers;
+mod people;
 mod software;
 mod store;
 
 use std::fmt::{self, Display, Write as _};
 
-use firstlight_api::status::{
-    DhcpMode, HostState, HostStatus, MeasuredBootStatus, NetworkStatus, Problem, RootDiskState,
-    SiteStatus, Step, StepState, TpmStatus, UplinkStatus,
+use firstlight_api::{
+    people::Role,
+    status::{
+        DhcpMode, HostState, HostStatus, MeasuredBootStatus, NetworkStatus, Problem, RootDiskState,
+        SiteStatus, Step, StepState, TpmStatus, UplinkStatus,
+    },
 };
 
-const STYLE: &str = include_str!("page.css");
+pub const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// A text inside an element or a quoted attribute.
-struct Text<'a>(&'a str);
+pub struct Text<'a>(pub &'a str);
 
 impl Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,15 +57,43 @@ impl Display for Span {
     }
 }
 
+/// Who the page is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// Everybody, while nobody could log in.
+    Anybody,
+    /// Somebody who may look.
+    Viewer,
+    /// Somebody who may ask for something.
+    Operator,
+}
+
+impl Reader {
+    pub fn of(role: Option<Role>) -> Self {
+        match role {
+            None => Self::Anybody,
+            Some(Role::Viewer) => Self::Viewer,
+            Some(Role::Operator | Role::Admin) => Self::Operator,
+        }
+    }
+}
+
+/// The whole page for each [`Reader`].
+pub const RENDERED: [fn(&SiteStatus) -> String; 3] = [
+    |status| render(status, Reader::Anybody),
+    |status| render(status, Reader::Viewer),
+    |status| render(status, Reader::Operator),
+];
+
 /// The whole page.
-pub fn render(status: &SiteStatus) -> String {
+pub fn render(status: &SiteStatus, reader: Reader) -> String {
     let mut out = String::with_capacity(16 * 1024);
     // Writing to a String cannot fail.
-    write_page(&mut out, status).expect("a String takes every text");
+    write_page(&mut out, status, reader).expect("a String takes every text");
     out
 }
 
-fn write_page(out: &mut String, status: &SiteStatus) -> fmt::Result {
+fn write_page(out: &mut String, status: &SiteStatus, reader: Reader) -> fmt::Result {
     // Before site.yaml is read the site has no name.
     let site = Text(if status.site.is_empty() {
         "Firstlight"
@@ -82,6 +114,7 @@ fn write_page(out: &mut String, status: &SiteStatus) -> fmt::Result {
         "<header><h1>{site}</h1><span class=\"dim\">Firstlight {}</span><span class=\"pill {class}\">{word}</span></header>\n<main>\n",
         Text(&status.version)
     )?;
+    people::write_entrance(out, reader)?;
     if !status.problems.is_empty() {
         out.write_str(
             "<section class=\"card\" style=\"margin-top:1.5rem\"><h2>Needs attention</h2>\n",
@@ -99,9 +132,9 @@ fn write_page(out: &mut String, status: &SiteStatus) -> fmt::Result {
     controllers::write(out, &status.controllers)?;
     before::write(out, &status.before_start)?;
     out.write_str("</div>\n<div>\n")?;
-    clusters::write(out, &status.clusters, &status.addons)?;
+    clusters::write(out, status)?;
     software::write(out, &status.software)?;
-    write_hosts(out, status)?;
+    write_hosts(out, status, reader)?;
     write!(
         out,
         "</div>\n</div>\n</main>\n<footer>Up for <span data-since=\"0\">{}</span>. For programs: <a href=\"/api/v1/status\">/api/v1/status</a>, \
@@ -249,7 +282,7 @@ fn write_step(out: &mut String, step: &Step, now: f64) -> fmt::Result {
     out.write_str("</li>\n")
 }
 
-fn write_hosts(out: &mut String, status: &SiteStatus) -> fmt::Result {
+fn write_hosts(out: &mut String, status: &SiteStatus, reader: Reader) -> fmt::Result {
     if status.hosts.is_empty() {
         return out.write_str(
             "<section class=\"card\"><h2>Servers</h2>\n<p>No server seen yet.</p>\n<p class=\"dim\">Connect a server to the provisioning \
@@ -261,10 +294,13 @@ fn write_hosts(out: &mut String, status: &SiteStatus) -> fmt::Result {
         "<section class=\"card\"><h2>Servers</h2>\n<p class=\"dim\" style=\"margin:0\">{}</p></section>\n",
         Summary(&status.hosts)
     )?;
-    status
-        .hosts
-        .iter()
-        .try_for_each(|host| write_host(out, host, status.uptime))
+    status.hosts.iter().try_for_each(|host| {
+        write_host(out, host, status.uptime)?;
+        if reader == Reader::Operator {
+            people::write_verbs(out, status, host)?;
+        }
+        out.write_str("</section>\n")
+    })
 }
 
 /// How many servers are in which state.
@@ -379,7 +415,7 @@ fn write_host(out: &mut String, host: &HostStatus, now: f64) -> fmt::Result {
         }
         out.write_str("</div>\n")?;
     }
-    out.write_str("</section>\n")
+    Ok(())
 }
 
 /// Behind what is said of the hardware.

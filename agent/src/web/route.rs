@@ -2,7 +2,6 @@
 
 use std::{net::IpAddr, path::PathBuf, sync::PoisonError, time::Instant};
 
-use bytes::Bytes;
 use firstlight_api::report::RELAY_HEADER;
 use firstlight_netboot::{
     MacAddr,
@@ -12,26 +11,46 @@ use firstlight_requests::{is_plain, is_plain_version, normalize, unescape};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::{Request, Response, body::Incoming};
 
-use super::{Body, Web, artifacts, direct::Direct, events, files, media, ramdisk, refusal, text};
-use crate::{boot_files::BootFile, status::metrics};
+use super::{
+    Body, Web, artifacts,
+    direct::Direct,
+    events, files, html, media, page,
+    people::{self, gate, kubernetes},
+    ramdisk, refusal, text,
+};
+use crate::{boot_files::BootFile, people::Who, status::metrics};
 
-const HTML: &str = "text/html; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
     let path = normalize(request.uri().path());
     let query = request.uri().query().unwrap_or_default().to_owned();
+    let who = match gate::admit(web, peer, request.method(), &path, request.headers()) {
+        Ok(who) => who,
+        Err(refused) => return *refused,
+    };
     if let Some(below) = path.strip_prefix(artifacts::PATH) {
         let below = below.to_owned();
-        return artifacts::answer(web, peer, &below, request).await;
+        return artifacts::answer(web, &who, peer, &below, request).await;
+    }
+    let asked = request.uri().path_and_query();
+    let asked = asked.and_then(|asked| asked.as_str().strip_prefix(gate::KUBERNETES));
+    if let Some(below) =
+        asked.filter(|below| below.starts_with('/') && path.starts_with(gate::KUBERNETES))
+    {
+        let below = below.to_owned();
+        return kubernetes::answer(web, &who, peer, &below, request).await;
+    }
+    if people::is_theirs(&path) {
+        return people::answer(web, &who, peer, &path, request).await;
     }
     match (request.method().clone(), path.as_str()) {
         (Method::POST, "/api/v1/ramdisk/report") => ramdisk::report(web, peer, request).await,
         (Method::POST, "/api/v1/ramdisk/progress") => ramdisk::progress(web, peer, request).await,
         (method @ (Method::GET | Method::HEAD), path) => {
             let only_head = method == Method::HEAD;
-            get(web, peer, path, &query, request.headers(), only_head).await
+            get(web, &who, peer, path, &query, request.headers(), only_head).await
         }
         _ => {
             let mut response = refusal(
@@ -48,6 +67,7 @@ pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Resp
 
 async fn get(
     web: &Web,
+    who: &Who,
     peer: IpAddr,
     path: &str,
     query: &str,
@@ -55,13 +75,16 @@ async fn get(
     only_head: bool,
 ) -> Response<Body> {
     match path {
-        "/" => html(web.told.page.text(&web.status)),
+        "/" => {
+            let reader = page::Reader::of(who.role());
+            html(web.told.page[reader as usize].text(&web.status))
+        }
         "/api/v1/status" => text(
             StatusCode::OK,
             JSON,
             events::json(&web.told.events.text(&web.status)),
         ),
-        "/api/v1/events" if !only_head => events::answer(web, peer),
+        "/api/v1/events" if !only_head => events::answer(web, who, peer),
         "/readyz" => ready(web),
         "/metrics" => text(
             StatusCode::OK,
@@ -169,17 +192,6 @@ fn relay(web: &Web, peer: IpAddr, name: &str, headers: &HeaderMap) -> Option<Res
 fn relay_port(headers: &HeaderMap) -> Option<u16> {
     let port = headers.get(RELAY_HEADER)?.to_str().ok()?.parse().ok()?;
     (port > 0).then_some(port)
-}
-
-fn html(content: Bytes) -> Response<Body> {
-    let mut response = text(StatusCode::OK, HTML, content);
-    // Nothing but what is in the page itself may run or be loaded.
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'";
-    response.headers_mut().insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static(policy),
-    );
-    response
 }
 
 fn ready(web: &Web) -> Response<Body> {

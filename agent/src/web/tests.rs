@@ -103,6 +103,8 @@ async fn serve() -> Fixture {
         boot_files,
         store,
         known.clone(),
+        People::new(dir.path().join("people")),
+        watch::channel(None).1,
         watch::channel(None).1,
     );
     let door = Door::new(server::SEGMENT, known);
@@ -206,7 +208,7 @@ async fn open_pages_of_the_segment_leave_room_for_others_and_for_the_box_itself(
     let opens = |last: u8| {
         let peer = IpAddr::from([172, 22, 0, last]);
         (0..8)
-            .map(|_| super::events::answer(&box_.web, peer))
+            .map(|_| super::events::answer(&box_.web, &crate::people::Who::Nobody, peer))
             .collect::<Vec<_>>()
     };
     let count = |answers: &[Response<Body>]| {

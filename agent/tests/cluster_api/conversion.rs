@@ -9,9 +9,11 @@ use std::{
 use firstlight_agent::{
     doors::Known,
     paths::Paths,
+    people::People,
     pki::{self, Pki},
     status, web,
 };
+use firstlight_api::site::SiteConfig;
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -19,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     objects::Objects,
     programs::{listens, program},
-    site::{NOW, kubeconfig, kubernetes_alone},
+    site::{NOW, kubeconfig, kubernetes_alone_with},
 };
 
 const OLD: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
@@ -35,13 +37,19 @@ pub struct Conversions {
 }
 
 impl Conversions {
-    pub async fn open(pki: Arc<Pki>) -> Self {
+    pub async fn open(pki: Arc<Pki>, people: People) -> Self {
         let stop = CancellationToken::new();
         let known = Known::new(watch::channel(Arc::default()).1);
         let (sender, _reader, owner) = status::channel("test");
         tokio::spawn(status::own(owner, stop.clone()));
         let pki = watch::channel(Some(pki)).1;
-        let serving = tokio::spawn(web::serve_conversion(known, pki, sender, stop.clone()));
+        let serving = tokio::spawn(web::serve_conversion(
+            known,
+            people,
+            pki,
+            sender,
+            stop.clone(),
+        ));
         while !listens(DOOR).await {
             assert!(!serving.is_finished(), "the door opens");
             tokio::task::yield_now().await;
@@ -64,9 +72,12 @@ struct Bench {
 
 pub async fn v1beta1_is_taken_shown_and_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let (paths, _daemons, objects) = kubernetes_alone(dir.path()).await;
+    let audited = |paths: &Paths| told_of_people(paths, dir.path());
+    let (paths, _daemons, objects) = kubernetes_alone_with(dir.path(), audited).await;
     let pki = Arc::new(pki::load_or_make(&paths, NOW).unwrap());
-    let door = Conversions::open(pki.clone()).await;
+    let people = People::new(paths.people());
+    people.open(&SiteConfig::default()).await.unwrap();
+    let door = Conversions::open(pki.clone(), people.clone()).await;
     let bench = Bench {
         paths,
         dir: dir.path().to_owned(),
@@ -76,10 +87,11 @@ pub async fn v1beta1_is_taken_shown_and_kept() {
     a_manifest_may_be_applied_twice(&bench).await;
     a_status_is_shown_in_both_versions(&bench.objects).await;
     what_is_wrong_is_refused_as_in_v1beta2(&bench);
+    what_people_do_with_kubectl_is_told(&bench.objects, &people).await;
     an_edit_of_v1beta1_keeps_what_only_v1beta2_has(&bench.objects).await;
     door.close().await;
     without_the_door_v1beta2_goes_on(&bench.objects).await;
-    let door = Conversions::open(pki).await;
+    let door = Conversions::open(pki, people).await;
     bench
         .objects
         .wait_until("v1beta1 read again", async || {
@@ -89,6 +101,44 @@ pub async fn v1beta1_is_taken_shown_and_kept() {
         })
         .await;
     door.close().await;
+}
+
+/// The box's own policy, and its way to the agent.
+fn told_of_people(paths: &Paths, dir: &Path) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../overlays/box/etc/kubernetes");
+    let webhook = std::fs::read_to_string(folder.join("audit-webhook.yaml")).unwrap();
+    let ca = paths.site_ca().display().to_string();
+    let webhook = webhook.replace("/var/lib/firstlight/pki/ca.crt", &ca);
+    let file = dir.join("audit-webhook.yaml");
+    std::fs::write(&file, webhook).unwrap();
+    vec![
+        format!(
+            "--audit-policy-file={}",
+            folder.join("audit.yaml").display()
+        ),
+        format!("--audit-webhook-config-file={}", file.display()),
+        "--audit-webhook-batch-max-wait=1s".to_owned(),
+    ]
+}
+
+async fn what_people_do_with_kubectl_is_told(objects: &Objects, people: &People) {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bmc", "namespace": "rack"}, "stringData": {"password": "not to be told"}});
+    objects.apply(&secret).await;
+    objects.within("rack").secret("bmc").await;
+    let told = async |what: &str| {
+        let audit = people.audit().await;
+        assert!(!format!("{audit:?}").contains("not to be told"));
+        let mut audit = audit.iter();
+        audit.any(|line| {
+            line.who == "box"
+                && line.what == what
+                && line.target == "secrets rack/bmc"
+                && line.outcome == "done"
+        })
+    };
+    for what in ["kubectl patch", "kubectl get"] {
+        objects.wait_until(what, async || told(what).await).await;
+    }
 }
 
 async fn read(objects: &Objects, version: &str, kind: &str, name: &str) -> kube::Result<Value> {

@@ -26,7 +26,14 @@ use kube::{
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::{objects::Objects, site::kubernetes_alone};
+use crate::{
+    objects::Objects,
+    on_box::{
+        a_host_is_changed_in_the_name_of_who_asks, people_run_pods_on_the_box_within_its_share,
+        roles_may_what_they_are_for,
+    },
+    site::kubernetes_alone,
+};
 
 const NAME: &str = "host-525400c0ffee";
 const SECOND: Duration = Duration::from_secs(1);
@@ -63,6 +70,10 @@ pub async fn every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_del
     assert!(objects.list("HardwareData").await.is_empty());
     what_the_box_has_made_is_known_as_untouched(&store).await;
     kinds_that_are_not_served_are_refused_with_a_sentence(&objects).await;
+    people_run_pods_on_the_box_within_its_share(&objects.within("workloads")).await;
+    roles_may_what_they_are_for(&objects).await;
+    store.create(&host).await.unwrap();
+    a_host_is_changed_in_the_name_of_who_asks(&objects, NAME).await;
 }
 
 /// Also with what the API server adds by itself.

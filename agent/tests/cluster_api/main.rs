@@ -16,6 +16,7 @@ mod hosts;
 mod many;
 mod moves;
 mod objects;
+mod on_box;
 mod pools;
 mod programs;
 mod rack;

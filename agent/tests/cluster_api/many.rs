@@ -8,6 +8,7 @@
 mod alone;
 mod calls;
 mod command_api;
+mod people;
 mod ramdisk;
 mod server;
 mod talk;
@@ -72,6 +73,8 @@ pub async fn simulated_servers_become_provisioned() {
         assert!(asked < 60.0, "{asked} calls for each server");
         assert!(quiet.is_empty(), "while nothing changes: {quiet:#?}");
         assert!(acts < PATIENCE, "an edit was seen after {acts:?}");
+        let mac = provisioned.keys().next().expect("three servers");
+        people::log_in_and_act(&the_box, &format!("host-{}", mac.replace(':', "")));
         return;
     }
     let paths = the_box.stop();

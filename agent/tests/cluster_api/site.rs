@@ -13,6 +13,7 @@ use firstlight_agent::{
     clusters::Stick,
     kubernetes::conversion,
     paths::Paths,
+    people::People,
     pki::{self, CertSpec, Pki},
     provider, status,
 };
@@ -75,7 +76,7 @@ impl Site {
         let (mut daemons, objects) = kubernetes(&paths, &logs).await;
         apply_manifests(&objects, &pki).await;
         let pki = Arc::new(pki);
-        let conversions = Conversions::open(pki.clone()).await;
+        let conversions = Conversions::open(pki.clone(), People::new(paths.people())).await;
         daemons.extend(cluster_api(&paths, &pki, &logs).await);
 
         let site = Arc::new(parse_site(site_yaml).unwrap());
@@ -155,11 +156,19 @@ pub fn kubeconfig(paths: &Paths) -> PathBuf {
 
 /// A box below `dir`, of which there is the Kubernetes alone.
 pub async fn kubernetes_alone(dir: &Path) -> (Paths, Vec<Daemon>, Objects) {
+    kubernetes_alone_with(dir, |_| Vec::new()).await
+}
+
+/// `arguments` are the API server's, beside the usual.
+pub async fn kubernetes_alone_with(
+    dir: &Path,
+    arguments: impl FnOnce(&Paths) -> Vec<String>,
+) -> (Paths, Vec<Daemon>, Objects) {
     ip("link set lo up");
     ip("addr add 100.64.0.1/32 dev lo");
     let paths = Paths::new(dir.join("box"));
     let pki = pki::load_or_make(&paths, NOW).unwrap();
-    let (daemons, objects) = kubernetes(&paths, dir).await;
+    let (daemons, objects) = kubernetes_with(&paths, dir, &arguments(&paths)).await;
     apply_own(&objects, &pki).await;
     (paths, daemons, objects)
 }

@@ -6,15 +6,11 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use firstlight_api::bmh::{
-    INSTALL_ANNOTATION,
-    annotations::{DETACHED, INSPECT, REBOOT},
-};
+use firstlight_api::bmh::{INSTALL_ANNOTATION, annotations::DETACHED};
 use firstlight_api::capm3::FORGET_HOST_ANNOTATION;
 use firstlight_api::status::{HostStatus, SiteStatus};
 use firstlight_api::verb::{
-    self, CONFIRM_ANNOTATION, Insistence, KEXEC_ANNOTATION, MOST_DEPARTURES, Manner, Owner,
-    RETRY_ANNOTATION, SPARE_ANNOTATION, Verb,
+    self, CONFIRM_ANNOTATION, Insistence, MOST_DEPARTURES, Manner, Owner, Verb,
 };
 use serde_json::{Value, json};
 
@@ -194,36 +190,21 @@ pub fn plain<'a>(site: &'a SiteStatus, verb: Verb, server: &str) -> Result<Order
     let host = find(&site.hosts, server)?;
     Request::soft(verb, host).permitted(site, &[])?;
     let name = &host.name;
-    let (annotation, value, done) = match verb {
-        Verb::SkipInspection => (
-            INSPECT,
-            json!("disabled"),
-            format!("{name} goes on without an inspection"),
+    let done = match verb {
+        Verb::SkipInspection => format!("{name} goes on without an inspection"),
+        Verb::Spare => format!(
+            "{name} is a spare: no machine claims it until `firstlight hosts unspare {name}`"
         ),
-        Verb::Spare => (
-            SPARE_ANNOTATION,
-            json!(""),
-            format!(
-                "{name} is a spare: no machine claims it until `firstlight hosts unspare {name}`"
-            ),
-        ),
-        Verb::Unspare => (
-            SPARE_ANNOTATION,
-            Value::Null,
-            format!("{name} is no spare any more"),
-        ),
-        Verb::AllowKexec => (
-            KEXEC_ANNOTATION,
-            json!(""),
-            format!("servers of the model of {name} may be started by kexec again"),
-        ),
+        Verb::Unspare => format!("{name} is no spare any more"),
+        Verb::AllowKexec => {
+            format!("servers of the model of {name} may be started by kexec again")
+        }
         _ => {
             let failed = host.control.failed.map_or("its step", |step| step.as_str());
-            let done = format!("{name}: {failed} begins again within ten seconds");
-            (RETRY_ANNOTATION, json!(""), done)
+            format!("{name}: {failed} begins again within ten seconds")
         }
     };
-    let patch = json!({"metadata": {"annotations": {annotation: value}}});
+    let patch = verb.patch(Manner::Soft).context("one object's verb")?;
     Ok(Order {
         hosts: vec![host],
         verb: verb.as_str(),
@@ -246,15 +227,7 @@ pub fn power<'a>(site: &'a SiteStatus, args: &PowerArgs) -> Result<Order<'a>> {
     };
     let insist: &[Insistence] = if args.yes { &[Insistence::Yes] } else { &[] };
     Request { verb, manner, host }.permitted(site, insist)?;
-    let mut patch = json!({});
-    if verb != Verb::PowerCycle {
-        patch["spec"]["online"] = json!(verb == Verb::PowerOn);
-    }
-    // Off at once is a restart's word; that the host stays off is the spec's.
-    if verb == Verb::PowerCycle || (verb == Verb::PowerOff && args.hard) {
-        let value = if args.hard { r#"{"mode":"hard"}"# } else { "" };
-        patch["metadata"]["annotations"][REBOOT] = json!(value);
-    }
+    let patch = verb.patch(manner).context("one object's verb")?;
     let name = &host.name;
     Ok(Order {
         hosts: vec![host],

@@ -10,12 +10,14 @@ mod value;
 
 use std::{collections::HashMap, net::Ipv4Addr};
 
+use crate::people::{self, PasswordHash, PersonName, Role, SiteOperator};
+
 use super::{
     Addons, ClusterChoice, DhcpRole, HostConfig, HostName, HostRole, MacAddr, SiteConfig,
     SiteProblem, SiteProblems, SshKey, ValueError, schema,
     yaml::{Key, Node, Position, Value, parse_yaml},
 };
-use value::{parse_addon, parse_join, parse_measured_boot, parse_package};
+use value::{boolean, parse_addon, parse_join, parse_log_host, parse_measured_boot, parse_package};
 
 /// Parses and checks the content of `site.yaml`.
 ///
@@ -109,7 +111,50 @@ impl Walk {
         }
         site.addons = self.addons(&fields, &site.cluster);
         site.packages = self.packages(&fields);
+        site.operators = self.operators(&fields);
+        site.log_host = self.value(&fields, "logHost", parse_log_host);
+        if let Some(node) = fields.get("box") {
+            let fields = self.fields(node, schema::BOX_KEYS, "`box`");
+            let workloads = self.value(&fields, "workloads", boolean);
+            site.box_workloads = workloads.unwrap_or(false);
+        }
         site
+    }
+
+    fn operators(&mut self, fields: &Fields<'_>) -> Vec<SiteOperator> {
+        let mut operators: Vec<SiteOperator> = Vec::new();
+        for node in self.items(fields, "operators") {
+            let fields = self.fields(node, schema::OPERATOR_KEYS, "an operator");
+            let said = |unfit: people::Unfit| ValueError(unfit.to_string());
+            let name = self.value(&fields, "name", |text| {
+                PersonName::parse(text).map_err(said)
+            });
+            let role = self.value(&fields, "role", |text| text.parse::<Role>().map_err(said));
+            let password = self.value(&fields, "password", |text| {
+                PasswordHash::parse(text).map_err(said)
+            });
+            for key in schema::OPERATOR_KEYS {
+                if !fields.contains_key(key) {
+                    self.report(node.place, format!("an operator has a `{key}`"));
+                }
+            }
+            let (Some(name), Some(role), Some(password)) = (name, role, password) else {
+                continue;
+            };
+            if operators.iter().any(|known| known.name == name) {
+                self.report(node.place, format!("`{name}` is listed twice"));
+            } else if operators.len() == people::MOST_OPERATORS {
+                let message = format!("a site has {} operators at most", people::MOST_OPERATORS);
+                self.report(node.place, message);
+            } else {
+                operators.push(SiteOperator {
+                    name,
+                    role,
+                    password,
+                });
+            }
+        }
+        operators
     }
 
     fn packages(&mut self, fields: &Fields<'_>) -> Vec<String> {

@@ -23,7 +23,12 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "clusters",
     "addons",
     "packages",
+    "operators",
+    "logHost",
+    "box",
 ];
+pub(super) const OPERATOR_KEYS: &[&str] = &["name", "role", "password"];
+pub(super) const BOX_KEYS: &[&str] = &["workloads"];
 pub(super) const PROVISIONING_KEYS: &[&str] = &[
     "interface",
     "address",
@@ -148,6 +153,44 @@ struct SiteSpec {
     addons: Option<Vec<String>>,
     /// Debian packages that `firstlight build --site` puts on the stick for the servers, with what they depend on, e.g. htop.
     packages: Option<Vec<String>>,
+    /// People who may log in at the page, besides those that are added there.
+    operators: Option<Vec<OperatorSpec>>,
+    /// A syslog server (RFC 5424 over TCP) that gets a copy of the audit log: an IPv4 address, with a port if it is not 514.
+    log_host: Option<String>,
+    r#box: Option<BoxSpec>,
+}
+
+/// A person.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct OperatorSpec {
+    /// Small letters, digits, `-`, `.` and `_`.
+    #[schemars(pattern(r"^[a-z0-9][a-z0-9._-]{0,31}$"))]
+    name: String,
+    /// viewer (reads), operator (changes what servers and clusters do) or admin (says who may do what).
+    role: PersonRoleSpec,
+    /// A hash of the password, as `firstlight operators hash` makes it.
+    #[schemars(pattern(r"^\$argon2id\$v=19\$"))]
+    password: String,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+enum PersonRoleSpec {
+    Viewer,
+    Operator,
+    Admin,
+}
+
+/// The box itself.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct BoxSpec {
+    /// Whether people may run pods on the box, in the namespace `workloads` of its own Kubernetes. Default: false.
+    workloads: Option<bool>,
 }
 
 /// The Kubernetes cluster made of the installed servers. Default: one control plane, all others are workers.

@@ -3,6 +3,7 @@
 mod cluster;
 mod ipv6;
 mod networks;
+mod people;
 mod relayed;
 mod rules;
 mod uplink;
@@ -121,6 +122,9 @@ fn a_full_file_is_read_whole() {
         clusters: BTreeMap::new(),
         addons: Addons::Usual,
         packages: Vec::new(),
+        log_host: None,
+        box_workloads: false,
+        operators: Vec::new(),
     };
     assert_eq!(site, expected);
     assert_eq!(site.install_policy(n1, None), InstallPolicy::Wipe);
@@ -437,6 +441,8 @@ fn the_schema_has_the_keys_of_the_parser() {
         ("MatchSpec", schema::MATCH_KEYS),
         ("RootDiskSpec", schema::ROOT_DISK_KEYS),
         ("RuleBmcSpec", schema::RULE_BMC_KEYS),
+        ("OperatorSpec", schema::OPERATOR_KEYS),
+        ("BoxSpec", schema::BOX_KEYS),
     ] {
         assert_eq!(keys(&schema["$defs"][of]), sorted(known), "{of}");
     }

@@ -83,9 +83,19 @@ impl Front {
             loaders: Loaders::default(),
         };
         let known = Known::new(watch::channel(Arc::<BTreeSet<_>>::default()).1);
+        let site_state = site.state.path().to_owned();
         let web = {
             let (store, site) = (watch::channel(None).1, watch::channel(None).1);
-            Web::new(reader, boot_files, store, known, site)
+            let people = crate::people::People::new(site_state.join("people"));
+            Web::new(
+                reader,
+                boot_files,
+                store,
+                known,
+                people,
+                watch::channel(None).1,
+                site,
+            )
         };
         let stop = CancellationToken::new();
         let address = ([127, 0, 0, 1], port).into();

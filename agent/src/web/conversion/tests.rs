@@ -85,6 +85,7 @@ async fn reviews_are_taken_up_to_their_bound_and_nothing_else() {
     let conversions = Conversions {
         acceptor: acceptor(&pki, &CertSpec::for_conversion()).unwrap(),
         places: Arc::new(Semaphore::new(AT_ONCE)),
+        people: crate::people::People::new(dir.path().join("people")),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -4,18 +4,19 @@ use std::fmt::{self, Write as _};
 
 use firstlight_api::{
     addon::AddonState,
-    status::{AddonLine, ClusterMachine, ClusterStatus},
+    status::{AddonLine, ClusterMachine, ClusterStatus, SiteStatus, UpgradeLine},
+    upgrade::UpgradeState,
 };
 
 use super::Text;
 
-pub fn write(out: &mut String, clusters: &[ClusterStatus], addons: &[AddonLine]) -> fmt::Result {
-    clusters
+pub fn write(out: &mut String, site: &SiteStatus) -> fmt::Result {
+    site.clusters
         .iter()
-        .try_for_each(|cluster| write_cluster(out, cluster, addons))
+        .try_for_each(|cluster| write_cluster(out, cluster, site))
 }
 
-fn write_cluster(out: &mut String, cluster: &ClusterStatus, addons: &[AddonLine]) -> fmt::Result {
+fn write_cluster(out: &mut String, cluster: &ClusterStatus, site: &SiteStatus) -> fmt::Result {
     let whole = cluster.control_planes_ready >= cluster.control_planes_wanted
         && cluster.workers_ready >= cluster.workers_wanted
         && cluster.control_planes_wanted > 0;
@@ -44,6 +45,10 @@ fn write_cluster(out: &mut String, cluster: &ClusterStatus, addons: &[AddonLine]
     if !whole && !cluster.message.is_empty() {
         writeln!(out, "<p class=\"dim\">{}</p>", Text(&cluster.message))?;
     }
+    let upgrades = site.upgrades.iter();
+    for upgrade in upgrades.filter(|upgrade| upgrade.cluster == cluster.name) {
+        write_upgrade(out, upgrade)?;
+    }
     if !cluster.machines.is_empty() {
         out.write_str("<ol class=\"steps\">\n")?;
         cluster
@@ -52,7 +57,8 @@ fn write_cluster(out: &mut String, cluster: &ClusterStatus, addons: &[AddonLine]
             .try_for_each(|machine| write_machine(out, machine))?;
         out.write_str("</ol>\n")?;
     }
-    let here: Vec<_> = addons
+    let here: Vec<_> = site
+        .addons
         .iter()
         .filter(|addon| addon.cluster == cluster.name)
         .collect();
@@ -62,6 +68,25 @@ fn write_cluster(out: &mut String, cluster: &ClusterStatus, addons: &[AddonLine]
         out.write_str("</ol>\n")?;
     }
     out.write_str("</section>\n")
+}
+
+fn write_upgrade(out: &mut String, upgrade: &UpgradeLine) -> fmt::Result {
+    let class = match upgrade.state {
+        UpgradeState::Stopped | UpgradeState::Refused => "bad",
+        UpgradeState::Done => "good",
+        UpgradeState::Pending | UpgradeState::Paused | UpgradeState::Upgrading => "busy",
+    };
+    write!(
+        out,
+        "<p>To {} <span class=\"pill {class}\">{}</span> <span class=\"dim\">{} nodes",
+        Text(&upgrade.to),
+        upgrade.state.as_str(),
+        Text(&upgrade.ready)
+    )?;
+    if !upgrade.message.is_empty() {
+        write!(out, "; {}", Text(&upgrade.message))?;
+    }
+    out.write_str("</span></p>\n")
 }
 
 fn write_addon(out: &mut String, addon: &AddonLine) -> fmt::Result {

@@ -6,8 +6,9 @@ use firstlight_api::{
     software::{NodeState, NodeStatus, PackageState, PackageStatus, SoftwareState},
     status::{
         AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostControl, HostEvent,
-        RootDiskState, RootDiskStatus, SoftwareLine, TpmStatus,
+        RootDiskState, RootDiskStatus, SoftwareLine, TpmStatus, UpgradeLine,
     },
+    upgrade::UpgradeState,
 };
 
 use super::*;
@@ -65,6 +66,14 @@ fn busy_site() -> SiteStatus {
         before_start: vec!["2026-11-22T03:00:01+00:00 etcd[7]: slow <fdatasync>".into()],
         clusters: vec![busy_cluster()],
         addons: busy_addons(),
+        upgrades: vec![UpgradeLine {
+            name: "lab".to_owned(),
+            cluster: "lab".to_owned(),
+            to: "Kubernetes v1.37.2".to_owned(),
+            state: UpgradeState::Upgrading,
+            ready: "1/3".to_owned(),
+            message: "alpha: its packages are changed".to_owned(),
+        }],
         software: busy_software(),
         artifacts: busy_store(),
         problems: vec![Problem {
@@ -322,7 +331,7 @@ fn busy_hosts() -> Vec<HostStatus> {
 #[test]
 fn the_page_of_a_busy_site_is_as_it_was() {
     let path = "src/web/golden/page.html";
-    let page = render(&busy_site());
+    let page = render(&busy_site(), Reader::Anybody);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path, &page).unwrap();
     }
@@ -335,7 +344,7 @@ fn the_page_of_a_busy_site_is_as_it_was() {
 
 #[test]
 fn texts_of_strangers_stay_texts_and_nothing_is_loaded_from_elsewhere() {
-    let page = render(&busy_site());
+    let page = render(&busy_site(), Reader::Anybody);
     assert!(
         page.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;more&quot;")
     );
@@ -348,7 +357,7 @@ fn texts_of_strangers_stay_texts_and_nothing_is_loaded_from_elsewhere() {
 
 #[test]
 fn an_empty_site_says_what_to_do() {
-    let page = render(&SiteStatus::default());
+    let page = render(&SiteStatus::default(), Reader::Anybody);
     assert!(page.contains("No server seen yet."));
 }
 
@@ -363,5 +372,37 @@ fn spans_read_well() {
         (7260.0, "2 h 1 min"),
     ] {
         assert_eq!(Span(seconds).to_string(), text);
+    }
+}
+
+#[test]
+fn who_may_ask_has_a_button_for_each_verb_that_a_server_takes_and_nobody_else_has() {
+    let mut site = busy_site();
+    let mut host = site.hosts[0].clone();
+    host.name = "n\"1<b>".to_owned();
+    host.state = HostState::Failed;
+    host.control = HostControl {
+        failed: Some(firstlight_api::status::FailedStep::Inspection),
+        power: firstlight_api::status::HostPower::On,
+        consumer: "Metal3Machine lab-1".to_owned(),
+        ..HostControl::default()
+    };
+    site.hosts = vec![host];
+    let page = render(&site, Reader::Operator);
+    for verb in ["retry", "skip-inspection"] {
+        let button = format!("action=\"/api/v1/hosts/n&quot;1&lt;b&gt;/{verb}\"");
+        assert!(page.contains(&button), "{verb}: {page}");
+    }
+    // What ends somebody's work is asked for twice.
+    let sure = "<details><summary>power off</summary>";
+    assert!(
+        page.contains(sure) && page.contains("name=\"yes\""),
+        "{page}"
+    );
+    assert!(!page.contains("/forget") && !page.contains("/unspare"));
+    for reader in [Reader::Anybody, Reader::Viewer] {
+        let page = render(&site, reader);
+        assert!(!page.contains("class=\"verbs\""), "{reader:?}");
+        assert_eq!(page.contains("Log out"), reader == Reader::Viewer);
     }
 }

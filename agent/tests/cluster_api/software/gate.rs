@@ -332,7 +332,7 @@ async fn an_image_that_was_not_fetched_is_told(objects: &Objects) {
     objects.status(&pod).await;
     for _ in 0..2 {
         let missing = containers::missing(&objects.client).await.unwrap();
-        let by = ("lab".to_owned(), "web".to_owned());
+        let by = ("the cluster lab".to_owned(), "web".to_owned());
         assert_eq!(missing, [(by, "default/web".to_owned())].into());
     }
     let events = objects.list("Event").await.into_iter();

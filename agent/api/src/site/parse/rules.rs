@@ -1,8 +1,8 @@
 //! The key `rules`.
 
-use std::{collections::BTreeMap, str::FromStr};
+use std::collections::BTreeMap;
 
-use super::{Fields, Walk};
+use super::{Fields, Walk, value::boolean};
 use crate::{
     bmh::RootDeviceHints,
     site::{
@@ -172,11 +172,8 @@ fn is_empty(map: &Node) -> bool {
 }
 
 fn number(text: &str) -> Result<u32, ValueError> {
-    u32::from_str(text).map_err(|_| ValueError(format!("`{text}` is no whole number")))
-}
-
-fn boolean(text: &str) -> Result<bool, ValueError> {
-    bool::from_str(text).map_err(|_| ValueError(format!("`{text}` is neither true nor false")))
+    text.parse()
+        .map_err(|_| ValueError(format!("`{text}` is no whole number")))
 }
 
 /// As a disk says it.

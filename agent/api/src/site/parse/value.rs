@@ -1,10 +1,38 @@
 //! The single values of `site.yaml`: text to type, with a sentence that says what to write instead.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 use super::super::{
     DhcpRole, InterfaceChoice, Ipv4Network, JoinPolicy, MeasuredBoot, Subnet, ValueError,
 };
+
+pub fn boolean(text: &str) -> Result<bool, ValueError> {
+    text.parse()
+        .map_err(|_| ValueError(format!("`{text}` is neither true nor false")))
+}
+
+/// With the port of syslog, if none is said.
+pub fn parse_log_host(text: &str) -> Result<SocketAddrV4, ValueError> {
+    let whole = if text.contains(':') {
+        text.to_owned()
+    } else {
+        format!("{text}:514")
+    };
+    let host = whole.parse::<SocketAddrV4>().ok();
+    let is_host = |host: &SocketAddrV4| {
+        let address = host.ip();
+        host.port() > 0
+            && !address.is_unspecified()
+            && !address.is_loopback()
+            && !address.is_multicast()
+            && !address.is_broadcast()
+    };
+    host.filter(is_host).ok_or_else(|| {
+        ValueError(format!(
+            "`{text}` is no log host; write the IPv4 address of a syslog server that listens over TCP, like 10.20.0.9 or 10.20.0.9:6514"
+        ))
+    })
+}
 
 pub fn parse_join(text: &str) -> Result<JoinPolicy, ValueError> {
     match text {
