@@ -8,7 +8,17 @@ use hyper::body::Incoming;
 
 use firstlight_requests::normalize;
 
-use super::{Body, Web, artifacts, direct::Files, people, refusal, route, server::Answers};
+use super::{
+    Body, Web, artifacts,
+    direct::Files,
+    people::{
+        self,
+        gate::{KUBERNETES, Way},
+    },
+    refusal, route,
+    server::Answers,
+};
+use crate::people::Claim;
 
 const SHOWN: [&str; 5] = [
     "/",
@@ -18,11 +28,11 @@ const SHOWN: [&str; 5] = [
     "/metrics",
 ];
 
-fn is_shown(path: &str) -> bool {
-    SHOWN.contains(&path)
-        || people::is_theirs(path)
-        || path.starts_with(people::gate::KUBERNETES)
-        || path.starts_with(artifacts::PATH)
+fn is_shown(web: &Web, path: &str) -> bool {
+    // What is behind a login is there once people can log in.
+    let of_people = || path.starts_with(artifacts::PATH) || path.starts_with(KUBERNETES);
+    let is_claimed = || web.way == Way::Tls && web.people.claim() == Claim::Somebody;
+    SHOWN.contains(&path) || people::is_theirs(path) || of_people() && is_claimed()
 }
 
 /// [`Web`], as it is seen from outside.
@@ -40,7 +50,7 @@ impl Answers for Outside {
 
     async fn answer(&self, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
         let path = normalize(request.uri().path());
-        if is_shown(&path) {
+        if is_shown(&self.0, &path) {
             return route::answer(&self.0, peer, request).await;
         }
         refusal(

@@ -83,6 +83,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
         browser
             .asks("/kubernetes/api/v1/nodes/box", &["--header", &bearer])?
             .1
+            .replace(' ', "")
             .contains("\"kind\":\"Node\""),
         "the box's Kubernetes tells a viewer nothing"
     );

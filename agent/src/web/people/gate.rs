@@ -82,6 +82,12 @@ pub fn admit(
     let Need::Role(role) = need(method, path) else {
         return Ok(who);
     };
+    if who == Who::OnBox && (changes || role > Role::Viewer) && is_misled(headers) {
+        return Err(Box::new(refusal(
+            StatusCode::FORBIDDEN,
+            "call this by an address or as localhost",
+        )));
+    }
     match who.role() {
         Some(found) if found >= role => Ok(who),
         Some(found) => Err(Box::new(refusal(
@@ -134,6 +140,14 @@ pub fn cookie(headers: &HeaderMap) -> Option<&str> {
     all.flat_map(|value| value.split(';'))
         .filter_map(|pair| pair.trim().split_once('='))
         .find_map(|(name, value)| (name == COOKIE).then_some(value))
+}
+
+/// By a name that a page of somebody else's made point at a port that is forwarded to the box: to the browser it is that page's own.
+fn is_misled(headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST);
+    let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    name != "localhost" && name.trim_matches(['[', ']']).parse::<IpAddr>().is_err()
 }
 
 /// A browser says from which page a change comes; a page of somebody else's may change nothing here. Other programs say nothing.
@@ -215,6 +229,21 @@ mod tests {
             need(&Method::POST, "/api/v1/status"),
             Need::Role(Role::Admin)
         );
+    }
+
+    #[test]
+    fn who_is_on_the_box_is_called_by_its_own_names_only() {
+        for (host, misled) in [
+            ("127.0.0.1:8080", false),
+            ("localhost", false),
+            ("[::1]:80", false),
+            ("evil.example:8080", true),
+            ("", true),
+        ] {
+            let headers = HeaderMap::from_iter([(header::HOST, HeaderValue::from_static(host))]);
+            assert_eq!(is_misled(&headers), misled, "{host}");
+        }
+        assert!(is_misled(&HeaderMap::new()));
     }
 
     proptest! {
