@@ -150,7 +150,7 @@ const STORIES: [Story; 20] = [
         name: "Whoever reads the console becomes the first operator, others log in, and nothing else listens",
         site: Purpose::Plain,
         plain: false,
-        asked: true,
+        asked: false,
         minutes: 4,
         about: &[
             "agent/src/people",
