@@ -130,6 +130,13 @@ pub async fn roles_may_what_they_are_for(objects: &Objects) {
         ),
         ("delete", "cluster.x-k8s.io", "machines", Role::Operator),
         ("get", "", "secrets", Role::Admin),
+        // They hold tokens with which a machine joins a cluster.
+        (
+            "get",
+            "bootstrap.cluster.x-k8s.io",
+            "kubeadmconfigs",
+            Role::Admin,
+        ),
         ("create", "", "pods", Role::Admin),
         (
             "patch",
