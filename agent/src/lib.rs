@@ -45,12 +45,14 @@ pub mod site_file;
 pub mod software;
 pub mod sources;
 pub mod ssh;
+mod start_line;
 pub mod state;
 mod state_versions;
 pub mod status;
 pub mod store;
 pub mod tftp;
 mod timekeeper;
+mod update;
 pub mod upgrades;
 pub mod uplink;
 mod warnings;
@@ -230,6 +232,9 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     tasks.spawn("damage", |stop| {
         damage::run(paths.clone(), status.clone(), stop)
     });
+    tasks.spawn("update", |stop| {
+        update::run(web.update.clone(), web.status.clone(), status.clone(), stop)
+    });
     tasks.spawn("console", |stop| {
         console::run(paths.clone(), web.status.clone(), web.people.code(), stop)
     });
@@ -357,8 +362,9 @@ fn spawn_listeners(tasks: &mut Tasks, agent: &Agent) {
     } = agent;
     let segment = || facts.segment.subscribe();
     tasks.spawn("http-segment", |stop| {
+        let page = web.clone();
         web::serve_segment(
-            web.clone(),
+            move |_| Ok(page.clone()),
             web.known.clone(),
             segment(),
             HTTP_PORT,
@@ -368,8 +374,8 @@ fn spawn_listeners(tasks: &mut Tasks, agent: &Agent) {
     });
     tasks.spawn("http-uplink", |stop| {
         let (page, outside) = (web::Outside(web.clone()), facts.outside.subscribe());
-        let known = web.known.clone();
-        web::serve_segment(page, known, outside, HTTP_PORT, status.clone(), stop)
+        let (known, at) = (web.known.clone(), move |_| Ok(page.clone()));
+        web::serve_segment(at, known, outside, HTTP_PORT, status.clone(), stop)
     });
     tasks.spawn("https-segment", |stop| {
         let (page, known) = (web.clone().over_tls(), web.known.clone());

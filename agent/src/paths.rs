@@ -62,6 +62,16 @@ impl Paths {
         /// The last warnings of the journal.
         warnings = "var/lib/firstlight/agent/warnings.log";
         boot_id = "proc/sys/kernel/random/boot_id";
+        /// An update that is on its way, and what came of the last one: of `firstlight-update`.
+        trial = "var/lib/firstlight/update/trial.json";
+        update_outcome = "var/lib/firstlight/update/outcome.json";
+        update_socket = "run/firstlight-update.sock";
+        /// `firstlight-update` has put the state partition right.
+        state_prepared = "run/firstlight-update/ready";
+        /// What worked before an update.
+        before_update = "var/lib/firstlight/agent/before-update.json";
+        /// What a system that is tried waits for.
+        run_trial = "run/firstlight/trial";
         restored_etcd = "var/lib/firstlight/etcd/restored";
         leases = "var/lib/firstlight/agent/leases.log";
         /// The MAC address of the NIC that the box serves on.
@@ -96,6 +106,7 @@ impl Paths {
         images = "usr/share/firstlight/images";
         manifests = "usr/share/firstlight/manifests";
         mountinfo = "proc/self/mountinfo";
+        kernel_line = "proc/cmdline";
         net_devices = "sys/class/net";
         ipv4_sysctls = "proc/sys/net/ipv4";
         screen = "dev/tty1";

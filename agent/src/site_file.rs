@@ -27,6 +27,7 @@ use crate::{
     paths::{LAST_SITE, Paths},
     state::{self, is_mounted, wait_until},
     status::{StatusSender, StepName, Update},
+    update,
 };
 
 /// The partition is on the stick that the box has just booted from.
@@ -54,7 +55,12 @@ pub async fn run(
     // Nearly everything waits for it anyway, and only what is on it can contradict a file.
     wait_until(|| state::is_usable(&paths), STATE_PATIENCE, &stop).await;
     let file = read(&paths.site_yaml());
-    let (site, mut problems) = judge(&file, &Earlier::load(&paths));
+    let (mut site, mut problems) = judge(&file, &Earlier::load(&paths));
+    // What a system does that may not stay is nothing that could not be taken back.
+    let tried = update::is_tried(&paths);
+    if tried && site.standing == Standing::Current {
+        site = site.as_last_good();
+    }
     if let (Standing::Current, Ok(bytes)) = (site.standing, &file) {
         problems.extend(keep(&paths, bytes).err().as_ref().map(not_kept));
     }
@@ -70,7 +76,7 @@ pub async fn run(
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(LOOK_AGAIN), if standing != Standing::Current => {}
+            () = tokio::time::sleep(LOOK_AGAIN), if standing != Standing::Current && !tried => {}
         }
         let (site, _) = judge(&read(&paths.site_yaml()), &Earlier::load(&paths));
         if site.standing == Standing::Current {

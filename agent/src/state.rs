@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     paths::Paths,
+    start_line::StartedFrom,
     status::{StatusSender, StepName},
 };
 
@@ -31,9 +32,11 @@ pub async fn wait_for_state(paths: &Paths, status: &StatusSender, stop: &Cancell
     }
 }
 
-/// Whether the state partition is mounted, and the agent may write to its directory on it.
+/// Whether the state partition is mounted and the one that this system knows, and the agent may write to its directory on it.
 pub fn is_usable(paths: &Paths) -> bool {
-    is_mounted(paths, &paths.state()) && is_writable(&paths.agent_state())
+    let is_prepared =
+        || StartedFrom::read(paths) == StartedFrom::Elsewhere || paths.state_prepared().exists();
+    is_mounted(paths, &paths.state()) && is_prepared() && is_writable(&paths.agent_state())
 }
 
 /// Whether `condition` held before `patience` ran out.

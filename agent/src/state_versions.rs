@@ -27,7 +27,7 @@ pub fn check(paths: &Paths) -> Result<(), Problem> {
     if let Some(newer) = newer(&noted, &stick) {
         return Err(Problem {
             what: format!("this stick is older than the state partition: it brings {newer}. Nothing is started, so that nothing is damaged"),
-            next: "write the newer image to the stick again (`firstlight flash` keeps the state partition), and start the box again".to_owned(),
+            next: "the way to another version is `firstlight update`; start the newer system again, or restore a backup of this one's time".to_owned(),
         });
     }
     if noted != stick
@@ -41,12 +41,24 @@ pub fn check(paths: &Paths) -> Result<(), Problem> {
     Ok(())
 }
 
+/// What of another system is older than what has data on the state partition.
+pub fn older(paths: &Paths, system: &serde_json::Value) -> Option<String> {
+    newer(
+        &load(&paths.state_versions()).unwrap_or_default(),
+        &pick(system),
+    )
+}
+
 fn load(path: &std::path::Path) -> Result<Versions> {
     let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    let all: serde_json::Value =
+    let all =
         serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))?;
+    Ok(pick(&all))
+}
+
+fn pick(all: &serde_json::Value) -> Versions {
     let version = |name: &'static str| Some((name, all.get(name)?.as_str()?.to_owned()));
-    Ok(PROGRAMS.into_iter().filter_map(version).collect())
+    PROGRAMS.into_iter().filter_map(version).collect()
 }
 
 fn note(paths: &Paths, stick: &Versions) -> Result<()> {

@@ -94,11 +94,17 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
         &addons,
     )?;
 
-    let agent_program = recipe.agent_program()?;
+    let (agent_program, update_program) = (recipe.agent_program()?, recipe.update_program()?);
     let versions = versions::collect(settings, &kernel, &base_tree)?;
     let manifests = recipe.cluster_api_manifests(&kube_programs)?;
     let charts = recipe.addon_charts(&kube_programs, &addons)?;
-    let agent = recipe.agent_layer(&tools, &agent_program, &manifests, &charts, &versions)?;
+    let agent = recipe.agent_layer(
+        &tools,
+        [&agent_program, &update_program],
+        &manifests,
+        &charts,
+        &versions,
+    )?;
 
     let core = recipe.bios_core(&tools)?;
     let layers = [
@@ -120,6 +126,11 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
         initrd: &initrd.path("initrd"),
         core: &core.path("core.img"),
         grub_config: read_text(&settings.rootfs("box").join("grub.cfg"))?,
+        boot_config: read_text(
+            &settings
+                .overlay("box")
+                .join("usr/share/firstlight/boot.cfg"),
+        )?,
         site: site_text,
         readme: read_text(&settings.rootfs("box").join("README.txt"))?.replace('\n', "\r\n"),
         manifest: summary::manifest(&versions, &layers, &items)?,

@@ -10,7 +10,7 @@ use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
     UsageError, agent, boot, build, check, flash, hosts, inspect, install, kubeconfig, manual,
-    people, push, status, support, unpack, upgrade,
+    people, push, status, support, unpack, update, upgrade,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -27,6 +27,7 @@ const EXAMPLES: &str = "Examples:
   firstlight wait --for ready --nodes 2       end when two servers have become a cluster
   firstlight hosts list                       what the box knows of each server, and who waits for you
   firstlight operators add ada --role admin   let somebody log in at the page
+  firstlight update new.img                   give a box that runs another version of its system
   firstlight hosts retry n3                   begin the step that failed on a server again
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or nothing that could work was asked for.";
@@ -79,6 +80,8 @@ enum Command {
     Audit(people::AuditArgs),
     /// Collect what somebody who helps needs to see of a box, without its secrets
     Support(support::SupportArgs),
+    /// Give a box that runs another version of its own system, with a way back
+    Update(update::UpdateArgs),
     /// Print what a shell needs to complete commands and options
     Completion(manual::CompletionArgs),
     /// Write the manual pages
@@ -150,6 +153,7 @@ impl Cli {
             Command::Tokens(args) => people::tokens(&args),
             Command::Audit(args) => people::audit(&args),
             Command::Support(args) => support::run(&args),
+            Command::Update(args) => update::run(&args),
             Command::Upgrade(args) => upgrade::run(&args),
             Command::Rotate(args) => upgrade::rotate::run(&args),
             Command::Completion(args) => manual::complete(&args),

@@ -1,4 +1,4 @@
-//! What is on a disk image, byte by byte: partition table, FAT file systems, GRUB for BIOS, the slot table.
+//! What is on a disk image, byte by byte: partition table, FAT file systems, GRUB for BIOS.
 //!
 //! Works on plain files; needs no root, no loop device and no mount. Must not: run programs.
 //! To add a partition to the stick: a line in [`gpt::plan_stick`], its type in [`gpt`], and a row in docs/reference.md.
@@ -6,7 +6,6 @@
 pub mod fat;
 pub mod gpt;
 pub mod grub;
-pub mod slot;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};

@@ -6,12 +6,12 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use firstlight_api::slot::{Layer, TABLE_BYTES, parse_slot_table};
 use serde_json::Value;
 
 use crate::build::cache::digest_all;
 use crate::build::group;
 use crate::disk::gpt::{self, DiskPlan, PartitionPlan};
-use crate::disk::slot::{SlotLayer, TABLE, parse_table};
 use crate::disk::{fat, fill};
 
 /// Bytes in which the small files of an image are found and read.
@@ -70,10 +70,10 @@ fn write_partitions(text: &mut String, plan: &DiskPlan) -> Result<()> {
 }
 
 /// The slot table of a partition; `None` when the partition was never filled.
-pub fn load_slot(image: &Path, part: &PartitionPlan) -> Result<Option<Vec<SlotLayer>>> {
+pub fn load_slot(image: &Path, part: &PartitionPlan) -> Result<Option<Vec<Layer>>> {
     let mut file = File::open(image).with_context(|| format!("opening {}", image.display()))?;
     file.seek(SeekFrom::Start(part.offset()))?;
-    let mut table = vec![0; usize::try_from(TABLE)?];
+    let mut table = vec![0; TABLE_BYTES];
     if fill(&mut file, &mut table)? < table.len() {
         bail!(
             "{} ends inside partition {}: the copy is cut short",
@@ -84,7 +84,7 @@ pub fn load_slot(image: &Path, part: &PartitionPlan) -> Result<Option<Vec<SlotLa
     if table.iter().all(|byte| *byte == 0) {
         return Ok(None);
     }
-    parse_table(&table, part.bytes())
+    parse_slot_table(&table, part.bytes())
         .map(Some)
         .with_context(|| format!("partition {} of {}", part.name, image.display()))
 }
@@ -93,7 +93,7 @@ fn write_system(
     text: &mut String,
     image: &Path,
     part: &PartitionPlan,
-    slot: &[SlotLayer],
+    slot: &[Layer],
 ) -> Result<()> {
     writeln!(text, "\n{} ({}), digests checked", part.name, part.id)?;
     for layer in slot {
@@ -110,10 +110,10 @@ fn write_system(
 }
 
 /// Refuses a layer whose bytes do not have the digest that the slot table gives.
-pub fn check_layer(image: &Path, part: &PartitionPlan, layer: &SlotLayer) -> Result<()> {
+pub fn check_layer(image: &Path, part: &PartitionPlan, layer: &Layer) -> Result<()> {
     let mut window = window(image, part.offset() + layer.offset, layer.length)?;
     let found = digest_all(&mut window).with_context(|| format!("reading layer {}", layer.name))?;
-    if found != layer.sha256 {
+    if found != layer.sha256.to_string() {
         bail!(
             "layer {} of {} in {} has digest {found}, and the slot table says {}: write the stick anew",
             layer.name,

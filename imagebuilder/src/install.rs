@@ -183,7 +183,7 @@ fn missing_layers(root: &Path, source: &Source, earlier: &Manifest) -> Result<Ve
         let layer = source.layer(name)?;
         let there = fs::metadata(layer_file(root, name));
         let same = there.is_ok_and(|data| data.len() == layer.length)
-            && earlier.layers.get(name) == Some(&layer.sha256);
+            && earlier.layers.get(name) == Some(&layer.sha256.to_string());
         if !same {
             missing.push((name.to_owned(), layer.length));
         }
@@ -255,8 +255,8 @@ fn apply(root: &Path, source: &Source, plan: &InstallPlan, manifest: &mut Manife
     for (name, bytes) in &plan.layers {
         say(&format!("copying layer {name}, {} bytes", group(*bytes)));
         source.copy_layer(name, &layer_file(root, name))?;
-        let sha256 = source.layer(name)?.sha256.clone();
-        manifest.layers.insert(name.clone(), sha256);
+        let sha256 = source.layer(name)?.sha256;
+        manifest.layers.insert(name.clone(), sha256.to_string());
         manifest.save(root)?;
     }
     say(&format!("writing {} files", plan.layout.write.len()));

@@ -25,6 +25,7 @@ pub mod status;
 pub mod stick;
 mod support;
 pub mod unpack;
+pub mod update;
 pub mod upgrade;
 
 /// What a person asked for cannot be done as asked: exit code 2.

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use firstlight_api::boot_choice::SystemSlot;
 use firstlight_api::site::parse_site;
 use firstlight_artifacts::hex;
 use lab::{Lab, LabSpec};
@@ -52,7 +53,7 @@ pub fn load_stick(image: &Path, folder: &Path) -> Result<Stick> {
     drop(fs::remove_dir_all(folder));
     let mut digest = Sha256::new();
     let table = gpt::load_table(image)?;
-    let part = table.partition("system-a")?;
+    let part = table.partition(SystemSlot::A.partition())?;
     let slot = load_slot(image, part)?
         .with_context(|| format!("{} has no system on it", image.display()))?;
     for layer in slot.iter().filter(|layer| layer.name != AGENT_LAYER) {
@@ -96,12 +97,12 @@ fn list(folder: &Path, under: &Path, files: &mut BTreeMap<PathBuf, String>) -> R
     Ok(())
 }
 
-/// `/boot/vmlinuz` from the image's ESP.
+/// The kernel from the image's ESP.
 pub fn kernel_of_image(image: &Path) -> Result<Vec<u8>> {
-    match file_of_image(image, "ESP", "boot/vmlinuz")? {
+    match file_of_image(image, "ESP", &SystemSlot::A.boot_file("vmlinuz"))? {
         Some(kernel) => Ok(kernel),
         None => bail!(
-            "{}: no boot/vmlinuz on its ESP: not an image of `firstlight build`",
+            "{}: no kernel on its ESP: not an image of `firstlight build`",
             image.display()
         ),
     }

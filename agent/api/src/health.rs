@@ -109,6 +109,9 @@ pub fn box_health(site: &SiteStatus) -> Health {
     for problem in &site.problems {
         health.finds("site".to_owned(), problem.clone());
     }
+    if let Some(stage) = &site.update {
+        health.works("update".to_owned(), &stage.sentence());
+    }
     for step in &site.bring_up {
         let about = format!("step {}", step.name);
         match &step.state {

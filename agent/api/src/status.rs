@@ -48,6 +48,9 @@ pub struct SiteStatus {
     /// Ways of clusters to another version, or to other authorities, that are not over.
     #[serde(default)]
     pub upgrades: Vec<UpgradeLine>,
+    /// Of the box's own system, while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update: Option<UpdateStage>,
     /// Packages on installed servers.
     #[serde(default)]
     pub software: Vec<SoftwareLine>,
@@ -142,6 +145,36 @@ pub struct UpgradeLine {
     pub ready: String,
     /// The node that is worked on, what it waits for, or why it cannot go on and what to do.
     pub message: String,
+}
+
+/// What happens with an update of the box's own system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "stage", rename_all = "camelCase")]
+pub enum UpdateStage {
+    /// It is written beside the running one.
+    Writing {
+        /// Of writing and of reading back.
+        percent: u8,
+    },
+    /// The running system is new, and goes back by itself unless the site is as well as before ten minutes after the start.
+    Tried {
+        /// What is not as well yet, as sentences.
+        waits: Vec<String>,
+    },
+}
+
+impl UpdateStage {
+    /// For people.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Writing { percent } => format!("another system is written beside this one: {percent} %"),
+            Self::Tried { waits } if waits.is_empty() => "this system is new, and stays if all is well for another moment; until then no server is installed".to_owned(),
+            Self::Tried { waits } => format!(
+                "this system is new, and goes back to the one before unless these are mended: {}; until then no server is installed",
+                waits.join("; ")
+            ),
+        }
+    }
 }
 
 /// One `Software`.

@@ -4,9 +4,10 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use firstlight_api::order::DeploymentId;
+use firstlight_api::slot;
 use firstlight_client::key::Key;
 use firstlight_efi::load_option;
-use firstlight_ramdisk::boxstage::{gpt, slot};
+use firstlight_ramdisk::boxstage::gpt;
 use firstlight_ramdisk::deploy::device::BlockDevice;
 use firstlight_ramdisk::deploy::finish::{find_esp, finish};
 use firstlight_ramdisk::deploy::image::Held;

@@ -5,7 +5,6 @@
 pub mod find;
 pub mod gpt;
 pub mod layers;
-pub mod slot;
 pub mod switch;
 
 use std::convert::Infallible;
@@ -22,7 +21,7 @@ use crate::devices::Devices;
 use crate::modules::Loader;
 
 use find::Slot;
-use slot::{Layer, TABLE_BYTES, parse_slot_table};
+use firstlight_api::slot::{Layer, TABLE_BYTES, parse_slot_table};
 
 /// Does it all; comes back only with an error.
 pub fn run(cmdline: &Cmdline, partuuid: &str, loader: Loader) -> Result<Infallible> {

@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use firstlight_api::digest::Sha256Digest;
+
 /// What the command line asks PID 1 to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cmdline {
@@ -50,8 +52,8 @@ pub fn parse_cmdline(text: &str) -> Cmdline {
             "ipa-api-url" => parsed.ironic_url = url(value),
             "ipa-inspection-callback-url" => parsed.inspection_url = url(value),
             "ipa-insecure" => parsed.insecure = truth(value),
-            "firstlight.ca" => match value.strip_prefix("sha256:").and_then(parse_sha256) {
-                Some(digest) => parsed.ca_sha256 = Some(digest),
+            "firstlight.ca" => match value.strip_prefix("sha256:").and_then(Sha256Digest::parse) {
+                Some(digest) => parsed.ca_sha256 = Some(digest.bytes()),
                 None => parsed.bad.push(format!(
                     "{word}: expected firstlight.ca=sha256: and 64 hex digits"
                 )),
@@ -108,20 +110,6 @@ fn truth(value: &str) -> bool {
 fn url(value: &str) -> Option<String> {
     let value = value.trim_end_matches('/');
     (!value.is_empty()).then(|| value.to_owned())
-}
-
-pub(crate) fn parse_sha256(hex: &str) -> Option<[u8; 32]> {
-    let digits: Vec<u8> = hex
-        .chars()
-        .map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok()))
-        .collect::<Option<_>>()?;
-    let mut out = [0; 32];
-    (digits.len() == 64).then(|| {
-        for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = pair[0] << 4 | pair[1];
-        }
-        out
-    })
 }
 
 /// pxelinux's form `HW-aa-bb-…` with the hardware type in front, or a plain MAC with `-` or `:`.

@@ -63,8 +63,9 @@ use work::Work;
 /// All hosts, by the NIC that they boot from.
 pub type All = BTreeMap<MacAddr, Host>;
 
-/// By whom every host is paused while nobody knows what the site's file says now.
-const HELD: &str = "the box, whose site.yaml cannot be used";
+/// By whom every host is paused while nobody knows what the site's file says now, or whether this system stays.
+const HELD: &str =
+    "the box, whose site.yaml cannot be used or whose system is new and not yet kept";
 
 #[derive(Clone, Debug)]
 pub struct Host {

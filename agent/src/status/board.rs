@@ -75,6 +75,7 @@ impl Board {
             Update::Clusters(clusters) => status.clusters = clusters,
             Update::Addons(addons) => status.addons = addons,
             Update::Upgrades(upgrades) => status.upgrades = upgrades,
+            Update::Stage(stage) => status.update = stage,
             Update::Software(software) => status.software = software,
             Update::Artifacts(artifacts) => status.artifacts = artifacts,
             Update::Certificates(ends) => status.certificates = ends,

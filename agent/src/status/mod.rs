@@ -16,7 +16,7 @@ use firstlight_api::{
     artifact::Artifact,
     status::{
         AddonLine, CertificateEnd, ClusterStatus, ControllerRound, DhcpMode, HostStatus, Problem,
-        SiteStatus, SoftwareLine, UpgradeLine, UplinkStatus,
+        SiteStatus, SoftwareLine, UpdateStage, UpgradeLine, UplinkStatus,
     },
 };
 use tokio::sync::{mpsc, watch};
@@ -54,6 +54,8 @@ pub enum Update {
     /// Replaces the whole list.
     Addons(Vec<AddonLine>),
     Upgrades(Vec<UpgradeLine>),
+    /// Of an update of the box.
+    Stage(Option<UpdateStage>),
     /// Replaces the whole list.
     Software(Vec<SoftwareLine>),
     /// Replaces the whole list.

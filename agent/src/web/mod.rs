@@ -1,6 +1,6 @@
 //! The HTTP server: page, API, network boot, images, the ramdisk's reports. The paths are listed in docs/reference.md.
 //!
-//! `route` maps a request to an answer; `artifacts` is the store; `page` renders (pure); `files` serves what lies on the stick, and `direct` has the kernel send it; `media` virtual CDs made of that; `relays` sends servers
+//! `route` maps a request to an answer; `artifacts` is the store; `update` the box's own systems; `page` renders (pure); `files` serves what lies on the stick, and `direct` has the kernel send it; `media` virtual CDs made of that; `relays` sends servers
 //! to each other for images; `server` owns
 //! sockets and limits; `outside` is what is left of all that on the uplink; `pushes` is the registry's door for who pushes; `bootstrap` and `conversion` have TLS, on ports of their own; `people` is login and what it takes to ask for something, `secure` the same over TLS. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`, and what it takes in `people/gate.rs`.
@@ -30,6 +30,7 @@ mod starts;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod update;
 
 use std::{
     convert::Infallible,
@@ -57,7 +58,7 @@ use self::{
 };
 use crate::{
     boot_files::BootFiles, doors::Known, fleet::Fleet, paths::Paths, people::People,
-    status::metrics, store::Store,
+    status::metrics, store::Store, update::Updater,
 };
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -73,6 +74,7 @@ pub struct Web {
     pub paths: Paths,
     pub known: Known,
     pub people: People,
+    pub update: Updater,
     /// Known when the box's Kubernetes is up.
     pub kubernetes: watch::Receiver<Option<kube::Client>>,
     /// How what is asked came.
@@ -109,6 +111,7 @@ impl Web {
             status,
             fleet: boot_files.fleet.clone(),
             paths: boot_files.paths.clone(),
+            update: Updater::new(boot_files.paths.clone()),
             boot_files,
             store,
             streams: Streams::new(&known),

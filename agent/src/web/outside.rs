@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 
 use firstlight_requests::normalize;
 
+use super::update;
 use super::{
     Body, Web, artifacts,
     direct::Files,
@@ -30,7 +31,11 @@ const SHOWN: [&str; 5] = [
 
 fn is_shown(web: &Web, path: &str) -> bool {
     // What is behind a login is there once people can log in.
-    let of_people = || path.starts_with(artifacts::PATH) || path.starts_with(KUBERNETES);
+    let of_people = || {
+        [artifacts::PATH, update::PATH, KUBERNETES]
+            .iter()
+            .any(|theirs| path.starts_with(theirs))
+    };
     let is_claimed = || web.way == Way::Tls && web.people.claim() == Claim::Somebody;
     SHOWN.contains(&path) || people::is_theirs(path) || of_people() && is_claimed()
 }

@@ -125,6 +125,13 @@ fn write_page(out: &mut String, status: &SiteStatus, reader: Reader) -> fmt::Res
             .try_for_each(|problem| write_problem(out, problem, "bad"))?;
         out.write_str("</section>\n")?;
     }
+    if let Some(stage) = &status.update {
+        writeln!(
+            out,
+            "<section class=\"card\" style=\"margin-top:1.5rem\"><h2>Update</h2>\n<p>{}</p></section>",
+            Text(&stage.sentence())
+        )?;
+    }
     out.write_str("<div class=\"grid\">\n<div>\n")?;
     write_network(out, &status.network)?;
     write_steps(out, status)?;

@@ -16,7 +16,7 @@ use super::{
     direct::Direct,
     events, files, html, media, page,
     people::{self, gate, kubernetes},
-    ramdisk, refusal, text,
+    ramdisk, refusal, text, update,
 };
 use crate::{boot_files::BootFile, people::Who, status::metrics};
 
@@ -41,6 +41,9 @@ pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Resp
     {
         let below = below.to_owned();
         return kubernetes::answer(web, &who, peer, &below, request).await;
+    }
+    if let Some(below) = path.strip_prefix(update::PATH) {
+        return update::answer(web, &who, peer, below, request).await;
     }
     if people::is_theirs(&path) {
         return people::answer(web, &who, peer, &path, request).await;

@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Body,
     direct::Files,
-    server::{Answers, serve_address},
+    server::{Answers, serve_segment},
     tls::acceptor,
 };
 use crate::{
     doors::Known,
-    network::{self, Segment},
+    network::Segment,
     pki::{CertSpec, Pki},
     status::StatusSender,
 };
@@ -55,44 +55,25 @@ pub async fn serve<S: Answers>(
     inner: S,
     known: Known,
     mut pki: watch::Receiver<Option<Arc<Pki>>>,
-    mut segment: watch::Receiver<Option<Segment>>,
+    segment: watch::Receiver<Option<Segment>>,
     at: (u16, &'static str),
     status: StatusSender,
     stop: CancellationToken,
 ) -> Result<()> {
     let (port, source) = at;
-    let work = async {
-        let Some(pki) = pki.wait_for(Option::is_some).await?.clone() else {
-            return Ok(());
-        };
-        loop {
-            let Some(address) = network::wait_for_address(&mut segment).await else {
-                return Ok(());
-            };
-            let secure = Secure {
-                inner: inner.clone(),
-                acceptor: certified(&pki, address)?,
-                source,
-            };
-            let this = stop.child_token();
-            let (known, status) = (known.clone(), status.clone());
-            let serving =
-                serve_address(secure, known, (address, port).into(), status, this.clone());
-            let moved = network::moved_from(Some(address), &mut segment);
-            let alive = tokio::select! {
-                result = serving => return result,
-                alive = moved => alive,
-            };
-            this.cancel();
-            if !alive {
-                return Ok(());
-            }
-        }
+    let pki = tokio::select! {
+        pki = pki.wait_for(Option::is_some) => pki?.clone(),
+        () = stop.cancelled() => return Ok(()),
     };
-    tokio::select! {
-        result = work => result,
-        () = stop.cancelled() => Ok(()),
-    }
+    let Some(pki) = pki else { return Ok(()) };
+    let secure = |address| {
+        Ok(Secure {
+            inner: inner.clone(),
+            acceptor: certified(&pki, address)?,
+            source,
+        })
+    };
+    serve_segment(secure, known, segment, port, status, stop).await
 }
 
 pub fn certified(pki: &Pki, address: Ipv4Addr) -> Result<TlsAcceptor> {

@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -142,9 +142,9 @@ pub async fn serve_address<S: Answers>(
     accept(site, Door::new(shares, known), listener, stop).await
 }
 
-/// Serves the box's address on a network, whichever it is, until `stop`; `known` has its places there.
+/// Serves the box's address on a network, whichever it is, until `stop`; `at` makes who answers there, `known` has its places.
 pub async fn serve_segment<S: Answers>(
-    site: S,
+    at: impl Fn(Ipv4Addr) -> Result<S> + Send,
     known: Known,
     mut segment: watch::Receiver<Option<Segment>>,
     port: u16,
@@ -161,7 +161,7 @@ pub async fn serve_segment<S: Answers>(
             match address {
                 Some(address) => {
                     serve_address(
-                        site.clone(),
+                        at(address)?,
                         known.clone(),
                         (address, port).into(),
                         status.clone(),

@@ -5,12 +5,13 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use firstlight_api::boot_choice::{BOOT_CHOICE, BootChoice, SystemSlot, boot_config};
+use firstlight_api::slot::{self, LayerContent};
 
 use super::squashfs::Layer;
 use super::tools::Tools;
 use crate::disk::fat::{Content, FatSpec, format_fat};
 use crate::disk::gpt::{self, DiskPlan};
-use crate::disk::slot::{self, SlotLayer};
 use crate::disk::{self, grub};
 
 const ESP_VOLUME: u32 = 0x5f1a_57e1;
@@ -25,8 +26,10 @@ pub struct Parts<'a> {
     pub initrd: &'a Path,
     /// GRUB's core image for BIOS.
     pub core: &'a Path,
-    /// With `@SYSTEM@` where the GUID of the system partition goes.
+    /// Chooses the system.
     pub grub_config: String,
+    /// Starts it: a template ([`boot_config`]).
+    pub boot_config: String,
     pub site: String,
     pub readme: String,
     pub manifest: String,
@@ -36,18 +39,18 @@ pub struct Parts<'a> {
 #[derive(Clone, Debug)]
 pub struct Written {
     pub plan: DiskPlan,
-    pub slot: Vec<SlotLayer>,
+    pub slot: Vec<slot::Layer>,
 }
 
 /// Writes the image to a temporary name beside `output` and renames it at the end.
 pub fn write_image(parts: &Parts<'_>, tools: &Tools, output: &Path) -> Result<Written> {
-    let layers: Vec<_> = parts
-        .layers
-        .iter()
-        .map(|layer| (layer.name.to_owned(), layer.bytes, layer.sha256.clone()))
-        .collect();
-    let slot = slot::plan_slot(&layers);
-    let table = slot::format_table(&slot)?;
+    let layers = parts.layers.iter().map(|layer| LayerContent {
+        name: layer.name.to_owned(),
+        length: layer.bytes,
+        sha256: layer.sha256,
+    });
+    let slot = slot::plan_slot(layers);
+    let table = slot::format_table(&slot, slot::slot_bytes(&slot))?;
     let plan = gpt::plan_stick(std::str::from_utf8(&table)?, slot::slot_bytes(&slot));
 
     let folder = super::preflight::output_folder(output);
@@ -90,8 +93,12 @@ fn write_boot(disk: &mut File, parts: &Parts<'_>, tools: &Tools, plan: &DiskPlan
     grub::install_bios(disk, &boot, &core, plan.partition("bios-boot")?.bytes())?;
 
     let part = plan.partition("ESP")?;
-    let system = plan.partition("system-a")?.id.to_string();
-    let config = parts.grub_config.replace("@SYSTEM@", &system);
+    let slot = SystemSlot::A;
+    let system = plan.partition(slot.partition())?.id.to_string();
+    let start = boot_config(&parts.boot_config, slot, &system);
+    let choice = BootChoice { slot, trial: None }.to_file();
+    let [kernel, initrd, config] =
+        ["vmlinuz", "initrd", "boot.cfg"].map(|name| slot.boot_file(name));
     let signed = |name: &str| Content::File(tools.path(name));
     let esp = [
         (
@@ -106,9 +113,14 @@ fn write_boot(disk: &mut File, parts: &Parts<'_>, tools: &Tools, plan: &DiskPlan
             "EFI/BOOT/mmx64.efi",
             signed("usr/lib/shim/mmx64.efi.signed"),
         ),
-        ("EFI/debian/grub.cfg", Content::Text(config)),
-        ("boot/vmlinuz", Content::File(parts.kernel.to_owned())),
-        ("boot/initrd", Content::File(parts.initrd.to_owned())),
+        (
+            "EFI/debian/grub.cfg",
+            Content::Text(parts.grub_config.clone()),
+        ),
+        (BOOT_CHOICE, Content::Text(String::from_utf8(choice)?)),
+        (&config, Content::Text(start)),
+        (&kernel, Content::File(parts.kernel.to_owned())),
+        (&initrd, Content::File(parts.initrd.to_owned())),
     ];
     write_fat(disk, part, 1024, ESP_VOLUME, &esp)?;
     let site = [
@@ -145,7 +157,7 @@ fn write_fat(
 fn write_slot(
     disk: &mut File,
     layers: &[Layer],
-    slot: &[SlotLayer],
+    slot: &[slot::Layer],
     table: &[u8],
     plan: &DiskPlan,
 ) -> Result<()> {

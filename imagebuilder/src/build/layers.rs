@@ -272,11 +272,11 @@ impl Recipe<'_> {
         })
     }
 
-    /// The agent and the files of the box: the small layer that changes most.
+    /// The agent, what updates it, and the files of the box: the small layer that changes most.
     pub fn agent_layer(
         &self,
         tools: &Tools,
-        agent: &Output,
+        [agent, update]: [&Output; 2],
         manifests: &Output,
         charts: &Output,
         versions: &serde_json::Value,
@@ -290,6 +290,7 @@ impl Recipe<'_> {
         let key = Key::new("agent", 1)
             .output(tools.output())
             .output(agent)
+            .output(update)
             .output(manifests)
             .output(charts)
             .path(&overlay)?
@@ -300,11 +301,13 @@ impl Recipe<'_> {
             debian::pack_overlay(&overlay, ".", &work.path("overlay.tar"))?;
             debian::unpack(&work.path("overlay.tar"), &[""], &root)?;
             fs::remove_file(work.path("overlay.tar"))?;
-            copy_into(
-                &agent.path("firstlight-agent"),
-                &root.join("usr/bin/firstlight-agent"),
-                0o755,
-            )?;
+            let programs = [
+                (agent, "firstlight-agent", "usr/bin"),
+                (update, "firstlight-update", "usr/lib/firstlight"),
+            ];
+            for (output, name, folder) in programs {
+                copy_into(&output.path(name), &root.join(folder).join(name), 0o755)?;
+            }
             let share = root.join("usr/share/firstlight");
             fs::create_dir_all(&share)?;
             fs::write(share.join("versions.json"), format!("{versions:#}\n"))?;

@@ -95,6 +95,11 @@ impl Recipe<'_> {
         self.rust_program("agent-bin", "firstlight-agent")
     }
 
+    /// What writes another system beside the running one.
+    pub fn update_program(&self) -> Result<Output> {
+        self.rust_program("update-bin", "firstlight-update")
+    }
+
     /// One of our own programs.
     fn rust_program(&self, step: &str, package: &str) -> Result<Output> {
         let source = &self.settings.source;

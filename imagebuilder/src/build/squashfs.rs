@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use firstlight_api::digest::Sha256Digest;
 
 use super::cache::{Output, Work, digest_file};
 use super::settings::SOURCE_DATE_EPOCH;
@@ -53,7 +54,7 @@ pub struct Layer {
     pub name: &'static str,
     pub path: std::path::PathBuf,
     pub bytes: u64,
-    pub sha256: String,
+    pub sha256: Sha256Digest,
 }
 
 /// The layer that a step has left.
@@ -64,6 +65,8 @@ pub fn load_layer(name: &'static str, output: &Output) -> Result<Layer> {
         .len();
     let sha256 = fs::read_to_string(output.path(DIGEST))
         .with_context(|| format!("reading the digest of layer {name}"))?;
+    let sha256 = Sha256Digest::parse(&sha256)
+        .with_context(|| format!("the digest of layer {name} is none"))?;
     Ok(Layer {
         name,
         path,

@@ -5,19 +5,24 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
+use firstlight_api::slot::{LayerContent, format_table, plan_slot, slot_bytes};
+use sha2::{Digest as _, Sha256};
+
 use super::*;
 use crate::disk::fat::{Content, FatSpec, format_fat};
-use crate::disk::slot::{format_table, plan_slot, slot_bytes};
-use crate::registry::layer::digest;
 
 /// With their places.
 type Blocks = Vec<(u64, Vec<u8>)>;
 
 /// An image with one layer and the two files, as blocks that are not zero.
 static IMAGE: LazyLock<(DiskPlan, Blocks)> = LazyLock::new(|| {
-    let layer = vec![7; 5000];
-    let slot = plan_slot(&[("agent".to_owned(), 5000, digest(&layer))]);
-    let table = format_table(&slot).unwrap();
+    let layer = vec![7; 5120];
+    let slot = plan_slot([LayerContent {
+        name: "agent".to_owned(),
+        length: 5120,
+        sha256: <[u8; 32]>::from(Sha256::digest(&layer)).into(),
+    }]);
+    let table = format_table(&slot, slot_bytes(&slot)).unwrap();
     let plan = gpt::plan_stick("x", slot_bytes(&slot));
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(plan.bytes()).unwrap();
@@ -76,7 +81,7 @@ fn what_is_on_an_image_is_told() {
     for part in [
         "system-a",
         "agent",
-        "5,000",
+        "5,120",
         "firstlight        1",
         "name: a",
     ] {

@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use firstlight_api::slot::Layer;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use tempfile::TempDir;
 
 use super::system::run;
 use crate::build::cache::digest_file;
-use crate::disk::slot::SlotLayer;
 use crate::disk::{fat, gpt};
 use crate::inspect::{check_layer, files_of, load_slot, window};
 
@@ -24,7 +24,7 @@ pub struct Source {
     image: PathBuf,
     /// Of the system slot.
     offset: u64,
-    slot: Vec<SlotLayer>,
+    slot: Vec<Layer>,
     site: Vec<u8>,
 }
 
@@ -61,7 +61,7 @@ impl Source {
         &self.site
     }
 
-    pub fn layer(&self, name: &str) -> Result<&SlotLayer> {
+    pub fn layer(&self, name: &str) -> Result<&Layer> {
         let found = self.slot.iter().find(|layer| layer.name == name);
         found.with_context(|| format!("{} has no layer {name}", self.image.display()))
     }
@@ -113,7 +113,7 @@ impl Source {
             .with_context(|| format!("writing {}", new.display()))?;
         let found = digest_file(&new)?;
         ensure!(
-            found == layer.sha256,
+            found == layer.sha256.to_string(),
             "the copy of layer {name} has digest {found}, and the slot table says {}: did {} change?",
             layer.sha256,
             self.image.display()

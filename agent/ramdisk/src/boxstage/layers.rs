@@ -7,11 +7,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use firstlight_api::{digest::Sha256Digest, slot::Layer};
 use nix::mount::{MsFlags, mount};
 use sha2::{Digest, Sha256};
 
 use super::find::Slot;
-use super::slot::Layer;
 
 /// Where the layers stay visible on the running box.
 pub const LAYERS: &str = "/run/firstlight/layers";
@@ -171,7 +171,7 @@ pub fn verify_layers(slot: &Slot, layers: &[Layer]) -> Result<()> {
             hash.update(&buffer[..step]);
             at += step as u64;
         }
-        if <[u8; 32]>::from(hash.finalize()) != layer.sha256 {
+        if Sha256Digest::from(<[u8; 32]>::from(hash.finalize())) != layer.sha256 {
             bail!(
                 "layer {} is damaged: its SHA-256 is not the table's; write the stick again with `firstlight flash`",
                 layer.name

@@ -6,7 +6,7 @@ use firstlight_api::{
     software::{NodeState, NodeStatus, PackageState, PackageStatus, SoftwareState},
     status::{
         AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostControl, HostEvent,
-        RootDiskState, RootDiskStatus, SoftwareLine, TpmStatus, UpgradeLine,
+        RootDiskState, RootDiskStatus, SoftwareLine, TpmStatus, UpdateStage, UpgradeLine,
     },
     upgrade::UpgradeState,
 };
@@ -74,6 +74,7 @@ fn busy_site() -> SiteStatus {
             ready: "1/3".to_owned(),
             message: "alpha: its packages are changed".to_owned(),
         }],
+        update: Some(UpdateStage::Writing { percent: 45 }),
         software: busy_software(),
         artifacts: busy_store(),
         problems: vec![Problem {

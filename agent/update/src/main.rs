@@ -1,0 +1,84 @@
+//! `firstlight-update`: run by systemd, with root's rights, on the box.
+//!
+//! - `start`: once a start, before anything looks at the state partition;
+//! - `serve`: an order of the agent's on standard input, answered on standard output;
+//! - `give-up`: ten minutes after the start of a system that is tried.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use firstlight_api::bounded;
+use firstlight_update::orders;
+use firstlight_update::state::{Start, State};
+use firstlight_update::stick::{Stick, is_trial, restart};
+
+const STATE: &str = "/var/lib/firstlight";
+/// The agent waits for it before it looks at the state partition.
+const READY: &str = "/run/firstlight-update/ready";
+/// What the agent says that it waits for.
+const WHY: &str = "/run/firstlight/trial";
+const LONGEST: u64 = 4096;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let order = std::env::args().nth(1).unwrap_or_default();
+    let state = State(Path::new(STATE));
+    let root = Path::new("/");
+    match order.as_str() {
+        "start" => start(root, state),
+        "serve" => {
+            let stick = Stick::find(root)?;
+            orders::serve(
+                stick.as_ref(),
+                state,
+                &mut io::stdin().lock(),
+                &mut io::stdout().lock(),
+            )
+        }
+        "give-up" => match Stick::find(root)? {
+            Some(stick) => orders::give_up(&stick, state, &why()),
+            None => Ok(()),
+        },
+        other => bail!("{other}: start, serve or give-up; systemd calls this"),
+    }
+}
+
+fn start(root: &Path, state: State<'_>) -> Result<()> {
+    let started = Stick::find(root).and_then(|stick| match stick {
+        Some(stick) => state.start(stick.running, stick.trial),
+        None => Ok(Start::Plain),
+    });
+    match started {
+        Ok(Start::Plain) => {}
+        Ok(start) => eprintln!("update: {start:?}"),
+        // Without a way back nothing may be changed.
+        Err(error) if is_trial(root)? == Some(true) => {
+            state.note_why(&format!("{error:#}"))?;
+            return restart();
+        }
+        // What is there is better than a box that does not come up.
+        Err(error) => eprintln!("{error:#}"),
+    }
+    fs::write(READY, "").context("telling the agent")
+}
+
+fn why() -> String {
+    let mut text = Vec::new();
+    let read = fs::File::open(WHY).and_then(|file| file.take(LONGEST).read_to_end(&mut text));
+    match read {
+        Ok(_) => bounded::sentence(String::from_utf8_lossy(&text).trim()),
+        Err(_) => "the agent of the new system did not come up within ten minutes".to_owned(),
+    }
+}

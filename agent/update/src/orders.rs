@@ -1,0 +1,277 @@
+//! One order of the agent: a line in, what belongs to it, lines out.
+
+use std::fs::{self, File};
+use std::io::{BufRead, Read, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use firstlight_api::boot_choice::BootChoice;
+use firstlight_api::slot::{Layer, LayerContent};
+use firstlight_api::update::{HelperOrder, HelperReply, LONGEST_LINE, StickSystems};
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::boot::{BootFiles, Esp};
+use crate::refusal::{describe, refuse};
+use crate::slot::{self, Slot};
+use crate::state::{State, Trial};
+use crate::stick::{Mounted, Partition, Stick, restart};
+
+const LOCK: &str = "/run/firstlight-update/lock";
+const TELL_EVERY: Duration = Duration::from_millis(500);
+/// Layers in which the files of a system are.
+const PAYLOAD: &str = "payload";
+const AGENT: &str = "agent";
+const SHARE: &str = "usr/share/firstlight";
+
+/// Reads the order and answers it; an error is an answer, too.
+pub fn serve(
+    stick: Option<&Stick>,
+    state: State<'_>,
+    input: &mut dyn BufRead,
+    output: &mut dyn Write,
+) -> Result<()> {
+    let answer = match carry_out(stick, state, input, output) {
+        Ok(reply) => reply,
+        Err(error) => {
+            eprintln!("refused: {error:#}");
+            HelperReply::Refused(describe(&error))
+        }
+    };
+    send(output, &answer)
+}
+
+fn send(output: &mut dyn Write, reply: &HelperReply) -> Result<()> {
+    let mut text = serde_json::to_vec(reply)?;
+    text.push(b'\n');
+    output.write_all(&text)?;
+    Ok(output.flush()?)
+}
+
+/// One line of JSON, not longer than the agent sends.
+pub fn read_order(input: &mut dyn BufRead) -> Result<HelperOrder> {
+    let mut line = Vec::new();
+    input
+        .take(LONGEST_LINE as u64)
+        .read_until(b'\n', &mut line)
+        .context("reading the order")?;
+    serde_json::from_slice(&line).context("the order cannot be read")
+}
+
+fn carry_out(
+    stick: Option<&Stick>,
+    state: State<'_>,
+    input: &mut dyn BufRead,
+    output: &mut dyn Write,
+) -> Result<HelperReply> {
+    let order = read_order(input)?;
+    let stick = stick.ok_or_else(|| {
+        refuse(
+            "this box does not run from a stick",
+            "run `firstlight install` with the new image on it",
+        )
+    })?;
+    if order == HelperOrder::Look {
+        return look(stick).map(HelperReply::Seen);
+    }
+    let _alone = alone()?;
+    match order {
+        HelperOrder::Look => unreachable!("answered above"),
+        HelperOrder::Plan { layers } => {
+            let layers = slot::missing(slot_of(&stick.system), slot_of(stick.other()?), &layers)?;
+            Ok(HelperReply::Send { layers })
+        }
+        HelperOrder::Write { layers, sent } => write(stick, state, &layers, &sent, input, output),
+        HelperOrder::Try => {
+            start_other(stick, state)?;
+            Ok(HelperReply::Done)
+        }
+        HelperOrder::Keep => {
+            keep(stick, state)?;
+            Ok(HelperReply::Done)
+        }
+    }
+}
+
+fn alone() -> Result<Flock<File>> {
+    let file = File::create(LOCK).context("opening the lock of updates")?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+        refuse(
+            "another update is being written",
+            "wait for it: the page says how far it is",
+        )
+    })
+}
+
+fn slot_of(partition: &Partition) -> Slot<'_> {
+    Slot {
+        device: &partition.device,
+        room: partition.bytes,
+    }
+}
+
+fn contents(layers: &[Layer]) -> Vec<LayerContent> {
+    layers.iter().map(Layer::content).collect()
+}
+
+fn look(stick: &Stick) -> Result<StickSystems> {
+    let layers = slot_of(&stick.system).layers()?.unwrap_or_default();
+    let mut seen = StickSystems {
+        running: stick.running,
+        trial: stick.trial,
+        layers: contents(&layers),
+        room: stick.other.as_ref().map_or(0, |other| other.bytes),
+        other: None,
+        versions: None,
+    };
+    let Some(other) = &stick.other else {
+        return Ok(seen);
+    };
+    let esp = Mounted::esp(&stick.esp)?;
+    if !Esp(esp.path()).is_whole(stick.running.other()) {
+        return Ok(seen);
+    }
+    if let Some(layers) = slot_of(other).layers()? {
+        seen.other = Some(contents(&layers));
+        seen.versions = versions(other, &layers).ok();
+    }
+    Ok(seen)
+}
+
+/// What the other system says of itself.
+fn versions(other: &Partition, layers: &[Layer]) -> Result<serde_json::Value> {
+    let layer = find(layers, AGENT)?;
+    let mounted = Mounted::layer(&other.device, layer)?;
+    let text = fs::read(mounted.path().join(SHARE).join("versions.json"))?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+fn find<'a>(layers: &'a [Layer], name: &str) -> Result<&'a Layer> {
+    layers
+        .iter()
+        .find(|layer| layer.name == name)
+        .ok_or_else(|| {
+            refuse(
+                format!("this is no system of a box: it has no layer {name}"),
+                "make one with `firstlight build`",
+            )
+        })
+}
+
+fn write(
+    stick: &Stick,
+    state: State<'_>,
+    layers: &[LayerContent],
+    sent: &[String],
+    input: &mut dyn Read,
+    output: &mut dyn Write,
+) -> Result<HelperReply> {
+    if stick.trial && state.trial().is_some() {
+        return Err(refuse(
+            "the running system is being tried, and the other one is the way back",
+            "wait until the page says that it stays",
+        ));
+    }
+    let other = stick.other()?;
+    let target = stick.running.other();
+    for name in [AGENT, PAYLOAD] {
+        find(&slot_of(other).plan(layers)?, name)?;
+    }
+    {
+        let esp = Mounted::esp(&stick.esp)?;
+        Esp(esp.path()).take_away(target)?;
+    }
+    let mut told = Instant::now();
+    let mut progress = |done, of| {
+        if told.elapsed() < TELL_EVERY {
+            return Ok(());
+        }
+        told = Instant::now();
+        send(output, &HelperReply::Progress { done, of })
+    };
+    slot::write(
+        slot_of(&stick.system),
+        slot_of(other),
+        layers,
+        sent,
+        input,
+        &mut progress,
+    )?;
+    bring_boot_files(stick, other)?;
+    Ok(HelperReply::Done)
+}
+
+fn bring_boot_files(stick: &Stick, other: &Partition) -> Result<()> {
+    let layers = slot_of(other)
+        .layers()?
+        .context("the slot that was just written")?;
+    let agent = Mounted::layer(&other.device, find(&layers, AGENT)?)?;
+    let payload = Mounted::layer(&other.device, find(&layers, PAYLOAD)?)?;
+    let files = boot_files(agent.path(), payload.path());
+    let esp = Mounted::esp(&stick.esp)?;
+    Esp(esp.path()).bring(stick.running.other(), &files, &other.id()?)
+}
+
+/// Hosts load the same kernel and initramfs.
+fn boot_files(agent: &Path, payload: &Path) -> BootFiles {
+    let netboot = payload.join(SHARE).join("netboot");
+    BootFiles {
+        kernel: netboot.join("vmlinuz"),
+        initrd: netboot.join("initrd"),
+        start: agent.join(SHARE).join("boot.cfg"),
+    }
+}
+
+fn start_other(stick: &Stick, state: State<'_>) -> Result<()> {
+    let to = stick.running.other();
+    let seen = look(stick)?;
+    let version = seen
+        .versions
+        .as_ref()
+        .and_then(|versions| versions.get("firstlight")?.as_str())
+        .map(str::to_owned);
+    let version = version.ok_or_else(|| {
+        refuse(
+            "there is no other system that could be started",
+            "write one first: `firstlight update IMAGE`",
+        )
+    })?;
+    state.begin(&Trial {
+        from: stick.running,
+        to,
+        version,
+    })?;
+    let esp = Mounted::esp(&stick.esp)?;
+    let choice = BootChoice {
+        slot: stick.running,
+        trial: Some(to),
+    };
+    Esp(esp.path()).choose(choice)?;
+    drop(esp);
+    restart()
+}
+
+fn keep(stick: &Stick, state: State<'_>) -> Result<()> {
+    let esp = Mounted::esp(&stick.esp)?;
+    let choice = BootChoice {
+        slot: stick.running,
+        trial: None,
+    };
+    // From here on it stays, whatever is cut.
+    Esp(esp.path()).choose(choice)?;
+    match state.trial() {
+        Some(trial) => state.keep(&trial),
+        None => Ok(()),
+    }
+}
+
+/// The running system had its time to show that it works. `why` is what the agent says that it waits for.
+pub fn give_up(stick: &Stick, state: State<'_>, why: &str) -> Result<()> {
+    let esp = Mounted::esp(&stick.esp)?;
+    if !stick.trial || Esp(esp.path()).choice().slot == stick.running {
+        return Ok(());
+    }
+    drop(esp);
+    state.note_why(why)?;
+    restart()
+}

@@ -1,0 +1,201 @@
+//! Finds the two slots, the ESP and what the kernel was told, on the disk that the box has started from and no other.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use firstlight_api::boot_choice::{SystemSlot, TRIAL_WORD};
+use firstlight_api::slot::Layer;
+
+use crate::refusal::refuse;
+
+const ESP: &str = "ESP";
+/// A link to `/dev/block/MAJOR:MINOR` of the running slot, made by the first stage.
+const RUNNING: &str = "run/systemd/volatile-root";
+const IDS: &str = "/dev/disk/by-partuuid";
+/// Mounted in a namespace of this process' own.
+const MOUNTS: &str = "/run/firstlight-update";
+
+/// A partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    pub device: PathBuf,
+    pub bytes: u64,
+}
+
+/// The disk that the box has started from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stick {
+    pub running: SystemSlot,
+    pub trial: bool,
+    pub system: Partition,
+    /// None on a small stick.
+    pub other: Option<Partition>,
+    pub esp: Partition,
+}
+
+/// Whether GRUB has started this system for once. `None`: this machine has not started from a stick.
+pub fn is_trial(root: &Path) -> Result<Option<bool>> {
+    let cmdline = fs::read_to_string(root.join("proc/cmdline"))
+        .context("reading the kernel's command line")?;
+    let mut words = cmdline.split_ascii_whitespace();
+    let is_box = words
+        .clone()
+        .any(|word| word.starts_with("firstlight.slot="));
+    Ok(is_box.then(|| words.any(|word| word == TRIAL_WORD)))
+}
+
+impl Stick {
+    /// Below `root`, for tests; needs nothing of udev, which may not be there yet.
+    pub fn find(root: &Path) -> Result<Option<Self>> {
+        let Some(trial) = is_trial(root)? else {
+            return Ok(None);
+        };
+        let link = fs::read_link(root.join(RUNNING)).context("finding the stick")?;
+        let number = link.file_name().context("the stick has no number")?;
+        let system = root.join("sys/dev/block").join(number).canonicalize()?;
+        let disk = system.parent().context("a partition has a disk")?;
+        let partitions = list(root, disk)?;
+        let find = |name: &str| {
+            let mut found = partitions.iter().filter(|(label, ..)| label == name);
+            found
+                .next()
+                .map(|(_, folder, partition)| (folder, partition.clone()))
+        };
+        let running = [SystemSlot::A, SystemSlot::B]
+            .into_iter()
+            .find(|slot| find(slot.partition()).is_some_and(|(folder, _)| *folder == system))
+            .context("the partition that the box runs from is neither system-a nor system-b")?;
+        let partition = |name: &str| find(name).map(|(_, partition)| partition);
+        Ok(Some(Self {
+            running,
+            trial,
+            system: partition(running.partition()).context("the running system's partition")?,
+            other: partition(running.other().partition()),
+            esp: partition(ESP).context("the stick has no ESP")?,
+        }))
+    }
+
+    pub fn other(&self) -> Result<&Partition> {
+        self.other.as_ref().ok_or_else(|| {
+            refuse(
+                "this stick has no room for a second system",
+                "write the new image to a stick of 8 GB or more with `firstlight flash`",
+            )
+        })
+    }
+}
+
+impl Partition {
+    /// As in `PARTUUID=`.
+    pub fn id(&self) -> Result<String> {
+        let device = self
+            .device
+            .canonicalize()
+            .with_context(|| format!("finding {}", self.device.display()))?;
+        for entry in fs::read_dir(IDS).context("listing partitions")? {
+            let entry = entry?;
+            if entry
+                .path()
+                .canonicalize()
+                .is_ok_and(|target| target == device)
+                && let Ok(id) = entry.file_name().into_string()
+            {
+                return Ok(id);
+            }
+        }
+        bail!("{} has no PARTUUID", self.device.display())
+    }
+}
+
+/// Names, folders in `/sys` and what they are.
+fn list(root: &Path, disk: &Path) -> Result<Vec<(String, PathBuf, Partition)>> {
+    let mut partitions = Vec::new();
+    for entry in fs::read_dir(disk).context("listing the stick's partitions")? {
+        let folder = entry?.path();
+        let Ok(uevent) = fs::read_to_string(folder.join("uevent")) else {
+            continue;
+        };
+        let value = |key: &str| {
+            uevent
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+        };
+        let (Some(label), Some(name)) = (value("PARTNAME"), value("DEVNAME")) else {
+            continue;
+        };
+        let sectors: u64 = fs::read_to_string(folder.join("size"))?.trim().parse()?;
+        let partition = Partition {
+            device: root.join("dev").join(name),
+            bytes: sectors
+                .checked_mul(512)
+                .context("a partition beyond every size")?,
+        };
+        partitions.push((label.to_owned(), folder, partition));
+    }
+    Ok(partitions)
+}
+
+/// Something mounted, until it is dropped.
+#[derive(Debug)]
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn esp(partition: &Partition) -> Result<Self> {
+        Self::new(
+            "esp",
+            &partition.device,
+            "vfat",
+            "rw,nodev,nosuid,noexec,noatime,umask=0077",
+        )
+    }
+
+    /// A layer whose digest was found right.
+    pub fn layer(device: &Path, layer: &Layer) -> Result<Self> {
+        let Layer { offset, length, .. } = layer;
+        let options = format!("ro,nodev,nosuid,noexec,loop,offset={offset},sizelimit={length}");
+        Self::new(&layer.name, device, "squashfs", &options)
+    }
+
+    fn new(name: &str, device: &Path, kind: &str, options: &str) -> Result<Self> {
+        let place = Path::new(MOUNTS).join(name);
+        fs::create_dir_all(&place).with_context(|| format!("making {}", place.display()))?;
+        run(Command::new("mount")
+            .args(["-t", kind, "-o", options])
+            .args([device, &place]))?;
+        Ok(Self(place))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(error) = nix::mount::umount(&self.0) {
+            eprintln!("{} stays mounted: {error}", self.0.display());
+        }
+    }
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command
+        .output()
+        .with_context(|| format!("starting {command:?}"))?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}
+
+/// The whole machine, now.
+pub fn restart() -> Result<()> {
+    if let Err(error) = run(Command::new("systemctl").args(["--no-block", "reboot"])) {
+        bail!("the box does not restart: {error:#}");
+    }
+    Ok(())
+}

@@ -1,0 +1,352 @@
+//! An update that is cut at any byte: what GRUB starts afterwards is whole, and its state is the one that it knows.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use firstlight_api::boot_choice::{BootChoice, SystemSlot};
+use firstlight_api::digest::Sha256Digest;
+use firstlight_api::slot::{LayerContent, format_table, plan_slot};
+use firstlight_update::boot::{BootFiles, Esp};
+use firstlight_update::refusal::{Refusal, describe};
+use firstlight_update::slot::{self, Slot};
+use firstlight_update::state::{Start, State, Trial};
+use proptest::prelude::*;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+const ROOM: u64 = 1 << 20;
+
+/// Layers of a system, top first.
+type System = Vec<(&'static str, Vec<u8>)>;
+
+fn system(agent: u8) -> System {
+    vec![
+        ("agent", vec![agent; 3 * 4096]),
+        ("payload", vec![2; 9 * 4096]),
+        ("base", vec![3; 4096]),
+    ]
+}
+
+fn content(system: &System) -> Vec<LayerContent> {
+    let content = system.iter().map(|(name, bytes)| LayerContent {
+        name: (*name).to_owned(),
+        length: bytes.len() as u64,
+        sha256: Sha256Digest::from(<[u8; 32]>::from(Sha256::digest(bytes))),
+    });
+    content.collect()
+}
+
+struct Media {
+    dir: TempDir,
+}
+
+impl Media {
+    /// System A is there; B is what `left` says.
+    fn new(left: u8) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let media = Self { dir };
+        let (old, plan) = (system(1), plan_slot(content(&system(1))));
+        let a = fs::File::create(media.path("a")).unwrap();
+        a.set_len(ROOM).unwrap();
+        for (layer, (_, bytes)) in plan.iter().zip(&old) {
+            a.write_all_at(bytes, layer.offset).unwrap();
+        }
+        a.write_all_at(&format_table(&plan, ROOM).unwrap(), 0)
+            .unwrap();
+        fs::write(media.path("b"), vec![left; usize::try_from(ROOM).unwrap()]).unwrap();
+        fs::create_dir_all(media.path("esp/boot/a")).unwrap();
+        fs::write(media.path("esp/boot/a/vmlinuz"), "old").unwrap();
+        media
+            .esp()
+            .choose(BootChoice {
+                slot: SystemSlot::A,
+                trial: None,
+            })
+            .unwrap();
+        media
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn esp(&self) -> EspOf {
+        EspOf(self.path("esp"))
+    }
+
+    fn update(&self, new: &System, sent: &[&str], input: &mut dyn Read) -> anyhow::Result<()> {
+        let (a, b) = (self.path("a"), self.path("b"));
+        let slot = |device| Slot { device, room: ROOM };
+        let esp = self.esp();
+        esp.get().take_away(SystemSlot::B)?;
+        let sent: Vec<String> = sent.iter().map(|&name| name.to_owned()).collect();
+        let mut quiet = |_, _| Ok(());
+        slot::write(slot(&a), slot(&b), &content(new), &sent, input, &mut quiet)?;
+        let files = self.files();
+        esp.get().bring(SystemSlot::B, &files, "0-1")
+    }
+
+    fn files(&self) -> BootFiles {
+        let file = |name: &str, text: &str| {
+            let path = self.path(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        BootFiles {
+            kernel: file("kernel", "new"),
+            initrd: file("initrd", "initrd"),
+            start: file(
+                "boot.cfg",
+                "linux /boot/@SLOT@/vmlinuz firstlight.slot=PARTUUID=@SYSTEM@ $word\n",
+            ),
+        }
+    }
+
+    fn missing(&self, new: &System) -> Vec<String> {
+        let (a, b) = (self.path("a"), self.path("b"));
+        let slot = |device| Slot { device, room: ROOM };
+        slot::missing(slot(&a), slot(&b), &content(new)).unwrap()
+    }
+
+    fn holds(&self, slot: &str, system: &System) -> bool {
+        let path = self.path(slot);
+        let slot = Slot {
+            device: &path,
+            room: ROOM,
+        };
+        let Some(layers) = slot.layers().unwrap() else {
+            return false;
+        };
+        let same: Vec<_> = layers
+            .iter()
+            .map(firstlight_api::slot::Layer::content)
+            .collect();
+        same == content(system) && layers.iter().all(|layer| slot.holds(layer).unwrap())
+    }
+}
+
+struct EspOf(PathBuf);
+
+impl EspOf {
+    fn get(&self) -> Esp<'_> {
+        Esp(&self.0)
+    }
+
+    fn choose(&self, choice: BootChoice) -> anyhow::Result<()> {
+        self.get().choose(choice)
+    }
+}
+
+fn next(error: &anyhow::Error) -> String {
+    assert!(error.downcast_ref::<Refusal>().is_some(), "{error:#}");
+    describe(error).next
+}
+
+#[test]
+fn what_changed_is_sent_and_the_rest_is_there() {
+    let media = Media::new(0xff);
+    let new = system(9);
+    assert_eq!(media.missing(&new), ["agent"]);
+    let mut agent = new[0].1.as_slice();
+    media.update(&new, &["agent"], &mut agent).unwrap();
+    assert!(media.holds("b", &new) && media.holds("a", &system(1)));
+    let start = fs::read_to_string(media.path("esp/boot/b/boot.cfg")).unwrap();
+    assert_eq!(
+        start,
+        "linux /boot/b/vmlinuz firstlight.slot=PARTUUID=0-1 $word\n"
+    );
+    assert!(media.esp().get().is_whole(SystemSlot::B));
+    // Once more: all of it is there.
+    assert!(media.missing(&new).is_empty());
+    media.update(&new, &[], &mut std::io::empty()).unwrap();
+    assert!(media.holds("b", &new));
+}
+
+#[test]
+fn what_is_not_right_is_refused_and_cannot_be_started() {
+    let new = system(9);
+    let refused = |sent: &[&str], input: &[u8], new: &System| {
+        let media = Media::new(0);
+        let error = media.update(new, sent, &mut &*input).unwrap_err();
+        assert!(!media.esp().get().is_whole(SystemSlot::B));
+        assert!(media.holds("a", &system(1)));
+        assert!(!media.holds("b", new));
+        error
+    };
+    let mut changed = new[0].1.clone();
+    changed[5000] ^= 1;
+    assert!(next(&refused(&["agent"], &changed, &new)).contains("send it again"));
+    assert!(next(&refused(&[], &[], &new)).contains("which layers are missing"));
+    assert!(next(&refused(&["other"], &[], &new)).contains("in its table"));
+    let huge = vec![("agent", vec![0; 2 << 20])];
+    assert!(next(&refused(&["agent"], &[], &huge)).contains("larger stick"));
+    let wrong = vec![("../agent", vec![0; 4096])];
+    assert!(next(&refused(&["../agent"], &[], &wrong)).contains("firstlight build"));
+    refused(&["agent"], &new[0].1[..4096], &new);
+}
+
+#[test]
+fn a_damaged_running_system_is_not_copied_on() {
+    let media = Media::new(0);
+    let a = fs::File::options()
+        .write(true)
+        .open(media.path("a"))
+        .unwrap();
+    let payload = plan_slot(content(&system(1)))[1].offset;
+    a.write_all_at(&[0x55], payload + 77).unwrap();
+    let new = system(9);
+    let error = media
+        .update(&new, &["agent"], &mut new[0].1.as_slice())
+        .unwrap_err();
+    assert!(next(&error).contains("--whole"));
+    let whole: Vec<u8> = new.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+    media
+        .update(&new, &["agent", "payload", "base"], &mut whole.as_slice())
+        .unwrap();
+    assert!(media.holds("b", &new));
+}
+
+/// The state partition of a box, whose files say which version wrote them.
+fn state(dir: &Path, version: &str) {
+    for file in [
+        "pki/ca.crt",
+        "kube/agent.conf",
+        "etcd/member/db",
+        "ironic/ironic.sqlite",
+        "agent/leases.log",
+        "agent/hosts/n1.json",
+    ] {
+        let path = dir.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, version).unwrap();
+    }
+    fs::create_dir_all(dir.join("agent/store")).unwrap();
+    fs::write(dir.join("agent/store/upload"), version).unwrap();
+}
+
+fn says(dir: &Path, file: &str) -> String {
+    fs::read_to_string(dir.join(file)).unwrap()
+}
+
+fn trial() -> Trial {
+    Trial {
+        from: SystemSlot::A,
+        to: SystemSlot::B,
+        version: "0.2.0".to_owned(),
+    }
+}
+
+#[test]
+fn who_goes_back_has_the_state_of_before_and_who_stays_the_new_one() {
+    for kept in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let of = State(dir.path());
+        state(dir.path(), "old");
+        assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Plain);
+        of.begin(&trial()).unwrap();
+        assert_eq!(of.start(SystemSlot::B, true).unwrap(), Start::Tried);
+        state(dir.path(), "new");
+        // The agent, or all of it, starts again in the same start of the box.
+        assert_eq!(of.start(SystemSlot::B, true).unwrap(), Start::Tried);
+        if kept {
+            of.keep(&trial()).unwrap();
+            assert_eq!(of.start(SystemSlot::B, false).unwrap(), Start::Plain);
+        } else {
+            of.note_why("n1 does not answer").unwrap();
+            assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Back);
+            assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Plain);
+        }
+        for file in [
+            "pki/ca.crt",
+            "etcd/member/db",
+            "ironic/ironic.sqlite",
+            "agent/hosts/n1.json",
+        ] {
+            assert_eq!(says(dir.path(), file), if kept { "new" } else { "old" });
+        }
+        assert_eq!(says(dir.path(), "agent/store/upload"), "new");
+        let outcome = says(dir.path(), "update/outcome.json");
+        assert_eq!(outcome.contains(r#""kept":true"#), kept, "{outcome}");
+        assert_eq!(outcome.contains("n1 does not answer"), !kept, "{outcome}");
+        let left: Vec<_> = fs::read_dir(dir.path().join("update")).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+}
+
+#[test]
+fn a_trial_that_never_ran_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = State(dir.path());
+    state(dir.path(), "old");
+    of.begin(&trial()).unwrap();
+    // Cut while it copied.
+    fs::create_dir_all(dir.path().join("update/before/agent")).unwrap();
+    fs::write(dir.path().join("update/before/agent/leases.log"), "half").unwrap();
+    assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Back);
+    assert_eq!(says(dir.path(), "agent/leases.log"), "old");
+    assert!(says(dir.path(), "update/outcome.json").contains("did not come as far"));
+}
+
+#[test]
+fn a_power_cut_after_the_choice_is_a_system_that_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = State(dir.path());
+    state(dir.path(), "old");
+    of.begin(&trial()).unwrap();
+    of.start(SystemSlot::B, true).unwrap();
+    state(dir.path(), "new");
+    assert_eq!(of.start(SystemSlot::B, false).unwrap(), Start::Kept);
+    assert_eq!(says(dir.path(), "etcd/member/db"), "new");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whoever sends stops somewhere, and begins again.
+    #[test]
+    fn a_transfer_that_is_cut_anywhere_starts_nothing_and_goes_on(cut in 0..13_usize * 4096, left in 0..0x40_u8) {
+        let media = Media::new(left);
+        let new: System = system(9).into_iter().map(|(name, bytes)| (name, bytes.iter().map(|byte| byte ^ 0x40).collect())).collect();
+        let whole: Vec<u8> = new.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+        let all = ["agent", "payload", "base"];
+        prop_assert!(media.update(&new, &all, &mut &whole[..cut]).is_err());
+        prop_assert!(!media.esp().get().is_whole(SystemSlot::B) && !media.holds("b", &new));
+        prop_assert!(media.holds("a", &system(1)));
+        let missing = media.missing(&new);
+        prop_assert_eq!(missing.contains(&"agent".to_owned()), cut < 3 * 4096);
+        prop_assert_eq!(missing.contains(&"payload".to_owned()), cut < 12 * 4096);
+        let rest: Vec<u8> = new.iter().filter(|(name, _)| missing.iter().any(|one| one == name)).flat_map(|(_, bytes)| bytes.clone()).collect();
+        let names: Vec<&str> = missing.iter().map(String::as_str).collect();
+        media.update(&new, &names, &mut rest.as_slice()).unwrap();
+        prop_assert!(media.holds("b", &new));
+    }
+
+    /// A way back that is cut between any two of its steps ends the same way.
+    #[test]
+    fn a_way_back_that_is_cut_is_taken_up(moved in proptest::collection::vec(any::<bool>(), 6), aside in proptest::collection::vec(any::<bool>(), 6)) {
+        let dir = tempfile::tempdir().unwrap();
+        let of = State(dir.path());
+        state(dir.path(), "old");
+        of.begin(&trial()).unwrap();
+        of.start(SystemSlot::B, true).unwrap();
+        state(dir.path(), "new");
+        let items = ["pki", "kube", "etcd/member", "ironic", "agent/leases.log", "agent/hosts"];
+        for (item, (moved, aside)) in items.iter().zip(moved.into_iter().zip(aside)) {
+            let (before, newer, place) = (dir.path().join("update/before").join(item), dir.path().join("update/newer").join(item), dir.path().join(item));
+            if moved || aside {
+                fs::create_dir_all(newer.parent().unwrap()).unwrap();
+                fs::rename(&place, &newer).unwrap();
+            }
+            if moved {
+                fs::rename(&before, &place).unwrap();
+            }
+        }
+        prop_assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Back);
+        for file in ["pki/ca.crt", "kube/agent.conf", "etcd/member/db", "ironic/ironic.sqlite", "agent/leases.log", "agent/hosts/n1.json"] {
+            prop_assert_eq!(says(dir.path(), file), "old");
+        }
+    }
+}
