@@ -32,6 +32,8 @@ mod power_cut;
 mod self_test;
 #[path = "stories/tampered.rs"]
 mod tampered;
+#[path = "stories/update.rs"]
+mod update;
 #[path = "stories/upgrade.rs"]
 mod upgrade;
 #[path = "stories/uploaded_disk.rs"]
@@ -72,7 +74,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 20] = [
+const STORIES: [Story; 21] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -158,6 +160,21 @@ const STORIES: [Story; 20] = [
             "imagebuilder/src/people.rs",
         ],
         tell: people::tell,
+    },
+    Story {
+        id: "update",
+        name: "The box gets another system that stays over a power cut, and one that does not start, from which it goes back",
+        site: Purpose::Plain,
+        plain: false,
+        asked: true,
+        minutes: 25,
+        about: &[
+            "agent/update",
+            "agent/src/update",
+            "imagebuilder/src/update.rs",
+            "rootfs/box/grub.cfg",
+        ],
+        tell: update::tell,
     },
     Story {
         id: "self_test",

@@ -122,4 +122,6 @@ figures! {
     BASE_FLOOD_SLOWER: "base-flood-slower", "  a server's download, in its time without the flood", Times, none, most 1.1;
     /// Baseline: kinds of bytes from outside that nothing but examples had read.
     BASE_DECODERS: "base-decoders", "decoders without a property test", Count, 20.0, most 0.0;
+    /// On an emulated box: written, started, and all well for a minute.
+    YEARS_UPDATE: "years-update", "update of a box, from the order to its decision", Seconds, none, most 360.0;
 }

@@ -1,0 +1,189 @@
+//! The box gets another version of its system: a good one, which stays over a power cut, and one whose agent does not start, from which
+//! it goes back by itself.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use firstlight_api::slot::{Layer, LayerContent, format_table, plan_slot, slot_bytes};
+use imagebuilder::build::cache::digest_file;
+use imagebuilder::disk::{gpt, place_file};
+use imagebuilder::inspect::load_slot;
+use imagebuilder::unpack;
+use lab::BoxSpec;
+use qemu_tests::figures;
+use qemu_tests::scene::Scene;
+use qemu_tests::typed::Desk;
+
+const AGENT: &str = "agent";
+const GOOD: &str = "0.9.1";
+const BAD: &str = "0.9.2";
+/// A start under emulation, and the moment for which all has to be well.
+const STAYS: Duration = Duration::from_mins(6);
+
+pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
+    let good = other_image(scene, GOOD, |_| Ok(()))?;
+    let bad = other_image(scene, BAD, |tree| {
+        let agent = tree.join("usr/bin/firstlight-agent");
+        fs::write(&agent, "#!/bin/sh\nexit 1\n")?;
+        Ok(fs::set_permissions(
+            &agent,
+            fs::Permissions::from_mode(0o755),
+        )?)
+    })?;
+    scene.ready_box()?;
+    let desk = Desk::new(scene)?;
+    let ssh = scene.box_ssh();
+    ssh.run("sudo kubectl create configmap kept --from-literal=of=before")?;
+    let said = desk.types(&["update", "--status"])?;
+    ensure!(
+        said.starts_with("runs from system-a\nthere is room"),
+        "{said}"
+    );
+
+    let ordered = Instant::now();
+    let said = desk.types(&["update", &good])?;
+    figures::YEARS_UPDATE.record_time(ordered.elapsed())?;
+    scene.tell(format_args!(
+        "{} after {} s",
+        said.trim(),
+        ordered.elapsed().as_secs()
+    ));
+    ensure!(ordered.elapsed() < STAYS * 2, "that took too long");
+    let said = desk.types(&["update", "--status"])?;
+    ensure!(
+        said.starts_with("runs from system-b") && said.contains(&format!("to {GOOD}, stayed")),
+        "{said}"
+    );
+    scene.box_ssh().run("sudo kubectl get configmap kept")?;
+    scene
+        .box_ssh()
+        .run("sudo kubectl create configmap kept-too --from-literal=of=the-new-one")?;
+
+    scene.cut_box_power()?;
+    scene.switch_box_on(&BoxSpec::default())?;
+    scene.wait_status("the box is ready again", Duration::from_mins(5), |status| {
+        status.ready.then_some(())
+    })?;
+    let line = scene.box_ssh().run("cat /proc/cmdline")?;
+    ensure!(!line.contains("firstlight.trial"), "{line}");
+    let desk = Desk::new(scene)?;
+    let said = desk.types(&["update", "--status"])?;
+    ensure!(said.starts_with("runs from system-b\n"), "{said}");
+
+    let said = match desk.types(&["update", &bad]) {
+        Ok(said) => said,
+        Err(error) => format!("{error:#}"),
+    };
+    scene.tell(said.trim());
+    ensure!(
+        said.contains("the box went back") && said.contains("did not come up"),
+        "{said}"
+    );
+    scene.wait_status(
+        "the box is ready as before",
+        Duration::from_mins(5),
+        |status| status.ready.then_some(()),
+    )?;
+    let told = |status: &firstlight_api::status::SiteStatus| {
+        let problem = status
+            .problems
+            .iter()
+            .find(|problem| problem.what.contains(BAD))?;
+        Some(problem.what.clone())
+    };
+    let told = scene.wait_status("the page says why", Duration::from_mins(1), told)?;
+    scene.tell(told);
+    scene
+        .box_ssh()
+        .run("sudo kubectl get configmap kept kept-too")?;
+    scene.nothing_leaked()
+}
+
+/// The image with another version in its layer `agent`, which `change` changes, too.
+fn other_image(
+    scene: &Scene<'_>,
+    version: &str,
+    change: impl Fn(&Path) -> Result<()>,
+) -> Result<String> {
+    let image = scene.image();
+    let folder = scene.lab.dir().join(version);
+    let tree = folder.join("tree");
+    fs::create_dir_all(&folder)?;
+    unpack::layer(image, AGENT, &tree)?;
+    let versions = tree.join("usr/share/firstlight/versions.json");
+    let mut all: serde_json::Value = serde_json::from_slice(&fs::read(&versions)?)?;
+    all["firstlight"] = version.into();
+    fs::write(&versions, all.to_string())?;
+    change(&tree)?;
+    let layer = folder.join("agent.sqfs");
+    let packed = Command::new("mksquashfs")
+        .args([&tree, &layer])
+        .args([
+            "-noappend",
+            "-no-progress",
+            "-quiet",
+            "-all-root",
+            "-no-xattrs",
+            "-comp",
+            "zstd",
+        ])
+        .status()
+        .context("starting mksquashfs")?;
+    ensure!(packed.success(), "mksquashfs: {packed}");
+    let path = folder.join("firstlight.img");
+    put_in(image, &layer, &path)?;
+    Ok(path.to_str().context("the path is not text")?.to_owned())
+}
+
+/// An image of nothing but a system: what an update reads.
+fn put_in(image: &Path, agent: &Path, path: &PathBuf) -> Result<()> {
+    let table = gpt::load_table(image)?;
+    let part = table.partition("system-a")?;
+    let old = load_slot(image, part)?.context("the image has no system")?;
+    let content = |layer: &Layer| -> Result<LayerContent> {
+        if layer.name != AGENT {
+            return Ok(layer.content());
+        }
+        let sha256 = digest_file(agent)?;
+        Ok(LayerContent {
+            length: fs::metadata(agent)?.len(),
+            sha256: firstlight_api::digest::Sha256Digest::parse(&sha256).context("no digest")?,
+            ..layer.content()
+        })
+    };
+    let contents = old.iter().map(content).collect::<Result<Vec<_>>>()?;
+    let new = plan_slot(contents);
+    let bytes = slot_bytes(&new);
+    let head = format_table(&new, bytes)?;
+    let plan = gpt::plan_stick(std::str::from_utf8(&head)?, bytes);
+    let mut file = File::options()
+        .create(true)
+        .truncate(true)
+        .read(true)
+        .write(true)
+        .open(path)?;
+    file.set_len(plan.bytes())?;
+    gpt::write_table(&mut file, &plan)?;
+    let start = plan.partition("system-a")?.offset();
+    file.write_all_at(&head, start)?;
+    let from = File::open(image)?;
+    for (layer, old) in new.iter().zip(&old) {
+        if layer.name == AGENT {
+            place_file(agent, &mut file, start + layer.offset, layer.length)?;
+            continue;
+        }
+        let (mut at, mut piece) = (0, vec![0; 4 << 20]);
+        while at < layer.length {
+            let step = usize::try_from(layer.length - at)
+                .map_or(piece.len(), |left| left.min(piece.len()));
+            from.read_exact_at(&mut piece[..step], part.offset() + old.offset + at)?;
+            file.write_all_at(&piece[..step], start + layer.offset + at)?;
+            at += step as u64;
+        }
+    }
+    Ok(())
+}
