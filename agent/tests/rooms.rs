@@ -15,18 +15,8 @@ use std::{
 const FLOORS: [&[&str]; 6] = [
     // Tools that know nothing of a site.
     &[
-        "child",
-        "clock",
-        "files",
-        "journal",
-        "keep",
-        "notify",
-        "objects",
-        "options",
-        "paths",
-        "pieces",
-        "start_line",
-        "workload",
+        "child", "clock", "files", "journal", "keep", "notify", "objects", "options", "paths",
+        "pieces", "workload",
     ],
     // What is told, who is who, and plans.
     &[
@@ -35,6 +25,7 @@ const FLOORS: [&[&str]; 6] = [
         "pki",
         "sources",
         "ssh",
+        "start_line",
         "state_versions",
         "status",
     ],

@@ -36,6 +36,7 @@ mod figures;
 mod flood;
 mod media;
 mod tpm;
+mod update;
 
 /// A server on loopback with a stick of a few files.
 struct Fixture {

@@ -75,13 +75,19 @@ fn carry_out(
         return look(stick).map(HelperReply::Seen);
     }
     let _alone = alone()?;
+    if matches!(order, HelperOrder::Write { .. } | HelperOrder::Try) && state.trial().is_some() {
+        return Err(refuse(
+            "an update is on its way, and the other system is the way back",
+            "wait until the page says that the running system stays",
+        ));
+    }
     match order {
         HelperOrder::Look => unreachable!("answered above"),
         HelperOrder::Plan { layers } => {
             let layers = slot::missing(slot_of(&stick.system), slot_of(stick.other()?), &layers)?;
             Ok(HelperReply::Send { layers })
         }
-        HelperOrder::Write { layers, sent } => write(stick, state, &layers, &sent, input, output),
+        HelperOrder::Write { layers, sent } => write(stick, &layers, &sent, input, output),
         HelperOrder::Try => {
             start_other(stick, state)?;
             Ok(HelperReply::Done)
@@ -160,18 +166,11 @@ fn find<'a>(layers: &'a [Layer], name: &str) -> Result<&'a Layer> {
 
 fn write(
     stick: &Stick,
-    state: State<'_>,
     layers: &[LayerContent],
     sent: &[String],
     input: &mut dyn Read,
     output: &mut dyn Write,
 ) -> Result<HelperReply> {
-    if stick.trial && state.trial().is_some() {
-        return Err(refuse(
-            "the running system is being tried, and the other one is the way back",
-            "wait until the page says that it stays",
-        ));
-    }
     let other = stick.other()?;
     let target = stick.running.other();
     for name in [AGENT, PAYLOAD] {

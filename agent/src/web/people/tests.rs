@@ -190,7 +190,7 @@ impl Fixture {
 }
 
 /// Each route and verb, and the least role that is let in; `None`: everybody is.
-const ROUTES: [(&str, &str, Option<Role>); 44] = {
+const ROUTES: [(&str, &str, Option<Role>); 48] = {
     use Role::{Admin, Operator, Viewer};
     [
         ("GET", "/", Some(Viewer)),
@@ -223,6 +223,10 @@ const ROUTES: [(&str, &str, Option<Role>); 44] = {
         ("POST", "/api/v1/artifacts", Some(Operator)),
         ("PATCH", "/api/v1/artifacts/a", Some(Operator)),
         ("DELETE", "/api/v1/artifacts/a", Some(Operator)),
+        ("GET", "/api/v1/update", Some(Admin)),
+        ("POST", "/api/v1/update/plan", Some(Admin)),
+        ("POST", "/api/v1/update/layers", Some(Admin)),
+        ("POST", "/api/v1/update/start", Some(Admin)),
         ("POST", "/api/v1/hosts/n1/retry", Some(Operator)),
         ("POST", "/api/v1/hosts/n1/power-off", Some(Operator)),
         ("POST", "/api/v1/hosts/n1/forget", Some(Operator)),
