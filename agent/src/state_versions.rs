@@ -1,20 +1,18 @@
 //! The versions whose data are on the state partition. Ironic's schema and Kubernetes' data only go forward: an older stick
 //! does not touch what a newer one has written.
 
-use std::{collections::BTreeMap, fs};
+use std::fs;
 
 use anyhow::{Context, Result};
-use firstlight_api::{bounded, status::Problem};
+use firstlight_api::{
+    status::Problem,
+    versions::{self, Versions, pick},
+};
 
 use crate::{
     files::{self, Access},
     paths::Paths,
 };
-
-/// What has data on the partition, as `versions.json` calls it.
-const PROGRAMS: [&str; 4] = ["firstlight", "kubernetes", "etcd", "ironic"];
-
-type Versions = BTreeMap<&'static str, String>;
 
 /// Notes the stick's versions on the state partition, or says why this stick may not run on it.
 pub fn check(paths: &Paths) -> Result<(), Problem> {
@@ -24,7 +22,7 @@ pub fn check(paths: &Paths) -> Result<(), Problem> {
     };
     // A damaged note is as none: it is made anew with what runs now.
     let noted = load(&paths.state_versions()).unwrap_or_default();
-    if let Some(newer) = newer(&noted, &stick) {
+    if let Some(newer) = versions::older(&stick, &noted) {
         return Err(Problem {
             what: format!("this stick is older than the state partition: it brings {newer}. Nothing is started, so that nothing is damaged"),
             next: "the way to another version is `firstlight update`; start the newer system again, or restore a backup of this one's time".to_owned(),
@@ -43,10 +41,8 @@ pub fn check(paths: &Paths) -> Result<(), Problem> {
 
 /// What of another system is older than what has data on the state partition.
 pub fn older(paths: &Paths, system: &serde_json::Value) -> Option<String> {
-    newer(
-        &load(&paths.state_versions()).unwrap_or_default(),
-        &pick(system),
-    )
+    let noted = load(&paths.state_versions()).unwrap_or_default();
+    versions::older(&pick(system), &noted)
 }
 
 fn load(path: &std::path::Path) -> Result<Versions> {
@@ -56,39 +52,9 @@ fn load(path: &std::path::Path) -> Result<Versions> {
     Ok(pick(&all))
 }
 
-fn pick(all: &serde_json::Value) -> Versions {
-    let version = |name: &'static str| Some((name, all.get(name)?.as_str()?.to_owned()));
-    PROGRAMS.into_iter().filter_map(version).collect()
-}
-
 fn note(paths: &Paths, stick: &Versions) -> Result<()> {
     let text = serde_json::to_vec_pretty(stick).context("encoding versions")?;
     files::write(&paths.state_versions(), &text, Access::Group)
-}
-
-/// The first program of the stick that is older than what was noted.
-fn newer(noted: &Versions, stick: &Versions) -> Option<String> {
-    PROGRAMS.into_iter().find_map(|name| {
-        let (noted, ours) = (noted.get(name)?, stick.get(name)?);
-        let is_older = numbers(name, ours) < numbers(name, noted);
-        let noted = bounded::text(noted);
-        is_older.then(|| format!("{name} {ours}, and the data are of {noted}"))
-    })
-}
-
-/// Of which parts it matters: patch releases of Kubernetes and etcd understand each other.
-fn numbers(name: &str, version: &str) -> Vec<u64> {
-    let parts = if matches!(name, "kubernetes" | "etcd") {
-        2
-    } else {
-        3
-    };
-    version
-        .trim_start_matches('v')
-        .split(['.', '-', '+'])
-        .map_while(|part| part.parse().ok())
-        .take(parts)
-        .collect()
 }
 
 #[cfg(test)]
@@ -132,19 +98,12 @@ mod tests {
         stick("v1.36.0", "39.0.0").unwrap();
     }
 
-    #[test]
-    fn ten_comes_after_nine() {
-        assert!(numbers("ironic", "9.2.0") < numbers("ironic", "10.0.0"));
-        assert!(numbers("kubernetes", "v1.9.9") < numbers("kubernetes", "v1.10.0"));
-        assert_eq!(numbers("etcd", "v3.6.8-rc1"), [3, 6]);
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
         fn a_damaged_note_is_made_anew_or_refused_in_a_short_line(
-            program in prop::sample::select(&PROGRAMS[..]), version in "v?[0-9]{1,25}(\\.[0-9]{1,25}){0,40}|.{0,300}",
+            program in prop::sample::select(&versions::PROGRAMS[..]), version in "v?[0-9]{1,25}(\\.[0-9]{1,25}){0,40}|.{0,300}",
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
         ) {
             let dir = tempfile::tempdir().unwrap();

@@ -9,8 +9,8 @@ use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
-    UsageError, agent, boot, build, check, flash, hosts, inspect, install, kubeconfig, manual,
-    people, push, status, support, unpack, update, upgrade,
+    UsageError, agent, backup, boot, build, check, flash, hosts, inspect, install, kubeconfig,
+    manual, people, push, status, support, unpack, update, upgrade,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -82,6 +82,10 @@ enum Command {
     Support(support::SupportArgs),
     /// Give a box that runs another version of its own system, with a way back
     Update(update::UpdateArgs),
+    /// Bring what a box remembers into a file, encrypted
+    Backup(backup::BackupArgs),
+    /// Let a new box go on where the box of a backup was
+    Restore(backup::RestoreArgs),
     /// Print what a shell needs to complete commands and options
     Completion(manual::CompletionArgs),
     /// Write the manual pages
@@ -154,6 +158,8 @@ impl Cli {
             Command::Audit(args) => people::audit(&args),
             Command::Support(args) => support::run(&args),
             Command::Update(args) => update::run(&args),
+            Command::Backup(args) => backup::save(&args),
+            Command::Restore(args) => backup::restore(&args),
             Command::Upgrade(args) => upgrade::run(&args),
             Command::Rotate(args) => upgrade::rotate::run(&args),
             Command::Completion(args) => manual::complete(&args),

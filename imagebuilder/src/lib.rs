@@ -3,6 +3,7 @@
 //! No async runtime: a build is a list of steps. To add a subcommand: a variant in [`cli`], a module beside it.
 
 pub mod agent;
+pub mod backup;
 pub mod boot;
 mod box_client;
 pub mod build;

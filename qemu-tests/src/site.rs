@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use firstlight_api::boot_choice::SystemSlot;
 use firstlight_api::site::Ipv4Network;
 use imagebuilder::build::build;
 use imagebuilder::build::cache::Reuse;
@@ -120,8 +121,8 @@ fn record_sizes(image: &Path) -> Result<()> {
         .with_context(|| format!("opening {}", image.display()))?
         .len();
     figures::IMAGE_SIZE.record(megabytes(size))?;
-    let initrd =
-        file_of_image(image, "ESP", "boot/initrd")?.context("no boot/initrd on the ESP")?;
+    let initrd = file_of_image(image, "ESP", &SystemSlot::A.boot_file("initrd"))?
+        .context("no initrd on the ESP")?;
     figures::NETBOOT_SIZE.record(megabytes(
         (kernel_of_image(image)?.len() + initrd.len()) as u64,
     ))

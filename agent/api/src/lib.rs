@@ -40,4 +40,5 @@ pub mod tpm;
 pub mod update;
 pub mod upgrade;
 pub mod verb;
+pub mod versions;
 pub mod wildcard;

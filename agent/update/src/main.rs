@@ -2,7 +2,8 @@
 //!
 //! - `start`: once a start, before anything looks at the state partition;
 //! - `serve`: an order of the agent's on standard input, answered on standard output;
-//! - `give-up`: ten minutes after the start of a system that is tried.
+//! - `give-up`: ten minutes after the start of a system that is tried;
+//! - `backup`, `restore`: for `firstlight backup` and `firstlight restore`, a stream on standard output or input.
 
 use std::fs;
 use std::io::{self, Read};
@@ -11,15 +12,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use firstlight_api::bounded;
-use firstlight_update::orders;
 use firstlight_update::state::{Start, State};
 use firstlight_update::stick::{Stick, is_trial, restart};
+use firstlight_update::{backup, orders};
 
 const STATE: &str = "/var/lib/firstlight";
 /// The agent waits for it before it looks at the state partition.
 const READY: &str = "/run/firstlight-update/ready";
 /// What the agent says that it waits for.
 const WHY: &str = "/run/firstlight/trial";
+const VERSIONS: &str = "/usr/share/firstlight/versions.json";
 const LONGEST: u64 = 4096;
 
 fn main() -> ExitCode {
@@ -51,7 +53,17 @@ fn run() -> Result<()> {
             Some(stick) => orders::give_up(&stick, state, &why()),
             None => Ok(()),
         },
-        other => bail!("{other}: start, serve or give-up; systemd calls this"),
+        "backup" => {
+            backup::copy_etcd(state)?;
+            backup::write(state, &versions()?, io::stdout().lock())
+        }
+        "restore" => {
+            backup::unpack(state, &versions()?, io::stdin().lock())?;
+            restart()
+        }
+        other => bail!(
+            "{other}: start, serve, give-up, backup or restore; systemd and `firstlight` call this"
+        ),
     }
 }
 
@@ -72,6 +84,11 @@ fn start(root: &Path, state: State<'_>) -> Result<()> {
         Err(error) => eprintln!("{error:#}"),
     }
     fs::write(READY, "").context("telling the agent")
+}
+
+fn versions() -> Result<serde_json::Value> {
+    let text = fs::read(VERSIONS).with_context(|| format!("reading {VERSIONS}"))?;
+    serde_json::from_slice(&text).with_context(|| format!("reading {VERSIONS}"))
 }
 
 fn why() -> String {

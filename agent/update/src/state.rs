@@ -4,8 +4,9 @@
 //! `update/` on the state partition is root's: `trial.json` from the order to the outcome, `before/` the copy, `outcome.json` what came
 //! of it. Each step may be cut anywhere and is taken up at the next start.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,12 +19,14 @@ use serde_json::{Value, json};
 use crate::refusal::refuse;
 
 /// Folders of the state partition that are copied as they are.
-const WHOLE: [&str; 3] = ["pki", "kube", "ironic"];
+const WHOLE: [&str; 4] = ["pki", "kube", "ironic", "ssh"];
 /// And those of which each entry is.
 const PARTS: [&str; 2] = ["etcd", "agent"];
 /// Large, and the same for every version: uploads by their digests, and what is made of them. etcd's own copies may be any number of
 /// versions old as it is.
 const LEFT: [&str; 6] = ["store", "images", "apt", "copy-1", "copy-2", "copy-new"];
+/// A backup that the next start goes on with.
+const RESTORE: &str = "restore";
 /// Stays free beside the copy, in bytes.
 const RESERVE: u64 = 256 << 20;
 const NEVER_CAME: &str = "it did not come as far as the state partition";
@@ -49,6 +52,8 @@ pub enum Start {
     Kept,
     /// The box is back at the old one.
     Back,
+    /// It goes on with a backup.
+    Restored,
 }
 
 /// The state partition.
@@ -102,6 +107,11 @@ impl State<'_> {
 
     /// Before anything of the box looks at the state partition. `is_trial`: GRUB started the running system for once.
     pub fn start(&self, running: SystemSlot, is_trial: bool) -> Result<Start> {
+        let restore = self.own(RESTORE);
+        if restore.exists() {
+            self.restore(&restore)?;
+            return Ok(Start::Restored);
+        }
         let Some(trial) = self.trial() else {
             return Ok(Start::Plain);
         };
@@ -152,12 +162,7 @@ impl State<'_> {
         if is_complete {
             for item in items_below(&before)? {
                 let place = self.0.join(&item);
-                if place.symlink_metadata().is_ok() {
-                    let aside = newer.join(&item);
-                    remove(&aside)?;
-                    fs::create_dir_all(aside.parent().context("an item has a folder")?)?;
-                    rename(&place, &aside)?;
-                }
+                put_aside(&place, &newer.join(&item))?;
                 rename(&before.join(&item), &place)?;
             }
             sync(self.0)?;
@@ -174,6 +179,48 @@ impl State<'_> {
     /// Once GRUB starts it always.
     pub fn keep(&self, trial: &Trial) -> Result<()> {
         self.end(trial, true, String::new())
+    }
+
+    /// A folder for what is restored, empty.
+    pub fn make_room_for_restore(&self) -> Result<PathBuf> {
+        let new = self.own("restore.new");
+        remove(&new)?;
+        fs::create_dir_all(&new).context("making a folder on the state partition")?;
+        fs::set_permissions(&new, Permissions::from_mode(0o700))?;
+        Ok(new)
+    }
+
+    /// `new` is whole: the next start goes on with it.
+    pub fn restore_at_start(&self, new: &Path) -> Result<()> {
+        sync(self.0)?;
+        remove(&self.own(RESTORE))?;
+        rename(new, &self.own(RESTORE))?;
+        sync(self.0)
+    }
+
+    /// What the backup does not have is of another box, and goes.
+    fn restore(&self, from: &Path) -> Result<()> {
+        let theirs = items_below(from)?;
+        let aside = self.own("newer");
+        let mine = items_below(self.0)?.into_iter().filter(|item| {
+            // Moved already, before a power cut.
+            theirs.contains(item) || !from.join("swapped").exists()
+        });
+        for item in mine.collect::<Vec<_>>() {
+            put_aside(&self.0.join(&item), &aside.join(&item))?;
+        }
+        write(&from.join("swapped"), b"")?;
+        for item in theirs {
+            let place = self.0.join(&item);
+            fs::create_dir_all(place.parent().context("an item has a folder")?)?;
+            rename(&from.join(&item), &place)?;
+        }
+        for copy in ["copy-1", "copy-2", "damaged", "restored"] {
+            remove(&self.0.join("etcd").join(copy))?;
+        }
+        sync(self.0)?;
+        remove(from)?;
+        remove(&aside)
     }
 
     fn end(&self, trial: &Trial, kept: bool, why: String) -> Result<()> {
@@ -194,6 +241,16 @@ impl State<'_> {
     pub fn note_why(&self, why: &str) -> Result<()> {
         write(&self.own("why"), why.as_bytes())
     }
+}
+
+/// If there is something.
+fn put_aside(place: &Path, aside: &Path) -> Result<()> {
+    if place.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    remove(aside)?;
+    fs::create_dir_all(aside.parent().context("an item has a folder")?)?;
+    rename(place, aside)
 }
 
 /// What is copied, or in a copy.

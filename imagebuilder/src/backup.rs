@@ -1,0 +1,192 @@
+//! `firstlight backup` and `firstlight restore`: what a box remembers, as an encrypted file, and a new box that goes on with it.
+//!
+//! The box makes and reads the stream (`agent/update/src/backup.rs`), SSH carries it, and the file is in the age format: who has the
+//! passphrase, or the key of a recipient, can read it with `age`, too.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::str::FromStr as _;
+
+use age::secrecy::SecretString;
+use age::x25519;
+use anyhow::{Context, Result, anyhow, ensure};
+use clap::Args;
+
+use crate::UsageError;
+use crate::ssh::BoxArgs;
+
+const PROGRAM: &str = "sudo /usr/lib/firstlight/firstlight-update";
+/// A file holds every key of the site.
+const LEAST_PASSPHRASE: usize = 12;
+
+const WAY: &str = "A backup has the box's keys, its Kubernetes, what it knows of servers, leases and people; not what was uploaded. The box's own Kubernetes is away for some
+seconds while it is made; clusters and servers do not notice. The passphrase is asked for, or read from standard input:
+
+  firstlight backup -o lab.backup
+  firstlight backup --recipient age1… -o lab.backup    for a key instead (`age-keygen`), so that a nightly job knows no passphrase
+
+and when the stick or the machine has died, with a new stick of the same or a newer version, in any machine, with the old one's site.yaml:
+
+  firstlight restore lab.backup --box admin@172.22.0.1";
+
+#[derive(Debug, Args)]
+#[command(after_help = WAY)]
+pub struct BackupArgs {
+    #[command(flatten)]
+    the_box: BoxArgs,
+    /// File to write; it appears when it is complete
+    #[arg(short, long, value_name = "FILE", default_value = "firstlight.backup")]
+    output: PathBuf,
+    /// Encrypt it for this key of age's, instead of a passphrase; may be given several times
+    #[arg(long, value_name = "AGE1…", value_parser = recipient)]
+    recipient: Vec<x25519::Recipient>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = WAY)]
+pub struct RestoreArgs {
+    /// Made by `firstlight backup`
+    backup: PathBuf,
+    #[command(flatten)]
+    the_box: BoxArgs,
+    /// File with the key of a recipient, as `age-keygen` writes it
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+fn recipient(text: &str) -> Result<x25519::Recipient, String> {
+    x25519::Recipient::from_str(text)
+        .map_err(|why| format!("{text}: {why}; `age-keygen -y` prints one"))
+}
+
+pub fn save(args: &BackupArgs) -> Result<String> {
+    let encryptor = if args.recipient.is_empty() {
+        age::Encryptor::with_user_passphrase(new_passphrase()?)
+    } else {
+        let recipients = args.recipient.iter().map(|one| one as &dyn age::Recipient);
+        age::Encryptor::with_recipients(recipients).map_err(|error| anyhow!("{error}"))?
+    };
+    let folder = args
+        .output
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))
+        .with_context(|| format!("writing {}", args.output.display()))?;
+    let mut ssh = args
+        .the_box
+        .way()
+        .arg(format!("{PROGRAM} backup"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("running ssh; install openssh-client")?;
+    let mut from = ssh.stdout.take().context("ssh has no output")?;
+    let mut writer = encryptor.wrap_output(&mut file)?;
+    let copied = io::copy(&mut from, &mut writer);
+    end(&mut ssh)?;
+    let bytes = copied.context("writing what the box sends")?;
+    writer.finish()?.flush()?;
+    ensure!(bytes > 0, "the box sent nothing");
+    file.as_file().sync_all()?;
+    file.persist(&args.output)
+        .with_context(|| format!("writing {}", args.output.display()))?;
+    Ok(format!(
+        "{} has what the box remembers, {} MB; it and its passphrase are enough to be this site's box\n",
+        args.output.display(),
+        bytes.div_ceil(1 << 20)
+    ))
+}
+
+pub fn restore(args: &RestoreArgs) -> Result<String> {
+    let name = args.backup.display();
+    let file = File::open(&args.backup).map_err(|error| UsageError(format!("{name}: {error}")))?;
+    let decryptor = age::Decryptor::new(file)
+        .map_err(|error| UsageError(format!("{name} is no backup: {error}")))?;
+    let identities = identities(&decryptor, args.key.as_deref())?;
+    let refused = |error: age::DecryptError| UsageError(format!("{name} does not open: {error}"));
+    let mut reader = decryptor
+        .decrypt(identities.iter().map(AsRef::as_ref))
+        .map_err(refused)?;
+    let mut ssh = args
+        .the_box
+        .way()
+        .arg(format!("{PROGRAM} restore"))
+        .stdin(Stdio::piped())
+        .spawn()
+        .context("running ssh; install openssh-client")?;
+    let mut to = ssh.stdin.take().context("ssh has no input")?;
+    // A part that was changed is told before anything of it is used; what the box says comes first.
+    let sent = io::copy(&mut reader, &mut to).and_then(|_| to.flush());
+    if sent.is_err() {
+        // Without its end the box takes none of it.
+        drop(ssh.kill());
+    }
+    drop(to);
+    let ended = end(&mut ssh);
+    match sent {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            return Err(error).with_context(|| format!("reading {name}"));
+        }
+        _ => ended?,
+    }
+    Ok("the box restarts, and is then the one of the backup, with its keys: its SSH host key, too. Put the old stick away: two boxes with one address get in each other's way\n".to_owned())
+}
+
+fn end(ssh: &mut Child) -> Result<()> {
+    let ended = ssh.wait().context("waiting for ssh")?;
+    ensure!(ended.success(), "the box did not do it, and says why above");
+    Ok(())
+}
+
+fn new_passphrase() -> Result<SecretString> {
+    let passphrase = if io::stdin().is_terminal() {
+        let first = rpassword::prompt_password("A passphrase for the backup: ")?;
+        if rpassword::prompt_password("The same again: ")? != first {
+            return Err(UsageError("these were two different passphrases".to_owned()).into());
+        }
+        first
+    } else {
+        line()?
+    };
+    if passphrase.chars().count() < LEAST_PASSPHRASE {
+        return Err(UsageError(format!(
+            "a passphrase of {LEAST_PASSPHRASE} letters at least: it guards every key of the site"
+        ))
+        .into());
+    }
+    Ok(SecretString::from(passphrase))
+}
+
+fn line() -> Result<String> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn identities(
+    decryptor: &age::Decryptor<impl Read>,
+    key: Option<&Path>,
+) -> Result<Vec<Box<dyn age::Identity>>> {
+    if let Some(path) = key {
+        let file = age::IdentityFile::from_file(path.display().to_string())
+            .map_err(|error| UsageError(format!("{}: {error}", path.display())))?;
+        return file
+            .into_identities()
+            .map_err(|error| UsageError(format!("{}: {error}", path.display())).into());
+    }
+    if !decryptor.is_scrypt() {
+        return Err(
+            UsageError("this backup is for a key: name its file with --key".to_owned()).into(),
+        );
+    }
+    let passphrase = if io::stdin().is_terminal() {
+        rpassword::prompt_password("The passphrase of the backup: ")?
+    } else {
+        line()?
+    };
+    Ok(vec![Box::new(age::scrypt::Identity::new(
+        SecretString::from(passphrase),
+    ))])
+}
