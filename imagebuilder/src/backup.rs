@@ -102,13 +102,7 @@ pub fn save(args: &BackupArgs) -> Result<String> {
 pub fn restore(args: &RestoreArgs) -> Result<String> {
     let name = args.backup.display();
     let file = File::open(&args.backup).map_err(|error| UsageError(format!("{name}: {error}")))?;
-    let decryptor = age::Decryptor::new(file)
-        .map_err(|error| UsageError(format!("{name} is no backup: {error}")))?;
-    let identities = identities(&decryptor, args.key.as_deref())?;
-    let refused = |error: age::DecryptError| UsageError(format!("{name} does not open: {error}"));
-    let mut reader = decryptor
-        .decrypt(identities.iter().map(AsRef::as_ref))
-        .map_err(refused)?;
+    let mut reader = open(file, args.key.as_deref()).with_context(|| format!("opening {name}"))?;
     let mut ssh = args
         .the_box
         .way()
@@ -165,6 +159,17 @@ fn line() -> Result<String> {
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }
 
+/// What is in a backup; each part is checked as it is read.
+fn open<'a>(file: impl Read + 'a, key: Option<&Path>) -> Result<Box<dyn Read + 'a>> {
+    let decryptor = age::Decryptor::new(file)
+        .map_err(|error| UsageError(format!("this is no backup: {error}")))?;
+    let identities = identities(&decryptor, key)?;
+    let reader = decryptor
+        .decrypt(identities.iter().map(AsRef::as_ref))
+        .map_err(|error| UsageError(format!("it does not open: {error}")))?;
+    Ok(Box::new(reader))
+}
+
 fn identities(
     decryptor: &age::Decryptor<impl Read>,
     key: Option<&Path>,
@@ -189,4 +194,69 @@ fn identities(
     Ok(vec![Box::new(age::scrypt::Identity::new(
         SecretString::from(passphrase),
     ))])
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use age::secrecy::ExposeSecret as _;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A backup, and the file with its key.
+    fn sealed(content: &[u8], folder: &Path) -> (Vec<u8>, PathBuf) {
+        let key = x25519::Identity::generate();
+        let recipient = recipient(&key.to_public().to_string()).unwrap();
+        let recipients = std::iter::once(&recipient as &dyn age::Recipient);
+        let mut file = Vec::new();
+        let mut writer = age::Encryptor::with_recipients(recipients)
+            .unwrap()
+            .wrap_output(&mut file)
+            .unwrap();
+        writer.write_all(content).unwrap();
+        writer.finish().unwrap();
+        let path = folder.join("key.txt");
+        std::fs::write(&path, key.to_string().expose_secret()).unwrap();
+        (file, path)
+    }
+
+    fn read(file: &[u8], key: &Path) -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        open(file, Some(key))?.read_to_end(&mut content)?;
+        Ok(content)
+    }
+
+    #[test]
+    fn a_backup_opens_with_its_key_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, key) = sealed(b"every key of the site", folder.path());
+        assert_eq!(read(&file, &key).unwrap(), b"every key of the site");
+        assert!(!file.windows(5).any(|bytes| bytes == b"every"));
+        let other = tempfile::tempdir().unwrap();
+        let (_, other) = sealed(b"", other.path());
+        let error = read(&file, &other).unwrap_err();
+        assert!(error.downcast_ref::<UsageError>().is_some(), "{error:#}");
+        let error = open(file.as_slice(), None).err().unwrap();
+        assert!(error.to_string().contains("--key"), "{error:#}");
+        assert!(recipient("age1x").unwrap_err().contains("age-keygen"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_backup_that_was_changed_or_cut_is_an_error(at: prop::sample::Index, bit in 0..8_u8, cut: bool) {
+            let folder = tempfile::tempdir().unwrap();
+            let content = vec![7; 100_000];
+            let (mut file, key) = sealed(&content, folder.path());
+            let at = at.index(file.len());
+            if cut {
+                file.truncate(at);
+            } else {
+                file[at] ^= 1 << bit;
+            }
+            prop_assert!(read(&file, &key).is_err());
+        }
+    }
 }

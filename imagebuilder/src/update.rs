@@ -252,3 +252,44 @@ fn bar(bytes: u64) -> ProgressBar {
     );
     ProgressBar::new(bytes).with_style(style.expect("the template is constant and valid"))
 }
+
+#[cfg(test)]
+mod tests {
+    use firstlight_api::update::{StickSystems, UpdateOutcome};
+
+    use super::*;
+
+    #[test]
+    fn what_is_on_a_stick_is_told() {
+        let systems = StickSystems {
+            running: SystemSlot::B,
+            trial: true,
+            layers: Vec::new(),
+            room: 2 << 30,
+            other: Some(Vec::new()),
+            versions: Some(serde_json::json!({"firstlight": "0.2.0"})),
+        };
+        let mut view = UpdateView {
+            systems,
+            last: Some(UpdateOutcome {
+                kept: false,
+                version: "0.3.0".to_owned(),
+                why: "server n1 ran before".to_owned(),
+            }),
+        };
+        assert_eq!(
+            describe(&view),
+            "runs from system-b, for the first time since an update\nbeside it is Firstlight 0.2.0\n\
+             the last update, to 0.3.0, was taken back: server n1 ran before\n"
+        );
+        view.systems.trial = false;
+        view.systems.other = None;
+        view.last = None;
+        assert_eq!(
+            describe(&view),
+            "runs from system-b\nthere is room for another of 2048 MB\nno update yet\n"
+        );
+        view.systems.room = 0;
+        assert!(describe(&view).contains("no room for a second system"));
+    }
+}

@@ -28,6 +28,8 @@ mod networks;
 mod people;
 #[path = "stories/power_cut.rs"]
 mod power_cut;
+#[path = "stories/restore.rs"]
+mod restore;
 #[path = "stories/self_test.rs"]
 mod self_test;
 #[path = "stories/tampered.rs"]
@@ -74,7 +76,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 21] = [
+const STORIES: [Story; 22] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -175,6 +177,16 @@ const STORIES: [Story; 21] = [
             "rootfs/box/grub.cfg",
         ],
         tell: update::tell,
+    },
+    Story {
+        id: "restore",
+        name: "A stick dies, and a new one goes on with the backup of its box",
+        site: Purpose::Plain,
+        plain: false,
+        asked: true,
+        minutes: 15,
+        about: &["agent/update/src/backup.rs", "imagebuilder/src/backup.rs"],
+        tell: restore::tell,
     },
     Story {
         id: "self_test",

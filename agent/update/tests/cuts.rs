@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use firstlight_api::boot_choice::{BootChoice, SystemSlot};
 use firstlight_api::digest::Sha256Digest;
 use firstlight_api::slot::{LayerContent, format_table, plan_slot};
+use firstlight_update::backup;
 use firstlight_update::boot::{BootFiles, Esp};
 use firstlight_update::refusal::{Refusal, describe};
 use firstlight_update::slot::{self, Slot};
@@ -348,5 +349,140 @@ proptest! {
         for file in ["pki/ca.crt", "kube/agent.conf", "etcd/member/db", "ironic/ironic.sqlite", "agent/leases.log", "agent/hosts/n1.json"] {
             prop_assert_eq!(says(dir.path(), file), "old");
         }
+    }
+}
+
+/// A box of its own, with what belongs to the machine.
+fn whole_state(dir: &Path, version: &str) {
+    state(dir, version);
+    for file in [
+        "ssh/ssh_host_ed25519_key",
+        "etcd/copy-1/db",
+        "agent/provisioning-nic",
+    ] {
+        let path = dir.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, version).unwrap();
+    }
+}
+
+fn versions(kubernetes: &str) -> serde_json::Value {
+    serde_json::json!({"firstlight": "0.1.0", "kubernetes": kubernetes})
+}
+
+fn backup(dir: &Path) -> Vec<u8> {
+    let mut stream = Vec::new();
+    backup::write(State(dir), &versions("v1.36.1"), &mut stream).unwrap();
+    stream
+}
+
+#[test]
+fn a_new_box_goes_on_where_the_one_of_the_backup_was() {
+    let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    whole_state(old.path(), "old");
+    let stream = backup(old.path());
+    whole_state(new.path(), "new");
+    fs::write(new.path().join("agent/of-the-new-one"), "").unwrap();
+    let of = State(new.path());
+    backup::unpack(of, &versions("v1.37.0"), stream.as_slice()).unwrap();
+    assert_eq!(
+        says(new.path(), "pki/ca.crt"),
+        "new",
+        "not before it starts again"
+    );
+    assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Restored);
+    assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Plain);
+    for file in [
+        "pki/ca.crt",
+        "kube/agent.conf",
+        "etcd/member/db",
+        "ssh/ssh_host_ed25519_key",
+        "agent/leases.log",
+        "agent/hosts/n1.json",
+    ] {
+        assert_eq!(says(new.path(), file), "old", "{file}");
+    }
+    // Made anew out of the hosts; the machine's own; uploads.
+    for gone in [
+        "ironic/ironic.sqlite",
+        "agent/provisioning-nic",
+        "agent/of-the-new-one",
+        "etcd/copy-1",
+        "update/newer",
+        "update/restore",
+    ] {
+        assert!(!new.path().join(gone).exists(), "{gone}");
+    }
+    assert_eq!(says(new.path(), "agent/store/upload"), "new");
+}
+
+#[test]
+fn an_older_box_a_cut_backup_and_what_is_none_are_refused() {
+    let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    whole_state(old.path(), "old");
+    whole_state(new.path(), "new");
+    let stream = backup(old.path());
+    let of = State(new.path());
+    let error = backup::unpack(of, &versions("v1.35.0"), stream.as_slice()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("kubernetes v1.35.0, and the data are of v1.36.1"),
+        "{error}"
+    );
+    for cut in [0, 10, stream.len() / 2, stream.len() - 5] {
+        backup::unpack(of, &versions("v1.36.1"), &stream[..cut]).unwrap_err();
+    }
+    for name in [
+        "agent/../../x",
+        "etcd/copy-1/db",
+        "/etc/passwd",
+        "update/trial.json",
+        "pki",
+    ] {
+        let mut tar = tar::Builder::new(Vec::new());
+        for (name, text) in [
+            ("backup.json", r#"{"format":1}"#),
+            (name, "text"),
+            ("end", ""),
+        ] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(text.len() as u64);
+            header.set_mode(0o600);
+            header.set_uid(0);
+            header.set_gid(0);
+            header.set_mtime(0);
+            header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_cksum();
+            tar.append(&header, text.as_bytes()).unwrap();
+        }
+        let stream = zstd::encode_all(tar.into_inner().unwrap().as_slice(), 1).unwrap();
+        let unpacked = backup::unpack(of, &versions("v1.36.1"), stream.as_slice());
+        assert_eq!(unpacked.is_ok(), name == "pki", "{name}: {unpacked:?}");
+    }
+    fs::remove_dir_all(new.path().join("update/restore")).unwrap();
+    assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Plain);
+    assert_eq!(says(new.path(), "etcd/member/db"), "new");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn whatever_is_restored_is_a_backup_or_refused(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), noise: Vec<u8>, packed: bool) {
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        whole_state(old.path(), "old");
+        let mut plain = zstd::decode_all(backup(old.path()).as_slice()).unwrap();
+        for (at, value) in changes {
+            let at = at.index(plain.len());
+            plain[at] = value;
+        }
+        let of = State(new.path());
+        for bytes in [plain, noise] {
+            let bytes = if packed { zstd::encode_all(bytes.as_slice(), 1).unwrap() } else { bytes };
+            drop(backup::unpack(of, &versions("v1.36.1"), bytes.as_slice()));
+        }
+        let beside: Vec<_> = fs::read_dir(new.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        prop_assert_eq!(beside, ["update"]);
     }
 }

@@ -233,6 +233,11 @@ impl Lab {
         self.start(&vm)
     }
 
+    /// It has died: the next start is from a new one.
+    pub fn lose_stick(&self) -> Result<()> {
+        fs::remove_file(self.stick()).context("removing the stick")
+    }
+
     fn stick(&self) -> PathBuf {
         self.dir.path.join("stick.qcow2")
     }
