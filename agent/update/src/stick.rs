@@ -7,13 +7,14 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use firstlight_api::boot_choice::{SystemSlot, TRIAL_WORD};
 use firstlight_api::slot::Layer;
+use gpt::GptConfig;
+use gpt::disk::LogicalBlockSize;
 
 use crate::refusal::refuse;
 
 const ESP: &str = "ESP";
 /// A link to `/dev/block/MAJOR:MINOR` of the running slot, made by the first stage.
 const RUNNING: &str = "run/systemd/volatile-root";
-const IDS: &str = "/dev/disk/by-partuuid";
 /// Mounted in a namespace of this process' own.
 const MOUNTS: &str = "/run/firstlight-update";
 
@@ -21,6 +22,8 @@ const MOUNTS: &str = "/run/firstlight-update";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     pub device: PathBuf,
+    /// As in `PARTUUID=`.
+    pub id: String,
     pub bytes: u64,
 }
 
@@ -87,52 +90,44 @@ impl Stick {
     }
 }
 
-impl Partition {
-    /// As in `PARTUUID=`.
-    pub fn id(&self) -> Result<String> {
-        let device = self
-            .device
-            .canonicalize()
-            .with_context(|| format!("finding {}", self.device.display()))?;
-        for entry in fs::read_dir(IDS).context("listing partitions")? {
-            let entry = entry?;
-            if entry
-                .path()
-                .canonicalize()
-                .is_ok_and(|target| target == device)
-                && let Ok(id) = entry.file_name().into_string()
-            {
-                return Ok(id);
-            }
-        }
-        bail!("{} has no PARTUUID", self.device.display())
-    }
-}
-
-/// Names, folders in `/sys` and what they are.
+/// Names, folders in `/sys` and what they are. What the kernel itself says of names is of before the first start, when system B was made.
 fn list(root: &Path, disk: &Path) -> Result<Vec<(String, PathBuf, Partition)>> {
+    let number =
+        |path: PathBuf| -> Option<u64> { fs::read_to_string(path).ok()?.trim().parse().ok() };
+    let name = disk.file_name().context("a disk has a name")?;
+    let device = root.join("dev").join(name);
+    let block = match number(disk.join("queue/logical_block_size")) {
+        Some(4096) => LogicalBlockSize::Lb4096,
+        _ => LogicalBlockSize::Lb512,
+    };
+    let table = GptConfig::new()
+        .writable(false)
+        .logical_block_size(block)
+        .open(&device)
+        .with_context(|| format!("reading the partition table of {}", device.display()))?;
     let mut partitions = Vec::new();
     for entry in fs::read_dir(disk).context("listing the stick's partitions")? {
         let folder = entry?.path();
-        let Ok(uevent) = fs::read_to_string(folder.join("uevent")) else {
+        let Some(place) = number(folder.join("partition")) else {
             continue;
         };
-        let value = |key: &str| {
-            uevent
-                .lines()
-                .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
-        };
-        let (Some(label), Some(name)) = (value("PARTNAME"), value("DEVNAME")) else {
+        let entry = u32::try_from(place)
+            .ok()
+            .and_then(|place| table.partitions().get(&place));
+        let Some(entry) = entry.filter(|entry| entry.is_used()) else {
             continue;
         };
-        let sectors: u64 = fs::read_to_string(folder.join("size"))?.trim().parse()?;
+        let sectors = number(folder.join("size")).context("a partition has a size")?;
         let partition = Partition {
-            device: root.join("dev").join(name),
+            device: root
+                .join("dev")
+                .join(folder.file_name().context("a partition has a name")?),
+            id: entry.part_guid.to_string(),
             bytes: sectors
                 .checked_mul(512)
                 .context("a partition beyond every size")?,
         };
-        partitions.push((label.to_owned(), folder, partition));
+        partitions.push((entry.name.clone(), folder, partition));
     }
     Ok(partitions)
 }
