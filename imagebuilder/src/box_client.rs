@@ -51,6 +51,8 @@ enum Route {
 
 pub struct BoxClient {
     route: Route,
+    /// What SSH says is shown.
+    loud: bool,
     connection: Option<BufReader<Connection>>,
 }
 
@@ -111,13 +113,22 @@ impl BoxClient {
         };
         Ok(Self {
             route,
+            loud: true,
             connection: None,
         })
     }
 
+    /// For who asks again and again whether the box is there: an error says it all.
+    pub fn quiet(self) -> Self {
+        Self {
+            loud: false,
+            ..self
+        }
+    }
+
     fn connection(&mut self) -> Result<&mut BufReader<Connection>> {
         if self.connection.is_none() {
-            self.connection = Some(BufReader::new(self.route.open()?));
+            self.connection = Some(BufReader::new(self.route.open(self.loud)?));
         }
         Ok(self.connection.as_mut().expect("just opened"))
     }
@@ -160,7 +171,7 @@ impl BoxClient {
 }
 
 impl Route {
-    fn open(&self) -> Result<Connection> {
+    fn open(&self, loud: bool) -> Result<Connection> {
         match self {
             Self::Tcp(address) => {
                 let stream = TcpStream::connect(address)
@@ -172,6 +183,9 @@ impl Route {
                 let mut ssh = the_box.ssh();
                 ssh.args(["-o", "ServerAliveInterval=15"]);
                 // What SSH has to say goes to the person as it is.
+                if !loud {
+                    ssh.stderr(Stdio::null());
+                }
                 let mut child = ssh
                     .args(["-W", &format!("127.0.0.1:{HTTP_PORT}"), "--", &the_box.host])
                     .stdin(Stdio::piped())

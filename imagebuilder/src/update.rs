@@ -138,7 +138,7 @@ fn wait(the_box: &BoxArgs, to: SystemSlot) -> Result<String> {
     let mut last_error = None;
     while began.elapsed() < PATIENCE {
         sleep(LOOK);
-        let seen = BoxClient::new(the_box).and_then(|mut client| view(&mut client));
+        let seen = BoxClient::new(the_box).and_then(|client| view(&mut client.quiet()));
         let view = match seen {
             Ok(view) => view,
             Err(error) => {

@@ -76,7 +76,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 22] = [
+const STORIES: [Story; 23] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -165,18 +165,28 @@ const STORIES: [Story; 22] = [
     },
     Story {
         id: "update",
-        name: "The box gets another system that stays over a power cut, and one that does not start, from which it goes back",
+        name: "The box gets another system, which stays over a power cut",
         site: Purpose::Plain,
         plain: false,
         asked: true,
-        minutes: 25,
+        minutes: 8,
         about: &[
             "agent/update",
             "agent/src/update",
             "imagebuilder/src/update.rs",
             "rootfs/box/grub.cfg",
         ],
-        tell: update::tell,
+        tell: update::stays,
+    },
+    Story {
+        id: "update_back",
+        name: "The box gets another system, whose agent does not start, and goes back by itself",
+        site: Purpose::Plain,
+        plain: false,
+        asked: true,
+        minutes: 17,
+        about: &["agent/update"],
+        tell: update::goes_back,
     },
     Story {
         id: "restore",
