@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_mins(30);
 
 const WAY: &str = "The new system is written beside the running one while everything goes on, read back, and started once. It stays if the site is as well as before
-within ten minutes: the box is ready, the servers that ran run, the nodes that were Ready are. Else the box goes back by itself, with its state of
+within ten minutes: the box's steps that were done are done, the servers that ran run, the nodes that were Ready are. Else the box goes back by itself, with its state of
 before, and says why; so it does after a power cut. Clusters and servers go on all the while; until it is decided, no server is installed.
 
   firstlight update new.img                     send what changed, start it, and wait for what comes of it

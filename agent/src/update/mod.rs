@@ -184,7 +184,8 @@ async fn judge(
 ) -> Result<()> {
     let before = read(&paths.before_update())
         .and_then(|bytes| serde_json::from_slice::<Wellness>(&bytes).ok());
-    let before = before.unwrap_or_default();
+    // Without it, all that a box does has to work.
+    let before = before.unwrap_or_else(|| Wellness::whole_box(&site.borrow()));
     let mut well_since = None;
     let mut told = None;
     loop {

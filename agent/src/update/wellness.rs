@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Wellness {
-    ready: bool,
+    /// Names of the box's steps that were done.
+    steps: BTreeSet<String>,
     /// Names of servers whose own system answered.
     running: BTreeSet<String>,
     /// Nodes that were Ready, by namespace and name of the cluster.
@@ -18,6 +19,10 @@ pub struct Wellness {
 
 impl Wellness {
     pub fn of(site: &SiteStatus) -> Self {
+        let done = site
+            .bring_up
+            .iter()
+            .filter(|step| matches!(step.state, StepState::Done { .. }));
         let running = site
             .hosts
             .iter()
@@ -27,28 +32,38 @@ impl Wellness {
             (name, cluster.control_planes_ready + cluster.workers_ready)
         });
         Self {
-            ready: site.ready,
+            steps: done.map(|step| step.name.clone()).collect(),
             running: running.map(|host| host.name.clone()).collect(),
             clusters: clusters.collect(),
         }
     }
 
-    /// What worked then and does not now, as sentences.
+    /// Every step of the box.
+    pub fn whole_box(site: &SiteStatus) -> Self {
+        Self {
+            steps: site.bring_up.iter().map(|step| step.name.clone()).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// What worked then and does not now, as sentences. A step that another version does not have is no step.
     pub fn missing(&self, site: &SiteStatus) -> Vec<String> {
         let now = Self::of(site);
         let mut missing = Vec::new();
-        if !now.ready {
-            let step = site
-                .bring_up
-                .iter()
-                .find(|step| !matches!(step.state, StepState::Done { .. }));
-            missing.push(match step.map(|step| (&step.title, &step.state)) {
-                Some((title, StepState::Failed { problem, .. })) => {
-                    format!("the box is not ready: {title}: {}", problem.what)
+        for step in site
+            .bring_up
+            .iter()
+            .filter(|step| self.steps.contains(&step.name))
+        {
+            match &step.state {
+                StepState::Done { .. } => {}
+                StepState::Failed { problem, .. } => {
+                    missing.push(format!("{}: {}", step.title, problem.what));
                 }
-                Some((title, _)) => format!("the box is not ready: {title}"),
-                None => "the box is not ready".to_owned(),
-            });
+                StepState::Waiting | StepState::Running { .. } => {
+                    missing.push(format!("{} was done before, and is not", step.title));
+                }
+            }
         }
         let gone = self.running.difference(&now.running);
         missing.extend(gone.map(|host| format!("server {host} ran before, and does not answer")));
@@ -70,13 +85,12 @@ mod tests {
 
     use super::*;
 
-    fn site(ready: bool, host: HostState, workers: u32) -> SiteStatus {
+    fn site(step: StepState, host: HostState, workers: u32) -> SiteStatus {
         SiteStatus {
-            ready,
             bring_up: vec![Step {
                 name: "ironic".to_owned(),
                 title: "Ironic".to_owned(),
-                state: StepState::Running { started: 1.0 },
+                state: step,
             }],
             hosts: vec![HostStatus {
                 name: "n1".to_owned(),
@@ -94,39 +108,37 @@ mod tests {
         }
     }
 
+    const DONE: StepState = StepState::Done {
+        started: 1.0,
+        ended: 2.0,
+    };
+
     #[test]
     fn what_worked_before_has_to_work_and_nothing_else() {
-        let before = Wellness::of(&site(true, HostState::Running, 2));
+        let before = Wellness::of(&site(DONE, HostState::Running, 2));
         assert!(
             before
-                .missing(&site(true, HostState::Running, 3))
+                .missing(&site(DONE, HostState::Running, 3))
                 .is_empty()
         );
         assert_eq!(
-            before.missing(&site(false, HostState::Failed, 1)),
+            before.missing(&site(StepState::Waiting, HostState::Failed, 1)),
             [
-                "the box is not ready: Ironic",
+                "Ironic was done before, and is not",
                 "server n1 ran before, and does not answer",
                 "cluster default/c has 2 nodes that are ready, and had 3",
             ]
         );
         assert_eq!(
-            before
-                .missing(&SiteStatus {
-                    ready: true,
-                    ..SiteStatus::default()
-                })
-                .len(),
-            2
+            before.missing(&SiteStatus::default()).len(),
+            2,
+            "steps of another version"
         );
-        let poor = Wellness::of(&site(true, HostState::Failed, 0));
-        assert!(poor.missing(&site(true, HostState::Failed, 0)).is_empty());
-        // A box that was not ready has to become so all the same.
-        assert_eq!(
-            Wellness::default()
-                .missing(&site(false, HostState::Running, 0))
-                .len(),
-            1
+        // Without a cable it was not ready, and need not be.
+        let poor = Wellness::of(&site(StepState::Waiting, HostState::Failed, 0));
+        assert!(
+            poor.missing(&site(StepState::Waiting, HostState::Failed, 0))
+                .is_empty()
         );
     }
 }

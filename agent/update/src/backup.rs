@@ -51,8 +51,9 @@ pub fn copy_etcd(state: State<'_>) -> Result<()> {
         restarted.status.success(),
         "etcd does not start again: {said}"
     );
+    // Gone, if there is one.
     ensure!(
-        !state.0.join(WANTED).exists(),
+        fs::remove_file(state.0.join(WANTED)).is_err(),
         "etcd made no copy of its data: see `journalctl -u etcd`; is there room for one?"
     );
     Ok(())

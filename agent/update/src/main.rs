@@ -58,6 +58,9 @@ fn run() -> Result<()> {
             backup::write(state, &versions()?, io::stdout().lock())
         }
         "restore" => {
+            if Stick::find(root)?.is_none() {
+                bail!("this box does not run from a stick: restore its backup on one that does");
+            }
             backup::unpack(state, &versions()?, io::stdin().lock())?;
             restart()
         }

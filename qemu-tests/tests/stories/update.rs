@@ -15,7 +15,7 @@ use imagebuilder::build::cache::digest_file;
 use imagebuilder::disk::{gpt, place_file};
 use imagebuilder::inspect::load_slot;
 use imagebuilder::unpack;
-use lab::BoxSpec;
+use lab::{BoxSpec, Firmware};
 use qemu_tests::figures;
 use qemu_tests::scene::Scene;
 use qemu_tests::typed::Desk;
@@ -65,14 +65,18 @@ pub fn stays(scene: &mut Scene<'_>) -> Result<()> {
     scene.nothing_leaked()
 }
 
-/// One whose agent does not start.
+/// One whose agent does not start, under Secure Boot.
 pub fn goes_back(scene: &mut Scene<'_>) -> Result<()> {
     let image = other_image(scene, BAD, |tree| {
         let agent = tree.join("usr/bin/firstlight-agent");
         fs::write(&agent, "#!/bin/sh\nexit 1\n")?;
         Ok(fs::set_permissions(&agent, Permissions::from_mode(0o755))?)
     })?;
-    scene.ready_box()?;
+    scene.switch_box_on(&BoxSpec {
+        firmware: Firmware::SecureBoot,
+        ..BoxSpec::default()
+    })?;
+    ready(scene, "the box is ready")?;
     create(scene, "of-before")?;
     let said = match Desk::new(scene)?.types(&["update", &image]) {
         Ok(said) => said,
