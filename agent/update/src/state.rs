@@ -4,9 +4,9 @@
 //! `update/` on the state partition is root's: `trial.json` from the order to the outcome, `before/` the copy, `outcome.json` what came
 //! of it. Each step may be cut anywhere and is taken up at the next start.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -65,6 +65,16 @@ impl State<'_> {
         self.0.join("update").join(name)
     }
 
+    /// A folder of this name, empty. What is copied into it may be everybody's, because the folder that it is from is not.
+    fn private(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.own(name);
+        remove(&folder)?;
+        let made = fs::create_dir_all(self.own(""))
+            .and_then(|()| DirBuilder::new().mode(0o700).create(&folder));
+        made.with_context(|| format!("making {}", folder.display()))?;
+        Ok(folder)
+    }
+
     pub fn outcome(&self) -> PathBuf {
         self.own("outcome.json")
     }
@@ -87,7 +97,7 @@ impl State<'_> {
                 "delete uploads that nobody needs (`firstlight push --help`), and order the update again",
             ));
         }
-        fs::create_dir_all(self.own("")).context("making a folder on the state partition")?;
+        self.private("newer")?;
         remove(&self.own("before"))?;
         remove(&self.own("why"))?;
         let trial = json!({"from": trial.from, "to": trial.to, "version": trial.version});
@@ -136,8 +146,7 @@ impl State<'_> {
     }
 
     fn copy(&self) -> Result<()> {
-        let before = self.own("before");
-        remove(&before)?;
+        let before = self.private("before")?;
         for item in self.items()? {
             let to = before.join(&item);
             fs::create_dir_all(to.parent().context("an item has a folder")?)?;
@@ -183,11 +192,8 @@ impl State<'_> {
 
     /// A folder for what is restored, empty.
     pub fn make_room_for_restore(&self) -> Result<PathBuf> {
-        let new = self.own("restore.new");
-        remove(&new)?;
-        fs::create_dir_all(&new).context("making a folder on the state partition")?;
-        fs::set_permissions(&new, Permissions::from_mode(0o700))?;
-        Ok(new)
+        self.private("newer")?;
+        self.private("restore.new")
     }
 
     /// `new` is whole: the next start goes on with it.

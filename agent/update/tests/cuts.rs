@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use firstlight_api::boot_choice::{BootChoice, SystemSlot};
@@ -249,6 +249,12 @@ fn who_goes_back_has_the_state_of_before_and_who_stays_the_new_one() {
         assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Plain);
         of.begin(&trial()).unwrap();
         assert_eq!(of.start(SystemSlot::B, true).unwrap(), Start::Tried);
+        let before = fs::metadata(dir.path().join("update/before")).unwrap();
+        assert_eq!(
+            before.permissions().mode() & 0o777,
+            0o700,
+            "keys are in there"
+        );
         state(dir.path(), "new");
         // The agent, or all of it, starts again in the same start of the box.
         assert_eq!(of.start(SystemSlot::B, true).unwrap(), Start::Tried);
