@@ -63,6 +63,8 @@ pub fn copy_etcd(state: State<'_>) -> Result<()> {
 pub fn write(state: State<'_>, versions: &Value, output: impl Write) -> Result<()> {
     let mut tar = Builder::new(zstd::Encoder::new(output, LEVEL)?);
     tar.follow_symlinks(false);
+    // One kind of file is enough for who reads it; zeros are packed to nothing.
+    tar.sparse(false);
     let about = json!({"format": FORMAT, "versions": versions}).to_string();
     append(&mut tar, ABOUT, about.as_bytes())?;
     let mut items: Vec<(PathBuf, PathBuf)> = Vec::new();

@@ -386,7 +386,14 @@ fn backup(dir: &Path) -> Vec<u8> {
 fn a_new_box_goes_on_where_the_one_of_the_backup_was() {
     let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     whole_state(old.path(), "old");
+    // As etcd's copy of itself is.
+    let holes = fs::File::options()
+        .write(true)
+        .open(old.path().join("etcd/copy-1/db"))
+        .unwrap();
+    holes.set_len(8 << 20).unwrap();
     let stream = backup(old.path());
+    assert!(stream.len() < 100_000);
     whole_state(new.path(), "new");
     fs::write(new.path().join("agent/of-the-new-one"), "").unwrap();
     let of = State(new.path());
@@ -406,8 +413,18 @@ fn a_new_box_goes_on_where_the_one_of_the_backup_was() {
         "agent/leases.log",
         "agent/hosts/n1.json",
     ] {
-        assert_eq!(says(new.path(), file), "old", "{file}");
+        assert_eq!(
+            says(new.path(), file).trim_end_matches('\0'),
+            "old",
+            "{file}"
+        );
     }
+    assert_eq!(
+        fs::metadata(new.path().join("etcd/member/db"))
+            .unwrap()
+            .len(),
+        8 << 20
+    );
     // Made anew out of the hosts; the machine's own; uploads.
     for gone in [
         "ironic/ironic.sqlite",
