@@ -28,6 +28,7 @@ const EXAMPLES: &str = "Examples:
   firstlight hosts list                       what the box knows of each server, and who waits for you
   firstlight operators add ada --role admin   let somebody log in at the page
   firstlight update new.img                   give a box that runs another version of its system
+  firstlight backup -o lab.backup             what a box remembers, for the day its stick dies
   firstlight hosts retry n3                   begin the step that failed on a server again
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or nothing that could work was asked for.";
