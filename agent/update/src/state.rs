@@ -100,6 +100,8 @@ impl State<'_> {
         self.private("newer")?;
         remove(&self.own("before"))?;
         remove(&self.own("why"))?;
+        // Of the last one: nobody shall take it for this one's.
+        remove(&self.outcome())?;
         let trial = json!({"from": trial.from, "to": trial.to, "version": trial.version});
         write(&self.own("trial.json"), trial.to_string().as_bytes())
     }

@@ -266,6 +266,7 @@ fn who_goes_back_has_the_state_of_before_and_who_stays_the_new_one() {
             assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Back);
             assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Plain);
         }
+        assert!(of.outcome().exists());
         for file in [
             "pki/ca.crt",
             "etcd/member/db",
@@ -280,6 +281,8 @@ fn who_goes_back_has_the_state_of_before_and_who_stays_the_new_one() {
         assert_eq!(outcome.contains("n1 does not answer"), !kept, "{outcome}");
         let left: Vec<_> = fs::read_dir(dir.path().join("update")).unwrap().collect();
         assert_eq!(left.len(), 1, "{left:?}");
+        of.begin(&trial()).unwrap();
+        assert!(!of.outcome().exists(), "the last one's");
     }
 }
 
