@@ -32,6 +32,7 @@ pub mod notify;
 pub mod objects;
 pub mod options;
 mod packages;
+mod page_certificate;
 pub mod paths;
 pub mod people;
 mod pieces;
@@ -232,6 +233,9 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     tasks.spawn("damage", |stop| {
         damage::run(paths.clone(), status.clone(), stop)
     });
+    tasks.spawn("page-certificate", |stop| {
+        page_certificate::run(web.certificate.clone(), paths.clone(), status.clone(), stop)
+    });
     tasks.spawn("update", |stop| {
         update::run(web.update.clone(), web.status.clone(), status.clone(), stop)
     });
@@ -379,12 +383,18 @@ fn spawn_listeners(tasks: &mut Tasks, agent: &Agent) {
     });
     tasks.spawn("https-segment", |stop| {
         let (page, known) = (web.clone().over_tls(), web.known.clone());
-        let (pki, at) = (facts.pki.subscribe(), (HTTPS_PORT, "https"));
+        let (pki, at) = (
+            facts.pki.subscribe(),
+            (HTTPS_PORT, "https", web.certificate.current()),
+        );
         web::serve_secure(page, known, pki, segment(), at, status.clone(), stop)
     });
     tasks.spawn("https-uplink", |stop| {
         let (page, known) = (web::Outside(web.clone().over_tls()), web.known.clone());
-        let (pki, at) = (facts.pki.subscribe(), (HTTPS_PORT, "https-uplink"));
+        let (pki, at) = (
+            facts.pki.subscribe(),
+            (HTTPS_PORT, "https-uplink", web.certificate.current()),
+        );
         let outside = facts.outside.subscribe();
         web::serve_secure(page, known, pki, outside, at, status.clone(), stop)
     });

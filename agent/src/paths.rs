@@ -77,6 +77,8 @@ impl Paths {
         /// The MAC address of the NIC that the box serves on.
         provisioning_nic = "var/lib/firstlight/agent/provisioning-nic";
         site_pki = "var/lib/firstlight/pki";
+        /// A certificate of somebody else's authority for the page, with its key.
+        page_certificate = "var/lib/firstlight/pki/page-own.pem";
         site_ca = "var/lib/firstlight/pki/ca.crt";
         kube_pki = "var/lib/firstlight/kube/pki";
         kube = "var/lib/firstlight/kube";

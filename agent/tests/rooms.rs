@@ -54,6 +54,7 @@ const FLOORS: [&[&str]; 6] = [
         "hosts",
         "kubernetes",
         "packages",
+        "page_certificate",
         "pools",
         "provider",
         "remediation",

@@ -9,8 +9,8 @@ use crate::build::cache::Reuse;
 use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
-    UsageError, agent, backup, boot, build, check, flash, hosts, inspect, install, kubeconfig,
-    manual, people, push, status, support, unpack, update, upgrade,
+    UsageError, agent, backup, boot, build, certificate, check, flash, hosts, inspect, install,
+    kubeconfig, manual, people, push, status, support, unpack, update, upgrade,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -77,6 +77,8 @@ enum Command {
     Operators(people::OperatorsArgs),
     /// Tokens, with which programs call the page
     Tokens(people::TokensArgs),
+    /// A certificate of your own authority for the page
+    Certificate(certificate::CertificateArgs),
     /// What was done at the box, by whom and from where
     Audit(people::AuditArgs),
     /// Collect what somebody who helps needs to see of a box, without its secrets
@@ -156,6 +158,7 @@ impl Cli {
             Command::Hosts(args) => hosts::run(&args),
             Command::Operators(args) => people::operators(&args),
             Command::Tokens(args) => people::tokens(&args),
+            Command::Certificate(args) => certificate::run(&args),
             Command::Audit(args) => people::audit(&args),
             Command::Support(args) => support::run(&args),
             Command::Update(args) => update::run(&args),

@@ -7,6 +7,7 @@ pub mod backup;
 pub mod boot;
 mod box_client;
 pub mod build;
+pub mod certificate;
 pub mod check;
 pub mod cli;
 pub mod disk;

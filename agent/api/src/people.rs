@@ -326,6 +326,16 @@ pub struct AuditLine {
     pub outcome: String,
 }
 
+/// `/api/v1/certificate`: of the page, by somebody else's authority.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateView {
+    /// For which it is.
+    pub names: Vec<String>,
+    /// Seconds since 1970.
+    pub end: i64,
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

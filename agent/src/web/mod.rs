@@ -9,6 +9,7 @@ mod account;
 mod artifacts;
 mod bandwidth;
 mod bootstrap;
+mod certificate;
 mod conversion;
 mod direct;
 mod events;
@@ -57,8 +58,8 @@ use self::{
     relays::Relays, starts::Starts,
 };
 use crate::{
-    boot_files::BootFiles, doors::Known, fleet::Fleet, paths::Paths, people::People,
-    status::metrics, store::Store, update::Updater,
+    boot_files::BootFiles, doors::Known, fleet::Fleet, page_certificate::PageCertificate,
+    paths::Paths, people::People, status::metrics, store::Store, update::Updater,
 };
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -75,6 +76,7 @@ pub struct Web {
     pub known: Known,
     pub people: People,
     pub update: Updater,
+    pub certificate: PageCertificate,
     /// Known when the box's Kubernetes is up.
     pub kubernetes: watch::Receiver<Option<kube::Client>>,
     /// How what is asked came.
@@ -111,6 +113,7 @@ impl Web {
             status,
             fleet: boot_files.fleet.clone(),
             paths: boot_files.paths.clone(),
+            certificate: PageCertificate::new(&boot_files.paths),
             update: Updater::new(boot_files.paths.clone()),
             boot_files,
             store,

@@ -8,7 +8,6 @@ use hyper::body::Incoming;
 
 use firstlight_requests::normalize;
 
-use super::update;
 use super::{
     Body, Web, artifacts,
     direct::Files,
@@ -19,6 +18,7 @@ use super::{
     refusal, route,
     server::Answers,
 };
+use super::{certificate, update};
 use crate::people::Claim;
 
 const SHOWN: [&str; 5] = [
@@ -32,7 +32,7 @@ const SHOWN: [&str; 5] = [
 fn is_shown(web: &Web, path: &str) -> bool {
     // What is behind a login is there once people can log in.
     let of_people = || {
-        [artifacts::PATH, update::PATH, KUBERNETES]
+        [artifacts::PATH, update::PATH, certificate::PATH, KUBERNETES]
             .iter()
             .any(|theirs| path.starts_with(theirs))
     };

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::{Request, Response, body::Incoming};
 
 use super::{
-    Body, Web, artifacts,
+    Body, Web, artifacts, certificate,
     direct::Direct,
     events, files, html, media, page,
     people::{self, gate, kubernetes},
@@ -41,6 +41,9 @@ pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Resp
     {
         let below = below.to_owned();
         return kubernetes::answer(web, &who, peer, &below, request).await;
+    }
+    if path == certificate::PATH {
+        return certificate::answer(web, &who, peer, request).await;
     }
     if let Some(below) = path.strip_prefix(update::PATH) {
         return update::answer(web, &who, peer, below, request).await;

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::{
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::ResolvesServerCert,
+    sign::{CertifiedKey, SingleCertAndKey},
+};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
@@ -13,17 +17,29 @@ use crate::{
 
 /// Shows a certificate that is issued now.
 pub fn acceptor(pki: &Pki, spec: &CertSpec) -> Result<TlsAcceptor> {
+    let shown = SingleCertAndKey::from(issue(pki, spec)?);
+    resolving(Arc::new(shown))
+}
+
+/// Shows what `certificates` says.
+pub fn resolving(certificates: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(certificates);
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// A certificate of the site's CA, issued now.
+pub fn issue(pki: &Pki, spec: &CertSpec) -> Result<CertifiedKey> {
     let pair = pki.site.issue(spec, clock::wall_seconds())?;
     let certificate = CertificateDer::from_pem_slice(pair.certificate.as_bytes())
         .context("reading the certificate that was just issued")?;
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
         .context("reading the key that was just made")?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    let provider = rustls::crypto::ring::default_provider();
+    CertifiedKey::from_der(vec![certificate], key, &provider).context("what was just issued")
 }
 
 /// A client that trusts the site's CA.

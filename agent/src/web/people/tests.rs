@@ -93,7 +93,7 @@ async fn serve() -> Fixture {
         none,
         watch::channel(None).1,
     );
-    let acceptor = secure::certified(&pki, Ipv4Addr::LOCALHOST).unwrap();
+    let acceptor = secure::certified(&pki, Ipv4Addr::LOCALHOST, web.certificate.current()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let stop = CancellationToken::new();
@@ -190,7 +190,7 @@ impl Fixture {
 }
 
 /// Each route and verb, and the least role that is let in; `None`: everybody is.
-const ROUTES: [(&str, &str, Option<Role>); 48] = {
+const ROUTES: [(&str, &str, Option<Role>); 51] = {
     use Role::{Admin, Operator, Viewer};
     [
         ("GET", "/", Some(Viewer)),
@@ -224,6 +224,9 @@ const ROUTES: [(&str, &str, Option<Role>); 48] = {
         ("PATCH", "/api/v1/artifacts/a", Some(Operator)),
         ("DELETE", "/api/v1/artifacts/a", Some(Operator)),
         ("GET", "/api/v1/update", Some(Admin)),
+        ("GET", "/api/v1/certificate", Some(Admin)),
+        ("PUT", "/api/v1/certificate", Some(Admin)),
+        ("DELETE", "/api/v1/certificate", Some(Admin)),
         ("POST", "/api/v1/update/plan", Some(Admin)),
         ("POST", "/api/v1/update/layers", Some(Admin)),
         ("POST", "/api/v1/update/start", Some(Admin)),
