@@ -1,26 +1,31 @@
 //! `/api/v1/update`: the systems of the stick ([`crate::update`]) over HTTP. Who may is said by `people/gate.rs`: an admin.
 
+mod image;
+mod source;
+
 use std::{net::IpAddr, time::Duration};
 
-use bytes::{Bytes, BytesMut};
 use firstlight_api::{
     bounded,
+    slot::Layer,
     update::{LONGEST_LINE, UpdateHeader, UpdatePlan},
 };
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Response, body::Incoming};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{Body, Web, refusal, text};
+use self::source::Source;
+use super::{Body, Web, people, refusal, text};
 use crate::people::Who;
 
 pub const PATH: &str = "/api/v1/update";
+/// Of an image, behind its system.
+const LARGEST_END: u64 = 64 << 20;
 /// Pieces on their way to the stick.
 const AHEAD: usize = 64;
-/// Without a byte for so long, who sends is gone; a stick may hold it up for long.
-const PAUSE: Duration = Duration::from_mins(2);
+const PAUSE: Duration = Duration::from_secs(20);
 const JSON: &str = "application/json";
 
 /// `below` is the path after [`PATH`].
@@ -34,7 +39,7 @@ pub async fn answer(
     let what = match (request.method(), below) {
         (&Method::GET, "") => return say(web.update.view().await),
         (&Method::POST, "/plan") => return plan(web, request).await,
-        (&Method::POST, "/layers") => "write another system",
+        (&Method::POST, "/layers" | "/image") => "write another system",
         (&Method::POST, "/start") => "start another system",
         _ => {
             return refusal(
@@ -43,21 +48,33 @@ pub async fn answer(
             );
         }
     };
-    let answered = if below == "/layers" {
-        layers(web, request).await
-    } else {
-        let site = web.status.borrow().clone();
-        say(web
-            .update
-            .start(&site)
-            .await
-            .map(|()| json!({"restarts": true})))
+    let of_page = is_form(&request);
+    let answered = match below {
+        "/layers" => layers(web, request).await,
+        "/image" => told(image(web, request).await, "written", of_page),
+        _ => {
+            let site = web.status.borrow().clone();
+            told(web.update.start(&site).await, "restarts", of_page)
+        }
     };
-    let why_not = (!answered.status().is_success()).then(|| answered.status().to_string());
+    let done = answered.status().is_success() || answered.status().is_redirection();
+    let why_not = (!done).then(|| answered.status().to_string());
     web.people
         .note(&who.name(), peer, what, "stick", why_not)
         .await;
     answered
+}
+
+/// A form's answer is another page.
+fn told(answer: anyhow::Result<()>, what: &str, of_page: bool) -> Response<Body> {
+    match answer {
+        Ok(()) if of_page => people::to("/update"),
+        Err(error) if of_page => {
+            let why = bounded::sentence(&format!("{error:#}"));
+            people::failed(StatusCode::CONFLICT, &why, "/update")
+        }
+        answer => say(answer.map(|()| json!({ what: true }))),
+    }
 }
 
 fn say(answer: anyhow::Result<impl serde::Serialize>) -> Response<Body> {
@@ -101,21 +118,14 @@ fn unfit(error: &serde_json::Error) -> Response<Body> {
 
 /// A line of JSON, and the bytes of layers.
 async fn layers(web: &Web, request: Request<Incoming>) -> Response<Body> {
-    let mut body = request.into_body();
-    let mut begun = BytesMut::new();
-    let line = loop {
-        if let Some(end) = begun.iter().position(|byte| *byte == b'\n') {
-            break begun.split_to(end + 1);
-        }
-        if begun.len() > LONGEST_LINE {
+    let mut source = Source::new(request.into_body());
+    let line = match source.until(b"\n", LONGEST_LINE).await {
+        Ok(line) => line,
+        Err(error) => {
             return refusal(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "the first line is a list of layers",
+                StatusCode::BAD_REQUEST,
+                format_args!("its first line is a list of layers: {error}"),
             );
-        }
-        match next(&mut body).await {
-            Some(piece) => begun.extend_from_slice(&piece),
-            None => return refusal(StatusCode::BAD_REQUEST, "it ended in its first line"),
         }
     };
     let header = match serde_json::from_slice::<UpdateHeader>(&line) {
@@ -124,13 +134,11 @@ async fn layers(web: &Web, request: Request<Incoming>) -> Response<Body> {
     };
     let (pieces, inbox) = mpsc::channel(AHEAD);
     let forward = async move {
-        let mut piece = begun.freeze();
         // Where the stick's end refuses, the rest is not waited for.
-        while pieces.send(piece).await.is_ok() {
-            let Some(following) = next(&mut body).await else {
+        while let Some(piece) = source.piece().await {
+            if pieces.send(piece).await.is_err() {
                 break;
-            };
-            piece = following;
+            }
         }
     };
     let write = web.update.write(header, inbox);
@@ -138,15 +146,29 @@ async fn layers(web: &Web, request: Request<Incoming>) -> Response<Body> {
     say(written.map(|()| json!({"written": true})))
 }
 
-async fn next(body: &mut Incoming) -> Option<Bytes> {
-    loop {
-        match tokio::time::timeout(PAUSE, body.frame()).await {
-            Ok(Some(Ok(frame))) => {
-                if let Ok(bytes) = frame.into_data() {
-                    return Some(bytes);
-                }
-            }
-            Ok(Some(Err(_)) | None) | Err(_) => return None,
-        }
-    }
+/// Of a form of the page, or as it is.
+async fn image(web: &Web, request: Request<Incoming>) -> anyhow::Result<()> {
+    let is_form = is_form(&request);
+    let mut source = Source::new(request.into_body());
+    let layers = image::begin(&mut source, is_form).await?;
+    let (pieces, inbox) = mpsc::channel(AHEAD);
+    let header = UpdateHeader {
+        sent: layers.iter().map(|layer| layer.name.clone()).collect(),
+        layers: layers.iter().map(Layer::content).collect(),
+    };
+    let write = web.update.write(header, inbox);
+    let (written, passed) = tokio::join!(write, image::pass_on(&mut source, &layers, pieces));
+    // What was cut is the reason of what could not be written.
+    passed.and(written)?;
+    // A browser that is not listened to up to its end hears no answer.
+    source.drain(LARGEST_END).await;
+    Ok(())
+}
+
+fn is_form(request: &Request<Incoming>) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    ["multipart/form-data", "application/x-www-form-urlencoded"]
+        .iter()
+        .any(|form| kind.starts_with(form))
 }

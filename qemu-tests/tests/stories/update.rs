@@ -2,12 +2,13 @@
 //! it goes back by itself.
 
 use std::fs::{self, File, Permissions};
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use firstlight_api::boot_choice::TRIAL_WORD;
 use firstlight_api::slot::{Layer, LayerContent, format_table, plan_slot, slot_bytes};
 use firstlight_api::status::SiteStatus;
@@ -33,6 +34,17 @@ pub fn stays(scene: &mut Scene<'_>) -> Result<()> {
     let said = desk.types(&["update", "--status"])?;
     ensure!(
         said.starts_with("runs from system-a\nthere is room"),
+        "{said}"
+    );
+
+    // As the page's form does; the program finds it there.
+    let tunnel = scene.box_ssh().tunnel(80)?;
+    scene.wait("a browser writes it", Duration::from_mins(3), |_| {
+        send_form(tunnel.address, &image)
+    })?;
+    let said = desk.types(&["update", "--status"])?;
+    ensure!(
+        said.contains(&format!("beside it is Firstlight {GOOD}")),
         "{said}"
     );
 
@@ -103,6 +115,36 @@ pub fn goes_back(scene: &mut Scene<'_>) -> Result<()> {
         .box_ssh()
         .run("sudo kubectl get configmap of-before")?;
     scene.nothing_leaked()
+}
+
+/// `None`: nobody listens yet.
+fn send_form(address: SocketAddr, image: &str) -> Result<Option<()>> {
+    let output = Command::new("curl")
+        .args([
+            "--silent",
+            "--show-error",
+            "--max-time",
+            "170",
+            "--form",
+            &format!("image=@{image}"),
+        ])
+        .args(["--write-out", "%{http_code} %{redirect_url}"])
+        .arg(format!("http://{address}/api/v1/update/image"))
+        .output()
+        .context("starting curl")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    match output.status.code() {
+        Some(0) => {
+            ensure!(said.contains("303 ") && said.ends_with("/update"), "{said}");
+            Ok(Some(()))
+        }
+        // No connection.
+        Some(7) => Ok(None),
+        code => bail!(
+            "curl ended with {code:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        ),
+    }
 }
 
 fn create(scene: &Scene<'_>, name: &str) -> Result<()> {

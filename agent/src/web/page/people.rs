@@ -16,7 +16,7 @@ pub fn write_entrance(out: &mut String, reader: Reader) -> fmt::Result {
              operator</a>.</p>\n"
         }
         Reader::Viewer | Reader::Operator => {
-            "<form method=\"post\" action=\"/api/v1/logout\"><p class=\"dim\"><a href=\"/people\">People</a> <button>Log out</button></p></form>\n"
+            "<form method=\"post\" action=\"/api/v1/logout\"><p class=\"dim\"><a href=\"/people\">People</a> <a href=\"/update\">Update</a> <button>Log out</button></p></form>\n"
         }
     })
 }

@@ -118,6 +118,20 @@ pub fn people(operators: &[Operator], tokens: &[Token], audit: &[AuditLine]) -> 
     })
 }
 
+/// Another version of the box's system.
+pub fn update() -> Response<Body> {
+    page(StatusCode::OK, "Update", |out| {
+        out.write_str(
+            "<p><a href=\"/\">Back to the site</a></p>\n<section class=\"card\"><h2>Write</h2>\n\
+             <p>An image of <code>firstlight build</code> is written beside the running system, while everything goes on; the page of the site says how far it is.</p>\n\
+             <form method=\"post\" action=\"/api/v1/update/image\" enctype=\"multipart/form-data\"><p><input type=\"file\" name=\"image\" required> <button>Write</button></p></form>\n</section>\n\
+             <section class=\"card\"><h2>Start</h2>\n<p>The box restarts into what was written. It keeps it if the site is as well as before within ten minutes, and goes back by itself if not; \
+             clusters and servers go on.</p>\n\
+             <form method=\"post\" action=\"/api/v1/update/start\"><p><button>Restart the box</button></p></form>\n</section>\n",
+        )
+    })
+}
+
 fn write_operator(out: &mut String, operator: &Operator) -> fmt::Result {
     let name = Text(operator.name.as_str());
     if operator.of_site {

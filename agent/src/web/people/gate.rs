@@ -47,7 +47,7 @@ pub fn need(method: &Method, path: &str) -> Need {
     let Some(rest) = path.strip_prefix("/api/") else {
         return match path {
             "/" | "/metrics" => Need::Role(Role::Viewer),
-            "/people" => Need::Role(Role::Admin),
+            "/people" | "/update" => Need::Role(Role::Admin),
             // What its group may is said by Kubernetes.
             _ if below(KUBERNETES) => Need::Role(Role::Viewer),
             // Files that servers boot from; they have nothing to show.
@@ -171,7 +171,7 @@ fn from_our_page(headers: &HeaderMap) -> Result<(), Refused> {
 }
 
 fn log_in_first(web: &Web, path: &str, headers: &HeaderMap) -> Response<Body> {
-    let is_page = matches!(path, "/" | "/people");
+    let is_page = matches!(path, "/" | "/people" | "/update");
     match web.way {
         Way::Tls if is_page => forms::login(StatusCode::UNAUTHORIZED, None),
         Way::Tls => unauthorized("log in, or send a token: `Authorization: Bearer firstlight_…`"),

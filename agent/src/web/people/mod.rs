@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use super::{Body, Web, refusal, text};
 use crate::people::{Claim, LONGEST_SESSION, Refusal, Who};
+pub use forms::failed;
 use gate::{COOKIE, Refused, Way};
 use input::Input;
 
@@ -42,7 +43,7 @@ const WORDS: [&str; 9] = [
 pub fn is_theirs(path: &str) -> bool {
     let word = path.strip_prefix("/api/v1/");
     let word = word.and_then(|rest| rest.split('/').next());
-    matches!(path, "/login" | "/first" | "/people")
+    matches!(path, "/login" | "/first" | "/people" | "/update")
         || word.is_some_and(|word| WORDS.contains(&word))
 }
 
@@ -58,6 +59,9 @@ pub async fn answer(
     let reads = matches!(method, Method::GET | Method::HEAD);
     if let ("/login" | "/first", true) = (path, reads) {
         return entrance(web, path, request.headers());
+    }
+    if let ("/update", true) = (path, reads) {
+        return forms::update();
     }
     if let ("/people", true) = (path, reads) {
         let audit = web.people.audit().await;
@@ -332,7 +336,7 @@ fn set_cookie(response: &mut Response<Body>, cookie: &str) {
 }
 
 /// Another page, by a new question.
-fn to(path: &'static str) -> Response<Body> {
+pub fn to(path: &'static str) -> Response<Body> {
     let mut response = refusal(StatusCode::SEE_OTHER, path);
     let location = HeaderValue::from_static(path);
     response.headers_mut().insert(header::LOCATION, location);

@@ -190,7 +190,7 @@ impl Fixture {
 }
 
 /// Each route and verb, and the least role that is let in; `None`: everybody is.
-const ROUTES: [(&str, &str, Option<Role>); 51] = {
+const ROUTES: [(&str, &str, Option<Role>); 53] = {
     use Role::{Admin, Operator, Viewer};
     [
         ("GET", "/", Some(Viewer)),
@@ -200,6 +200,7 @@ const ROUTES: [(&str, &str, Option<Role>); 51] = {
         ("GET", "/login", None),
         ("GET", "/first", None),
         ("GET", "/people", Some(Admin)),
+        ("GET", "/update", Some(Admin)),
         ("GET", "/kubernetes/api/v1/pods", Some(Viewer)),
         ("POST", "/kubernetes/api/v1/pods", Some(Viewer)),
         ("GET", "/boot/kernel", None),
@@ -230,6 +231,7 @@ const ROUTES: [(&str, &str, Option<Role>); 51] = {
         ("POST", "/api/v1/update/plan", Some(Admin)),
         ("POST", "/api/v1/update/layers", Some(Admin)),
         ("POST", "/api/v1/update/start", Some(Admin)),
+        ("POST", "/api/v1/update/image", Some(Admin)),
         ("POST", "/api/v1/hosts/n1/retry", Some(Operator)),
         ("POST", "/api/v1/hosts/n1/power-off", Some(Operator)),
         ("POST", "/api/v1/hosts/n1/forget", Some(Operator)),
