@@ -165,7 +165,7 @@ const STORIES: [Story; 23] = [
     },
     Story {
         id: "update",
-        name: "The box gets another system, which stays over a power cut",
+        name: "A Secure Boot box gets another system, which stays over a power cut",
         site: Purpose::Plain,
         plain: false,
         asked: false,

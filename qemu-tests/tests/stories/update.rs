@@ -25,10 +25,15 @@ const AGENT: &str = "agent";
 const GOOD: &str = "0.9.1";
 const BAD: &str = "0.9.2";
 
-/// A good one.
+/// A good one, under Secure Boot.
 pub fn stays(scene: &mut Scene<'_>) -> Result<()> {
     let image = other_image(scene, GOOD, |_| Ok(()))?;
-    scene.ready_box()?;
+    let spec = BoxSpec {
+        firmware: Firmware::SecureBoot,
+        ..BoxSpec::default()
+    };
+    scene.switch_box_on(&spec)?;
+    ready(scene, "the box is ready")?;
     let desk = Desk::new(scene)?;
     create(scene, "of-before")?;
     let said = desk.types(&["update", "--status"])?;
@@ -65,7 +70,7 @@ pub fn stays(scene: &mut Scene<'_>) -> Result<()> {
     create(scene, "of-the-new-one")?;
 
     scene.cut_box_power()?;
-    scene.switch_box_on(&BoxSpec::default())?;
+    scene.switch_box_on(&spec)?;
     ready(scene, "the box is ready again")?;
     let line = scene.box_ssh().run("cat /proc/cmdline")?;
     ensure!(!line.contains(TRIAL_WORD), "{line}");
@@ -77,18 +82,14 @@ pub fn stays(scene: &mut Scene<'_>) -> Result<()> {
     scene.nothing_leaked()
 }
 
-/// One whose agent does not start, under Secure Boot.
+/// One whose agent does not start.
 pub fn goes_back(scene: &mut Scene<'_>) -> Result<()> {
     let image = other_image(scene, BAD, |tree| {
         let agent = tree.join("usr/bin/firstlight-agent");
         fs::write(&agent, "#!/bin/sh\nexit 1\n")?;
         Ok(fs::set_permissions(&agent, Permissions::from_mode(0o755))?)
     })?;
-    scene.switch_box_on(&BoxSpec {
-        firmware: Firmware::SecureBoot,
-        ..BoxSpec::default()
-    })?;
-    ready(scene, "the box is ready")?;
+    scene.ready_box()?;
     create(scene, "of-before")?;
     let said = match Desk::new(scene)?.types(&["update", &image]) {
         Ok(said) => said,
