@@ -442,6 +442,27 @@ fn a_new_box_goes_on_where_the_one_of_the_backup_was() {
     assert_eq!(says(new.path(), "agent/store/upload"), "new");
 }
 
+/// A folder is not removed in one step: what is left of it must not be taken for a restore that has not begun.
+#[test]
+fn a_restore_that_is_cut_while_it_tidies_up_is_over() {
+    let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    whole_state(old.path(), "old");
+    whole_state(new.path(), "new");
+    let of = State(new.path());
+    let stream = backup(old.path());
+    backup::unpack(of, &versions("v1.36.1"), stream.as_slice()).unwrap();
+    assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Restored);
+    let names = |folder: &str| fs::read_dir(new.path().join(folder)).unwrap().count();
+    assert_eq!(names("update"), 0);
+    // As the power leaves it: the note that it was swapped is gone, folders are not.
+    fs::create_dir_all(new.path().join("update/restore.done/agent")).unwrap();
+    assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Plain);
+    assert_eq!(says(new.path(), "pki/ca.crt"), "old");
+    backup::unpack(of, &versions("v1.36.1"), stream.as_slice()).unwrap();
+    assert_eq!(of.start(SystemSlot::A, false).unwrap(), Start::Restored);
+    assert_eq!(names("update"), 0);
+}
+
 #[test]
 fn an_older_box_a_cut_backup_and_what_is_none_are_refused() {
     let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
