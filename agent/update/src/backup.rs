@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tar::{Archive, Builder, EntryType, Header};
 
 use crate::refusal::refuse;
-use crate::state::State;
+use crate::state::{RESERVE, State};
 
 const FORMAT: u64 = 1;
 const ABOUT: &str = "backup.json";
@@ -119,14 +119,27 @@ pub fn unpack(state: State<'_>, versions: &Value, input: impl Read) -> Result<()
         ));
     }
     let new = state.make_room_for_restore()?;
-    let mut archive = Archive::new(zstd::Decoder::new(input)?.take(MOST));
+    // The programs of the box go on beside it, and write, too.
+    let room = MOST.min(state.free()?.saturating_sub(RESERVE));
+    match unpack_into(&new, versions, input, room) {
+        Ok(()) => state.restore_at_start(&new),
+        Err(error) => {
+            state.make_room_for_restore()?;
+            Err(error)
+        }
+    }
+}
+
+fn unpack_into(new: &Path, versions: &Value, input: impl Read, room: u64) -> Result<()> {
+    let mut archive = Archive::new(zstd::Decoder::new(input)?.take(room));
     archive.set_preserve_permissions(true);
     archive.set_preserve_ownerships(true);
     archive.set_unpack_xattrs(false);
     let mut about = false;
     let mut ended = false;
     for entry in archive.entries().context("reading the backup")? {
-        let mut entry = entry.context("reading the backup: was it cut?")?;
+        let mut entry =
+            entry.context("reading the backup: was it cut, or is there no room for it?")?;
         let path = entry.path().context("reading the backup")?.into_owned();
         let name = bounded::text(&path.display().to_string());
         ensure!(!ended, "the backup goes on after its end");
@@ -148,13 +161,16 @@ pub fn unpack(state: State<'_>, versions: &Value, input: impl Read) -> Result<()
         );
         ensure!(
             entry
-                .unpack_in(&new)
+                .unpack_in(new)
                 .with_context(|| format!("unpacking {name}"))?,
             "{name} leads out of the backup"
         );
     }
-    ensure!(ended, "the backup was cut: it has no end");
-    state.restore_at_start(&new)
+    ensure!(
+        ended,
+        "the backup was cut, or there is no room for it: it has no end"
+    );
+    Ok(())
 }
 
 fn check(entry: &mut impl Read, versions: &Value) -> Result<()> {

@@ -61,6 +61,7 @@ fn run() -> Result<()> {
             if Stick::find(root)?.is_none() {
                 bail!("this box does not run from a stick: restore its backup on one that does");
             }
+            let _alone = orders::alone()?;
             backup::unpack(state, &versions()?, io::stdin().lock())?;
             restart()
         }

@@ -99,11 +99,12 @@ fn carry_out(
     }
 }
 
-fn alone() -> Result<Flock<File>> {
+/// Nobody else changes what is on the stick, until it is dropped.
+pub fn alone() -> Result<Flock<File>> {
     let file = File::create(LOCK).context("opening the lock of updates")?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
         refuse(
-            "another update is being written",
+            "another update or restore is being written",
             "wait for it: the page says how far it is",
         )
     })

@@ -27,8 +27,8 @@ const PARTS: [&str; 2] = ["etcd", "agent"];
 const LEFT: [&str; 6] = ["store", "images", "apt", "copy-1", "copy-2", "copy-new"];
 /// A backup that the next start goes on with.
 const RESTORE: &str = "restore";
-/// Stays free beside the copy, in bytes.
-const RESERVE: u64 = 256 << 20;
+/// Stays free beside a copy, in bytes.
+pub const RESERVE: u64 = 256 << 20;
 const NEVER_CAME: &str = "it did not come as far as the state partition";
 const CUT_SHORT: &str = "the box started again before the new system had shown that it works";
 
@@ -75,6 +75,12 @@ impl State<'_> {
         Ok(folder)
     }
 
+    /// Bytes.
+    pub fn free(&self) -> Result<u64> {
+        let found = nix::sys::statvfs::statvfs(self.0).context("asking for free room")?;
+        Ok(found.blocks_available() * found.fragment_size())
+    }
+
     pub fn outcome(&self) -> PathBuf {
         self.own("outcome.json")
     }
@@ -86,7 +92,7 @@ impl State<'_> {
             .iter()
             .map(|item| bytes_of(&self.0.join(item)))
             .sum::<u64>();
-        let free = free(self.0)?;
+        let free = self.free()?;
         if needed.saturating_add(RESERVE) > free {
             return Err(refuse(
                 format!(
@@ -298,11 +304,6 @@ fn bytes_of(path: &Path) -> u64 {
     let below = below.map(|entry| bytes_of(&entry.path())).sum::<u64>();
     let own = if meta.is_dir() { 4096 } else { meta.len() };
     own + below
-}
-
-fn free(folder: &Path) -> Result<u64> {
-    let found = nix::sys::statvfs::statvfs(folder).context("asking for free room")?;
-    Ok(found.blocks_available() * found.fragment_size())
 }
 
 fn rename(from: &Path, to: &Path) -> Result<()> {

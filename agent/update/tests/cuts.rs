@@ -479,6 +479,8 @@ fn an_older_box_a_cut_backup_and_what_is_none_are_refused() {
     );
     for cut in [0, 10, stream.len() / 2, stream.len() - 5] {
         backup::unpack(of, &versions("v1.36.1"), &stream[..cut]).unwrap_err();
+        let left = fs::read_dir(new.path().join("update/restore.new")).unwrap();
+        assert_eq!(left.count(), 0, "what was unpacked takes room");
     }
     for name in [
         "agent/../../x",
