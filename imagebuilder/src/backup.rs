@@ -4,7 +4,7 @@
 //! passphrase, or the key of a recipient, can read it with `age`, too.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::str::FromStr as _;
@@ -15,6 +15,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 
 use crate::UsageError;
+use crate::build::preflight::output_folder;
+use crate::secret;
 use crate::ssh::BoxArgs;
 
 const PROGRAM: &str = "sudo /usr/lib/firstlight/firstlight-update";
@@ -68,11 +70,7 @@ pub fn save(args: &BackupArgs) -> Result<String> {
         let recipients = args.recipient.iter().map(|one| one as &dyn age::Recipient);
         age::Encryptor::with_recipients(recipients).map_err(|error| anyhow!("{error}"))?
     };
-    let folder = args
-        .output
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))
+    let mut file = tempfile::NamedTempFile::new_in(output_folder(&args.output))
         .with_context(|| format!("writing {}", args.output.display()))?;
     let mut ssh = args
         .the_box
@@ -135,15 +133,7 @@ fn end(ssh: &mut Child) -> Result<()> {
 }
 
 fn new_passphrase() -> Result<SecretString> {
-    let passphrase = if io::stdin().is_terminal() {
-        let first = rpassword::prompt_password("A passphrase for the backup: ")?;
-        if rpassword::prompt_password("The same again: ")? != first {
-            return Err(UsageError("these were two different passphrases".to_owned()).into());
-        }
-        first
-    } else {
-        line()?
-    };
+    let passphrase = secret::ask_new("A passphrase for the backup: ", "passphrases")?;
     if passphrase.chars().count() < LEAST_PASSPHRASE {
         return Err(UsageError(format!(
             "a passphrase of {LEAST_PASSPHRASE} letters at least: it guards every key of the site"
@@ -151,12 +141,6 @@ fn new_passphrase() -> Result<SecretString> {
         .into());
     }
     Ok(SecretString::from(passphrase))
-}
-
-fn line() -> Result<String> {
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line)?;
-    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 /// What is in a backup; each part is checked as it is read.
@@ -186,11 +170,7 @@ fn identities(
             UsageError("this backup is for a key: name its file with --key".to_owned()).into(),
         );
     }
-    let passphrase = if io::stdin().is_terminal() {
-        rpassword::prompt_password("The passphrase of the backup: ")?
-    } else {
-        line()?
-    };
+    let passphrase = secret::ask("The passphrase of the backup: ")?;
     Ok(vec![Box::new(age::scrypt::Identity::new(
         SecretString::from(passphrase),
     ))])

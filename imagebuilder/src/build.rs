@@ -17,7 +17,7 @@ pub mod machine;
 mod manifests;
 mod node;
 pub mod nodes;
-mod preflight;
+pub mod preflight;
 mod programs;
 pub mod progress;
 mod recipe;

@@ -292,7 +292,8 @@ fn find_difference(
     }
 }
 
-fn bar(what: &'static str, bytes: u64) -> ProgressBar {
+/// How far it is, for people.
+pub fn bar(what: &'static str, bytes: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(
         "{msg:<10} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
     );

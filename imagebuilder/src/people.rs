@@ -2,7 +2,6 @@
 //! page, too: nobody can be locked out for ever.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead as _, IsTerminal as _};
 
 use anyhow::{Context, Result, anyhow};
 use argon2::password_hash::{PasswordHasher as _, SaltString};
@@ -16,6 +15,7 @@ use serde_json::json;
 
 use crate::UsageError;
 use crate::box_client::BoxClient;
+use crate::secret;
 use crate::ssh::BoxArgs;
 
 const MAKING: &str = "As long as a site has no operator and no token, everybody on its network reads the page, and nobody changes anything there. From the first
@@ -251,17 +251,7 @@ fn listed(operators: &Vec<Operator>) -> String {
 
 /// Asked for twice where somebody types it, read once from a pipe.
 fn new_password(name: &PersonName) -> Result<String> {
-    let password = if io::stdin().is_terminal() {
-        let first = rpassword::prompt_password(format!("A password for {name}: "))?;
-        if rpassword::prompt_password("The same again: ")? != first {
-            return Err(UsageError("these were two different passwords".to_owned()).into());
-        }
-        first
-    } else {
-        let mut line = String::new();
-        io::stdin().lock().read_line(&mut line)?;
-        line.trim_end_matches(['\r', '\n']).to_owned()
-    };
+    let password = secret::ask_new(&format!("A password for {name}: "), "passwords")?;
     check_password(name, &password).map_err(|unfit| UsageError(unfit.to_string()))?;
     Ok(password)
 }

@@ -17,6 +17,7 @@ use firstlight_api::status::SiteStatus;
 use tar::{Archive, Builder, EntryType, Header};
 
 use crate::UsageError;
+use crate::build::preflight::output_folder;
 use crate::ssh::BoxArgs;
 use crate::status;
 use scrub::Secrets;
@@ -202,10 +203,7 @@ fn write(parts: &[Part], output: &Path) -> Result<usize> {
     let secrets = Secrets::parse(secrets).context(
         "the box did not say what its secrets are, so nothing was written; is its Kubernetes up? `ssh admin@BOX kubectl get secrets -A` tells",
     )?;
-    let folder = output
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+    let mut file = tempfile::NamedTempFile::new_in(output_folder(output))?;
     let mut builder = Builder::new(zstd::Encoder::new(&mut file, 9)?);
     let mut count = 0;
     for (name, text) in parts.iter().filter(|(name, _)| name != SECRETS) {

@@ -12,12 +12,12 @@ use clap::Args;
 use firstlight_api::boot_choice::SystemSlot;
 use firstlight_api::slot::{Layer, LayerContent};
 use firstlight_api::update::{UpdateHeader, UpdatePlan, UpdateView};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 
 use crate::UsageError;
 use crate::box_client::BoxClient;
 use crate::disk::gpt;
+use crate::flash::bar;
 use crate::inspect::{check_layer, load_slot};
 use crate::ssh::BoxArgs;
 
@@ -216,7 +216,7 @@ impl Source {
             file.seek(SeekFrom::Start(self.part.offset() + layer.offset))?;
             body = Box::new(body.chain(file.take(layer.length)));
         }
-        let bar = bar(length);
+        let bar = bar("sending", length);
         let answer = client.send(
             "POST",
             &format!("{PATH}/layers"),
@@ -244,13 +244,6 @@ fn missing(client: &mut BoxClient, layers: &[LayerContent]) -> Result<Vec<String
     let missing: Missing =
         serde_json::from_slice(&answer.body).context("the box's answer is no list of layers")?;
     Ok(missing.send)
-}
-
-fn bar(bytes: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "sending {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-    );
-    ProgressBar::new(bytes).with_style(style.expect("the template is constant and valid"))
 }
 
 #[cfg(test)]

@@ -245,6 +245,14 @@ pub struct Problem {
     pub next: String,
 }
 
+impl std::fmt::Display for Problem {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}; {}", self.what, self.next)
+    }
+}
+
+impl std::error::Error for Problem {}
+
 /// The provisioning network and what the box does there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

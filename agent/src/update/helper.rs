@@ -2,10 +2,7 @@
 
 use anyhow::{Context, Result, anyhow, ensure};
 use bytes::Bytes;
-use firstlight_api::{
-    status::Problem,
-    update::{HelperOrder, HelperReply, LONGEST_LINE},
-};
+use firstlight_api::update::{HelperOrder, HelperReply, LONGEST_LINE};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{
@@ -95,22 +92,10 @@ async fn hear(replies: &mut BufReader<OwnedReadHalf>) -> Result<HelperReply> {
 pub async fn ask(paths: &Paths, order: &HelperOrder) -> Result<HelperReply> {
     let conversation = Conversation::begin(paths, order).await?;
     match conversation.end(None, |_, _| {}).await? {
-        HelperReply::Refused(problem) => Err(Refused(problem).into()),
+        HelperReply::Refused(problem) => Err(problem.into()),
         reply => Ok(reply),
     }
 }
-
-/// What it does not do, and why.
-#[derive(Debug)]
-pub struct Refused(pub Problem);
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{}; {}", self.0.what, self.0.next)
-    }
-}
-
-impl std::error::Error for Refused {}
 
 pub fn unexpected(reply: &HelperReply) -> anyhow::Error {
     anyhow!("it said {reply:?}, which is no answer to that")

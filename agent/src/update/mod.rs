@@ -27,7 +27,7 @@ use crate::{
     state, state_versions,
     status::{StatusSender, Update},
 };
-use helper::{Conversation, Refused, ask, unexpected};
+use helper::{Conversation, ask, unexpected};
 use wellness::Wellness;
 
 const LOOK: Duration = Duration::from_secs(2);
@@ -81,7 +81,7 @@ impl Updater {
         };
         match conversation.end(Some(pieces), tell).await? {
             HelperReply::Done => Ok(()),
-            HelperReply::Refused(problem) => Err(Refused(problem).into()),
+            HelperReply::Refused(problem) => Err(problem.into()),
             other => Err(unexpected(&other)),
         }
     }
@@ -95,7 +95,7 @@ impl Updater {
                 what: format!("that system is older than what is on the state partition: it brings {newer}"),
                 next: "build a newer image; an older one needs a stick of its own, or a backup of its time".to_owned(),
             };
-            return Err(Refused(problem).into());
+            return Err(problem.into());
         }
         let before = serde_json::to_vec(&Wellness::of(site))?;
         files::write(&self.paths.before_update(), &before, Access::Group)?;

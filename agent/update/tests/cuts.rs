@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use firstlight_api::boot_choice::{BootChoice, SystemSlot};
 use firstlight_api::digest::Sha256Digest;
 use firstlight_api::slot::{LayerContent, format_table, plan_slot};
+use firstlight_api::status::Problem;
 use firstlight_update::backup;
 use firstlight_update::boot::{BootFiles, Esp};
-use firstlight_update::refusal::{Refusal, describe};
+use firstlight_update::refusal::describe;
 use firstlight_update::slot::{self, Slot};
 use firstlight_update::state::{Start, State, Trial};
 use proptest::prelude::*;
@@ -142,7 +143,7 @@ impl EspOf {
 }
 
 fn next(error: &anyhow::Error) -> String {
-    assert!(error.downcast_ref::<Refusal>().is_some(), "{error:#}");
+    assert!(error.downcast_ref::<Problem>().is_some(), "{error:#}");
     describe(error).next
 }
 

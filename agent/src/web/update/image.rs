@@ -55,7 +55,6 @@ fn find_system(head: &[u8]) -> Result<(u64, u64)> {
     disk.resize(PRETENDED, 0);
     let table = GptConfig::new()
         .writable(false)
-        .only_valid_headers(false)
         .open_from_device(Cursor::new(disk))
         .ok()
         .context("this is no image that `firstlight build` made: it has no partition table")?;
