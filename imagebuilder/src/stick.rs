@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use firstlight_api::boot_choice::SystemSlot;
+use firstlight_api::boot_choice::{KERNEL, SystemSlot};
 use firstlight_api::site::parse_site;
 use firstlight_artifacts::hex;
 use lab::{Lab, LabSpec};
@@ -99,7 +99,7 @@ fn list(folder: &Path, under: &Path, files: &mut BTreeMap<PathBuf, String>) -> R
 
 /// The kernel from the image's ESP.
 pub fn kernel_of_image(image: &Path) -> Result<Vec<u8>> {
-    match file_of_image(image, "ESP", &SystemSlot::A.boot_file("vmlinuz"))? {
+    match file_of_image(image, "ESP", &SystemSlot::A.boot_file(KERNEL))? {
         Some(kernel) => Ok(kernel),
         None => bail!(
             "{}: no kernel on its ESP: not an image of `firstlight build`",

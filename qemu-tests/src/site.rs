@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use firstlight_api::boot_choice::SystemSlot;
+use firstlight_api::boot_choice::{INITRD, SystemSlot};
 use firstlight_api::site::Ipv4Network;
 use imagebuilder::build::build;
 use imagebuilder::build::cache::Reuse;
@@ -121,7 +121,7 @@ fn record_sizes(image: &Path) -> Result<()> {
         .with_context(|| format!("opening {}", image.display()))?
         .len();
     figures::IMAGE_SIZE.record(megabytes(size))?;
-    let initrd = file_of_image(image, "ESP", &SystemSlot::A.boot_file("initrd"))?
+    let initrd = file_of_image(image, "ESP", &SystemSlot::A.boot_file(INITRD))?
         .context("no initrd on the ESP")?;
     figures::NETBOOT_SIZE.record(megabytes(
         (kernel_of_image(image)?.len() + initrd.len()) as u64,

@@ -4,6 +4,12 @@ use serde::{Deserialize, Serialize};
 
 /// On the ESP.
 pub const BOOT_CHOICE: &str = "boot/grubenv";
+/// Of each system, in its folder on the ESP: what GRUB loads, and how ([`boot_config`]).
+pub const KERNEL: &str = "vmlinuz";
+/// The initramfs.
+pub const INITRD: &str = "initrd";
+/// Read by GRUB's own `grub.cfg`.
+pub const START: &str = "boot.cfg";
 /// Of the box's kernel, when it starts a system for the first time, which then has to show that it works.
 pub const TRIAL_WORD: &str = "firstlight.trial";
 /// GRUB takes a file of this length only.

@@ -7,11 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use firstlight_api::boot_choice::{BOOT_CHOICE, BootChoice, SystemSlot, boot_config};
-
-const KERNEL: &str = "vmlinuz";
-const INITRD: &str = "initrd";
-const START: &str = "boot.cfg";
+use firstlight_api::boot_choice::{
+    BOOT_CHOICE, BootChoice, INITRD, KERNEL, START, SystemSlot, boot_config,
+};
 
 /// Where the files of a new system are, once its layers are there.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use firstlight_api::boot_choice::BootChoice;
+use firstlight_api::boot_choice::{BootChoice, INITRD, KERNEL, START};
 use firstlight_api::slot::{Layer, LayerContent};
 use firstlight_api::update::{HelperOrder, HelperReply, LONGEST_LINE, StickSystems};
 use nix::fcntl::{Flock, FlockArg};
@@ -216,9 +216,9 @@ fn bring_boot_files(stick: &Stick, other: &Partition) -> Result<()> {
 fn boot_files(agent: &Path, payload: &Path) -> BootFiles {
     let netboot = payload.join(SHARE).join("netboot");
     BootFiles {
-        kernel: netboot.join("vmlinuz"),
-        initrd: netboot.join("initrd"),
-        start: agent.join(SHARE).join("boot.cfg"),
+        kernel: netboot.join(KERNEL),
+        initrd: netboot.join(INITRD),
+        start: agent.join(SHARE).join(START),
     }
 }
 

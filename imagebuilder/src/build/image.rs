@@ -5,7 +5,9 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use firstlight_api::boot_choice::{BOOT_CHOICE, BootChoice, SystemSlot, boot_config};
+use firstlight_api::boot_choice::{
+    BOOT_CHOICE, BootChoice, INITRD, KERNEL, START, SystemSlot, boot_config,
+};
 use firstlight_api::slot::{self, LayerContent};
 
 use super::squashfs::Layer;
@@ -97,8 +99,7 @@ fn write_boot(disk: &mut File, parts: &Parts<'_>, tools: &Tools, plan: &DiskPlan
     let system = plan.partition(slot.partition())?.id.to_string();
     let start = boot_config(&parts.boot_config, slot, &system);
     let choice = BootChoice { slot, trial: None }.to_file();
-    let [kernel, initrd, config] =
-        ["vmlinuz", "initrd", "boot.cfg"].map(|name| slot.boot_file(name));
+    let [kernel, initrd, config] = [KERNEL, INITRD, START].map(|name| slot.boot_file(name));
     let signed = |name: &str| Content::File(tools.path(name));
     let esp = [
         (
