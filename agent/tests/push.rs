@@ -127,17 +127,21 @@ fn an_upload_goes_on_after_the_box_lost_its_power() {
     image[510..512].copy_from_slice(&[0x55, 0xaa]);
     fs::write(desk.path("debian-13.2.raw"), &image).unwrap();
     desk.start();
-    let pushing = desk
+    let mut pushing = desk
         .push(&["debian-13.2.raw"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let partial = || format!("{} bytes", desk.partial());
     wait_for(
-        "the first bytes",
-        || (desk.partial() > 1 << 20).then_some(()),
-        partial,
+        "the first bytes or a refusal",
+        || (desk.partial() > 1 << 20 || pushing.try_wait().unwrap().is_some()).then_some(()),
+        || format!("{} bytes", desk.partial()),
+    );
+    assert!(
+        pushing.try_wait().unwrap().is_none(),
+        "{}",
+        said(&pushing.wait_with_output().unwrap()).1
     );
     desk.agent.kill();
     let had = desk.partial();
