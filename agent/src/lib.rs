@@ -230,6 +230,9 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     tasks.spawn("timekeeper", |stop| {
         timekeeper::run(paths.clone(), status.clone(), stop)
     });
+    tasks.spawn("seal", |stop| {
+        state::seal::run(paths.clone(), status.clone(), stop)
+    });
     tasks.spawn("damage", |stop| {
         damage::run(paths.clone(), status.clone(), stop)
     });

@@ -57,6 +57,8 @@ impl Paths {
         clock_moved = "run/firstlight-clock/moved";
         /// The newest versions that have data on the state partition.
         state_versions = "var/lib/firstlight/agent/versions.json";
+        /// What keeps the key of the state partition: of `firstlight-update`.
+        seal = "run/firstlight-seal/status.json";
         damaged_ironic = "var/lib/firstlight/ironic/ironic.sqlite.damaged";
         damaged_layers = "run/firstlight-scrub/damaged";
         /// The last warnings of the journal.

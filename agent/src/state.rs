@@ -1,7 +1,10 @@
 //! Waiting for the partitions that systemd mounts while the agent is already up.
 
+pub mod seal;
+
 use std::{fs, path::Path, time::Duration};
 
+use firstlight_api::status::Problem;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -19,12 +22,14 @@ const PATIENCE: Duration = Duration::from_mins(2);
 pub async fn wait_for_state(paths: &Paths, status: &StatusSender, stop: &CancellationToken) {
     status.running(StepName::State);
     let usable = || is_usable(paths);
-    if !wait_until(usable, PATIENCE, stop).await && !stop.is_cancelled() {
-        status.failed(
-            StepName::State,
-            format!("the state partition is not usable after {} s", PATIENCE.as_secs()),
-            "the stick may be too small (4 GB at least), write-protected or worn out: write the image to another stick; on an installed machine, look at `systemctl status var-lib-firstlight.mount`",
-        );
+    let decided = || usable() || seal::problem(paths).is_some();
+    wait_until(decided, PATIENCE, stop).await;
+    if !usable() && !stop.is_cancelled() {
+        let Problem { what, next } = seal::problem(paths).unwrap_or_else(|| Problem {
+            what: format!("the state partition is not usable after {} s", PATIENCE.as_secs()),
+            next: "the stick may be too small (4 GB at least), write-protected or worn out: write the image to another stick; on an installed machine, look at `systemctl status var-lib-firstlight.mount`".to_owned(),
+        });
+        status.failed(StepName::State, what, next);
         wait_until(usable, Duration::MAX, stop).await;
     }
     if !stop.is_cancelled() {

@@ -33,6 +33,9 @@ pub struct BootArgs {
     /// Firmware of the box
     #[arg(long, value_enum, default_value_t)]
     firmware: Firmware,
+    /// Give the box a TPM 2
+    #[arg(long)]
+    tpm: bool,
     /// Blank servers on the box's network, as N[:bios|uefi|secureboot][,disk=GIB]; may be given again for another kind
     #[arg(long, value_name = "SERVERS")]
     servers: Vec<Servers>,
@@ -125,6 +128,7 @@ pub fn run(args: &BootArgs) -> Result<()> {
     let box_spec = BoxSpec {
         firmware: args.firmware,
         memory_mib: args.memory,
+        tpm: args.tpm,
         ..BoxSpec::default()
     };
     let vm = lab.start_box(&box_spec)?;

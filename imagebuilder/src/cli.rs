@@ -10,7 +10,7 @@ use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
     UsageError, agent, backup, boot, build, certificate, check, flash, hosts, inspect, install,
-    kubeconfig, manual, people, push, status, support, unpack, update, upgrade,
+    kubeconfig, manual, people, push, seal, status, support, unpack, update, upgrade,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -29,6 +29,7 @@ const EXAMPLES: &str = "Examples:
   firstlight operators add ada --role admin   let somebody log in at the page
   firstlight update new.img                   give a box that runs another version of its system
   firstlight backup -o lab.backup             what a box remembers, for the day its stick dies
+  firstlight seal > lab.recovery-key          what opens the encrypted state of a box when its TPM does not
   firstlight hosts retry n3                   begin the step that failed on a server again
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or nothing that could work was asked for.";
@@ -89,6 +90,8 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Let a new box go on where the box of a backup was
     Restore(backup::RestoreArgs),
+    /// Get a recovery key for what the box remembers, and have its TPM open that after a start of what runs now only
+    Seal(seal::SealArgs),
     /// Print what a shell needs to complete commands and options
     Completion(manual::CompletionArgs),
     /// Write the manual pages
@@ -165,6 +168,7 @@ impl Cli {
             Command::Backup(args) => backup::save(&args),
             Command::Restore(args) => backup::restore(&args),
             Command::Upgrade(args) => upgrade::run(&args),
+            Command::Seal(args) => seal::run(&args),
             Command::Rotate(args) => upgrade::rotate::run(&args),
             Command::Completion(args) => manual::complete(&args),
             Command::Man(args) => manual::write_pages(&args),

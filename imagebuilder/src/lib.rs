@@ -22,6 +22,7 @@ pub mod page;
 mod people;
 pub mod push;
 pub mod registry;
+mod seal;
 mod secret;
 pub mod ssh;
 pub mod status;

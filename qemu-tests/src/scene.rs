@@ -20,8 +20,8 @@ use imagebuilder::page::{changes, get, read_status};
 use imagebuilder::stick::set_up_lab;
 use lab::wire::format_mac;
 use lab::{
-    BOX_MAC, BootFirst, BoxSpec, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, Lab, LabSpec,
-    NicModel, ServerSpec, Vm, VmSpec,
+    BOX_MAC, BootFirst, BoxSpec, Console, DirectKernel, Disk, DiskBus, DiskFormat, Firmware, Lab,
+    LabSpec, NicModel, ServerSpec, Vm, VmSpec,
 };
 
 use failure::{failures, slug};
@@ -237,6 +237,11 @@ impl<'a> Scene<'a> {
             std::thread::sleep(LOOK);
         }
         Ok(())
+    }
+
+    pub fn box_console(&self) -> Result<&Console> {
+        let the_box = self.the_box.as_ref().context("the box is off")?;
+        Ok(the_box.console())
     }
 
     /// Of the stick under test.

@@ -30,6 +30,8 @@ mod people;
 mod power_cut;
 #[path = "stories/restore.rs"]
 mod restore;
+#[path = "stories/sealed.rs"]
+mod sealed;
 #[path = "stories/self_test.rs"]
 mod self_test;
 #[path = "stories/tampered.rs"]
@@ -76,7 +78,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 23] = [
+const STORIES: [Story; 24] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -162,6 +164,21 @@ const STORIES: [Story; 23] = [
             "imagebuilder/src/people.rs",
         ],
         tell: people::tell,
+    },
+    Story {
+        id: "sealed",
+        name: "A sealed box opens by itself, and asks for its recovery key where something was changed",
+        site: Purpose::Plain,
+        plain: false,
+        asked: false,
+        minutes: 14,
+        about: &[
+            "agent/update/src/seal",
+            "agent/src/state",
+            "overlays/box/etc/repart.d",
+            "overlays/box/etc/udev",
+        ],
+        tell: sealed::tell,
     },
     Story {
         id: "update",

@@ -30,6 +30,7 @@ pub mod people;
 pub mod ramdisk_order;
 pub mod report;
 pub mod repository;
+pub mod seal;
 pub mod signed;
 pub mod site;
 pub mod slot;

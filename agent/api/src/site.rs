@@ -41,6 +41,7 @@ pub use uplink::Uplink;
 pub use values::{BitRate, SshKey};
 
 pub use crate::net::{AddressRange, HostName, MacAddr, Subnet, ValueError};
+pub use crate::seal::RootOfTrust;
 
 /// A `site.yaml` after every check; [`SiteConfig::default`] is what an empty file means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +82,8 @@ pub struct SiteConfig {
     pub log_host: Option<SocketAddrV4>,
     /// `box.workloads`: whether people may run pods on the box.
     pub box_workloads: bool,
+    /// `box.seal`: what keeps the key of the state partition, where the machine has it.
+    pub box_seal: RootOfTrust,
     /// Not a key of the file: the box sets it.
     pub standing: Standing,
 }
@@ -316,6 +319,7 @@ impl Default for SiteConfig {
             operators: Vec::new(),
             log_host: None,
             box_workloads: false,
+            box_seal: RootOfTrust::Tpm,
             standing: Standing::Current,
         }
     }

@@ -17,6 +17,7 @@ pub use host::{
 use crate::{
     addon::AddonState,
     artifact::Artifact,
+    seal::SealStatus,
     software::{NodeStatus, SoftwareState},
     upgrade::UpgradeState,
 };
@@ -60,6 +61,9 @@ pub struct SiteStatus {
     /// When the first certificate of each cluster ends.
     #[serde(default)]
     pub certificates: Vec<CertificateEnd>,
+    /// What keeps the key of the box's state; `None` on a box that does not run from a stick.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<SealStatus>,
     /// The last warnings of the box's programs before it was started this time, oldest first.
     #[serde(default)]
     pub before_start: Vec<String>,

@@ -9,7 +9,7 @@ mod program;
 mod quote;
 mod served;
 
-pub use log::{Log, LogError};
+pub use log::{Log, LogError, register};
 pub use program::{NoProgram, program_digest};
 pub use served::{Files, Served};
 

@@ -59,6 +59,12 @@ impl Log {
         }
         Ok(log)
     }
+
+    /// As it went.
+    pub fn steps(&self) -> impl Iterator<Item = &Event> {
+        let step = |at: &u8| self.events.get(usize::from(*at));
+        self.steps.iter().filter_map(step)
+    }
 }
 
 /// Bytes of the digests that each event has, by algorithm.
@@ -149,14 +155,15 @@ pub fn sum(steps: &[&Event]) -> [u8; 32] {
     let mut all = Sha256::new();
     for pcr in PCRS {
         let of_it = steps.iter().filter(|event| event.pcr == pcr);
-        let register = of_it.fold([0; 32], |before, event| {
-            let extended = Sha256::new_with_prefix(before);
-            extended
-                .chain_update(event.digest.as_bytes())
-                .finalize()
-                .into()
-        });
-        all.update(register);
+        all.update(register(of_it.map(|event| &event.digest)));
     }
     all.finalize().into()
+}
+
+/// What a register holds that was told these since the machine's start.
+pub fn register<'a>(told: impl Iterator<Item = &'a Digest>) -> [u8; 32] {
+    told.fold([0; 32], |before, digest| {
+        let extended = Sha256::new_with_prefix(before);
+        extended.chain_update(digest.as_bytes()).finalize().into()
+    })
 }

@@ -85,6 +85,7 @@ impl Board {
                 controllers.push(round);
                 controllers.sort_by(|a, b| a.name.cmp(&b.name));
             }
+            Update::Seal(seal) => status.seal = Some(seal),
             Update::BeforeStart(lines) => status.before_start = lines,
             Update::Problems(source, problems) => {
                 self.problems.insert(source, problems);

@@ -14,6 +14,7 @@ pub mod steps;
 
 use firstlight_api::{
     artifact::Artifact,
+    seal::SealStatus,
     status::{
         AddonLine, CertificateEnd, ClusterStatus, ControllerRound, DhcpMode, HostStatus, Problem,
         SiteStatus, SoftwareLine, UpdateStage, UpgradeLine, UplinkStatus,
@@ -64,6 +65,7 @@ pub enum Update {
     Certificates(Vec<CertificateEnd>),
     /// Replaces what this controller reported before.
     Round(ControllerRound),
+    Seal(SealStatus),
     /// Known once, at the start.
     BeforeStart(Vec<String>),
     /// Replaces what this source reported before.

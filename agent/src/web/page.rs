@@ -253,7 +253,11 @@ fn write_steps(out: &mut String, status: &SiteStatus) -> fmt::Result {
         .bring_up
         .iter()
         .try_for_each(|step| write_step(out, step, status.uptime))?;
-    out.write_str("</ol>\n</section>\n")
+    out.write_str("</ol>\n")?;
+    if let Some(seal) = &status.seal {
+        writeln!(out, "<p class=\"dim\">{}</p>", Text(&seal.sentence()))?;
+    }
+    out.write_str("</section>\n")
 }
 
 fn write_step(out: &mut String, step: &Step, now: f64) -> fmt::Result {

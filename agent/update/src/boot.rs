@@ -11,6 +11,8 @@ use firstlight_api::boot_choice::{
     BOOT_CHOICE, BootChoice, INITRD, KERNEL, START, SystemSlot, boot_config,
 };
 
+use crate::seal::expect::Files;
+
 /// Where the files of a new system are, once its layers are there.
 #[derive(Clone, Debug)]
 pub struct BootFiles {
@@ -27,6 +29,16 @@ pub struct Esp<'a>(pub &'a Path);
 impl Esp<'_> {
     fn file(&self, slot: SystemSlot, name: &str) -> PathBuf {
         self.0.join(slot.boot_file(name))
+    }
+
+    /// What GRUB reads for a start of it.
+    pub fn files(&self, slot: SystemSlot) -> Result<Files> {
+        let read = |name| {
+            let path = self.file(slot, name);
+            fs::read(&path).with_context(|| format!("reading {}", path.display()))
+        };
+        let config = String::from_utf8(read(START)?).context("boot.cfg")?;
+        Files::new(slot, &read(KERNEL)?, &read(INITRD)?, config)
     }
 
     pub fn is_whole(&self, slot: SystemSlot) -> bool {

@@ -2,7 +2,8 @@
 //!
 //! The agent, which has no rights over disks, orders it (`firstlight_api::update`) over a socket that systemd opens to it alone.
 //! [`slot`] writes layers and reads them back, [`boot`] the files that GRUB loads and its choice, [`state`] keeps what the tried system
-//! could change, [`stick`] finds all of it, [`backup`] carries what a box remembers to another stick, [`orders`] is the conversation.
+//! could change, [`stick`] finds all of it, [`backup`] carries what a box remembers to another stick, [`seal`] has a TPM keep the key of
+//! the state, [`orders`] is the conversation.
 //!
 //! Must not: open a network connection, or believe what it was sent before its digest is right.
 
@@ -10,6 +11,7 @@ pub mod backup;
 pub mod boot;
 pub mod orders;
 pub mod refusal;
+pub mod seal;
 pub mod slot;
 pub mod state;
 pub mod stick;

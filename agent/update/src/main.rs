@@ -3,6 +3,8 @@
 //! - `start`: once a start, before anything looks at the state partition;
 //! - `serve`: an order of the agent's on standard input, answered on standard output;
 //! - `give-up`: ten minutes after the start of a system that is tried;
+//! - `is-state`: for udev, which partition is this box's;
+//! - `seal prepare`, `seal open`: before and after the partitions are made, at each start; `seal renew` for `firstlight seal`;
 //! - `backup`, `restore`: for `firstlight backup` and `firstlight restore`, a stream on standard output or input.
 
 use std::fs;
@@ -12,9 +14,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use firstlight_api::bounded;
+use firstlight_update::refusal::refuse;
 use firstlight_update::state::{Start, State};
 use firstlight_update::stick::{Stick, is_trial, restart};
-use firstlight_update::{backup, orders};
+use firstlight_update::{backup, orders, seal};
 
 const STATE: &str = "/var/lib/firstlight";
 /// The agent waits for it before it looks at the state partition.
@@ -53,6 +56,8 @@ fn run() -> Result<()> {
             Some(stick) => orders::give_up(&stick, state, &why()),
             None => Ok(()),
         },
+        "seal" => seal(root),
+        "is-state" => is_state(root),
         "backup" => {
             backup::copy_etcd(state)?;
             backup::write(state, &versions()?, io::stdout().lock())
@@ -66,8 +71,40 @@ fn run() -> Result<()> {
             restart()
         }
         other => bail!(
-            "{other}: start, serve, give-up, backup or restore; systemd and `firstlight` call this"
+            "{other}: start, serve, give-up, is-state, seal, backup or restore; systemd and `firstlight` call this"
         ),
+    }
+}
+
+/// For udev: whether this partition, as the kernel names it, is the state of the stick that the box runs from.
+fn is_state(root: &Path) -> Result<()> {
+    let name = std::env::args().nth(2).unwrap_or_default();
+    let state = Stick::find(root)?.and_then(|stick| stick.state);
+    match state.as_ref().and_then(|state| state.device.file_name()) {
+        Some(own) if own == name.as_str() => Ok(()),
+        _ => bail!("{name} is not this box's"),
+    }
+}
+
+fn seal(root: &Path) -> Result<()> {
+    let order = std::env::args().nth(2).unwrap_or_default();
+    let stick = Stick::find(root)?.ok_or_else(|| {
+        refuse(
+            "this box does not run from a stick, and its state is on its own disk",
+            "encrypt that disk as its system does",
+        )
+    })?;
+    match order.as_str() {
+        "prepare" => seal::prepare(root, &stick),
+        "open" => seal::open(root, &stick),
+        "renew" => {
+            let mut old = String::new();
+            io::stdin().take(LONGEST).read_to_string(&mut old)?;
+            let old = Some(old.trim()).filter(|old| !old.is_empty());
+            println!("{}", seal::renew(root, &stick, old)?);
+            Ok(())
+        }
+        other => bail!("seal {other}: prepare, open or renew"),
     }
 }
 
@@ -78,7 +115,12 @@ fn start(root: &Path, state: State<'_>) -> Result<()> {
     });
     match started {
         Ok(Start::Plain) => {}
-        Ok(start) => eprintln!("update: {start:?}"),
+        Ok(start) => {
+            eprintln!("update: {start:?}");
+            if matches!(start, Start::Kept | Start::Back) {
+                Stick::find(root)?.as_ref().map(orders::settle);
+            }
+        }
         // Without a way back nothing may be changed.
         Err(error) if is_trial(root)? == Some(true) => {
             state.note_why(&format!("{error:#}"))?;

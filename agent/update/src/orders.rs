@@ -13,6 +13,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::boot::{BootFiles, Esp};
 use crate::refusal::{describe, refuse};
+use crate::seal;
 use crate::slot::{self, Slot};
 use crate::state::{State, Trial};
 use crate::stick::{Mounted, Partition, Stick, restart};
@@ -236,6 +237,7 @@ fn start_other(stick: &Stick, state: State<'_>) -> Result<()> {
             "write one first: `firstlight update IMAGE`",
         )
     })?;
+    seal::expect_other(Path::new("/"), stick)?;
     state.begin(&Trial {
         from: stick.running,
         to,
@@ -259,9 +261,17 @@ fn keep(stick: &Stick, state: State<'_>) -> Result<()> {
     };
     // From here on it stays, whatever is cut.
     Esp(esp.path()).choose(choice)?;
-    match state.trial() {
-        Some(trial) => state.keep(&trial),
-        None => Ok(()),
+    if let Some(trial) = state.trial() {
+        state.keep(&trial)?;
+    }
+    settle(stick);
+    Ok(())
+}
+
+/// It opens as it is, and is sealed closer at the next change.
+pub fn settle(stick: &Stick) {
+    if let Err(error) = seal::settle(Path::new("/"), stick) {
+        eprintln!("seal: {error:#}");
     }
 }
 
@@ -272,6 +282,9 @@ pub fn give_up(stick: &Stick, state: State<'_>, why: &str) -> Result<()> {
         return Ok(());
     }
     drop(esp);
-    state.note_why(why)?;
+    // Without the state partition nobody can be told, and all the more reason to go back.
+    if let Err(error) = state.note_why(why) {
+        eprintln!("{error:#}");
+    }
     restart()
 }

@@ -6,6 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use firstlight_api::boot_choice::{SystemSlot, TRIAL_WORD};
+use firstlight_api::seal::RootOfTrust;
+use firstlight_api::site::parse_site;
 use firstlight_api::slot::Layer;
 use gpt::GptConfig;
 use gpt::disk::LogicalBlockSize;
@@ -13,6 +15,8 @@ use gpt::disk::LogicalBlockSize;
 use crate::refusal::refuse;
 
 const ESP: &str = "ESP";
+const SITE: &str = "FIRSTLIGHT";
+const STATE: &str = "firstlight-state";
 /// A link to `/dev/block/MAJOR:MINOR` of the running slot, made by the first stage.
 const RUNNING: &str = "run/systemd/volatile-root";
 /// Mounted in a namespace of this process' own.
@@ -36,6 +40,10 @@ pub struct Stick {
     /// None on a small stick.
     pub other: Option<Partition>,
     pub esp: Partition,
+    /// With `site.yaml`.
+    pub site: Option<Partition>,
+    /// None before the first start has made it.
+    pub state: Option<Partition>,
 }
 
 /// Whether GRUB has started this system for once. `None`: this machine has not started from a stick.
@@ -77,7 +85,20 @@ impl Stick {
             system: partition(running.partition()).context("the running system's partition")?,
             other: partition(running.other().partition()),
             esp: partition(ESP).context("the stick has no ESP")?,
+            site: partition(SITE),
+            state: partition(STATE),
         }))
+    }
+
+    /// Whether `site.yaml` asks for a sealed state, as one that cannot be read does.
+    pub fn wants_seal(&self) -> bool {
+        let Some(partition) = &self.site else {
+            return true;
+        };
+        let read = Mounted::site(partition)
+            .and_then(|mounted| Ok(fs::read(mounted.path().join("site.yaml"))?));
+        let site = read.ok().and_then(|text| parse_site(&text).ok());
+        site.unwrap_or_default().box_seal != RootOfTrust::None
     }
 
     pub fn other(&self) -> Result<&Partition> {
@@ -150,6 +171,10 @@ impl Mounted {
         )
     }
 
+    fn site(partition: &Partition) -> Result<Self> {
+        Self::new("site", &partition.device, "vfat", "ro,nodev,nosuid,noexec")
+    }
+
     /// A layer whose digest was found right.
     pub fn layer(device: &Path, layer: &Layer) -> Result<Self> {
         let Layer { offset, length, .. } = layer;
@@ -185,6 +210,11 @@ fn run(command: &mut Command) -> Result<()> {
         String::from_utf8_lossy(&output.stderr).trim()
     );
     Ok(())
+}
+
+/// Units that were given up for want of what is there now.
+pub fn begin_again() -> Result<()> {
+    run(Command::new("systemctl").args(["--no-block", "start", "default.target"]))
 }
 
 /// The whole machine, now.

@@ -26,6 +26,7 @@ struct Shared {
 /// A console that is being recorded until the machine ends.
 pub struct Console {
     shared: Arc<Shared>,
+    keyboard: UnixStream,
     log: PathBuf,
 }
 
@@ -35,6 +36,7 @@ impl Console {
         let mut file = BufWriter::new(File::options().create(true).append(true).open(log)?);
         let shared = Arc::new(Shared::default());
         let recorder = Arc::clone(&shared);
+        let keyboard = stream.try_clone()?;
         std::thread::Builder::new()
             .name("console".to_owned())
             .spawn(move || {
@@ -53,6 +55,7 @@ impl Console {
             })?;
         Ok(Self {
             shared,
+            keyboard,
             log: log.to_owned(),
         })
     }
@@ -87,6 +90,14 @@ impl Console {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+    }
+
+    /// As somebody who sits at it does; what it says before is done with.
+    pub fn type_line(&self, line: &str) -> Result<()> {
+        self.shared.lock().text.clear();
+        let typed = format!("{line}\r");
+        let written = (&self.keyboard).write_all(typed.as_bytes());
+        written.context("typing at the console")
     }
 
     /// The last `lines` lines.

@@ -57,6 +57,7 @@ pub struct BoxSpec {
     pub stick_gib: u32,
     /// A raw file of somebody's, in a machine with a second network card.
     pub data_disk: Option<PathBuf>,
+    pub tpm: bool,
 }
 
 impl Default for BoxSpec {
@@ -66,6 +67,7 @@ impl Default for BoxSpec {
             memory_mib: 4096,
             stick_gib: 16,
             data_disk: None,
+            tpm: false,
         }
     }
 }
@@ -238,8 +240,14 @@ impl Lab {
         fs::remove_file(self.stick()).context("removing the stick")
     }
 
-    fn stick(&self) -> PathBuf {
+    /// What the box runs from, as a qcow2 file.
+    pub fn stick(&self) -> PathBuf {
         self.dir.path.join("stick.qcow2")
+    }
+
+    /// The box's TPM is another one at its next start: it is another machine.
+    pub fn lose_tpm(&self) -> Result<()> {
+        fs::remove_dir_all(self.dir.path.join("box.tpm")).context("removing the TPM")
     }
 
     pub fn plan_box(&self, spec: &BoxSpec) -> VmSpec {
@@ -271,7 +279,7 @@ impl Lab {
             cd: None,
             boot: BootFirst::Disk,
             direct: None,
-            tpm: false,
+            tpm: spec.tpm,
             self_test: Duration::ZERO,
             kcs: None,
         }

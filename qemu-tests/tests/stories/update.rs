@@ -25,17 +25,20 @@ const AGENT: &str = "agent";
 const GOOD: &str = "0.9.1";
 const BAD: &str = "0.9.2";
 
-/// A good one, under Secure Boot.
+/// A good one, under Secure Boot, with its state sealed to what it starts.
 pub fn stays(scene: &mut Scene<'_>) -> Result<()> {
     let image = other_image(scene, GOOD, |_| Ok(()))?;
     let spec = BoxSpec {
         firmware: Firmware::SecureBoot,
+        tpm: true,
         ..BoxSpec::default()
     };
     scene.switch_box_on(&spec)?;
     ready(scene, "the box is ready")?;
     let desk = Desk::new(scene)?;
     create(scene, "of-before")?;
+    // From here on the TPM opens nothing to a system that it does not expect.
+    desk.types(&["seal"])?;
     let said = desk.types(&["update", "--status"])?;
     ensure!(
         said.starts_with("runs from system-a\nthere is room"),
@@ -76,6 +79,11 @@ pub fn stays(scene: &mut Scene<'_>) -> Result<()> {
     ensure!(!line.contains(TRIAL_WORD), "{line}");
     let said = Desk::new(scene)?.types(&["update", "--status"])?;
     ensure!(said.starts_with("runs from system-b\n"), "{said}");
+    let said = Desk::new(scene)?.types(&["seal", "--status"])?;
+    ensure!(
+        said.contains(r#""bound":"start""#) && !said.contains("problem"),
+        "{said}"
+    );
     scene
         .box_ssh()
         .run("sudo kubectl get configmap of-before of-the-new-one")?;

@@ -13,11 +13,14 @@ use std::{collections::HashMap, net::Ipv4Addr};
 use crate::people::{self, PasswordHash, PersonName, Role, SiteOperator};
 
 use super::{
-    Addons, ClusterChoice, DhcpRole, HostConfig, HostName, HostRole, MacAddr, SiteConfig,
-    SiteProblem, SiteProblems, SshKey, ValueError, schema,
+    Addons, ClusterChoice, DhcpRole, HostConfig, HostName, HostRole, MacAddr, RootOfTrust,
+    SiteConfig, SiteProblem, SiteProblems, SshKey, ValueError, schema,
     yaml::{Key, Node, Position, Value, parse_yaml},
 };
-use value::{boolean, parse_addon, parse_join, parse_log_host, parse_measured_boot, parse_package};
+use value::{
+    boolean, parse_addon, parse_join, parse_log_host, parse_measured_boot, parse_package,
+    parse_seal,
+};
 
 /// Parses and checks the content of `site.yaml`.
 ///
@@ -117,6 +120,8 @@ impl Walk {
             let fields = self.fields(node, schema::BOX_KEYS, "`box`");
             let workloads = self.value(&fields, "workloads", boolean);
             site.box_workloads = workloads.unwrap_or(false);
+            let seal = self.value(&fields, "seal", parse_seal);
+            site.box_seal = seal.unwrap_or(RootOfTrust::Tpm);
         }
         site
     }

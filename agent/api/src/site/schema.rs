@@ -28,7 +28,7 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "box",
 ];
 pub(super) const OPERATOR_KEYS: &[&str] = &["name", "role", "password"];
-pub(super) const BOX_KEYS: &[&str] = &["workloads"];
+pub(super) const BOX_KEYS: &[&str] = &["workloads", "seal"];
 pub(super) const PROVISIONING_KEYS: &[&str] = &[
     "interface",
     "address",
@@ -191,6 +191,18 @@ enum PersonRoleSpec {
 struct BoxSpec {
     /// Whether people may run pods on the box, in the namespace `workloads` of its own Kubernetes. Default: false.
     workloads: Option<bool>,
+    /// What keeps the key of the state partition, asked at the first start of a stick. tpm (default): the machine's TPM 2, where it has one;
+    /// none: nothing, so that the stick goes on in another machine, and whoever has it can read it.
+    seal: Option<SealSpec>,
+}
+
+/// What keeps the key of the box's state.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(dead_code, reason = "read by schemars only")]
+enum SealSpec {
+    Tpm,
+    None,
 }
 
 /// The Kubernetes cluster made of the installed servers. Default: one control plane, all others are workers.

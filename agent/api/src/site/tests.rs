@@ -124,6 +124,7 @@ fn a_full_file_is_read_whole() {
         packages: Vec::new(),
         log_host: None,
         box_workloads: false,
+        box_seal: RootOfTrust::Tpm,
         operators: Vec::new(),
     };
     assert_eq!(site, expected);

@@ -3,6 +3,7 @@
 use firstlight_api::{
     addon::AddonState,
     artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind},
+    seal::{Bound, RootOfTrust, SealStatus},
     software::{NodeState, NodeStatus, PackageState, PackageStatus, SoftwareState},
     status::{
         AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostControl, HostEvent,
@@ -63,6 +64,11 @@ fn busy_site() -> SiteStatus {
         hosts: busy_hosts(),
         certificates: vec![],
         controllers: vec![],
+        seal: Some(SealStatus {
+            root_of_trust: RootOfTrust::Tpm,
+            bound: Some(Bound::Machine),
+            ..SealStatus::default()
+        }),
         before_start: vec!["2026-11-22T03:00:01+00:00 etcd[7]: slow <fdatasync>".into()],
         clusters: vec![busy_cluster()],
         addons: busy_addons(),

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 use super::super::{
-    DhcpRole, InterfaceChoice, Ipv4Network, JoinPolicy, MeasuredBoot, Subnet, ValueError,
+    DhcpRole, InterfaceChoice, Ipv4Network, JoinPolicy, MeasuredBoot, RootOfTrust, Subnet,
+    ValueError,
 };
 
 pub fn boolean(text: &str) -> Result<bool, ValueError> {
@@ -54,6 +55,16 @@ pub fn parse_measured_boot(text: &str) -> Result<MeasuredBoot, ValueError> {
         _ => Err(ValueError(format!(
             "`{text}` says nothing of measured boot; use compare (a server that was started by something else is not believed), \
              required (nobody is believed who does not show how it was started) or ignore"
+        ))),
+    }
+}
+
+pub fn parse_seal(text: &str) -> Result<RootOfTrust, ValueError> {
+    match text {
+        "tpm" => Ok(RootOfTrust::Tpm),
+        "none" => Ok(RootOfTrust::None),
+        _ => Err(ValueError(format!(
+            "`{text}` keeps no key of the state partition; use tpm (the machine's TPM 2, where it has one) or none (whoever has the stick can read it)"
         ))),
     }
 }

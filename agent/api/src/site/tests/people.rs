@@ -59,6 +59,13 @@ fn a_log_host_is_one_machine_and_pods_of_people_are_a_word() {
         Some("10.20.0.9:6514".to_owned())
     );
     assert_eq!(host("box: {workloads: true}"), None);
+    assert_eq!(site("box: {seal: none}").box_seal, RootOfTrust::None);
+    assert_eq!(
+        problems("box: {seal: luks}"),
+        [
+            "line 1, column 13: `luks` keeps no key of the state partition; use tpm (the machine's TPM 2, where it has one) or none (whoever has the stick can read it)"
+        ]
+    );
     assert!(site("box: {workloads: true}").box_workloads && !site("box: {}").box_workloads);
     for bad in [
         "log.example",
