@@ -124,6 +124,8 @@ figures! {
     BASE_DECODERS: "base-decoders", "decoders without a property test", Count, 20.0, most 0.0;
     /// On an emulated box: written, started, and all well for a minute.
     YEARS_UPDATE: "years-update", "update of a box, from the order to its decision", Seconds, none, most 360.0;
+    /// Power-on to ready, under Secure Boot, one after the other.
+    YEARS_SEALED: "years-sealed", "first boot with encryption and TPM, in the time of one without", Times, 1.0, most 1.15;
     /// From the power-on of the new stick, under emulation.
     YEARS_RESTORE: "years-restore", "restore onto a new stick, until all is as before", Seconds, none, most 600.0;
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use lab::{BoxSpec, Firmware};
+use qemu_tests::figures;
 use qemu_tests::scene::Scene;
 use qemu_tests::typed::Desk;
 
@@ -23,8 +24,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
         tpm: true,
         ..BoxSpec::default()
     };
-    scene.switch_box_on(&spec)?;
-    ready(scene, "the box is ready")?;
+    let sealed = first_boot(scene, &spec)?;
     ensure!(status(scene)?.contains(r#""bound":"machine","recoveryKey":false"#));
     scene.box_ssh().run(&format!(
         "sudo kubectl create configmap kept --from-literal=of={CANARY}"
@@ -61,7 +61,27 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
         newer.trim(),
     )?;
     scene.box_ssh().run("sudo kubectl get configmap kept")?;
+
+    scene.cut_box_power()?;
+    scene.lab.lose_stick()?;
+    let plain = BoxSpec { tpm: false, ..spec };
+    let plain = first_boot(scene, &plain)?;
+    let told = status(scene)?;
+    ensure!(told.contains(r#""rootOfTrust":"none","reason":"this machine has no TPM""#), "{told}");
+    let ratio = sealed.as_secs_f64() / plain.as_secs_f64();
+    figures::YEARS_SEALED.record(ratio)?;
+    scene.tell(format_args!(
+        "first boot: {} s, and {} s without a TPM",
+        sealed.as_secs(),
+        plain.as_secs()
+    ));
     scene.nothing_leaked()
+}
+
+fn first_boot(scene: &mut Scene<'_>, spec: &BoxSpec) -> Result<Duration> {
+    let began = scene.switch_box_on(spec)?;
+    ready(scene, "the box is ready")?;
+    Ok(began.elapsed())
 }
 
 fn restart(scene: &mut Scene<'_>, spec: &BoxSpec) -> Result<()> {
