@@ -95,13 +95,19 @@ fn the_clock_never_starts_before_the_time_that_was_kept_or_the_day_of_the_stick(
 fn scrub(damage: impl FnOnce(&mut Vec<u8>)) -> String {
     let dir = tempfile::tempdir().unwrap();
     let layers = [("agent", vec![1_u8; 5000]), ("base", vec![2; 40 << 20])];
-    let mut table = "firstlight-slot 1\n".to_owned();
+    let mut table = "firstlight-slot 2\n".to_owned();
     let mut slot = vec![0; 4096];
     for (name, content) in &layers {
         let digest = Sha256::digest(content)
             .iter()
             .fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-        writeln!(table, "{name} {} {} {digest}", slot.len(), content.len()).unwrap();
+        writeln!(
+            table,
+            "{name} {} {} {digest} {digest}",
+            slot.len(),
+            content.len()
+        )
+        .unwrap();
         slot.extend(content);
         slot.resize(slot.len().next_multiple_of(4096), 0);
     }

@@ -26,7 +26,7 @@ mod repository;
 mod rust;
 mod sbom;
 pub mod settings;
-mod squashfs;
+pub mod squashfs;
 mod summary;
 mod tools;
 mod tree;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::digest::Sha256Digest;
+
 /// On the ESP.
 pub const BOOT_CHOICE: &str = "boot/grubenv";
 /// Of each system, in its folder on the ESP: what GRUB loads, and how ([`boot_config`]).
@@ -67,10 +69,17 @@ impl SystemSlot {
 }
 
 /// How GRUB starts a system, out of the system's own `boot.cfg`.
-pub fn boot_config(template: &str, slot: SystemSlot, partition: &str) -> String {
+/// `table`: of the slot, without which its layers are not used.
+pub fn boot_config(
+    template: &str,
+    slot: SystemSlot,
+    partition: &str,
+    table: Sha256Digest,
+) -> String {
     template
         .replace("@SLOT@", slot.as_str())
         .replace("@SYSTEM@", partition)
+        .replace("@TABLE@", &table.to_string())
 }
 
 /// What the file says.
@@ -139,11 +148,16 @@ mod tests {
     #[test]
     fn a_template_is_filled_in() {
         let text = boot_config(
-            "linux /boot/@SLOT@/vmlinuz x=@SYSTEM@ $word\n",
+            "linux /boot/@SLOT@/vmlinuz x=@SYSTEM@ y=@TABLE@ $word\n",
             SystemSlot::B,
             "0-1",
+            [0xab; 32].into(),
         );
-        assert_eq!(text, "linux /boot/b/vmlinuz x=0-1 $word\n");
+        let table = "ab".repeat(32);
+        assert_eq!(
+            text,
+            format!("linux /boot/b/vmlinuz x=0-1 y={table} $word\n")
+        );
         assert_eq!(SystemSlot::B.other().boot_file("initrd"), "boot/a/initrd");
     }
 

@@ -41,5 +41,6 @@ pub mod tpm;
 pub mod update;
 pub mod upgrade;
 pub mod verb;
+pub mod verity;
 pub mod versions;
 pub mod wildcard;

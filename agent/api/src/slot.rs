@@ -1,17 +1,18 @@
 //! The table at the beginning of a system slot: which squashfs images follow, top layer first (docs/reference.md, "The stick").
 //!
-//! The first 4 KiB, padded with NUL: `firstlight-slot 1`, then `NAME OFFSET LENGTH SHA256` a line. The bytes come from a
+//! The first 4 KiB, padded with NUL: `firstlight-slot 2`, then `NAME OFFSET LENGTH SHA256 ROOT` a line. The bytes come from a
 //! disk or from whoever sends an update, so nothing in them is believed: what is out of place makes the whole table invalid.
 
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::digest::Sha256Digest;
 
 /// Length of the table on disk, and alignment of the layers that we place; the first one begins after it at the earliest.
 pub const TABLE_BYTES: usize = 4096;
-const MAGIC: &str = "firstlight-slot 1";
+const MAGIC: &str = "firstlight-slot 2";
 const SECTOR: u64 = 512;
 const MOST_LAYERS: usize = 32;
 const LONGEST_NAME: usize = 32;
@@ -26,6 +27,8 @@ pub struct LayerContent {
     pub length: u64,
     /// Of all of them.
     pub sha256: Sha256Digest,
+    /// Of the hash tree at its end ([`crate::verity`]).
+    pub root: Sha256Digest,
 }
 
 /// One layer; `offset` and `length` are bytes from the start of the slot.
@@ -39,6 +42,8 @@ pub struct Layer {
     pub length: u64,
     /// Of its bytes.
     pub sha256: Sha256Digest,
+    /// As in [`LayerContent`].
+    pub root: Sha256Digest,
 }
 
 impl Layer {
@@ -48,6 +53,7 @@ impl Layer {
             name: self.name.clone(),
             length: self.length,
             sha256: self.sha256,
+            root: self.root,
         }
     }
 }
@@ -60,6 +66,7 @@ pub fn plan_slot(layers: impl IntoIterator<Item = LayerContent>) -> Vec<Layer> {
         name,
         length,
         sha256,
+        root,
     } in layers
     {
         slot.push(Layer {
@@ -67,6 +74,7 @@ pub fn plan_slot(layers: impl IntoIterator<Item = LayerContent>) -> Vec<Layer> {
             offset,
             length,
             sha256,
+            root,
         });
         offset = offset
             .saturating_add(length)
@@ -96,10 +104,11 @@ pub fn format_table(slot: &[Layer], room: u64) -> Result<Vec<u8>, SlotError> {
         offset,
         length,
         sha256,
+        root,
     } in slot
     {
         // Text takes everything.
-        let _ = writeln!(text, "{name} {offset} {length} {sha256}");
+        let _ = writeln!(text, "{name} {offset} {length} {sha256} {root}");
     }
     let mut table = text.into_bytes();
     if table.len() > TABLE_BYTES {
@@ -110,12 +119,17 @@ pub fn format_table(slot: &[Layer], room: u64) -> Result<Vec<u8>, SlotError> {
     Ok(table)
 }
 
+/// Of a table as it stands on disk: with it the whole system is known, for the table has the root of each layer.
+pub fn table_digest(table: &[u8]) -> Sha256Digest {
+    <[u8; 32]>::from(Sha256::digest(table)).into()
+}
+
 /// Why there is no table, or none that is believed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SlotError {
     /// The first line is another one.
     #[error(
-        "the slot has no table (`firstlight-slot 1`); write the stick again with `firstlight flash`"
+        "the slot has no table (`firstlight-slot 2`); write the stick again with `firstlight flash`"
     )]
     Magic,
     /// One line is out of place.
@@ -167,8 +181,8 @@ pub fn parse_slot_table(block: &[u8], slot_bytes: u64) -> Result<Vec<Layer>, Slo
 
 fn parse_line(line: &str, slot_bytes: u64, before: &[Layer]) -> Result<Layer, &'static str> {
     let fields: Vec<&str> = line.split(' ').collect();
-    let [name, offset, length, sha256] = fields[..] else {
-        return Err("expected NAME OFFSET LENGTH SHA256");
+    let [name, offset, length, sha256, root] = fields[..] else {
+        return Err("expected NAME OFFSET LENGTH SHA256 ROOT");
     };
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(plain) || name == "rw" {
@@ -185,7 +199,9 @@ fn parse_line(line: &str, slot_bytes: u64, before: &[Layer]) -> Result<Layer, &'
     if end > slot_bytes {
         return Err("the layer reaches beyond the partition");
     }
-    let sha256 = Sha256Digest::parse(sha256).ok_or("the digest is not 64 hex digits")?;
+    let [sha256, root] = [sha256, root].map(Sha256Digest::parse);
+    let sha256 = sha256.ok_or("the digest is not 64 hex digits")?;
+    let root = root.ok_or("the root is not 64 hex digits")?;
     if before.len() >= MOST_LAYERS {
         return Err("too many layers");
     }
@@ -203,6 +219,7 @@ fn parse_line(line: &str, slot_bytes: u64, before: &[Layer]) -> Result<Layer, &'
         offset,
         length,
         sha256,
+        root,
     })
 }
 
@@ -222,7 +239,7 @@ mod tests {
     const SLOT: u64 = 1 << 20;
 
     fn parse(lines: &str) -> Result<Vec<Layer>, SlotError> {
-        let mut block = format!("firstlight-slot 1\n{lines}").into_bytes();
+        let mut block = format!("firstlight-slot 2\n{lines}").into_bytes();
         block.resize(block.len().max(TABLE_BYTES), 0);
         parse_slot_table(&block, SLOT)
     }
@@ -234,8 +251,9 @@ mod tests {
     #[test]
     fn a_table_gives_its_layers_top_first() {
         let layers = parse(&format!(
-            "agent 4096 512 {0}\nbase 8192 4096 {0}\n",
-            digest()
+            "agent 4096 512 {0} {0}\nbase 8192 4096 {0} {1}\n",
+            digest(),
+            "cd".repeat(32)
         ))
         .unwrap();
         let names: Vec<_> = layers.iter().map(|layer| layer.name.as_str()).collect();
@@ -244,6 +262,7 @@ mod tests {
             (layers[1].offset, layers[1].length, layers[1].sha256),
             (8192, 4096, Sha256Digest::from([0xab; 32]))
         );
+        assert_eq!(layers[1].root, Sha256Digest::from([0xcd; 32]));
     }
 
     #[test]
@@ -252,14 +271,16 @@ mod tests {
             name: name.to_owned(),
             length,
             sha256: Sha256Digest::from([0xab; 32]),
+            root: Sha256Digest::from([0xcd; 32]),
         };
         let slot = plan_slot([content("agent", 5120), content("base", 4096)]);
         assert_eq!((slot[0].offset, slot[1].offset), (4096, 12288));
         assert_eq!(slot_bytes(&slot), 16384);
         let table = format_table(&slot, SLOT).unwrap();
         let text = format!(
-            "firstlight-slot 1\nagent 4096 5120 {0}\nbase 12288 4096 {0}\n\0",
-            digest()
+            "firstlight-slot 2\nagent 4096 5120 {0} {1}\nbase 12288 4096 {0} {1}\n\0",
+            digest(),
+            "cd".repeat(32)
         );
         assert_eq!(table.len(), 4096);
         assert!(table.starts_with(text.as_bytes()));
@@ -270,7 +291,7 @@ mod tests {
 
     #[test]
     fn whatever_is_out_of_place_is_refused() {
-        let d = digest();
+        let d = format!("{0} {0}", digest());
         for (lines, line) in [
             (format!("base 0 512 {d}"), 2),
             (format!("base 4097 512 {d}"), 2),
@@ -280,6 +301,8 @@ mod tests {
             (format!("base 18446744073709551104 1024 {d}"), 2),
             (format!("base +4096 512 {d}"), 2),
             (format!("base 4096 512 {}", &d[1..]), 2),
+            (format!("base 4096 512 {}", &d[..d.len() - 1]), 2),
+            (format!("base 4096 512 {}", digest()), 2),
             (format!("../base 4096 512 {d}"), 2),
             (format!("rw 4096 512 {d}"), 2),
             (format!("base 4096 512 {d} more"), 2),
@@ -312,6 +335,7 @@ mod tests {
                 name: format!("l{number}"),
                 length: length * SECTOR,
                 sha256: Sha256Digest::from([7; 32]),
+                root: Sha256Digest::from([8; 32]),
             });
             let slot = plan_slot(layers);
             let table = format_table(&slot, u64::MAX).unwrap();
@@ -320,7 +344,7 @@ mod tests {
 
         #[test]
         fn any_block_is_answered_and_what_is_accepted_lies_inside(
-            lines in "([a-c] [0-9]{3,6} [0-9]{3,5} (ab){32}\n?){0,4}", junk in "\\PC{0,40}",
+            lines in "([a-c] [0-9]{3,6} [0-9]{3,5} (ab){32} (cd){32}\n?){0,4}", junk in "\\PC{0,40}",
         ) {
             for text in [lines.clone(), format!("{lines}{junk}")] {
                 for layer in parse(&text).unwrap_or_default() {

@@ -178,7 +178,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
     mbr[458..462].copy_from_slice(&100_u32.to_le_bytes());
     mbr[510..].copy_from_slice(&[0x55, 0xAA]);
     let digest = "ab".repeat(32);
-    let slot = format!("firstlight-slot 1\nagent 4096 512 {digest}\nbase 8192 1024 {digest}\n\0");
+    let slot = format!(
+        "firstlight-slot 2\nagent 4096 512 {digest} {digest}\nbase 8192 1024 {digest} {digest}\n\0"
+    );
     let mut option = vec![1, 0, 0, 0, 41, 0, b'N', 0, 0, 0, 3, 11, 37, 0];
     option.extend([2; 33]);
     option.extend([0x7F, 0xFF, 4, 0]);

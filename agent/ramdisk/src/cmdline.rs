@@ -12,8 +12,8 @@ use firstlight_api::digest::Sha256Digest;
 pub struct Cmdline {
     /// `firstlight.slot=PARTUUID=…`, lower case: this machine is the box and boots from that partition.
     pub slot: Option<String>,
-    /// `firstlight.verify`: hash every layer of the slot before it is mounted.
-    pub verify: bool,
+    /// `firstlight.table=HEX`: SHA-256 of the slot's table, with which every block of the system is known.
+    pub table: Option<Sha256Digest>,
     /// `firstlight.debug`: say every step on the console.
     pub debug: bool,
     /// `firstlight.box=http://BOX`, without a trailing slash: the agent that answers reports.
@@ -46,7 +46,12 @@ pub fn parse_cmdline(text: &str) -> Cmdline {
                     .bad
                     .push(format!("{word}: expected firstlight.slot=PARTUUID=…")),
             },
-            "firstlight.verify" => parsed.verify = truth(value),
+            "firstlight.table" => match Sha256Digest::parse(value) {
+                Some(digest) => parsed.table = Some(digest),
+                None => parsed.bad.push(format!(
+                    "{word}: expected firstlight.table= and 64 hex digits"
+                )),
+            },
             "firstlight.debug" => parsed.debug = truth(value),
             "firstlight.box" => parsed.box_url = url(value),
             "ipa-api-url" => parsed.ironic_url = url(value),
@@ -135,13 +140,14 @@ mod tests {
     #[test]
     fn a_box_command_line_names_its_slot() {
         let parsed = parse_cmdline(
-            "BOOT_IMAGE=/boot/vmlinuz firstlight.slot=PARTUUID=5F1A57E0-0B0C-4A5E-8D1E-0000000000A1 console=tty0 quiet\n",
+            "BOOT_IMAGE=/boot/vmlinuz firstlight.slot=PARTUUID=5F1A57E0-0B0C-4A5E-8D1E-0000000000A1 firstlight.table=0000000000000000000000000000000000000000000000000000000000000000 console=tty0 quiet\n",
         );
         let slot = Some("5f1a57e0-0b0c-4a5e-8d1e-0000000000a1".to_owned());
         assert_eq!(
             parsed,
             Cmdline {
                 slot,
+                table: Some([0; 32].into()),
                 ..Cmdline::default()
             }
         );
@@ -170,9 +176,9 @@ mod tests {
 
     #[test]
     fn switches_quotes_and_the_last_word_count() {
-        assert!(parse_cmdline("firstlight.verify").verify);
-        assert!(!parse_cmdline("firstlight.verify firstlight.verify=0").verify);
-        assert!(!parse_cmdline("x=\"a firstlight.verify\" ").verify);
+        assert!(parse_cmdline("firstlight.debug").debug);
+        assert!(!parse_cmdline("firstlight.debug firstlight.debug=0").debug);
+        assert!(!parse_cmdline("x=\"a firstlight.debug\" ").debug);
         assert_eq!(
             parse_cmdline("BOOTIF=52:54:00:aa:bb:cc")
                 .boot_mac
@@ -183,8 +189,10 @@ mod tests {
 
     #[test]
     fn a_value_that_cannot_be_read_is_reported_and_never_becomes_a_weaker_setting() {
-        let parsed = parse_cmdline("firstlight.ca=sha256:abcd BOOTIF=zz firstlight.slot=/dev/sda4");
-        assert_eq!(parsed.bad.len(), 3);
+        let parsed = parse_cmdline(
+            "firstlight.ca=sha256:abcd BOOTIF=zz firstlight.slot=/dev/sda4 firstlight.table=7",
+        );
+        assert_eq!(parsed.bad.len(), 4);
         assert_eq!(
             (parsed.ca_sha256, parsed.boot_mac, parsed.slot),
             (None, None, None)

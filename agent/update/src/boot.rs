@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use firstlight_api::boot_choice::{
     BOOT_CHOICE, BootChoice, INITRD, KERNEL, START, SystemSlot, boot_config,
 };
+use firstlight_api::digest::Sha256Digest;
 
 use crate::seal::expect::Files;
 
@@ -58,12 +59,18 @@ impl Esp<'_> {
     }
 
     /// From now on GRUB can start it.
-    pub fn bring(&self, slot: SystemSlot, files: &BootFiles, partition: &str) -> Result<()> {
+    pub fn bring(
+        &self,
+        slot: SystemSlot,
+        files: &BootFiles,
+        partition: &str,
+        table: Sha256Digest,
+    ) -> Result<()> {
         fs::create_dir_all(self.0.join(slot.boot_file("")))
             .context("making a folder on the ESP")?;
         let template = fs::read_to_string(&files.start)
             .with_context(|| format!("reading {}", files.start.display()))?;
-        let start = boot_config(&template, slot, partition);
+        let start = boot_config(&template, slot, partition, table);
         self.write(&self.file(slot, START), start.as_bytes())?;
         let read =
             |path: &Path| fs::read(path).with_context(|| format!("reading {}", path.display()));

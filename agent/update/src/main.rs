@@ -8,7 +8,7 @@
 //! - `backup`, `restore`: for `firstlight backup` and `firstlight restore`, a stream on standard output or input.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -101,8 +101,8 @@ fn seal(root: &Path) -> Result<()> {
             let mut old = String::new();
             io::stdin().take(LONGEST).read_to_string(&mut old)?;
             let old = Some(old.trim()).filter(|old| !old.is_empty());
-            println!("{}", seal::renew(root, &stick, old)?);
-            Ok(())
+            let key = seal::renew(root, &stick, old)?;
+            writeln!(io::stdout(), "{key}").context("telling the recovery key")
         }
         other => bail!("seal {other}: prepare, open or renew"),
     }

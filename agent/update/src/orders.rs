@@ -210,7 +210,8 @@ fn bring_boot_files(stick: &Stick, other: &Partition) -> Result<()> {
     let payload = Mounted::layer(&other.device, find(&layers, PAYLOAD)?)?;
     let files = boot_files(agent.path(), payload.path());
     let esp = Mounted::esp(&stick.esp)?;
-    Esp(esp.path()).bring(stick.running.other(), &files, &other.id)
+    let table = slot_of(other).table_digest()?;
+    Esp(esp.path()).bring(stick.running.other(), &files, &other.id, table)
 }
 
 /// Hosts load the same kernel and initramfs.

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use firstlight_api::digest::Sha256Digest;
 use firstlight_api::slot::{
     Layer, LayerContent, TABLE_BYTES, format_table, parse_slot_table, plan_slot, slot_bytes,
+    table_digest,
 };
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use sha2::{Digest, Sha256};
@@ -41,11 +42,20 @@ impl Slot<'_> {
 
     /// `None`: nothing could be started from it.
     pub fn layers(&self) -> Result<Option<Vec<Layer>>> {
+        Ok(parse_slot_table(&self.table()?, self.room).ok())
+    }
+
+    /// By which the first stage knows the whole system.
+    pub fn table_digest(&self) -> Result<Sha256Digest> {
+        Ok(table_digest(&self.table()?))
+    }
+
+    fn table(&self) -> Result<[u8; TABLE_BYTES]> {
         let mut table = [0; TABLE_BYTES];
         self.open(false)?
             .read_exact_at(&mut table, 0)
             .with_context(|| format!("reading {}", self.device.display()))?;
-        Ok(parse_slot_table(&table, self.room).ok())
+        Ok(table)
     }
 
     /// Where the layers would lie.
@@ -114,7 +124,8 @@ pub fn missing(running: Slot<'_>, other: Slot<'_>, layers: &[LayerContent]) -> R
 }
 
 fn is_same(known: &Layer, wanted: &Layer) -> bool {
-    (known.length, known.sha256) == (wanted.length, wanted.sha256)
+    let is = |layer: &Layer| (layer.length, layer.sha256, layer.root);
+    is(known) == is(wanted)
 }
 
 /// Writes them all: those in `sent` out of `input`, the others out of the running system or as they lie there.

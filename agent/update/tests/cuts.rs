@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use firstlight_api::boot_choice::{BootChoice, SystemSlot};
 use firstlight_api::digest::Sha256Digest;
-use firstlight_api::slot::{LayerContent, format_table, plan_slot};
+use firstlight_api::slot::{LayerContent, format_table, plan_slot, table_digest};
 use firstlight_api::status::Problem;
 use firstlight_update::backup;
 use firstlight_update::boot::{BootFiles, Esp};
@@ -37,6 +37,7 @@ fn content(system: &System) -> Vec<LayerContent> {
         name: (*name).to_owned(),
         length: bytes.len() as u64,
         sha256: Sha256Digest::from(<[u8; 32]>::from(Sha256::digest(bytes))),
+        root: [bytes[0]; 32].into(),
     });
     content.collect()
 }
@@ -88,7 +89,8 @@ impl Media {
         let mut quiet = |_, _| Ok(());
         slot::write(slot(&a), slot(&b), &content(new), &sent, input, &mut quiet)?;
         let files = self.files();
-        esp.get().bring(SystemSlot::B, &files, "0-1")
+        let table = slot(&b).table_digest()?;
+        esp.get().bring(SystemSlot::B, &files, "0-1", table)
     }
 
     fn files(&self) -> BootFiles {
@@ -102,7 +104,7 @@ impl Media {
             initrd: file("initrd", "initrd"),
             start: file(
                 "boot.cfg",
-                "linux /boot/@SLOT@/vmlinuz firstlight.slot=PARTUUID=@SYSTEM@ $word\n",
+                "linux /boot/@SLOT@/vmlinuz firstlight.slot=PARTUUID=@SYSTEM@ firstlight.table=@TABLE@ $word\n",
             ),
         }
     }
@@ -156,9 +158,13 @@ fn what_changed_is_sent_and_the_rest_is_there() {
     media.update(&new, &["agent"], &mut agent).unwrap();
     assert!(media.holds("b", &new) && media.holds("a", &system(1)));
     let start = fs::read_to_string(media.path("esp/boot/b/boot.cfg")).unwrap();
+    let table = format_table(&plan_slot(content(&new)), ROOM).unwrap();
     assert_eq!(
         start,
-        "linux /boot/b/vmlinuz firstlight.slot=PARTUUID=0-1 $word\n"
+        format!(
+            "linux /boot/b/vmlinuz firstlight.slot=PARTUUID=0-1 firstlight.table={} $word\n",
+            table_digest(&table)
+        )
     );
     assert!(media.esp().get().is_whole(SystemSlot::B));
     // Once more: all of it is there.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use firstlight_api::boot_choice::{
     BOOT_CHOICE, BootChoice, INITRD, KERNEL, START, SystemSlot, boot_config,
 };
-use firstlight_api::slot::{self, LayerContent};
+use firstlight_api::slot::{self, LayerContent, table_digest};
 
 use super::squashfs::Layer;
 use super::tools::Tools;
@@ -50,6 +50,7 @@ pub fn write_image(parts: &Parts<'_>, tools: &Tools, output: &Path) -> Result<Wr
         name: layer.name.to_owned(),
         length: layer.bytes,
         sha256: layer.sha256,
+        root: layer.root,
     });
     let slot = slot::plan_slot(layers);
     let table = slot::format_table(&slot, slot::slot_bytes(&slot))?;
@@ -66,7 +67,7 @@ pub fn write_image(parts: &Parts<'_>, tools: &Tools, output: &Path) -> Result<Wr
     disk.set_len(plan.bytes())
         .context("setting the size of the image")?;
     gpt::write_table(disk, &plan)?;
-    write_boot(disk, parts, tools, &plan)?;
+    write_boot(disk, parts, tools, &plan, &table)?;
     write_slot(disk, parts.layers, &slot, &table, &plan)?;
     disk.sync_all().context("writing the image to disk")?;
     set_mode(disk)?;
@@ -88,7 +89,13 @@ fn set_mode(disk: &File) -> Result<()> {
         .context("setting the permissions of the image")
 }
 
-fn write_boot(disk: &mut File, parts: &Parts<'_>, tools: &Tools, plan: &DiskPlan) -> Result<()> {
+fn write_boot(
+    disk: &mut File,
+    parts: &Parts<'_>,
+    tools: &Tools,
+    plan: &DiskPlan,
+    table: &[u8],
+) -> Result<()> {
     let boot =
         fs::read(tools.path("usr/lib/grub/i386-pc/boot.img")).context("reading GRUB's boot.img")?;
     let core = fs::read(parts.core).with_context(|| format!("reading {}", parts.core.display()))?;
@@ -97,7 +104,7 @@ fn write_boot(disk: &mut File, parts: &Parts<'_>, tools: &Tools, plan: &DiskPlan
     let part = plan.partition("ESP")?;
     let slot = SystemSlot::A;
     let system = plan.partition(slot.partition())?.id.to_string();
-    let start = boot_config(&parts.boot_config, slot, &system);
+    let start = boot_config(&parts.boot_config, slot, &system, table_digest(table));
     let choice = BootChoice { slot, trial: None }.to_file();
     let [kernel, initrd, config] = [KERNEL, INITRD, START].map(|name| slot.boot_file(name));
     let signed = |name: &str| Content::File(tools.path(name));

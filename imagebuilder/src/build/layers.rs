@@ -20,7 +20,7 @@ const STORE: &str = "usr/lib/firstlight/images";
 
 impl Recipe<'_> {
     pub fn base_layer(&self, tools: &Tools, tree: &Output) -> Result<Output> {
-        let key = Key::new("base", 2).output(tools.output()).output(tree);
+        let key = Key::new("base", 3).output(tools.output()).output(tree);
         self.steps.run("base", key, Reuse::Cached, |work| {
             // The kernel is on the ESP; what is left of dpkg's database is its list of packages.
             let without = [
@@ -57,7 +57,7 @@ impl Recipe<'_> {
     }
 
     pub fn kube_layer(&self, tools: &Tools, programs: &Output) -> Result<Output> {
-        let key = Key::new("kube", 1).output(tools.output()).output(programs);
+        let key = Key::new("kube", 2).output(tools.output()).output(programs);
         self.steps.run("kube", key, Reuse::Cached, |work| {
             squashfs::pack_folder(work, tools, programs.dir(), Packing::Zstd, Owner::Root)
         })
@@ -72,7 +72,7 @@ impl Recipe<'_> {
         ironic: &Output,
     ) -> Result<Output> {
         let references = versions::image_references(self.settings)?;
-        let key = Key::new("images", 1)
+        let key = Key::new("images", 2)
             .output(tools.output())
             .output(seed)
             .output(programs)
@@ -167,7 +167,7 @@ impl Recipe<'_> {
         let versions = versions::workload_versions(self.settings)?;
         workload::check_pause(&self.settings.overlay("node"), &versions)?;
         let images: Vec<_> = addons.iter().map(|addon| &addon.images).collect();
-        let mut key = Key::new("registry", 1)
+        let mut key = Key::new("registry", 2)
             .output(tools.output())
             .output(parts.kube)
             .output(parts.programs)
@@ -201,7 +201,7 @@ impl Recipe<'_> {
         node: &Output,
         repository: &Output,
     ) -> Result<Output> {
-        let key = Key::new("payload", 2)
+        let key = Key::new("payload", 3)
             .output(tools.output())
             .output(kernel)
             .output(initrd)
@@ -287,7 +287,7 @@ impl Recipe<'_> {
             "{} has no etc: the box could not start",
             overlay.display()
         );
-        let key = Key::new("agent", 1)
+        let key = Key::new("agent", 2)
             .output(tools.output())
             .output(agent)
             .output(update)

@@ -1,10 +1,13 @@
-//! Layers of a slot: read-only squashfs images. A step that makes a layer leaves `layer.sqfs` and its digest.
+//! Layers of a slot: read-only squashfs images, each with a hash tree behind it. A step that makes a layer leaves `layer.sqfs`, its digest
+//! and the root of its tree.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufReader, Read as _, Write as _};
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use firstlight_api::digest::Sha256Digest;
+use firstlight_api::verity::{BLOCK, Tree};
 
 use super::cache::{Output, Work, digest_file};
 use super::settings::SOURCE_DATE_EPOCH;
@@ -12,6 +15,7 @@ use super::tools::Tools;
 
 const IMAGE: &str = "layer.sqfs";
 const DIGEST: &str = "layer.sha256";
+const ROOT: &str = "layer.root";
 
 /// How the content of a layer is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,8 @@ pub struct Layer {
     pub path: std::path::PathBuf,
     pub bytes: u64,
     pub sha256: Sha256Digest,
+    /// Of its hash tree.
+    pub root: Sha256Digest,
 }
 
 /// The layer that a step has left.
@@ -63,15 +69,17 @@ pub fn load_layer(name: &'static str, output: &Output) -> Result<Layer> {
     let bytes = fs::metadata(&path)
         .with_context(|| format!("reading {}", path.display()))?
         .len();
-    let sha256 = fs::read_to_string(output.path(DIGEST))
-        .with_context(|| format!("reading the digest of layer {name}"))?;
-    let sha256 = Sha256Digest::parse(&sha256)
-        .with_context(|| format!("the digest of layer {name} is none"))?;
+    let digest = |file: &str| {
+        let text = fs::read_to_string(output.path(file))
+            .with_context(|| format!("reading the digest of layer {name}"))?;
+        Sha256Digest::parse(&text).with_context(|| format!("the digest of layer {name} is none"))
+    };
     Ok(Layer {
         name,
         path,
         bytes,
-        sha256,
+        sha256: digest(DIGEST)?,
+        root: digest(ROOT)?,
     })
 }
 
@@ -86,7 +94,7 @@ pub fn pack_tar(work: &Work, tools: &Tools, tar: &Path, without: &[&str]) -> Res
         .args(without)
         .input(tar)
         .run()?;
-    write_digest(work)
+    finish(work)
 }
 
 /// Makes a layer from a folder; everything in it belongs to one user and carries the build's time.
@@ -115,10 +123,36 @@ pub fn pack_folder(
         .args(owner.options())
         .args(packing.options())
         .run()?;
-    write_digest(work)
+    finish(work)
 }
 
-fn write_digest(work: &Work) -> Result<()> {
+fn finish(work: &Work) -> Result<()> {
+    let root = add_tree(&work.path(IMAGE))?;
     let digest = digest_file(&work.path(IMAGE))?;
-    fs::write(work.path(DIGEST), digest).context("writing the digest of a layer")
+    fs::write(work.path(ROOT), root.to_string())
+        .and_then(|()| fs::write(work.path(DIGEST), digest))
+        .context("writing the digest of a layer")
+}
+
+/// Appends the hash tree by which the box checks each block when it reads it; returns its root.
+pub fn add_tree(image: &Path) -> Result<Sha256Digest> {
+    let what = || format!("adding the hash tree of {}", image.display());
+    let mut file = File::options()
+        .read(true)
+        .append(true)
+        .open(image)
+        .with_context(what)?;
+    let bytes = file.metadata()?.len();
+    file.set_len(bytes.next_multiple_of(BLOCK as u64))
+        .with_context(what)?;
+    let mut tree = Tree::default();
+    let mut block = [0; BLOCK];
+    let mut reader = BufReader::with_capacity(1 << 20, &file);
+    for _ in 0..bytes.div_ceil(BLOCK as u64) {
+        reader.read_exact(&mut block).with_context(what)?;
+        tree.push(&block);
+    }
+    let (tree, root) = tree.finish();
+    file.write_all(&tree).with_context(what)?;
+    Ok(root)
 }

@@ -21,6 +21,7 @@ static IMAGE: LazyLock<(DiskPlan, Blocks)> = LazyLock::new(|| {
         name: "agent".to_owned(),
         length: 5120,
         sha256: <[u8; 32]>::from(Sha256::digest(&layer)).into(),
+        root: [8; 32].into(),
     }]);
     let table = format_table(&slot, slot_bytes(&slot)).unwrap();
     let plan = gpt::plan_stick("x", slot_bytes(&slot));

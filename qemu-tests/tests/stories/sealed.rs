@@ -1,5 +1,5 @@
 //! The state of a box with a TPM: it opens by itself over a power cut; where the command line was changed, and in another machine, the
-//! console asks for the recovery key and says why; on the stick nothing of it is in clear.
+//! console asks for the recovery key and says why; on the stick nothing of it is in clear. A layer of the system that was changed is not used.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,6 +16,8 @@ const CANARY: &str = "a-canary-of-7b1d90c2";
 /// Of private keys, as the box keeps them.
 const KEYS: [&str; 2] = ["BEGIN PRIVATE KEY", "BEGIN OPENSSH PRIVATE KEY"];
 const EDIT: &str = "sudo mount LABEL=ESP /mnt && sudo sed -i s/panic=30/panic=31/ /mnt/boot/a/boot.cfg && sudo umount /mnt && sudo sync";
+/// The first block of the top layer, behind the slot's table.
+const FLIP: &str = "printf X | sudo dd of=/dev/disk/by-partlabel/system-a bs=1 seek=4300 conv=notrunc,fsync status=none";
 const RENEW: &str = "sudo /usr/lib/firstlight/firstlight-update seal renew";
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
@@ -64,10 +66,13 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
 
     scene.cut_box_power()?;
     scene.lab.lose_stick()?;
-    let plain = BoxSpec { tpm: false, ..spec };
-    let plain = first_boot(scene, &plain)?;
+    let spec = BoxSpec { tpm: false, ..spec };
+    let plain = first_boot(scene, &spec)?;
     let told = status(scene)?;
-    ensure!(told.contains(r#""rootOfTrust":"none","reason":"this machine has no TPM""#), "{told}");
+    ensure!(
+        told.contains(r#""rootOfTrust":"none","reason":"this machine has no TPM""#),
+        "{told}"
+    );
     let ratio = sealed.as_secs_f64() / plain.as_secs_f64();
     figures::YEARS_SEALED.record(ratio)?;
     scene.tell(format_args!(
@@ -75,6 +80,13 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
         sealed.as_secs(),
         plain.as_secs()
     ));
+
+    scene.box_ssh().run(FLIP)?;
+    restart(scene, &spec)?;
+    let limit = scene.lab.limit(Duration::from_mins(2));
+    scene
+        .box_console()?
+        .wait_for("mounting layer agent", limit)?;
     scene.nothing_leaked()
 }
 

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use firstlight_api::boot_choice::TRIAL_WORD;
+use firstlight_api::digest::Sha256Digest;
 use firstlight_api::slot::{Layer, LayerContent, format_table, plan_slot, slot_bytes};
 use firstlight_api::status::SiteStatus;
 use imagebuilder::build::cache::digest_file;
+use imagebuilder::build::squashfs::add_tree;
 use imagebuilder::disk::{gpt, place_file};
 use imagebuilder::inspect::load_slot;
 use imagebuilder::unpack;
@@ -198,13 +200,14 @@ fn other_image(
         .status()
         .context("starting mksquashfs")?;
     ensure!(packed.success(), "mksquashfs: {packed}");
+    let root = add_tree(&layer)?;
     let path = folder.join("firstlight.img");
-    put_in(image, &layer, &path)?;
+    put_in(image, &layer, root, &path)?;
     Ok(path.to_str().context("the path is not text")?.to_owned())
 }
 
 /// An image of nothing but a system: what an update reads.
-fn put_in(image: &Path, agent: &Path, path: &PathBuf) -> Result<()> {
+fn put_in(image: &Path, agent: &Path, root: Sha256Digest, path: &PathBuf) -> Result<()> {
     let table = gpt::load_table(image)?;
     let part = table.partition("system-a")?;
     let old = load_slot(image, part)?.context("the image has no system")?;
@@ -215,7 +218,8 @@ fn put_in(image: &Path, agent: &Path, path: &PathBuf) -> Result<()> {
         let sha256 = digest_file(agent)?;
         Ok(LayerContent {
             length: fs::metadata(agent)?.len(),
-            sha256: firstlight_api::digest::Sha256Digest::parse(&sha256).context("no digest")?,
+            sha256: Sha256Digest::parse(&sha256).context("no digest")?,
+            root,
             ..layer.content()
         })
     };

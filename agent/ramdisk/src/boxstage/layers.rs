@@ -1,17 +1,17 @@
-//! The box's root: each layer of the slot behind a loop device of its own, stacked under a tmpfs.
+//! The box's root: each layer of the slot behind a loop device of its own, whose every block is checked when it is read ([`super::verity`]),
+//! stacked under a tmpfs.
 #![allow(unsafe_code)] // two ioctls of loop devices, which no safe wrapper offers
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use firstlight_api::{digest::Sha256Digest, slot::Layer};
+use anyhow::{Context, Result};
+use firstlight_api::slot::Layer;
 use nix::mount::{MsFlags, mount};
-use sha2::{Digest, Sha256};
 
 use super::find::Slot;
+use super::verity;
 
 /// Where the layers stay visible on the running box.
 pub const LAYERS: &str = "/run/firstlight/layers";
@@ -60,9 +60,11 @@ pub fn mount_layers(slot: &Slot, layers: &[Layer]) -> Result<()> {
         fs::create_dir_all(&place)?;
         let device = attach(&partition, slot, layer)
             .with_context(|| format!("mapping layer {}", layer.name))?;
+        let checked = verity::check_blocks(&device.0, layer)
+            .with_context(|| format!("checking layer {}", layer.name))?;
         let flags = MsFlags::MS_RDONLY | MsFlags::MS_NODEV;
         mount(
-            Some(&device.0),
+            Some(&checked),
             &place,
             Some("squashfs"),
             flags,
@@ -153,30 +155,4 @@ fn stack(layers: &[Layer]) -> Result<()> {
         Some(options.as_str()),
     )
     .context("stacking the layers")
-}
-
-/// Reads every byte of every layer and compares it with the table: minutes on a slow stick, so only when asked for.
-pub fn verify_layers(slot: &Slot, layers: &[Layer]) -> Result<()> {
-    let partition = OpenOptions::new().read(true).open(slot.node())?;
-    let mut buffer = vec![0; 1 << 20];
-    for layer in layers {
-        tracing::info!(layer = layer.name, bytes = layer.length, "checking");
-        let mut hash = Sha256::new();
-        let (mut at, end) = (layer.offset, layer.offset + layer.length);
-        while at < end {
-            let step = usize::try_from((end - at).min(1 << 20))?;
-            partition
-                .read_exact_at(&mut buffer[..step], at)
-                .with_context(|| format!("reading layer {} at {at}", layer.name))?;
-            hash.update(&buffer[..step]);
-            at += step as u64;
-        }
-        if Sha256Digest::from(<[u8; 32]>::from(hash.finalize())) != layer.sha256 {
-            bail!(
-                "layer {} is damaged: its SHA-256 is not the table's; write the stick again with `firstlight flash`",
-                layer.name
-            );
-        }
-    }
-    Ok(())
 }

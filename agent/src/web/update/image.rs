@@ -124,6 +124,7 @@ mod tests {
             name: name.to_owned(),
             length,
             sha256: [7; 32].into(),
+            root: [8; 32].into(),
         });
         let plan = plan_slot(layers);
         let mut slot = format_table(&plan, ROOM).unwrap();

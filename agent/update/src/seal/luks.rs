@@ -38,7 +38,7 @@ pub struct Slots {
 }
 
 #[derive(Deserialize, Serialize)]
-struct Starts {
+struct StartsToken {
     #[serde(rename = "type")]
     kind: String,
     keyslots: [String; 0],
@@ -132,7 +132,7 @@ impl<'a> Luks<'a> {
     }
 
     fn tell(self, starts: &[Registers]) -> Result<()> {
-        let token = Starts {
+        let token = StartsToken {
             kind: STARTS.to_owned(),
             keyslots: [],
             starts: starts.to_vec(),
@@ -170,7 +170,7 @@ fn slots(header: &Value) -> Slots {
             Some("systemd-recovery") => slots.recovery_key = true,
             Some(STARTS) => {
                 let read = serde_json::from_value(token.clone());
-                slots.starts = read.map_or_else(|_| Vec::new(), |read: Starts| read.starts);
+                slots.starts = read.map_or_else(|_| Vec::new(), |read: StartsToken| read.starts);
             }
             _ => {}
         }
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn starts_are_told_and_read_again() {
         let start: Registers = [(4, [1; 32].into()), (9, [2; 32].into())].into();
-        let token = Starts {
+        let token = StartsToken {
             kind: STARTS.to_owned(),
             keyslots: [],
             starts: vec![start.clone(), Registers::new()],

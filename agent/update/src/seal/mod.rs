@@ -51,9 +51,10 @@ fn keeper(root: &Path, stick: &Stick) -> Result<(), String> {
         Ok(_) => return Err("this machine's TPM is older than version 2".to_owned()),
         Err(_) => return Err("this machine has no TPM".to_owned()),
     }
-    match stick.wants_seal() {
-        true => Ok(()),
-        false => Err("site.yaml says `seal: none`".to_owned()),
+    if stick.wants_seal() {
+        Ok(())
+    } else {
+        Err("site.yaml says `seal: none`".to_owned())
     }
 }
 
