@@ -10,7 +10,7 @@ use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
     UsageError, agent, backup, boot, build, certificate, check, flash, hosts, inspect, install,
-    kubeconfig, manual, people, push, seal, status, support, unpack, update, upgrade,
+    kubeconfig, manual, people, push, seal, status, support, unpack, update, upgrade, wipe,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -92,6 +92,8 @@ enum Command {
     Restore(backup::RestoreArgs),
     /// Get a recovery key for what the box remembers, and have its TPM open that after a start of what runs now only
     Seal(seal::SealArgs),
+    /// Clear a box's stick of its site, and switch the machine off
+    WipeSite(wipe::WipeArgs),
     /// Print what a shell needs to complete commands and options
     Completion(manual::CompletionArgs),
     /// Write the manual pages
@@ -169,6 +171,7 @@ impl Cli {
             Command::Restore(args) => backup::restore(&args),
             Command::Upgrade(args) => upgrade::run(&args),
             Command::Seal(args) => seal::run(&args),
+            Command::WipeSite(args) => wipe::run(&args),
             Command::Rotate(args) => upgrade::rotate::run(&args),
             Command::Completion(args) => manual::complete(&args),
             Command::Man(args) => manual::write_pages(&args),

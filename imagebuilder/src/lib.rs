@@ -31,6 +31,7 @@ mod support;
 pub mod unpack;
 pub mod update;
 pub mod upgrade;
+mod wipe;
 
 /// What a person asked for cannot be done as asked: exit code 2.
 #[derive(Debug, thiserror::Error)]

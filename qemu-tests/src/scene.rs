@@ -225,8 +225,13 @@ impl<'a> Scene<'a> {
         self.tell("box: poweroff");
         // The connection may end before the answer.
         let _ = self.box_ssh().run("sudo systemctl poweroff");
+        self.wait_box_off(Duration::from_secs(40))
+    }
+
+    /// Its machine switches itself off.
+    pub fn wait_box_off(&mut self, limit: Duration) -> Result<()> {
         let mut vm = self.the_box.take().context("the box is off already")?;
-        let limit = self.lab.limit(Duration::from_secs(40));
+        let limit = self.lab.limit(limit);
         let asked = Instant::now();
         while vm.check_running().is_ok() {
             ensure!(

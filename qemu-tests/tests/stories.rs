@@ -46,6 +46,8 @@ mod uploaded_disk;
 mod virtual_media;
 #[path = "stories/way_back.rs"]
 mod way_back;
+#[path = "stories/wiped.rs"]
+mod wiped;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -78,7 +80,7 @@ struct Story {
     tell: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-const STORIES: [Story; 24] = [
+const STORIES: [Story; 25] = [
     Story {
         id: "everyday",
         name: "BIOS box installs a UEFI server, leaves servers with data alone, also where somebody lies, and knows all after a reboot",
@@ -179,6 +181,20 @@ const STORIES: [Story; 24] = [
             "overlays/box/etc/udev",
         ],
         tell: sealed::tell,
+    },
+    Story {
+        id: "wiped",
+        name: "A box that is wiped goes off, has nothing of its site, and raises another one",
+        site: Purpose::Plain,
+        plain: false,
+        asked: false,
+        minutes: 7,
+        about: &[
+            "agent/update/src/wipe.rs",
+            "agent/update/src/stick.rs",
+            "imagebuilder/src/wipe.rs",
+        ],
+        tell: wiped::tell,
     },
     Story {
         id: "update",

@@ -14,6 +14,9 @@ use firstlight_api::digest::Sha256Digest;
 
 use crate::seal::expect::Files;
 
+/// Somebody has asked for the stick to be cleared of its site.
+const WIPE: &str = "boot/wipe";
+
 /// Where the files of a new system are, once its layers are there.
 #[derive(Clone, Debug)]
 pub struct BootFiles {
@@ -97,6 +100,20 @@ impl Esp<'_> {
             "{} reads back differently: the stick is worn out or broken",
             path.display()
         );
+        self.sync()
+    }
+
+    /// At the next start, and until it is done.
+    pub fn ask_for_wipe(&self) -> Result<()> {
+        self.write(&self.0.join(WIPE), b"wipe\n")
+    }
+
+    pub fn is_wipe_asked_for(&self) -> bool {
+        self.0.join(WIPE).exists()
+    }
+
+    pub fn wiped(&self) -> Result<()> {
+        fs::remove_file(self.0.join(WIPE)).context("taking the mark from the ESP")?;
         self.sync()
     }
 

@@ -3,7 +3,7 @@
 //! The agent, which has no rights over disks, orders it (`firstlight_api::update`) over a socket that systemd opens to it alone.
 //! [`slot`] writes layers and reads them back, [`boot`] the files that GRUB loads and its choice, [`state`] keeps what the tried system
 //! could change, [`stick`] finds all of it, [`backup`] carries what a box remembers to another stick, [`seal`] has a TPM keep the key of
-//! the state, [`orders`] is the conversation.
+//! the state, [`wipe`] clears a stick of its site, [`orders`] is the conversation.
 //!
 //! Must not: open a network connection, or believe what it was sent before its digest is right.
 
@@ -15,3 +15,4 @@ pub mod seal;
 pub mod slot;
 pub mod state;
 pub mod stick;
+pub mod wipe;

@@ -5,6 +5,7 @@
 //! - `give-up`: ten minutes after the start of a system that is tried;
 //! - `is-state`: for udev, which partition is this box's;
 //! - `seal prepare`, `seal open`: before and after the partitions are made, at each start; `seal renew` for `firstlight seal`;
+//! - `wipe`: for `firstlight wipe-site`;
 //! - `backup`, `restore`: for `firstlight backup` and `firstlight restore`, a stream on standard output or input.
 
 use std::fs;
@@ -17,7 +18,7 @@ use firstlight_api::bounded;
 use firstlight_update::refusal::refuse;
 use firstlight_update::state::{Start, State};
 use firstlight_update::stick::{Stick, is_trial, restart};
-use firstlight_update::{backup, orders, seal};
+use firstlight_update::{backup, orders, seal, wipe};
 
 const STATE: &str = "/var/lib/firstlight";
 /// The agent waits for it before it looks at the state partition.
@@ -58,6 +59,10 @@ fn run() -> Result<()> {
         },
         "seal" => seal(root),
         "is-state" => is_state(root),
+        "wipe" => {
+            let _alone = orders::alone()?;
+            wipe::begin(&the_stick(root)?)
+        }
         "backup" => {
             backup::copy_etcd(state)?;
             backup::write(state, &versions()?, io::stdout().lock())
@@ -71,9 +76,18 @@ fn run() -> Result<()> {
             restart()
         }
         other => bail!(
-            "{other}: start, serve, give-up, is-state, seal, backup or restore; systemd and `firstlight` call this"
+            "{other}: start, serve, give-up, is-state, seal, wipe, backup or restore; systemd and `firstlight` call this"
         ),
     }
+}
+
+fn the_stick(root: &Path) -> Result<Stick> {
+    Stick::find(root)?.ok_or_else(|| {
+        refuse(
+            "this box does not run from a stick, and its state is on its own disk",
+            "encrypt that disk, or clear it, as its system does",
+        )
+    })
 }
 
 /// For udev: whether this partition, as the kernel names it, is the state of the stick that the box runs from.
@@ -88,14 +102,13 @@ fn is_state(root: &Path) -> Result<()> {
 
 fn seal(root: &Path) -> Result<()> {
     let order = std::env::args().nth(2).unwrap_or_default();
-    let stick = Stick::find(root)?.ok_or_else(|| {
-        refuse(
-            "this box does not run from a stick, and its state is on its own disk",
-            "encrypt that disk as its system does",
-        )
-    })?;
+    let stick = the_stick(root)?;
     match order.as_str() {
-        "prepare" => seal::prepare(root, &stick),
+        "prepare" => {
+            // A stick that is to be given away raises no site again.
+            wipe::finish(&stick)?;
+            seal::prepare(root, &stick)
+        }
         "open" => seal::open(root, &stick),
         "renew" => {
             let mut old = String::new();

@@ -34,6 +34,8 @@ pub struct Partition {
 /// The disk that the box has started from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stick {
+    disk: PathBuf,
+    block: LogicalBlockSize,
     pub running: SystemSlot,
     pub trial: bool,
     pub system: Partition,
@@ -67,7 +69,13 @@ impl Stick {
         let number = link.file_name().context("the stick has no number")?;
         let system = root.join("sys/dev/block").join(number).canonicalize()?;
         let disk = system.parent().context("a partition has a disk")?;
-        let partitions = list(root, disk)?;
+        let name = disk.file_name().context("a disk has a name")?;
+        let device = root.join("dev").join(name);
+        let block = match number_in(&disk.join("queue/logical_block_size")) {
+            Some(4096) => LogicalBlockSize::Lb4096,
+            _ => LogicalBlockSize::Lb512,
+        };
+        let partitions = list(root, disk, &device, block)?;
         let find = |name: &str| {
             let mut found = partitions.iter().filter(|(label, ..)| label == name);
             found
@@ -80,6 +88,8 @@ impl Stick {
             .context("the partition that the box runs from is neither system-a nor system-b")?;
         let partition = |name: &str| find(name).map(|(_, partition)| partition);
         Ok(Some(Self {
+            disk: device,
+            block,
             running,
             trial,
             system: partition(running.partition()).context("the running system's partition")?,
@@ -95,10 +105,25 @@ impl Stick {
         let Some(partition) = &self.site else {
             return true;
         };
-        let read = Mounted::site(partition)
+        let read = Mounted::site(partition, "ro")
             .and_then(|mounted| Ok(fs::read(mounted.path().join("site.yaml"))?));
         let site = read.ok().and_then(|text| parse_site(&text).ok());
         site.unwrap_or_default().box_seal != RootOfTrust::None
+    }
+
+    /// From the table: the next start makes another one.
+    pub fn drop_state(&self) -> Result<()> {
+        let state = self.state.as_ref().context("there is none")?;
+        let what = || format!("changing the partition table of {}", self.disk.display());
+        let mut table = GptConfig::new()
+            .writable(true)
+            .logical_block_size(self.block)
+            .open(&self.disk)
+            .with_context(what)?;
+        let id = state.id.parse().with_context(what)?;
+        table.remove_partition_by_guid(id).with_context(what)?;
+        let disk = table.write().with_context(what)?;
+        disk.sync_all().with_context(what)
     }
 
     pub fn other(&self) -> Result<&Partition> {
@@ -112,24 +137,21 @@ impl Stick {
 }
 
 /// Names, folders in `/sys` and what they are. What the kernel itself says of names is of before the first start, when system B was made.
-fn list(root: &Path, disk: &Path) -> Result<Vec<(String, PathBuf, Partition)>> {
-    let number =
-        |path: PathBuf| -> Option<u64> { fs::read_to_string(path).ok()?.trim().parse().ok() };
-    let name = disk.file_name().context("a disk has a name")?;
-    let device = root.join("dev").join(name);
-    let block = match number(disk.join("queue/logical_block_size")) {
-        Some(4096) => LogicalBlockSize::Lb4096,
-        _ => LogicalBlockSize::Lb512,
-    };
+fn list(
+    root: &Path,
+    disk: &Path,
+    device: &Path,
+    block: LogicalBlockSize,
+) -> Result<Vec<(String, PathBuf, Partition)>> {
     let table = GptConfig::new()
         .writable(false)
         .logical_block_size(block)
-        .open(&device)
+        .open(device)
         .with_context(|| format!("reading the partition table of {}", device.display()))?;
     let mut partitions = Vec::new();
     for entry in fs::read_dir(disk).context("listing the stick's partitions")? {
         let folder = entry?.path();
-        let Some(place) = number(folder.join("partition")) else {
+        let Some(place) = number_in(&folder.join("partition")) else {
             continue;
         };
         let entry = u32::try_from(place)
@@ -138,7 +160,7 @@ fn list(root: &Path, disk: &Path) -> Result<Vec<(String, PathBuf, Partition)>> {
         let Some(entry) = entry.filter(|entry| entry.is_used()) else {
             continue;
         };
-        let sectors = number(folder.join("size")).context("a partition has a size")?;
+        let sectors = number_in(&folder.join("size")).context("a partition has a size")?;
         let partition = Partition {
             device: root
                 .join("dev")
@@ -151,6 +173,10 @@ fn list(root: &Path, disk: &Path) -> Result<Vec<(String, PathBuf, Partition)>> {
         partitions.push((entry.name.clone(), folder, partition));
     }
     Ok(partitions)
+}
+
+fn number_in(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// Something mounted, until it is dropped.
@@ -171,8 +197,10 @@ impl Mounted {
         )
     }
 
-    fn site(partition: &Partition) -> Result<Self> {
-        Self::new("site", &partition.device, "vfat", "ro,nodev,nosuid,noexec")
+    /// `mode`: `ro` or `rw`.
+    pub fn site(partition: &Partition, mode: &str) -> Result<Self> {
+        let options = format!("{mode},nodev,nosuid,noexec");
+        Self::new("site", &partition.device, "vfat", &options)
     }
 
     /// A layer whose digest was found right.

@@ -14,7 +14,7 @@ use qemu_tests::typed::Desk;
 /// In an object of the box's Kubernetes, and so in etcd.
 const CANARY: &str = "a-canary-of-7b1d90c2";
 /// Of private keys, as the box keeps them.
-const KEYS: [&str; 2] = ["BEGIN PRIVATE KEY", "BEGIN OPENSSH PRIVATE KEY"];
+pub const KEYS: [&str; 2] = ["BEGIN PRIVATE KEY", "BEGIN OPENSSH PRIVATE KEY"];
 const EDIT: &str = "sudo mount LABEL=ESP /mnt && sudo sed -i s/panic=30/panic=31/ /mnt/boot/a/boot.cfg && sudo umount /mnt && sudo sync";
 /// The first block of the top layer, behind the slot's table.
 const FLIP: &str = "printf X | sudo dd of=/dev/disk/by-partlabel/system-a bs=1 seek=4300 conv=notrunc,fsync status=none";
@@ -54,7 +54,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     ready(scene, "what runs now is what it is sealed to")?;
 
     scene.cut_box_power()?;
-    nothing_in_clear(scene, &key)?;
+    not_on_stick(scene, &[&[CANARY, key.as_str()], &KEYS[..]].concat())?;
     scene.lab.lose_tpm()?;
     scene.switch_box_on(&spec)?;
     asked(
@@ -121,24 +121,28 @@ fn ready(scene: &mut Scene<'_>, what: &str) -> Result<()> {
     })
 }
 
-/// Whoever reads the stick finds nothing. Its file has the bytes of the disk as they are.
-fn nothing_in_clear(scene: &Scene<'_>, key: &str) -> Result<()> {
+/// Whoever reads the stick finds none of them. Its file has the bytes of the disk as they are.
+pub fn not_on_stick(scene: &Scene<'_>, words: &[&str]) -> Result<()> {
+    let pattern = words.iter().map(|word| regex::escape(word));
+    let pattern = regex::bytes::Regex::new(&pattern.collect::<Vec<_>>().join("|"))?;
+    let overlap = words
+        .iter()
+        .map(|word| word.len())
+        .max()
+        .unwrap_or_default();
     let mut stick = File::open(scene.lab.stick())?;
-    let words = [CANARY, key].into_iter().chain(KEYS);
-    let pattern =
-        regex::bytes::Regex::new(&words.map(regex::escape).collect::<Vec<_>>().join("|"))?;
     let mut window = Vec::new();
     let mut piece = vec![0; 4 << 20];
     loop {
         let count = stick.read(&mut piece)?;
         if count == 0 {
-            break Ok(());
+            return Ok(());
         }
         window.extend_from_slice(&piece[..count]);
         if let Some(found) = pattern.find(&window) {
             let what = String::from_utf8_lossy(found.as_bytes());
             bail!("`{what}` is on the stick in clear");
         }
-        window.drain(..window.len().saturating_sub(key.len()));
+        window.drain(..window.len().saturating_sub(overlap));
     }
 }

@@ -15,6 +15,8 @@ use super::expect::Registers;
 
 /// Of the opened partition, below `/dev/mapper`.
 const NAME: &str = "firstlight-state";
+/// Of all that has to do with keys, and more, in bytes.
+pub const HEADER: u64 = 32 << 20;
 const MAGIC: &[u8] = b"LUKS\xba\xbe";
 /// What the registers were at the starts that it is sealed to: for people, when it does not open. Nothing believes it.
 const STARTS: &str = "firstlight-starts";
@@ -120,6 +122,13 @@ impl<'a> Luks<'a> {
         };
         told.extend_from_slice(starts);
         self.tell(&told)
+    }
+
+    /// No key opens it any more.
+    pub fn erase(self) -> Result<()> {
+        let mut command = Command::new("cryptsetup");
+        run(command.args(["erase", "--batch-mode"]).arg(self.0), "")?;
+        Ok(())
     }
 
     fn enroll(self, key: Key<'_>, arguments: &[&str]) -> Result<String> {

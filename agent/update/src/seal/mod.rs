@@ -6,7 +6,7 @@
 //! the other system, too.
 
 pub mod expect;
-mod luks;
+pub mod luks;
 
 use std::fs;
 use std::path::Path;
