@@ -111,6 +111,13 @@ fn seal(root: &Path) -> Result<()> {
         }
         "open" => seal::open(root, &stick),
         "renew" => {
+            let _alone = orders::alone()?;
+            if State(Path::new(STATE)).trial().is_some() {
+                return Err(refuse(
+                    "an update is on its way, and the TPM has to open the state for both systems",
+                    "wait until the page says which one stays",
+                ));
+            }
             let mut old = String::new();
             io::stdin().take(LONGEST).read_to_string(&mut old)?;
             let old = Some(old.trim()).filter(|old| !old.is_empty());

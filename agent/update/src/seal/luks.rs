@@ -101,27 +101,20 @@ impl<'a> Luks<'a> {
         Ok(key.trim().to_owned())
     }
 
-    /// This machine's TPM opens it after a start with one of `starts`; without any after each. `only`: whatever it opened it after before,
-    /// it does no longer.
-    pub fn seal(self, key: Key<'_>, starts: &[Registers], only: bool) -> Result<()> {
+    /// This machine's TPM opens it after one of `starts`, the first of which is this one, and after no other; without any after each.
+    pub fn seal(self, key: Key<'_>, starts: &[Registers]) -> Result<()> {
         let arguments: Vec<String> = match starts {
             [] => vec!["--tpm2-pcrs=".to_owned()],
             starts => starts.iter().map(pcrs).collect(),
         };
         for (at, pcrs) in arguments.iter().enumerate() {
             let mut arguments = vec!["--tpm2-device=auto", pcrs];
-            if only && at == 0 {
+            if at == 0 {
                 arguments.push("--wipe-slot=tpm2");
             }
             self.enroll(key, &arguments)?;
         }
-        let mut told = if only {
-            Vec::new()
-        } else {
-            self.slots()?.starts
-        };
-        told.extend_from_slice(starts);
-        self.tell(&told)
+        self.tell(starts)
     }
 
     /// No key opens it any more.

@@ -25,6 +25,7 @@ use expect::{Files, PCRS, Registers, Start, expect, registers};
 use luks::{Key, Luks, Slots};
 
 const TPM: &str = "sys/class/tpm/tpm0";
+const UEFI: &str = "sys/firmware/efi";
 const LOG: &str = "sys/kernel/security/tpm0/binary_bios_measurements";
 /// Read by systemd-repart beside `50-state.conf`.
 const REPART: &str = "run/repart.d/50-state.conf.d";
@@ -66,7 +67,7 @@ pub fn open(root: &Path, stick: &Stick) -> Result<()> {
     let Some(luks) = Luks::on(&device.device)? else {
         let reason = match keeper(root, stick) {
             Err(reason) => reason,
-            Ok(()) => "it was made before there was a TPM, or a Firstlight that seals".to_owned(),
+            Ok(()) => "no TPM took its key when it was made".to_owned(),
         };
         let status = SealStatus {
             reason,
@@ -132,7 +133,7 @@ pub fn renew(root: &Path, stick: &Stick, old: Option<&str>) -> Result<String> {
         None => Vec::new(),
     };
     let recovery = luks.new_recovery_key(key).map_err(opens)?;
-    luks.seal(Key::Recovery(&recovery), &starts, true)?;
+    luks.seal(Key::Recovery(&recovery), &starts)?;
     tell(root, &status(&luks.slots()?))?;
     Ok(recovery)
 }
@@ -155,17 +156,14 @@ pub fn expect_other(root: &Path, stick: &Stick) -> Result<()> {
     );
     let this = Start {
         files: &mine,
-        trial_from: None,
+        trial_from: tried_from(stick),
     };
-    let to_come = [Some(stick.running), None].map(|trial_from| {
-        let next = Start {
-            files: &other,
-            trial_from,
-        };
-        expect(&log, this, next)
-    });
-    let [trial, kept] = to_come;
-    let seal = || luks.seal(Key::Tpm, &[trial?, kept?], false);
+    let start = |files, trial_from| expect(&log, this, Start { files, trial_from });
+    let seal = || {
+        let back = start(&mine, None)?;
+        let (trial, kept) = (start(&other, Some(stick.running))?, start(&other, None)?);
+        luks.seal(Key::Tpm, &[back, trial, kept])
+    };
     seal().map_err(|error| {
         refuse(
             format!("the state cannot be sealed to the start of the other system: {error:#}"),
@@ -181,14 +179,18 @@ pub fn settle(root: &Path, stick: &Stick) -> Result<()> {
     };
     let log = measured(root).context("the TPM's log of this start cannot be read")?;
     let files = files(stick, stick.running)?;
-    luks.seal(Key::Tpm, &[usual(&log, stick, &files)?], true)
+    luks.seal(Key::Tpm, &[usual(&log, stick, &files)?])
 }
 
 /// After a start of this system as it goes when nothing is tried.
 fn usual(log: &Log, stick: &Stick, files: &Files) -> Result<Registers> {
     let start = |trial_from| Start { files, trial_from };
-    let this = stick.trial.then_some(stick.running.other());
-    expect(log, start(this), start(None))
+    expect(log, start(tried_from(stick)), start(None))
+}
+
+/// Where GRUB had started this system for once.
+fn tried_from(stick: &Stick) -> Option<SystemSlot> {
+    stick.trial.then_some(stick.running.other())
 }
 
 fn sealed(stick: &Stick) -> Result<Option<Luks<'_>>> {
@@ -242,8 +244,11 @@ fn now(root: &Path) -> Registers {
     PCRS.into_iter().filter_map(register).collect()
 }
 
-/// The log of this start, if it is what the TPM was told.
+/// The log of this start, if it is what the TPM was told. GRUB for BIOS tells nothing.
 fn measured(root: &Path) -> Option<Log> {
+    if !root.join(UEFI).exists() {
+        return None;
+    }
     let log = Log::parse(&fs::read(root.join(LOG)).ok()?).ok()?;
     (registers(&log) == now(root)).then_some(log)
 }
