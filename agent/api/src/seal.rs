@@ -39,6 +39,19 @@ impl SealStatus {
     }
 }
 
+/// Opens the state where the TPM does not; shown once, and kept nowhere.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecoveryKey(
+    /// As a person types it.
+    pub String,
+);
+
+impl std::fmt::Debug for RecoveryKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RecoveryKey")
+    }
+}
+
 /// What keeps the key of the state partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{boot_choice::SystemSlot, slot::LayerContent, status::Problem};
+use crate::{boot_choice::SystemSlot, seal::RecoveryKey, slot::LayerContent, status::Problem};
 
 /// Of one order or reply, a line of JSON. The content of layers follows the line of [`HelperOrder::Write`].
 pub const LONGEST_LINE: usize = 64 * 1024;
@@ -30,6 +30,8 @@ pub enum HelperOrder {
     Try,
     /// The running system, which was tried, stays.
     Keep,
+    /// Make another recovery key, and seal the state to the running system: [`HelperReply::RecoveryKey`].
+    Seal,
 }
 
 /// What comes back.
@@ -52,6 +54,8 @@ pub enum HelperReply {
     },
     /// As ordered.
     Done,
+    /// To [`HelperOrder::Seal`].
+    RecoveryKey(RecoveryKey),
     /// Not done, and why.
     Refused(Problem),
 }

@@ -10,6 +10,7 @@ use std::{fs, io::Read, path::Path, sync::Arc, time::Duration};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use firstlight_api::{
+    seal::RecoveryKey,
     slot::LayerContent,
     status::{Problem, SiteStatus, UpdateStage},
     update::{HelperOrder, HelperReply, UpdateHeader, UpdateOutcome, UpdateView},
@@ -57,6 +58,14 @@ impl Updater {
                 systems,
                 last: outcome(&self.paths),
             }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Another recovery key for the state, which is sealed to what runs now.
+    pub async fn seal(&self) -> Result<RecoveryKey> {
+        match ask(&self.paths, &HelperOrder::Seal).await? {
+            HelperReply::RecoveryKey(key) => Ok(key),
             other => Err(unexpected(&other)),
         }
     }

@@ -7,6 +7,7 @@ use std::{net::IpAddr, time::Duration};
 
 use firstlight_api::{
     bounded,
+    seal::RecoveryKey,
     slot::Layer,
     update::{LONGEST_LINE, UpdateHeader, UpdatePlan},
 };
@@ -41,6 +42,7 @@ pub async fn answer(
         (&Method::POST, "/plan") => return plan(web, request).await,
         (&Method::POST, "/layers" | "/image") => "write another system",
         (&Method::POST, "/start") => "start another system",
+        (&Method::POST, "/seal") => "make another recovery key",
         _ => {
             return refusal(
                 StatusCode::NOT_FOUND,
@@ -52,6 +54,7 @@ pub async fn answer(
     let answered = match below {
         "/layers" => layers(web, request).await,
         "/image" => told(image(web, request).await, "written", of_page),
+        "/seal" => recovery_key(web, of_page).await,
         _ => {
             let site = web.status.borrow().clone();
             told(web.update.start(&site).await, "restarts", of_page)
@@ -63,6 +66,20 @@ pub async fn answer(
         .note(&who.name(), peer, what, "stick", why_not)
         .await;
     answered
+}
+
+/// Shown once.
+async fn recovery_key(web: &Web, of_page: bool) -> Response<Body> {
+    match web.update.seal().await {
+        Ok(RecoveryKey(key)) if of_page => people::shown_once(
+            "A recovery key",
+            "It opens what the box remembers where the TPM does not; an older one does not any more. Keep it away from the box.",
+            &key,
+            "/update",
+        ),
+        Err(error) => told(Err(error), "", of_page),
+        Ok(RecoveryKey(key)) => say(Ok(json!({ "recoveryKey": key }))),
+    }
 }
 
 /// A form's answer is another page.

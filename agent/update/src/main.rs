@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use firstlight_api::bounded;
+use firstlight_api::seal::RecoveryKey;
 use firstlight_update::refusal::refuse;
 use firstlight_update::state::{Start, State};
 use firstlight_update::stick::{Stick, is_trial, restart};
@@ -112,16 +113,10 @@ fn seal(root: &Path) -> Result<()> {
         "open" => seal::open(root, &stick),
         "renew" => {
             let _alone = orders::alone()?;
-            if State(Path::new(STATE)).trial().is_some() {
-                return Err(refuse(
-                    "an update is on its way, and the TPM has to open the state for both systems",
-                    "wait until the page says which one stays",
-                ));
-            }
             let mut old = String::new();
             io::stdin().take(LONGEST).read_to_string(&mut old)?;
             let old = Some(old.trim()).filter(|old| !old.is_empty());
-            let key = seal::renew(root, &stick, old)?;
+            let RecoveryKey(key) = orders::seal(&stick, State(Path::new(STATE)), old)?;
             writeln!(io::stdout(), "{key}").context("telling the recovery key")
         }
         other => bail!("seal {other}: prepare, open or renew"),

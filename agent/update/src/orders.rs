@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use firstlight_api::boot_choice::{BootChoice, INITRD, KERNEL, START};
+use firstlight_api::seal::RecoveryKey;
 use firstlight_api::slot::{Layer, LayerContent};
 use firstlight_api::update::{HelperOrder, HelperReply, LONGEST_LINE, StickSystems};
 use nix::fcntl::{Flock, FlockArg};
@@ -97,6 +98,7 @@ fn carry_out(
             keep(stick, state)?;
             Ok(HelperReply::Done)
         }
+        HelperOrder::Seal => seal(stick, state, None).map(HelperReply::RecoveryKey),
     }
 }
 
@@ -267,6 +269,17 @@ fn keep(stick: &Stick, state: State<'_>) -> Result<()> {
     }
     settle(stick);
     Ok(())
+}
+
+/// `old`: the recovery key of before, where the TPM did not open the state. Nobody else changes what is on the stick.
+pub fn seal(stick: &Stick, state: State<'_>, old: Option<&str>) -> Result<RecoveryKey> {
+    if state.trial().is_some() {
+        return Err(refuse(
+            "an update is on its way, and the TPM has to open the state for both systems",
+            "wait until the page says which one stays",
+        ));
+    }
+    seal::renew(Path::new("/"), stick, old).map(RecoveryKey)
 }
 
 /// It opens as it is, and is sealed closer at the next change.

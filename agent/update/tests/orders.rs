@@ -26,6 +26,7 @@ fn a_box_without_a_stick_says_what_is_done_there() {
     for order in [
         r#"{"order":"look"}"#,
         r#"{"order":"try"}"#,
+        r#"{"order":"seal"}"#,
         r#"{"order":"plan","layers":[]}"#,
     ] {
         let HelperReply::Refused(problem) = ordered(order.as_bytes()) else {
@@ -40,7 +41,7 @@ fn a_box_without_a_stick_says_what_is_done_there() {
 proptest! {
     #[test]
     fn whatever_is_ordered_is_done_or_refused(
-        order in "\\{\"order\":\"(look|plan|write|try|keep)\"(,\"(layers|sent)\":\\[(\"a\"|\\{\"name\":\"[a-z]{0,3}\",\"length\":[0-9]{1,22},\"sha256\":\"(ab){32}\"\\})?\\]){0,2}\\}\n?",
+        order in "\\{\"order\":\"(look|plan|write|try|keep|seal)\"(,\"(layers|sent)\":\\[(\"a\"|\\{\"name\":\"[a-z]{0,3}\",\"length\":[0-9]{1,22},\"sha256\":\"(ab){32}\"\\})?\\]){0,2}\\}\n?",
         noise: Vec<u8>,
     ) {
         for text in [order.into_bytes(), noise] {

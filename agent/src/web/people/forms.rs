@@ -46,14 +46,15 @@ pub fn first(status: StatusCode, why: Option<&str>) -> Response<Body> {
 }
 
 /// Once: nobody can see it again.
-pub fn token(shown: &str, ends: &str) -> Response<Body> {
-    page(StatusCode::CREATED, "A token", |out| {
-        open_card(out, "A token", None)?;
+pub fn shown_once(title: &str, about: &str, shown: &str, back: &str) -> Response<Body> {
+    page(StatusCode::CREATED, title, |out| {
+        open_card(out, title, None)?;
         write!(
             out,
-            "<p>This is shown once. It ends at {}.</p>\n<p><code>{}</code></p>\n<p><a href=\"/people\">Back</a></p>\n</section>\n",
-            Text(ends),
-            Text(shown)
+            "<p>This is shown once. {}</p>\n<p><code>{}</code></p>\n<p><a href=\"{}\">Back</a></p>\n</section>\n",
+            Text(about),
+            Text(shown),
+            Text(back)
         )
     })
 }
@@ -127,7 +128,10 @@ pub fn update() -> Response<Body> {
              <form method=\"post\" action=\"/api/v1/update/image\" enctype=\"multipart/form-data\"><p><input type=\"file\" name=\"image\" required> <button>Write</button></p></form>\n</section>\n\
              <section class=\"card\"><h2>Start</h2>\n<p>The box restarts into what was written. It keeps it if the site is as well as before within ten minutes, and goes back by itself if not; \
              clusters and servers go on.</p>\n\
-             <form method=\"post\" action=\"/api/v1/update/start\"><p><button>Restart the box</button></p></form>\n</section>\n",
+             <form method=\"post\" action=\"/api/v1/update/start\"><p><button>Restart the box</button></p></form>\n</section>\n\
+             <section class=\"card\"><h2>Recovery key</h2>\n<p>Where the box's state is encrypted: another key that opens it on any machine, in place of the one before. From then on the machine's TPM opens it \
+             only after a start of what the box was started by now.</p>\n\
+             <form method=\"post\" action=\"/api/v1/update/seal\"><p><button>Make a recovery key</button></p></form>\n</section>\n",
         )
     })
 }

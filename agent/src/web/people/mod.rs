@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::{Body, Web, refusal, text};
 use crate::people::{Claim, LONGEST_SESSION, Refusal, Who};
-pub use forms::failed;
+pub use forms::{failed, shown_once};
 use gate::{COOKIE, Refused, Way};
 use input::Input;
 
@@ -275,7 +275,10 @@ impl Call<'_> {
             days,
         };
         match self.web.people.make_token(self.who, self.peer, new).await {
-            Ok(made) if input.is_form => Ok(forms::token(&made.token, &made.ends)),
+            Ok(made) if input.is_form => {
+                let ends = format!("It ends at {}.", made.ends);
+                Ok(forms::shown_once("A token", &ends, &made.token, "/people"))
+            }
             Ok(made) => Ok(say(StatusCode::CREATED, &made)),
             Err(refused) => self.told(Err(refused), input, StatusCode::CREATED),
         }

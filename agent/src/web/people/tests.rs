@@ -190,7 +190,7 @@ impl Fixture {
 }
 
 /// Each route and verb, and the least role that is let in; `None`: everybody is.
-const ROUTES: [(&str, &str, Option<Role>); 53] = {
+const ROUTES: [(&str, &str, Option<Role>); 54] = {
     use Role::{Admin, Operator, Viewer};
     [
         ("GET", "/", Some(Viewer)),
@@ -232,6 +232,7 @@ const ROUTES: [(&str, &str, Option<Role>); 53] = {
         ("POST", "/api/v1/update/layers", Some(Admin)),
         ("POST", "/api/v1/update/start", Some(Admin)),
         ("POST", "/api/v1/update/image", Some(Admin)),
+        ("POST", "/api/v1/update/seal", Some(Admin)),
         ("POST", "/api/v1/hosts/n1/retry", Some(Operator)),
         ("POST", "/api/v1/hosts/n1/power-off", Some(Operator)),
         ("POST", "/api/v1/hosts/n1/forget", Some(Operator)),
