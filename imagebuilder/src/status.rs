@@ -149,6 +149,9 @@ pub fn text(site: &SiteStatus, health: &Health) -> String {
         site.version
     );
     text.push_str(&lines(health));
+    if let Some(seal) = &site.seal {
+        let _ = writeln!(text, "  {}", seal.sentence());
+    }
     text
 }
 
@@ -173,6 +176,7 @@ fn lines(health: &Health) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use firstlight_api::seal::SealStatus;
     use firstlight_api::status::{ClusterStatus, Problem, Step, StepState};
 
     use super::*;
@@ -221,6 +225,13 @@ mod tests {
     fn a_site_that_needs_somebody_says_so_first() {
         let mut site = site();
         assert!(text(&site, &health(&site)).starts_with("lab is at work: 0 servers"));
+        site.seal = Some(SealStatus {
+            reason: "this machine has no TPM".to_owned(),
+            ..SealStatus::default()
+        });
+        assert!(text(&site, &health(&site)).contains(
+            "this machine has no TPM. Whoever has the stick can read it (rootOfTrust: none)."
+        ));
         site.problems = vec![Problem {
             what: "site.yaml\u{1b}[2J is wrong".to_owned(),
             next: "correct it".to_owned(),

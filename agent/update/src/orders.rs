@@ -17,7 +17,7 @@ use crate::refusal::{describe, refuse};
 use crate::seal;
 use crate::slot::{self, Slot};
 use crate::state::{State, Trial};
-use crate::stick::{Mounted, Partition, Stick, restart};
+use crate::stick::{Access, Mounted, Partition, Stick, restart};
 
 const LOCK: &str = "/run/firstlight-update/lock";
 const TELL_EVERY: Duration = Duration::from_millis(500);
@@ -137,7 +137,7 @@ fn look(stick: &Stick) -> Result<StickSystems> {
     let Some(other) = &stick.other else {
         return Ok(seen);
     };
-    let esp = Mounted::esp(&stick.esp)?;
+    let esp = Mounted::esp(&stick.esp, Access::Read)?;
     if !Esp(esp.path()).is_whole(stick.running.other()) {
         return Ok(seen);
     }
@@ -181,7 +181,7 @@ fn write(
         find(&slot_of(other).plan(layers)?, name)?;
     }
     {
-        let esp = Mounted::esp(&stick.esp)?;
+        let esp = Mounted::esp(&stick.esp, Access::Write)?;
         Esp(esp.path()).take_away(target)?;
     }
     let mut told = Instant::now();
@@ -211,7 +211,7 @@ fn bring_boot_files(stick: &Stick, other: &Partition) -> Result<()> {
     let agent = Mounted::layer(&other.device, find(&layers, AGENT)?)?;
     let payload = Mounted::layer(&other.device, find(&layers, PAYLOAD)?)?;
     let files = boot_files(agent.path(), payload.path());
-    let esp = Mounted::esp(&stick.esp)?;
+    let esp = Mounted::esp(&stick.esp, Access::Write)?;
     let table = slot_of(other).table_digest()?;
     Esp(esp.path()).bring(stick.running.other(), &files, &other.id, table)
 }
@@ -246,7 +246,7 @@ fn start_other(stick: &Stick, state: State<'_>) -> Result<()> {
         to,
         version,
     })?;
-    let esp = Mounted::esp(&stick.esp)?;
+    let esp = Mounted::esp(&stick.esp, Access::Write)?;
     let choice = BootChoice {
         slot: stick.running,
         trial: Some(to),
@@ -257,7 +257,7 @@ fn start_other(stick: &Stick, state: State<'_>) -> Result<()> {
 }
 
 fn keep(stick: &Stick, state: State<'_>) -> Result<()> {
-    let esp = Mounted::esp(&stick.esp)?;
+    let esp = Mounted::esp(&stick.esp, Access::Write)?;
     let choice = BootChoice {
         slot: stick.running,
         trial: None,
@@ -291,7 +291,7 @@ pub fn settle(stick: &Stick) {
 
 /// The running system had its time to show that it works. `why` is what the agent says that it waits for.
 pub fn give_up(stick: &Stick, state: State<'_>, why: &str) -> Result<()> {
-    let esp = Mounted::esp(&stick.esp)?;
+    let esp = Mounted::esp(&stick.esp, Access::Read)?;
     if !stick.trial || Esp(esp.path()).choice().slot == stick.running {
         return Ok(());
     }

@@ -105,7 +105,7 @@ impl Stick {
         let Some(partition) = &self.site else {
             return true;
         };
-        let read = Mounted::site(partition, "ro")
+        let read = Mounted::site(partition, Access::Read)
             .and_then(|mounted| Ok(fs::read(mounted.path().join("site.yaml"))?));
         let site = read.ok().and_then(|text| parse_site(&text).ok());
         site.unwrap_or_default().box_seal != RootOfTrust::None
@@ -179,6 +179,13 @@ fn number_in(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
+/// What a file system is mounted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+}
+
 /// Something mounted, until it is dropped.
 #[derive(Debug)]
 pub struct Mounted(PathBuf);
@@ -188,19 +195,23 @@ impl Mounted {
         &self.0
     }
 
-    pub fn esp(partition: &Partition) -> Result<Self> {
-        Self::new(
-            "esp",
-            &partition.device,
-            "vfat",
-            "rw,nodev,nosuid,noexec,noatime,umask=0077",
-        )
+    /// Where nothing is written, nothing of it can be cut short.
+    pub fn esp(partition: &Partition, access: Access) -> Result<Self> {
+        Self::fat("esp", partition, access)
     }
 
-    /// `mode`: `ro` or `rw`.
-    pub fn site(partition: &Partition, mode: &str) -> Result<Self> {
-        let options = format!("{mode},nodev,nosuid,noexec");
-        Self::new("site", &partition.device, "vfat", &options)
+    /// With `site.yaml`.
+    pub fn site(partition: &Partition, access: Access) -> Result<Self> {
+        Self::fat("site", partition, access)
+    }
+
+    fn fat(name: &str, partition: &Partition, access: Access) -> Result<Self> {
+        let mode = match access {
+            Access::Read => "ro",
+            Access::Write => "rw",
+        };
+        let options = format!("{mode},nodev,nosuid,noexec,noatime,umask=0077");
+        Self::new(name, &partition.device, "vfat", &options)
     }
 
     /// A layer whose digest was found right.

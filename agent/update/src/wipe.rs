@@ -12,7 +12,7 @@ use nix::sys::reboot::{RebootMode, reboot};
 
 use crate::boot::Esp;
 use crate::seal::luks::{HEADER, Luks};
-use crate::stick::{Mounted, Stick, restart};
+use crate::stick::{Access, Mounted, Stick, restart};
 
 const PIECE: usize = 4 << 20;
 /// Written to the disk, not only to memory, and told.
@@ -28,7 +28,7 @@ pub fn begin(stick: &Stick) -> Result<()> {
         .as_ref()
         .context("there is no state partition")?;
     {
-        let esp = Mounted::esp(&stick.esp)?;
+        let esp = Mounted::esp(&stick.esp, Access::Write)?;
         Esp(esp.path()).ask_for_wipe()?;
     }
     if let Some(luks) = Luks::on(&state.device)? {
@@ -39,9 +39,11 @@ pub fn begin(stick: &Stick) -> Result<()> {
 
 /// At the start after it; comes back if nobody has asked.
 pub fn finish(stick: &Stick) -> Result<()> {
-    let esp = Mounted::esp(&stick.esp)?;
-    if !Esp(esp.path()).is_wipe_asked_for() {
-        return Ok(());
+    {
+        let esp = Mounted::esp(&stick.esp, Access::Read)?;
+        if !Esp(esp.path()).is_wipe_asked_for() {
+            return Ok(());
+        }
     }
     if let Some(state) = &stick.state {
         tell("the stick is wiped; the machine switches itself off when that is done");
@@ -49,9 +51,10 @@ pub fn finish(stick: &Stick) -> Result<()> {
         stick.drop_state()?;
     }
     if let Some(site) = &stick.site {
-        let mounted = Mounted::site(site, "rw")?;
+        let mounted = Mounted::site(site, Access::Write)?;
         clear_site(&mounted.path().join(SITE))?;
     }
+    let esp = Mounted::esp(&stick.esp, Access::Write)?;
     Esp(esp.path()).wiped()?;
     drop(esp);
     tell("nothing of its site is on the stick any more");

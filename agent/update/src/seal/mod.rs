@@ -20,7 +20,7 @@ use firstlight_measured::Log;
 
 use crate::boot::Esp;
 use crate::refusal::refuse;
-use crate::stick::{Mounted, Stick, begin_again};
+use crate::stick::{Access, Mounted, Stick, begin_again};
 use expect::{Files, PCRS, Registers, Start, expect, registers};
 use luks::{Key, Luks, Slots};
 
@@ -229,7 +229,7 @@ fn tell(root: &Path, status: &SealStatus) -> Result<()> {
 }
 
 fn files(stick: &Stick, slot: SystemSlot) -> Result<Files> {
-    let esp = Mounted::esp(&stick.esp)?;
+    let esp = Mounted::esp(&stick.esp, Access::Read)?;
     Esp(esp.path()).files(slot)
 }
 
