@@ -63,7 +63,8 @@ mod tests {
             let name = command.get_name();
             let page = folder.path().join(format!("{NAME}-{name}.1"));
             let page = std::fs::read_to_string(page).unwrap();
-            assert!(page.contains(&format!("{NAME}\\-{name}")), "{name}");
+            let shown = format!("{NAME}-{name}").replace('-', "\\-");
+            assert!(page.contains(&shown), "{name}");
             for script in &scripts {
                 assert!(script.contains(name), "{name}");
             }
