@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
 use firstlight_api::boot_choice::{SystemSlot, TRIAL_WORD};
@@ -11,6 +12,8 @@ use firstlight_api::site::parse_site;
 use firstlight_api::slot::Layer;
 use gpt::GptConfig;
 use gpt::disk::LogicalBlockSize;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 
 use crate::refusal::refuse;
 
@@ -19,7 +22,6 @@ const SITE: &str = "FIRSTLIGHT";
 const STATE: &str = "firstlight-state";
 /// A link to `/dev/block/MAJOR:MINOR` of the running slot, made by the first stage.
 const RUNNING: &str = "run/systemd/volatile-root";
-/// Mounted in a namespace of this process' own.
 const MOUNTS: &str = "/run/firstlight-update";
 
 /// A partition.
@@ -222,6 +224,7 @@ impl Mounted {
     }
 
     fn new(name: &str, device: &Path, kind: &str, options: &str) -> Result<Self> {
+        alone_with_mounts()?;
         let place = Path::new(MOUNTS).join(name);
         fs::create_dir_all(&place).with_context(|| format!("making {}", place.display()))?;
         run(Command::new("mount")
@@ -237,6 +240,21 @@ impl Drop for Mounted {
             eprintln!("{} stays mounted: {error}", self.0.display());
         }
     }
+}
+
+/// What this program mounts is seen by nobody else: systemd would take it for the machine's own, and a device for gone when it is
+/// unmounted.
+fn alone_with_mounts() -> Result<()> {
+    static DONE: OnceLock<()> = OnceLock::new();
+    if DONE.get().is_some() {
+        return Ok(());
+    }
+    unshare(CloneFlags::CLONE_NEWNS).context("getting mounts of its own")?;
+    let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)
+        .context("getting mounts of its own")?;
+    DONE.get_or_init(|| ());
+    Ok(())
 }
 
 fn run(command: &mut Command) -> Result<()> {
