@@ -14,7 +14,14 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-const NAMES: [&str; 5] = ["FIRSTLIGHT", "ESP", "bios-boot", "system-a", "system-b"];
+const NAMES: [&str; 6] = [
+    "FIRSTLIGHT",
+    "ESP",
+    "bios-boot",
+    "system-a",
+    "system-b",
+    "firstlight-state",
+];
 const BYTES: u64 = 8 << 20;
 
 /// With the first `count` of [`NAMES`]; `running` is the number of the partition that was started from.
@@ -76,6 +83,24 @@ fn find(dir: &Path) -> anyhow::Result<Option<Stick>> {
 }
 
 const WORDS: &str = "firstlight.slot=PARTUUID=00000000-0000-0000-0000-000000000004";
+
+#[test]
+fn a_state_that_was_wiped_leaves_the_table_and_nothing_else_does() {
+    let dir = machine(6, 4, WORDS);
+    let before = find(dir.path()).unwrap().unwrap();
+    assert!(before.state.is_some() && before.site.is_some());
+    before.drop_state().unwrap();
+    let after = find(dir.path()).unwrap().unwrap();
+    assert_eq!(after.state, None);
+    assert_eq!((after.other, after.esp), (before.other, before.esp));
+    assert!(
+        find(machine(5, 4, WORDS).path())
+            .unwrap()
+            .unwrap()
+            .drop_state()
+            .is_err()
+    );
+}
 
 #[test]
 fn both_systems_are_found_on_the_disk_that_was_started_from() {
