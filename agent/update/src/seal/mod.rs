@@ -129,7 +129,7 @@ pub fn renew(root: &Path, stick: &Stick, old: Option<&str>) -> Result<String> {
     let files = files(stick, stick.running)?;
     // Without a log that is the TPM's, it is bound to the machine.
     let starts: Vec<Registers> = match measured(root) {
-        Some(log) => vec![usual(&log, stick, &files)?],
+        Some(log) => own(&log, stick, &files)?,
         None => Vec::new(),
     };
     let recovery = luks.new_recovery_key(key).map_err(opens)?;
@@ -160,9 +160,10 @@ pub fn expect_other(root: &Path, stick: &Stick) -> Result<()> {
     };
     let start = |files, trial_from| expect(&log, this, Start { files, trial_from });
     let seal = || {
-        let back = start(&mine, None)?;
-        let (trial, kept) = (start(&other, Some(stick.running))?, start(&other, None)?);
-        luks.seal(Key::Tpm, &[back, trial, kept])
+        let mut starts = own(&log, stick, &mine)?;
+        starts.push(start(&other, Some(stick.running))?);
+        starts.push(start(&other, None)?);
+        luks.seal(Key::Tpm, &starts)
     };
     seal().map_err(|error| {
         refuse(
@@ -179,13 +180,18 @@ pub fn settle(root: &Path, stick: &Stick) -> Result<()> {
     };
     let log = measured(root).context("the TPM's log of this start cannot be read")?;
     let files = files(stick, stick.running)?;
-    luks.seal(Key::Tpm, &[usual(&log, stick, &files)?])
+    luks.seal(Key::Tpm, &own(&log, stick, &files)?)
 }
 
-/// After a start of this system as it goes when nothing is tried.
-fn usual(log: &Log, stick: &Stick, files: &Files) -> Result<Registers> {
+/// Of the running system: this start first, for the TPM has to open the state now, too, and if it was a trial the ones after it.
+fn own(log: &Log, stick: &Stick, files: &Files) -> Result<Vec<Registers>> {
     let start = |trial_from| Start { files, trial_from };
-    expect(log, start(tried_from(stick)), start(None))
+    let usual = expect(log, start(tried_from(stick)), start(None))?;
+    let mut own = vec![registers(log)];
+    if !own.contains(&usual) {
+        own.push(usual);
+    }
+    Ok(own)
 }
 
 /// Where GRUB had started this system for once.
