@@ -1,15 +1,7 @@
-//! The box's small scripts: the clock at the start, and reading the stick for damage.
+//! The box's small scripts: the clock at the start.
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    fmt::Write as _,
-    fs,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    process::Command,
-};
-
-use sha2::{Digest, Sha256};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 const LIB: &str = "../overlays/box/usr/lib/firstlight";
 const YEAR: i64 = 365 * 86_400;
@@ -89,51 +81,4 @@ fn the_clock_never_starts_before_the_time_that_was_kept_or_the_day_of_the_stick(
             "{damaged:?}"
         );
     }
-}
-
-/// A slot of two layers, and what `scrub` says of it.
-fn scrub(damage: impl FnOnce(&mut Vec<u8>)) -> String {
-    let dir = tempfile::tempdir().unwrap();
-    let layers = [("agent", vec![1_u8; 5000]), ("base", vec![2; 40 << 20])];
-    let mut table = "firstlight-slot 2\n".to_owned();
-    let mut slot = vec![0; 4096];
-    for (name, content) in &layers {
-        let digest = Sha256::digest(content)
-            .iter()
-            .fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-        writeln!(
-            table,
-            "{name} {} {} {digest} {digest}",
-            slot.len(),
-            content.len()
-        )
-        .unwrap();
-        slot.extend(content);
-        slot.resize(slot.len().next_multiple_of(4096), 0);
-    }
-    slot[..table.len()].copy_from_slice(table.as_bytes());
-    damage(&mut slot);
-    let path: PathBuf = dir.path().join("slot");
-    fs::write(&path, slot).unwrap();
-    let ended = Command::new("sh")
-        .arg(format!("{LIB}/scrub"))
-        .args([&path, dir.path()])
-        .env("FIRSTLIGHT_SCRUB_PAUSE", "0")
-        .status();
-    assert!(ended.unwrap().success());
-    fs::read_to_string(dir.path().join("damaged")).unwrap()
-}
-
-#[test]
-fn one_flipped_bit_of_the_stick_is_found() {
-    assert_eq!(scrub(|_| {}), "");
-    assert_eq!(scrub(|slot| slot[4096 + 17] ^= 1), "layer agent\n");
-    assert_eq!(scrub(|slot| slot[30 << 20] ^= 0x80), "layer base\n");
-    assert_eq!(scrub(|slot| slot.truncate(20 << 20)), "layer base\n");
-    assert_eq!(scrub(|slot| slot[0] = b'F'), "the table of layers\n");
-    assert_eq!(
-        scrub(|slot| slot[12288] ^= 0),
-        "",
-        "what no layer holds does not matter"
-    );
 }

@@ -39,6 +39,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use firstlight_api::site::{SiteConfig, parse_site};
+use firstlight_signature::Keys;
 
 pub use self::command::Log;
 pub use self::programs::module_folder;
@@ -51,12 +52,14 @@ use self::settings::Settings;
 use self::squashfs::load_layer;
 pub use self::summary::group;
 use crate::UsageError;
+use crate::signing::{self, Signer};
 
 /// Builds the image and returns the table to show.
 pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
     preflight::check(settings)?;
     releases::check(settings)?;
     let (site_text, site) = load_site(settings)?;
+    let (signer, keys) = load_keys(settings)?;
     let steps = Steps::open(&settings.cache, progress)?.with_environment(site.proxied());
     let recipe = Recipe { settings, steps };
 
@@ -104,6 +107,7 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
         &manifests,
         &charts,
         &versions,
+        &keys,
     )?;
 
     let core = recipe.bios_core(&tools)?;
@@ -134,6 +138,7 @@ pub fn build(settings: &Settings, progress: Progress) -> Result<String> {
         site: site_text,
         readme: read_text(&settings.rootfs("box").join("README.txt"))?.replace('\n', "\r\n"),
         manifest: summary::manifest(&versions, &layers, &items)?,
+        signer: signer.as_ref(),
     };
     progress.say("  image        writing");
     let written = image::write_image(&parts, &tools, &settings.output)?;
@@ -161,6 +166,19 @@ fn load_site(settings: &Settings) -> Result<(String, SiteConfig)> {
         Ok(site) => Ok((text, site)),
         Err(problems) => Err(UsageError(crate::check::describe(&path, &problems)).into()),
     }
+}
+
+/// Who signs the system, and whose the box takes when it is updated.
+fn load_keys(settings: &Settings) -> Result<(Option<Signer>, Keys)> {
+    let signer = settings.sign.as_deref().map(Signer::load).transpose()?;
+    let trusted = settings
+        .trust
+        .as_deref()
+        .map(signing::load_keys)
+        .transpose()?;
+    let own = signer.as_ref().map(|signer| signer.public().clone());
+    let keys = own.unwrap_or_default().and(trusted.unwrap_or_default());
+    Ok((signer, keys))
 }
 
 fn read_text(path: &Path) -> Result<String> {

@@ -10,7 +10,8 @@ use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
     UsageError, agent, backup, boot, build, certificate, check, flash, hosts, inspect, install,
-    kubeconfig, manual, people, push, seal, status, support, unpack, update, upgrade, wipe,
+    kubeconfig, manual, people, push, seal, signing, status, support, unpack, update, upgrade,
+    wipe,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -49,6 +50,8 @@ enum Command {
     Inspect {
         /// Image file or device
         image: PathBuf,
+        #[command(flatten)]
+        signed_by: signing::SignedBy,
     },
     /// Unpack the files of an image's or a stick's system into a folder, to look at them
     Unpack(unpack::UnpackArgs),
@@ -123,6 +126,13 @@ struct BuildArgs {
     /// Make no image, but this folder with the versions of Kubernetes alone, for `firstlight push FOLDER` to a box that runs
     #[arg(long, value_name = "FOLDER", requires = "kubernetes", conflicts_with_all = ["site", "output"])]
     for_push: Option<PathBuf>,
+    /// Sign the system with this SSH key (Ed25519 or ECDSA), which may also be KEY.pub of one that an agent or a security key has. The box
+    /// then takes updates that are signed by it only
+    #[arg(long, value_name = "KEY", conflicts_with = "for_push")]
+    sign: Option<PathBuf>,
+    /// Public SSH keys, one a line, that may sign this box's updates, too: for a key that is to take over, or another who builds
+    #[arg(long, value_name = "KEYS", conflicts_with = "for_push")]
+    trust: Option<PathBuf>,
     /// Ask the mirror for newer Debian packages instead of using the cached trees
     #[arg(long)]
     refresh: bool,
@@ -143,6 +153,8 @@ struct FlashArgs {
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
+    #[command(flatten)]
+    signed_by: signing::SignedBy,
 }
 
 impl Cli {
@@ -150,9 +162,11 @@ impl Cli {
     pub fn run(self) -> Result<String> {
         match self.command {
             Command::Build(args) => args.build(),
-            Command::Inspect { image } => inspect::inspect(&image),
+            Command::Inspect { image, signed_by } => {
+                inspect::inspect(&image, signed_by.keys()?.as_ref())
+            }
             Command::Unpack(args) => unpack::unpack(&args).map(|()| String::new()),
-            Command::Flash(args) => flash::flash(&args.plan()),
+            Command::Flash(args) => flash::flash(&args.plan()?),
             Command::Install(args) => install::install(&args),
             Command::Boot(args) => boot::run(&args).map(|()| String::new()),
             Command::Agent(args) => agent::run(&args),
@@ -208,6 +222,8 @@ impl BuildArgs {
                 .map(|mirror| mirror.trim_end_matches('/').to_owned()),
             site: self.site,
             kubernetes: self.kubernetes,
+            sign: self.sign,
+            trust: self.trust,
             debian: if self.refresh {
                 Reuse::Never
             } else {
@@ -218,8 +234,9 @@ impl BuildArgs {
 }
 
 impl FlashArgs {
-    fn plan(self) -> flash::FlashPlan {
-        flash::FlashPlan {
+    fn plan(self) -> Result<flash::FlashPlan> {
+        Ok(flash::FlashPlan {
+            signed_by: self.signed_by.keys()?,
             image: self.image,
             device: self.device,
             target: if self.force {
@@ -232,7 +249,7 @@ impl FlashArgs {
             } else {
                 flash::Confirm::Ask
             },
-        }
+        })
     }
 }
 

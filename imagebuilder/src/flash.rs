@@ -6,12 +6,14 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use firstlight_signature::Keys;
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use crate::UsageError;
 use crate::build::group;
 use crate::disk::{fill, gpt};
+use crate::inspect;
 
 const BLOCK: usize = 4 << 20;
 
@@ -36,6 +38,8 @@ pub struct FlashPlan {
     pub device: PathBuf,
     pub target: Target,
     pub confirm: Confirm,
+    /// Whose image it has to be.
+    pub signed_by: Option<Keys>,
 }
 
 /// What the kernel says about a disk.
@@ -52,6 +56,9 @@ struct Disk {
 /// Writes and verifies; returns what to say at the end.
 pub fn flash(plan: &FlashPlan) -> Result<String> {
     gpt::load_table(&plan.image)?;
+    if let Some(keys) = &plan.signed_by {
+        inspect::verify(&plan.image, keys)?;
+    }
     let bytes = fs::metadata(&plan.image)
         .with_context(|| format!("reading {}", plan.image.display()))?
         .len();

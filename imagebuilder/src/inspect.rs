@@ -1,14 +1,18 @@
 //! `firstlight inspect`: what is in an image file or on a stick, read from the bytes themselves.
 
+mod boot;
+
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use firstlight_api::slot::{Layer, TABLE_BYTES, parse_slot_table};
+use firstlight_api::slot::{Layer, SlotTable, TABLE_BYTES, parse_slot_table};
+use firstlight_signature::{Keys, Unbelieved, signer};
 use serde_json::Value;
 
+use self::boot::Found;
 use crate::build::cache::digest_all;
 use crate::build::group;
 use crate::disk::gpt::{self, DiskPlan, PartitionPlan};
@@ -17,24 +21,21 @@ use crate::disk::{fat, fill};
 /// Bytes in which the small files of an image are found and read.
 const MOST_READ: u64 = 64 << 20;
 
-/// A text for people: partitions, layers (with their digests checked), versions, files, and the settings of the site.
+/// A text for people: partitions, layers and files of the start (with their digests checked), who signed them, versions, files, and the
+/// settings of the site.
 ///
 /// # Errors
-/// Also when a layer's bytes do not have the digest that the slot table gives: such a stick does not start.
-pub fn inspect(image: &Path) -> Result<String> {
+/// Also when a layer's bytes do not have the digest that the slot table gives: such a stick does not start. `keys`: also when
+/// nobody of those has signed it.
+pub fn inspect(image: &Path, keys: Option<&Keys>) -> Result<String> {
     let plan = gpt::load_table(image)?;
     let mut text = String::new();
     write_partitions(&mut text, &plan)?;
-    for part in plan
-        .partitions
-        .iter()
-        .filter(|part| part.kind == gpt::SYSTEM)
-    {
-        match load_slot(image, part)? {
-            Some(slot) => write_system(&mut text, image, part, &slot)?,
-            None => writeln!(text, "\n{}: empty", part.name)?,
-        }
+    let systems = load_systems(image, &plan)?;
+    for system in &systems {
+        write_system(&mut text, image, system, keys)?;
     }
+    boot::check(image, &plan, &systems)?;
     if let Some(part) = plan
         .partitions
         .iter()
@@ -45,6 +46,25 @@ pub fn inspect(image: &Path) -> Result<String> {
     }
     // Names and settings are the image's words, and a terminal obeys some letters.
     Ok(text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}"))
+}
+
+/// Refuses an image that none of these keys has signed, or that was changed since; site.yaml is the site's own.
+pub fn verify(image: &Path, keys: &Keys) -> Result<()> {
+    inspect(image, Some(keys)).map(drop)
+}
+
+fn load_systems<'a>(image: &Path, plan: &'a DiskPlan) -> Result<Vec<Found<'a>>> {
+    let mut systems = Vec::new();
+    let parts = plan.partitions.iter();
+    for part in parts.filter(|part| part.kind == gpt::SYSTEM) {
+        if let Some(table) = load_slot(image, part)? {
+            systems.push(Found { part, table });
+        }
+    }
+    if systems.is_empty() {
+        bail!("{} has no system on it", image.display());
+    }
+    Ok(systems)
 }
 
 fn write_partitions(text: &mut String, plan: &DiskPlan) -> Result<()> {
@@ -70,7 +90,17 @@ fn write_partitions(text: &mut String, plan: &DiskPlan) -> Result<()> {
 }
 
 /// The slot table of a partition; `None` when the partition was never filled.
-pub fn load_slot(image: &Path, part: &PartitionPlan) -> Result<Option<Vec<Layer>>> {
+pub fn load_slot(image: &Path, part: &PartitionPlan) -> Result<Option<SlotTable>> {
+    let table = slot_block(image, part)?;
+    if table.iter().all(|byte| *byte == 0) {
+        return Ok(None);
+    }
+    parse_slot_table(&table, part.bytes())
+        .map(Some)
+        .with_context(|| format!("partition {} of {}", part.name, image.display()))
+}
+
+fn slot_block(image: &Path, part: &PartitionPlan) -> Result<Vec<u8>> {
     let mut file = File::open(image).with_context(|| format!("opening {}", image.display()))?;
     file.seek(SeekFrom::Start(part.offset()))?;
     let mut table = vec![0; TABLE_BYTES];
@@ -81,22 +111,31 @@ pub fn load_slot(image: &Path, part: &PartitionPlan) -> Result<Option<Vec<Layer>
             part.name
         );
     }
-    if table.iter().all(|byte| *byte == 0) {
-        return Ok(None);
-    }
-    parse_slot_table(&table, part.bytes())
-        .map(Some)
-        .with_context(|| format!("partition {} of {}", part.name, image.display()))
+    Ok(table)
 }
 
 fn write_system(
     text: &mut String,
     image: &Path,
-    part: &PartitionPlan,
-    slot: &[Layer],
+    Found { part, table }: &Found<'_>,
+    keys: Option<&Keys>,
 ) -> Result<()> {
-    writeln!(text, "\n{} ({}), digests checked", part.name, part.id)?;
-    for layer in slot {
+    let system = table.content();
+    let signed = match keys {
+        Some(keys) => Ok(keys.check(&system).context(image.display().to_string())?),
+        None => signer(&system),
+    };
+    let signed = match signed {
+        Ok(who) => format!("signed by {who}"),
+        Err(why @ Unbelieved::Unsigned) => why.to_string(),
+        Err(why) => bail!("{} of {}: {why}", part.name, image.display()),
+    };
+    writeln!(
+        text,
+        "\n{} ({}), digests checked, {signed}",
+        part.name, part.id
+    )?;
+    for layer in &table.layers {
         check_layer(image, part, layer)?;
         writeln!(
             text,

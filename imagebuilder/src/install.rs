@@ -38,7 +38,8 @@ use self::manifest::Manifest;
 use self::source::{KEPT, Source};
 use crate::build::group;
 use crate::initramfs::recipe::parse_list;
-use crate::{UsageError, check};
+use crate::signing::SignedBy;
+use crate::{UsageError, check, inspect};
 
 /// Where an image says how it is installed, in its layer `agent`.
 const RECIPE: &str = "usr/share/firstlight/install";
@@ -77,6 +78,8 @@ pub struct InstallArgs {
     /// Stop the box and take its files away; its state and its site.yaml stay
     #[arg(long, conflicts_with_all = ["image", "site", "dry_run"])]
     remove: bool,
+    #[command(flatten)]
+    signed_by: SignedBy,
 }
 
 /// What an installation will do.
@@ -108,6 +111,9 @@ pub fn install(args: &InstallArgs) -> Result<String> {
         return remove(root);
     };
     say("reading the image");
+    if let Some(keys) = args.signed_by.keys()? {
+        inspect::verify(image, &keys)?;
+    }
     let source = Source::open(image)?;
     let mut manifest = Manifest::load(root)?;
     let text = choose_site(root, args.site.as_deref(), &source)?;

@@ -24,6 +24,7 @@ pub mod push;
 pub mod registry;
 mod seal;
 mod secret;
+pub mod signing;
 pub mod ssh;
 pub mod status;
 pub mod stick;

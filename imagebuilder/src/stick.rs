@@ -56,7 +56,7 @@ pub fn load_stick(image: &Path, folder: &Path) -> Result<Stick> {
     let part = table.partition(SystemSlot::A.partition())?;
     let slot = load_slot(image, part)?
         .with_context(|| format!("{} has no system on it", image.display()))?;
-    for layer in slot.iter().filter(|layer| layer.name != AGENT_LAYER) {
+    for layer in slot.layers.iter().filter(|layer| layer.name != AGENT_LAYER) {
         digest.update(format!("{} {}\n", layer.name, layer.sha256));
     }
     unpack::layer(image, AGENT_LAYER, folder)?;

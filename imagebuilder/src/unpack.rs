@@ -38,6 +38,7 @@ pub fn unpack(args: &UnpackArgs) -> Result<()> {
             Some(slot.map(|slot| (part, slot)))
         })
         .with_context(|| format!("{} has no system on it", args.image.display()))??;
+    let slot = slot.layers;
     for name in &args.layers {
         if !slot.iter().any(|layer| layer.name == *name) {
             let names: Vec<&str> = slot.iter().map(|layer| layer.name.as_str()).collect();

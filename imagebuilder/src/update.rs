@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use firstlight_api::boot_choice::SystemSlot;
-use firstlight_api::slot::{Layer, LayerContent};
-use firstlight_api::update::{UpdateHeader, UpdatePlan, UpdateView};
+use firstlight_api::slot::{Layer, SlotTable, SystemContent};
+use firstlight_api::update::{UpdateHeader, UpdateView};
 use serde::Deserialize;
 
 use crate::UsageError;
@@ -62,7 +62,7 @@ pub fn run(args: &UpdateArgs) -> Result<String> {
         return Ok(describe(&view));
     };
     let source = Source::open(image.clone())?;
-    let layers = source.contents();
+    let layers = source.table.content().layers;
     let systems = &view.systems;
     if systems.layers == layers {
         return Ok("the box runs this system already\n".to_owned());
@@ -126,8 +126,12 @@ fn describe(view: &UpdateView) -> String {
             last.version, last.why
         ),
     };
+    let takes = match systems.keys.as_slice() {
+        [] => "takes a system of anybody who may update it".to_owned(),
+        keys => format!("takes systems signed by {}", keys.join(", ")),
+    };
     format!(
-        "runs from {}{trial}\n{beside}\n{last}\n",
+        "runs from {}{trial}\n{beside}\n{last}\n{takes}\n",
         systems.running.partition()
     )
 }
@@ -170,43 +174,37 @@ fn wait(the_box: &BoxArgs, to: SystemSlot) -> Result<String> {
 struct Source {
     image: PathBuf,
     part: gpt::PartitionPlan,
-    layers: Vec<Layer>,
+    table: SlotTable,
 }
 
 impl Source {
     fn open(image: PathBuf) -> Result<Self> {
         let table = gpt::load_table(&image)?;
         let part = table.partition(SystemSlot::A.partition())?.clone();
-        let layers = load_slot(&image, &part)?
+        let table = load_slot(&image, &part)?
             .ok_or_else(|| UsageError(format!("{} has no system on it", image.display())))?;
-        Ok(Self {
-            image,
-            part,
-            layers,
-        })
-    }
-
-    fn contents(&self) -> Vec<LayerContent> {
-        self.layers.iter().map(Layer::content).collect()
+        Ok(Self { image, part, table })
     }
 
     /// Returns how many bytes went over the wire.
     fn send(&self, client: &mut BoxClient, whole: bool) -> Result<u64> {
-        let layers = self.contents();
+        let system = self.table.content();
+        // Also whether the box takes it at all.
+        let missing = missing(client, &system)?;
+        let layers = &self.table.layers;
         let sent = if whole {
             layers.iter().map(|layer| layer.name.clone()).collect()
         } else {
-            missing(client, &layers)?
+            missing
         };
-        let chosen: Vec<&Layer> = self
-            .layers
+        let chosen: Vec<&Layer> = layers
             .iter()
             .filter(|layer| sent.contains(&layer.name))
             .collect();
         for layer in &chosen {
             check_layer(&self.image, &self.part, layer)?;
         }
-        let mut line = serde_json::to_vec(&UpdateHeader { layers, sent })?;
+        let mut line = serde_json::to_vec(&UpdateHeader { system, sent })?;
         line.push(b'\n');
         let bytes = chosen.iter().map(|layer| layer.length).sum::<u64>();
         let length = line.len() as u64 + bytes;
@@ -235,10 +233,8 @@ struct Missing {
     send: Vec<String>,
 }
 
-fn missing(client: &mut BoxClient, layers: &[LayerContent]) -> Result<Vec<String>> {
-    let plan = serde_json::to_vec(&UpdatePlan {
-        layers: layers.to_vec(),
-    })?;
+fn missing(client: &mut BoxClient, system: &SystemContent) -> Result<Vec<String>> {
+    let plan = serde_json::to_vec(system)?;
     let answer = client.ask("POST", &format!("{PATH}/plan"), &[], &plan)?;
     answer.check()?;
     let missing: Missing =
@@ -261,6 +257,7 @@ mod tests {
             room: 2 << 30,
             other: Some(Vec::new()),
             versions: Some(serde_json::json!({"firstlight": "0.2.0"})),
+            keys: vec!["SHA256:x (release)".to_owned()],
         };
         let mut view = UpdateView {
             systems,
@@ -273,14 +270,17 @@ mod tests {
         assert_eq!(
             describe(&view),
             "runs from system-b, for the first time since an update\nbeside it is Firstlight 0.2.0\n\
-             the last update, to 0.3.0, was taken back: server n1 ran before\n"
+             the last update, to 0.3.0, was taken back: server n1 ran before\n\
+             takes systems signed by SHA256:x (release)\n"
         );
         view.systems.trial = false;
         view.systems.other = None;
         view.last = None;
+        view.systems.keys.clear();
         assert_eq!(
             describe(&view),
-            "runs from system-b\nthere is room for another of 2048 MB\nno update yet\n"
+            "runs from system-b\nthere is room for another of 2048 MB\nno update yet\n\
+             takes a system of anybody who may update it\n"
         );
         view.systems.room = 0;
         assert!(describe(&view).contains("no room for a second system"));

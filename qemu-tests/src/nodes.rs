@@ -81,6 +81,8 @@ pub fn make_parts(kubernetes: &[&str]) -> Result<Nodes> {
         mirror: None,
         site: None,
         kubernetes: kubernetes.iter().map(|&minor| minor.to_owned()).collect(),
+        sign: None,
+        trust: None,
         debian: Reuse::Cached,
     };
     make_nodes(&settings, Progress::detect())

@@ -254,6 +254,11 @@ impl<'a> Scene<'a> {
         &self.site.image
     }
 
+    /// Who may log in as `admin`, and signs what the box runs.
+    pub fn key(&self) -> &Path {
+        &self.site.key
+    }
+
     pub fn box_ssh(&self) -> Ssh {
         Ssh::new(self.box_door, &self.site.key)
     }

@@ -73,13 +73,13 @@ impl Purpose {
 
 pub struct TestSite {
     pub image: PathBuf,
-    /// Private key for `admin` on the box and on installed servers.
+    /// Private key for `admin` on the box and on installed servers; whose updates the box takes.
     pub key: PathBuf,
     /// How fast time goes for its machines.
     pub clock: Clock,
 }
 
-/// Builds an image that admits a key, which is made once: it is in snapshots, too.
+/// Builds an image that admits a key, which also signs it, and is made once: it is in snapshots, too.
 pub fn build_site(purpose: Purpose) -> Result<TestSite> {
     let dir = find_cache()?.join(match purpose {
         Purpose::Plain => "tests/plain",
@@ -102,6 +102,8 @@ pub fn build_site(purpose: Purpose) -> Result<TestSite> {
             mirror: None,
             site: Some(site),
             kubernetes: Vec::new(),
+            sign: Some(key.clone()),
+            trust: None,
             debian: Reuse::Cached,
         },
         Progress::detect(),

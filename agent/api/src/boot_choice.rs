@@ -12,6 +12,12 @@ pub const KERNEL: &str = "vmlinuz";
 pub const INITRD: &str = "initrd";
 /// Read by GRUB's own `grub.cfg`.
 pub const START: &str = "boot.cfg";
+/// The code in the MBR, as a [`crate::slot::BootFile`].
+pub const MBR: &str = "mbr";
+/// In front of the disk's number and the partition table there.
+pub const MBR_CODE: usize = 440;
+/// The partition of GRUB's core image for BIOS.
+pub const BIOS_BOOT: &str = "bios-boot";
 /// Of the box's kernel, when it starts a system for the first time, which then has to show that it works.
 pub const TRIAL_WORD: &str = "firstlight.trial";
 /// GRUB takes a file of this length only.
@@ -82,6 +88,53 @@ pub fn boot_config(
         .replace("@TABLE@", &table.to_string())
 }
 
+/// The template of a [`boot_config`]; another text where it is none of these.
+pub fn boot_template(
+    config: &str,
+    slot: SystemSlot,
+    partition: &str,
+    table: Sha256Digest,
+) -> String {
+    let folder = |slot: &str| format!("/boot/{slot}/");
+    config
+        .replace(&folder(slot.as_str()), &folder("@SLOT@"))
+        .replace(partition, "@SYSTEM@")
+        .replace(&table.to_string(), "@TABLE@")
+}
+
+/// Where a [`crate::slot::BootFile`] is on a stick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BootPlace {
+    /// So many of its first bytes.
+    Mbr(usize),
+    /// A whole partition.
+    BiosBoot,
+    /// A path on the ESP, of both systems.
+    Esp(String),
+    /// A path on the ESP, of this system alone.
+    System(String),
+    /// There, too, filled in.
+    Start(String),
+}
+
+impl BootPlace {
+    /// Of the file with this name, where it belongs to the system in `slot`.
+    pub fn of(name: &str, slot: SystemSlot) -> Self {
+        match name {
+            MBR => Self::Mbr(MBR_CODE),
+            BIOS_BOOT => Self::BiosBoot,
+            KERNEL | INITRD => Self::System(slot.boot_file(name)),
+            START => Self::Start(slot.boot_file(name)),
+            path => Self::Esp(path.to_owned()),
+        }
+    }
+
+    /// It is there for each system.
+    pub const fn is_of_system(&self) -> bool {
+        matches!(self, Self::System(_) | Self::Start(_))
+    }
+}
+
 /// What the file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BootChoice {
@@ -147,12 +200,10 @@ mod tests {
 
     #[test]
     fn a_template_is_filled_in() {
-        let text = boot_config(
-            "linux /boot/@SLOT@/vmlinuz x=@SYSTEM@ y=@TABLE@ $word\n",
-            SystemSlot::B,
-            "0-1",
-            [0xab; 32].into(),
-        );
+        let template = "linux /boot/@SLOT@/vmlinuz x=@SYSTEM@ y=@TABLE@ $word\n";
+        let table = [0xab; 32].into();
+        let text = boot_config(template, SystemSlot::B, "0-1", table);
+        assert_eq!(boot_template(&text, SystemSlot::B, "0-1", table), template);
         let table = "ab".repeat(32);
         assert_eq!(
             text,

@@ -1,12 +1,12 @@
 //! The table at the beginning of a system slot: which squashfs images follow, top layer first (docs/reference.md, "The stick").
 //!
-//! The first 4 KiB, padded with NUL: `firstlight-slot 2`, then `NAME OFFSET LENGTH SHA256 ROOT` a line. The bytes come from a
-//! disk or from whoever sends an update, so nothing in them is believed: what is out of place makes the whole table invalid.
+//! The first 4 KiB, padded with NUL: `firstlight-slot 2`, then `NAME OFFSET LENGTH SHA256 ROOT` a layer, `boot NAME SHA256` a file that is
+//! read before any layer, and `signature BASE64`. The bytes come from a disk or from whoever sends an update, so nothing in them is
+//! believed: what is out of place makes the whole table invalid.
 
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use crate::digest::Sha256Digest;
 
@@ -16,6 +16,14 @@ const MAGIC: &str = "firstlight-slot 2";
 const SECTOR: u64 = 512;
 const MOST_LAYERS: usize = 32;
 const LONGEST_NAME: usize = 32;
+const MOST_BOOT: usize = 16;
+const LONGEST_PATH: usize = 64;
+const LONGEST_SIGNATURE: usize = 1024;
+const BOOT: &str = "boot";
+const SIGNATURE: &str = "signature";
+const NO_DIGEST: &str = "the digest is not 64 hex digits";
+/// The first line of what is signed ([`SystemContent::statement`]).
+const STATEMENT: &str = "firstlight-system 1";
 
 /// What goes into a slot, wherever it will lie.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,8 +66,96 @@ impl Layer {
     }
 }
 
-/// Places layers, top layer first.
-pub fn plan_slot(layers: impl IntoIterator<Item = LayerContent>) -> Vec<Layer> {
+/// What GRUB and the firmware read before any layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BootFile {
+    /// `vmlinuz`, `initrd` and `boot.cfg` (its template) of the system, a path on the ESP, or `mbr` and `bios-boot`.
+    pub name: String,
+    /// Of the file, of the code in the MBR, of the whole partition.
+    pub sha256: Sha256Digest,
+}
+
+/// A system, wherever it will lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SystemContent {
+    /// Top layer first.
+    pub layers: Vec<LayerContent>,
+    /// As the build made them.
+    #[serde(default)]
+    pub boot: Vec<BootFile>,
+    /// Of [`Self::statement`]: an SSH signature without its armour, in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+}
+
+impl SystemContent {
+    /// What is signed.
+    pub fn statement(&self) -> String {
+        let mut text = format!("{STATEMENT}\n");
+        for LayerContent {
+            name,
+            length,
+            sha256,
+            root,
+        } in &self.layers
+        {
+            // Text takes everything.
+            let _ = writeln!(text, "{name} {length} {sha256} {root}");
+        }
+        write_boot(&mut text, &self.boot);
+        text
+    }
+
+    /// Places its layers.
+    pub fn plan(&self) -> SlotTable {
+        SlotTable {
+            layers: place(&self.layers),
+            boot: self.boot.clone(),
+            signature: self.signature.clone(),
+        }
+    }
+}
+
+fn write_boot(text: &mut String, boot: &[BootFile]) {
+    for BootFile { name, sha256 } in boot {
+        let _ = writeln!(text, "{BOOT} {name} {sha256}");
+    }
+}
+
+/// A system in its place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotTable {
+    /// Top layer first.
+    pub layers: Vec<Layer>,
+    /// As in [`SystemContent`].
+    pub boot: Vec<BootFile>,
+    /// As in [`SystemContent`].
+    pub signature: Option<String>,
+}
+
+impl SlotTable {
+    /// Without its place.
+    pub fn content(&self) -> SystemContent {
+        SystemContent {
+            layers: self.layers.iter().map(Layer::content).collect(),
+            boot: self.boot.clone(),
+            signature: self.signature.clone(),
+        }
+    }
+
+    /// Of a slot with these layers, table included.
+    pub fn bytes(&self) -> u64 {
+        self.layers.last().map_or(TABLE_BYTES as u64, |layer| {
+            let end = layer.offset.saturating_add(layer.length);
+            end.checked_next_multiple_of(TABLE_BYTES as u64)
+                .unwrap_or(u64::MAX)
+        })
+    }
+}
+
+fn place(layers: &[LayerContent]) -> Vec<Layer> {
     let mut offset = TABLE_BYTES as u64;
     let mut slot = Vec::new();
     for LayerContent {
@@ -67,7 +163,7 @@ pub fn plan_slot(layers: impl IntoIterator<Item = LayerContent>) -> Vec<Layer> {
         length,
         sha256,
         root,
-    } in layers
+    } in layers.iter().cloned()
     {
         slot.push(Layer {
             name,
@@ -84,20 +180,11 @@ pub fn plan_slot(layers: impl IntoIterator<Item = LayerContent>) -> Vec<Layer> {
     slot
 }
 
-/// Bytes of a slot with these layers, table included.
-pub fn slot_bytes(slot: &[Layer]) -> u64 {
-    slot.last().map_or(TABLE_BYTES as u64, |layer| {
-        let end = layer.offset.saturating_add(layer.length);
-        end.checked_next_multiple_of(TABLE_BYTES as u64)
-            .unwrap_or(u64::MAX)
-    })
-}
-
 /// The table as it stands on disk, padded with NUL; checked as it will be when it is read.
 ///
 /// # Errors
 /// What [`parse_slot_table`] would refuse.
-pub fn format_table(slot: &[Layer], room: u64) -> Result<Vec<u8>, SlotError> {
+pub fn format_table(slot: &SlotTable, room: u64) -> Result<Vec<u8>, SlotError> {
     let mut text = format!("{MAGIC}\n");
     for Layer {
         name,
@@ -105,10 +192,13 @@ pub fn format_table(slot: &[Layer], room: u64) -> Result<Vec<u8>, SlotError> {
         length,
         sha256,
         root,
-    } in slot
+    } in &slot.layers
     {
-        // Text takes everything.
         let _ = writeln!(text, "{name} {offset} {length} {sha256} {root}");
+    }
+    write_boot(&mut text, &slot.boot);
+    if let Some(signature) = &slot.signature {
+        let _ = writeln!(text, "{SIGNATURE} {signature}");
     }
     let mut table = text.into_bytes();
     if table.len() > TABLE_BYTES {
@@ -121,7 +211,7 @@ pub fn format_table(slot: &[Layer], room: u64) -> Result<Vec<u8>, SlotError> {
 
 /// Of a table as it stands on disk: with it the whole system is known, for the table has the root of each layer.
 pub fn table_digest(table: &[u8]) -> Sha256Digest {
-    <[u8; 32]>::from(Sha256::digest(table)).into()
+    Sha256Digest::of(table)
 }
 
 /// Why there is no table, or none that is believed.
@@ -146,7 +236,7 @@ pub enum SlotError {
     #[error("the slot's table names no layer; write the stick again with `firstlight flash`")]
     Empty,
     /// It would reach into the first layer.
-    #[error("the slot's table is longer than 4 KiB: too many layers")]
+    #[error("the slot's table is longer than 4 KiB: too many layers, or too long a signature")]
     Length,
 }
 
@@ -154,7 +244,7 @@ pub enum SlotError {
 ///
 /// # Errors
 /// Also when a layer overlaps another one, or has the name of another one.
-pub fn parse_slot_table(block: &[u8], slot_bytes: u64) -> Result<Vec<Layer>, SlotError> {
+pub fn parse_slot_table(block: &[u8], slot_bytes: u64) -> Result<SlotTable, SlotError> {
     let end = block
         .iter()
         .position(|byte| *byte == 0)
@@ -164,26 +254,74 @@ pub fn parse_slot_table(block: &[u8], slot_bytes: u64) -> Result<Vec<Layer>, Slo
     if lines.next() != Some(MAGIC) {
         return Err(SlotError::Magic);
     }
-    let mut layers: Vec<Layer> = Vec::new();
+    let mut table = SlotTable::default();
     for (number, line) in lines.enumerate() {
-        let layer = parse_line(line, slot_bytes, &layers);
-        layers.push(layer.map_err(|reason| SlotError::Line {
+        let taken = parse_line(line, slot_bytes, &mut table);
+        taken.map_err(|reason| SlotError::Line {
             line: number + 2,
             reason,
-        })?);
+        })?;
     }
-    if layers.is_empty() {
+    if table.layers.is_empty() {
         Err(SlotError::Empty)
     } else {
-        Ok(layers)
+        Ok(table)
     }
 }
 
-fn parse_line(line: &str, slot_bytes: u64, before: &[Layer]) -> Result<Layer, &'static str> {
+fn parse_line(line: &str, slot_bytes: u64, table: &mut SlotTable) -> Result<(), &'static str> {
+    if table.signature.is_some() {
+        return Err("the signature is the last line");
+    }
     let fields: Vec<&str> = line.split(' ').collect();
-    let [name, offset, length, sha256, root] = fields[..] else {
-        return Err("expected NAME OFFSET LENGTH SHA256 ROOT");
-    };
+    match fields[..] {
+        [BOOT, name, sha256] => {
+            let file = parse_boot(name, sha256, &table.boot)?;
+            table.boot.push(file);
+        }
+        [SIGNATURE, signature] => table.signature = Some(parse_signature(signature)?),
+        [name, offset, length, sha256, root] if table.boot.is_empty() => {
+            let layer = [name, offset, length, sha256, root];
+            let layer = parse_layer(layer, slot_bytes, &table.layers)?;
+            table.layers.push(layer);
+        }
+        _ => {
+            return Err(
+                "expected NAME OFFSET LENGTH SHA256 ROOT, then `boot NAME SHA256`, then `signature BASE64`",
+            );
+        }
+    }
+    Ok(())
+}
+
+fn parse_boot(name: &str, sha256: &str, before: &[BootFile]) -> Result<BootFile, &'static str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"./-".contains(&byte);
+    let is_path = name.len() <= LONGEST_PATH && name.bytes().all(plain);
+    if !is_path || name.split('/').any(|part| part.is_empty() || part == "..") {
+        return Err("the name is not a path of 1 to 64 of a-z, A-Z, 0-9, `.`, `/`, `-`");
+    }
+    if before.len() >= MOST_BOOT || before.iter().any(|file| file.name == name) {
+        return Err("too many files for the start, or one twice");
+    }
+    Ok(BootFile {
+        name: name.to_owned(),
+        sha256: Sha256Digest::parse(sha256).ok_or(NO_DIGEST)?,
+    })
+}
+
+fn parse_signature(text: &str) -> Result<String, &'static str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    if text.is_empty() || text.len() > LONGEST_SIGNATURE || !text.bytes().all(plain) {
+        return Err("the signature is not base64, or longer than those of Ed25519 and ECDSA");
+    }
+    Ok(text.to_owned())
+}
+
+fn parse_layer(
+    [name, offset, length, sha256, root]: [&str; 5],
+    slot_bytes: u64,
+    before: &[Layer],
+) -> Result<Layer, &'static str> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(plain) || name == "rw" {
         return Err("the name is not 1 to 32 of a-z, 0-9, `-`, or is `rw`");
@@ -200,7 +338,7 @@ fn parse_line(line: &str, slot_bytes: u64, before: &[Layer]) -> Result<Layer, &'
         return Err("the layer reaches beyond the partition");
     }
     let [sha256, root] = [sha256, root].map(Sha256Digest::parse);
-    let sha256 = sha256.ok_or("the digest is not 64 hex digits")?;
+    let sha256 = sha256.ok_or(NO_DIGEST)?;
     let root = root.ok_or("the root is not 64 hex digits")?;
     if before.len() >= MOST_LAYERS {
         return Err("too many layers");
@@ -238,7 +376,7 @@ mod tests {
 
     const SLOT: u64 = 1 << 20;
 
-    fn parse(lines: &str) -> Result<Vec<Layer>, SlotError> {
+    fn parse(lines: &str) -> Result<SlotTable, SlotError> {
         let mut block = format!("firstlight-slot 2\n{lines}").into_bytes();
         block.resize(block.len().max(TABLE_BYTES), 0);
         parse_slot_table(&block, SLOT)
@@ -255,7 +393,8 @@ mod tests {
             digest(),
             "cd".repeat(32)
         ))
-        .unwrap();
+        .unwrap()
+        .layers;
         let names: Vec<_> = layers.iter().map(|layer| layer.name.as_str()).collect();
         assert_eq!(names, ["agent", "base"]);
         assert_eq!(
@@ -273,9 +412,19 @@ mod tests {
             sha256: Sha256Digest::from([0xab; 32]),
             root: Sha256Digest::from([0xcd; 32]),
         };
-        let slot = plan_slot([content("agent", 5120), content("base", 4096)]);
-        assert_eq!((slot[0].offset, slot[1].offset), (4096, 12288));
-        assert_eq!(slot_bytes(&slot), 16384);
+        let plan = |layers: [LayerContent; 2]| {
+            let system = SystemContent {
+                layers: layers.to_vec(),
+                ..SystemContent::default()
+            };
+            system.plan()
+        };
+        let slot = plan([content("agent", 5120), content("base", 4096)]);
+        assert_eq!(
+            (slot.layers[0].offset, slot.layers[1].offset),
+            (4096, 12288)
+        );
+        assert_eq!(slot.bytes(), 16384);
         let table = format_table(&slot, SLOT).unwrap();
         let text = format!(
             "firstlight-slot 2\nagent 4096 5120 {0} {1}\nbase 12288 4096 {0} {1}\n\0",
@@ -286,12 +435,31 @@ mod tests {
         assert!(table.starts_with(text.as_bytes()));
         assert_eq!(parse_slot_table(&table, 16384), Ok(slot.clone()));
         assert!(format_table(&slot, 16383 - 4096).is_err(), "no room");
-        assert!(slot_bytes(&plan_slot([content("a", u64::MAX), content("b", 512)])) > SLOT);
+        assert!(plan([content("a", u64::MAX), content("b", 512)]).bytes() > SLOT);
+    }
+
+    #[test]
+    fn what_is_signed_is_the_system_wherever_it_lies() {
+        let (d, at) = (digest(), "boot vmlinuz");
+        let lines = format!("agent 8192 512 {d} {d}\n{at} {d}\nsignature AAb+/=\n");
+        let table = parse(&lines).unwrap();
+        let content = table.content();
+        assert_eq!(
+            content.statement(),
+            format!("firstlight-system 1\nagent 512 {d} {d}\n{at} {d}\n")
+        );
+        assert_eq!(content.signature.as_deref(), Some("AAb+/="));
+        let placed = content.plan();
+        assert_eq!(placed.layers[0].offset, 4096);
+        assert_eq!(placed.content(), content);
+        let block = format_table(&placed, SLOT).unwrap();
+        assert_eq!(parse_slot_table(&block, SLOT), Ok(placed));
     }
 
     #[test]
     fn whatever_is_out_of_place_is_refused() {
         let d = format!("{0} {0}", digest());
+        let (base, hex) = (format!("base 4096 512 {d}\n"), digest());
         for (lines, line) in [
             (format!("base 0 512 {d}"), 2),
             (format!("base 4097 512 {d}"), 2),
@@ -309,7 +477,18 @@ mod tests {
             (format!("base 4096 512 {d}\nbase 8192 512 {d}"), 3),
             (format!("base 4096 8192 {d}\nkube 8192 512 {d}"), 3),
             (format!("base 8192 512 {d}\nkube 4096 8192 {d}"), 3),
-            (format!("base 4096 512 {d}\n\n"), 3),
+            (format!("{base}\n"), 3),
+            (format!("{base}boot vmlinuz {}", &hex[1..]), 3),
+            (format!("{base}boot ../x {hex}"), 3),
+            (format!("{base}boot /x {hex}"), 3),
+            (format!("{base}boot {} {hex}", "x".repeat(65)), 3),
+            (format!("{base}boot x {hex}\nboot x {hex}"), 4),
+            (format!("{base}boot x {hex}\nkube 8192 512 {d}"), 4),
+            (format!("{base}signature "), 3),
+            (format!("{base}signature a:b"), 3),
+            (format!("{base}signature {}", "a".repeat(1025)), 3),
+            (format!("{base}signature ab\nsignature ab"), 4),
+            (format!("{base}signature ab\nboot x {hex}"), 4),
         ] {
             let error = parse(&lines).unwrap_err();
             assert!(
@@ -337,17 +516,19 @@ mod tests {
                 sha256: Sha256Digest::from([7; 32]),
                 root: Sha256Digest::from([8; 32]),
             });
-            let slot = plan_slot(layers);
+            let system = SystemContent { layers: layers.collect(), ..SystemContent::default() };
+            let slot = system.plan();
             let table = format_table(&slot, u64::MAX).unwrap();
-            prop_assert_eq!(parse_slot_table(&table, slot_bytes(&slot)).unwrap(), slot);
+            prop_assert_eq!(parse_slot_table(&table, slot.bytes()).unwrap(), slot);
         }
 
         #[test]
         fn any_block_is_answered_and_what_is_accepted_lies_inside(
-            lines in "([a-c] [0-9]{3,6} [0-9]{3,5} (ab){32} (cd){32}\n?){0,4}", junk in "\\PC{0,40}",
+            lines in "([a-c] [0-9]{3,6} [0-9]{3,5} (ab){32} (cd){32}\n?){0,4}(boot [a/.]{1,4} (ab){32}\n){0,3}(signature [a+:]{0,3}\n){0,2}",
+            junk in "\\PC{0,40}",
         ) {
             for text in [lines.clone(), format!("{lines}{junk}")] {
-                for layer in parse(&text).unwrap_or_default() {
+                for layer in parse(&text).unwrap_or_default().layers {
                     prop_assert!(layer.offset >= 4096 && layer.offset + layer.length <= SLOT);
                 }
             }

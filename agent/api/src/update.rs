@@ -3,7 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{boot_choice::SystemSlot, seal::RecoveryKey, slot::LayerContent, status::Problem};
+use crate::{
+    boot_choice::SystemSlot,
+    seal::RecoveryKey,
+    slot::{LayerContent, SystemContent},
+    status::Problem,
+};
 
 /// Of one order or reply, a line of JSON. The content of layers follows the line of [`HelperOrder::Write`].
 pub const LONGEST_LINE: usize = 64 * 1024;
@@ -16,13 +21,13 @@ pub enum HelperOrder {
     Look,
     /// Which of these layers it has to be sent: [`HelperReply::Send`].
     Plan {
-        /// Of the new system, top layer first.
-        layers: Vec<LayerContent>,
+        /// The new one.
+        system: SystemContent,
     },
     /// Write a system beside the running one: [`HelperReply::Progress`] again and again, then [`HelperReply::Done`].
     Write {
-        /// Of the new system, top layer first.
-        layers: Vec<LayerContent>,
+        /// The new one.
+        system: SystemContent,
         /// Names of those whose bytes follow, one after the other.
         sent: Vec<String>,
     },
@@ -76,6 +81,9 @@ pub struct StickSystems {
     pub other: Option<Vec<LayerContent>>,
     /// `versions.json` of the other system.
     pub versions: Option<serde_json::Value>,
+    /// Whose systems the running one takes, as SSH shows keys; empty: anybody's.
+    #[serde(default)]
+    pub keys: Vec<String>,
 }
 
 /// What came of the last update, on the state partition.
@@ -100,20 +108,12 @@ pub struct UpdateView {
     pub last: Option<UpdateOutcome>,
 }
 
-/// `POST /api/v1/update/plan`: a new system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct UpdatePlan {
-    /// Top layer first.
-    pub layers: Vec<LayerContent>,
-}
-
 /// The first line of `POST /api/v1/update/layers`, whose body goes on with the bytes of those that are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UpdateHeader {
-    /// Top layer first.
-    pub layers: Vec<LayerContent>,
+    /// The new one, as `POST /api/v1/update/plan` is told it.
+    pub system: SystemContent,
     /// Names of those that follow.
     pub sent: Vec<String>,
 }

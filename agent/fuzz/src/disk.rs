@@ -124,7 +124,7 @@ pub fn run(bytes: &[u8]) {
         assert!(table.bytes() <= 16 << 20);
         drop(gpt::parse_entries(&table, &head));
     }
-    if let Ok(layers) = slot::parse_slot_table(&head, SIZE as u64) {
+    if let Ok(slot::SlotTable { layers, .. }) = slot::parse_slot_table(&head, SIZE as u64) {
         let inside = |layer: &slot::Layer| layer.offset + layer.length <= SIZE as u64;
         assert!(layers.iter().all(inside));
     }

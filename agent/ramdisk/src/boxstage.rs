@@ -62,7 +62,7 @@ fn load_table(slot: &Slot, digest: Option<Sha256Digest>) -> Result<Vec<Layer>> {
         "the system on {} is not the one that belongs to this kernel: its table was changed; write the stick again with `firstlight flash`",
         slot.name
     );
-    Ok(parse_slot_table(&block, slot.bytes)?)
+    Ok(parse_slot_table(&block, slot.bytes)?.layers)
 }
 
 /// systemd-repart finds the disk behind an overlay root by this link; only the form with numbers suits all its tools.

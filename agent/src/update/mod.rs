@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use firstlight_api::{
     seal::RecoveryKey,
-    slot::LayerContent,
+    slot::SystemContent,
     status::{Problem, SiteStatus, UpdateStage},
     update::{HelperOrder, HelperReply, UpdateHeader, UpdateOutcome, UpdateView},
 };
@@ -71,8 +71,8 @@ impl Updater {
     }
 
     /// Names of the layers that have to be sent.
-    pub async fn plan(&self, layers: Vec<LayerContent>) -> Result<Vec<String>> {
-        match ask(&self.paths, &HelperOrder::Plan { layers }).await? {
+    pub async fn plan(&self, system: SystemContent) -> Result<Vec<String>> {
+        match ask(&self.paths, &HelperOrder::Plan { system }).await? {
             HelperReply::Send { layers } => Ok(layers),
             other => Err(unexpected(&other)),
         }
@@ -80,8 +80,8 @@ impl Updater {
 
     /// Takes what is sent; returns when all of it is on the stick and was read back.
     pub async fn write(&self, header: UpdateHeader, pieces: mpsc::Receiver<Bytes>) -> Result<()> {
-        let UpdateHeader { layers, sent } = header;
-        let order = HelperOrder::Write { layers, sent };
+        let UpdateHeader { system, sent } = header;
+        let order = HelperOrder::Write { system, sent };
         let conversation = Conversation::begin(&self.paths, &order).await?;
         let stage = StageGuard(&self.stage);
         let tell = |done: u64, of: u64| {

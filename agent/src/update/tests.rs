@@ -68,6 +68,7 @@ fn seen(kubernetes: &str) -> String {
         room: 1,
         other: Some(Vec::new()),
         versions: Some(serde_json::json!({"firstlight": "0.2.0", "kubernetes": kubernetes})),
+        keys: Vec::new(),
     }))
 }
 
@@ -135,7 +136,7 @@ async fn what_is_sent_arrives_and_what_is_said_is_told() {
     pieces.send(Bytes::from_static(b"layer")).await.unwrap();
     drop(pieces);
     let header = UpdateHeader {
-        layers: Vec::new(),
+        system: SystemContent::default(),
         sent: vec!["agent".to_owned()],
     };
     let said = updater.write(header, inbox).await.unwrap_err().to_string();

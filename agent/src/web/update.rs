@@ -8,8 +8,8 @@ use std::{net::IpAddr, time::Duration};
 use firstlight_api::{
     bounded,
     seal::RecoveryKey,
-    slot::Layer,
-    update::{LONGEST_LINE, UpdateHeader, UpdatePlan},
+    slot::SystemContent,
+    update::{LONGEST_LINE, UpdateHeader},
 };
 use http::{Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -22,8 +22,7 @@ use super::{Body, Web, people, refusal, text};
 use crate::people::Who;
 
 pub const PATH: &str = "/api/v1/update";
-/// Of an image, behind its system.
-const LARGEST_END: u64 = 64 << 20;
+const LARGEST_IMAGE: u64 = 4 << 30;
 /// Pieces on their way to the stick.
 const AHEAD: usize = 64;
 const PAUSE: Duration = Duration::from_secs(20);
@@ -116,10 +115,10 @@ async fn plan(web: &Web, request: Request<Incoming>) -> Response<Body> {
             "a list of layers is smaller, and comes at once",
         );
     };
-    match serde_json::from_slice::<UpdatePlan>(&body.to_bytes()) {
-        Ok(plan) => say(web
+    match serde_json::from_slice::<SystemContent>(&body.to_bytes()) {
+        Ok(system) => say(web
             .update
-            .plan(plan.layers)
+            .plan(system)
             .await
             .map(|send| json!({"send": send}))),
         Err(error) => unfit(&error),
@@ -167,19 +166,33 @@ async fn layers(web: &Web, request: Request<Incoming>) -> Response<Body> {
 async fn image(web: &Web, request: Request<Incoming>) -> anyhow::Result<()> {
     let is_form = is_form(&request);
     let mut source = Source::new(request.into_body());
-    let layers = image::begin(&mut source, is_form).await?;
+    let written = write_image(web, &mut source, is_form).await;
+    // A browser that is not listened to up to its end hears no answer, and so no reason.
+    if is_form {
+        source.drain(LARGEST_IMAGE).await;
+    }
+    written
+}
+
+async fn write_image(
+    web: &Web,
+    source: &mut Source<Incoming>,
+    is_form: bool,
+) -> anyhow::Result<()> {
+    let table = image::begin(source, is_form).await?;
     let (pieces, inbox) = mpsc::channel(AHEAD);
     let header = UpdateHeader {
-        sent: layers.iter().map(|layer| layer.name.clone()).collect(),
-        layers: layers.iter().map(Layer::content).collect(),
+        sent: table
+            .layers
+            .iter()
+            .map(|layer| layer.name.clone())
+            .collect(),
+        system: table.content(),
     };
     let write = web.update.write(header, inbox);
-    let (written, passed) = tokio::join!(write, image::pass_on(&mut source, &layers, pieces));
+    let (written, passed) = tokio::join!(write, image::pass_on(source, &table.layers, pieces));
     // What was cut is the reason of what could not be written.
-    passed.and(written)?;
-    // A browser that is not listened to up to its end hears no answer.
-    source.drain(LARGEST_END).await;
-    Ok(())
+    passed.and(written)
 }
 
 fn is_form(request: &Request<Incoming>) -> bool {

@@ -11,6 +11,7 @@ pub mod backup;
 pub mod boot;
 pub mod orders;
 pub mod refusal;
+pub mod scrub;
 pub mod seal;
 pub mod slot;
 pub mod state;

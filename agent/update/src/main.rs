@@ -5,6 +5,7 @@
 //! - `give-up`: ten minutes after the start of a system that is tried;
 //! - `is-state`: for udev, which partition is this box's;
 //! - `seal prepare`, `seal open`: before and after the partitions are made, at each start; `seal renew` for `firstlight seal`;
+//! - `scrub`: once a week, what is damaged on the stick, for the agent;
 //! - `wipe`: for `firstlight wipe-site`;
 //! - `backup`, `restore`: for `firstlight backup` and `firstlight restore`, a stream on standard output or input.
 
@@ -12,14 +13,18 @@ use std::fs;
 use std::io::{self, Read, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use firstlight_api::bounded;
 use firstlight_api::seal::RecoveryKey;
+use firstlight_update::boot::Esp;
 use firstlight_update::refusal::refuse;
+use firstlight_update::scrub::{Parts, System};
 use firstlight_update::state::{Start, State};
-use firstlight_update::stick::{Stick, is_trial, restart};
-use firstlight_update::{backup, orders, seal, wipe};
+use firstlight_update::stick::{Access, Mounted, Stick, is_trial, restart};
+use firstlight_update::{backup, orders, scrub, seal, wipe};
 
 const STATE: &str = "/var/lib/firstlight";
 /// The agent waits for it before it looks at the state partition.
@@ -27,6 +32,10 @@ const READY: &str = "/run/firstlight-update/ready";
 /// What the agent says that it waits for.
 const WHY: &str = "/run/firstlight/trial";
 const VERSIONS: &str = "/usr/share/firstlight/versions.json";
+/// Where the agent looks for it.
+const DAMAGED: &str = "/run/firstlight-scrub/damaged";
+/// Between two pieces that the scrub reads: others want the stick, too.
+const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST: u64 = 4096;
 
 fn main() -> ExitCode {
@@ -60,6 +69,7 @@ fn run() -> Result<()> {
         },
         "seal" => seal(root),
         "is-state" => is_state(root),
+        "scrub" => scrub(&the_stick(root)?),
         "wipe" => {
             let _alone = orders::alone()?;
             wipe::begin(&the_stick(root)?)
@@ -77,7 +87,7 @@ fn run() -> Result<()> {
             restart()
         }
         other => bail!(
-            "{other}: start, serve, give-up, is-state, seal, wipe, backup or restore; systemd and `firstlight` call this"
+            "{other}: start, serve, give-up, is-state, seal, scrub, wipe, backup or restore; systemd and `firstlight` call this"
         ),
     }
 }
@@ -99,6 +109,23 @@ fn is_state(root: &Path) -> Result<()> {
         Some(own) if own == name.as_str() => Ok(()),
         _ => bail!("{name} is not this box's"),
     }
+}
+
+/// What is wrong goes into a file for the agent, a line each.
+fn scrub(stick: &Stick) -> Result<()> {
+    let esp = Mounted::esp(&stick.esp, Access::Read)?;
+    let parts = Parts {
+        disk: &stick.disk,
+        bios: &stick.bios.device,
+        esp: Esp(esp.path()),
+    };
+    let running = System::of(stick.running, &stick.system);
+    let other = stick.other.as_ref();
+    let other = other.map(|other| System::of(stick.running.other(), other));
+    let damaged = scrub::scrub(parts, running, other, &mut || sleep(PAUSE))?;
+    let new = Path::new(DAMAGED).with_extension("new");
+    fs::write(&new, damaged.join("\n")).context("telling the agent")?;
+    fs::rename(new, DAMAGED).context("telling the agent")
 }
 
 fn seal(root: &Path) -> Result<()> {

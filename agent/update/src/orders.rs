@@ -1,15 +1,16 @@
 //! One order of the agent: a line in, what belongs to it, lines out.
 
 use std::fs::{self, File};
-use std::io::{BufRead, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use firstlight_api::boot_choice::{BootChoice, INITRD, KERNEL, START};
 use firstlight_api::seal::RecoveryKey;
-use firstlight_api::slot::{Layer, LayerContent};
+use firstlight_api::slot::{Layer, LayerContent, SystemContent};
 use firstlight_api::update::{HelperOrder, HelperReply, LONGEST_LINE, StickSystems};
+use firstlight_signature::{KEYS, Keys, Unbelieved};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::boot::{BootFiles, Esp};
@@ -85,11 +86,15 @@ fn carry_out(
     }
     match order {
         HelperOrder::Look => unreachable!("answered above"),
-        HelperOrder::Plan { layers } => {
-            let layers = slot::missing(slot_of(&stick.system), slot_of(stick.other()?), &layers)?;
+        HelperOrder::Plan { system } => {
+            believe(&believed(Path::new("/"))?, &system)?;
+            let layers = slot::missing(Slot::of(&stick.system), Slot::of(stick.other()?), &system)?;
             Ok(HelperReply::Send { layers })
         }
-        HelperOrder::Write { layers, sent } => write(stick, &layers, &sent, input, output),
+        HelperOrder::Write { system, sent } => {
+            believe(&believed(Path::new("/"))?, &system)?;
+            write(stick, &system, &sent, input, output)
+        }
         HelperOrder::Try => {
             start_other(stick, state)?;
             Ok(HelperReply::Done)
@@ -100,6 +105,37 @@ fn carry_out(
         }
         HelperOrder::Seal => seal(stick, state, None).map(HelperReply::RecoveryKey),
     }
+}
+
+/// Whose systems the running one takes.
+fn believed(root: &Path) -> Result<Keys> {
+    let path = root.join(KEYS);
+    match fs::read_to_string(&path) {
+        Ok(text) => Keys::parse(&text).with_context(|| format!("reading {}", path.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Keys::default()),
+        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+    }
+}
+
+/// Refuses a system of somebody else, before a byte of it is written.
+pub fn believe(keys: &Keys, system: &SystemContent) -> Result<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let names = keys.names().join(", ");
+    let signer = keys.check(system).map_err(|why| {
+        let next = match why {
+            Unbelieved::Changed(_) | Unbelieved::Unreadable => {
+                "take the image from whoever made it again".to_owned()
+            }
+            Unbelieved::Unsigned | Unbelieved::Unknown(_) => format!(
+                "have it built with `firstlight build --sign KEY` by one of those whom this box believes: {names}"
+            ),
+        };
+        refuse(why.to_string(), next)
+    })?;
+    eprintln!("a system signed by {signer}");
+    Ok(())
 }
 
 /// Nobody else changes what is on the stick, until it is dropped.
@@ -113,19 +149,12 @@ pub fn alone() -> Result<Flock<File>> {
     })
 }
 
-fn slot_of(partition: &Partition) -> Slot<'_> {
-    Slot {
-        device: &partition.device,
-        room: partition.bytes,
-    }
-}
-
 fn contents(layers: &[Layer]) -> Vec<LayerContent> {
     layers.iter().map(Layer::content).collect()
 }
 
 fn look(stick: &Stick) -> Result<StickSystems> {
-    let layers = slot_of(&stick.system).layers()?.unwrap_or_default();
+    let layers = Slot::of(&stick.system).layers()?;
     let mut seen = StickSystems {
         running: stick.running,
         trial: stick.trial,
@@ -133,6 +162,7 @@ fn look(stick: &Stick) -> Result<StickSystems> {
         room: stick.other.as_ref().map_or(0, |other| other.bytes),
         other: None,
         versions: None,
+        keys: believed(Path::new("/"))?.names(),
     };
     let Some(other) = &stick.other else {
         return Ok(seen);
@@ -141,9 +171,9 @@ fn look(stick: &Stick) -> Result<StickSystems> {
     if !Esp(esp.path()).is_whole(stick.running.other()) {
         return Ok(seen);
     }
-    if let Some(layers) = slot_of(other).layers()? {
-        seen.other = Some(contents(&layers));
-        seen.versions = versions(other, &layers).ok();
+    if let Some(table) = Slot::of(other).system()? {
+        seen.other = Some(contents(&table.layers));
+        seen.versions = versions(other, &table.layers).ok();
     }
     Ok(seen)
 }
@@ -170,7 +200,7 @@ fn find<'a>(layers: &'a [Layer], name: &str) -> Result<&'a Layer> {
 
 fn write(
     stick: &Stick,
-    layers: &[LayerContent],
+    system: &SystemContent,
     sent: &[String],
     input: &mut dyn Read,
     output: &mut dyn Write,
@@ -178,7 +208,7 @@ fn write(
     let other = stick.other()?;
     let target = stick.running.other();
     for name in [AGENT, PAYLOAD] {
-        find(&slot_of(other).plan(layers)?, name)?;
+        find(&Slot::of(other).plan(system)?.layers, name)?;
     }
     {
         let esp = Mounted::esp(&stick.esp, Access::Write)?;
@@ -193,9 +223,9 @@ fn write(
         send(output, &HelperReply::Progress { done, of })
     };
     slot::write(
-        slot_of(&stick.system),
-        slot_of(other),
-        layers,
+        Slot::of(&stick.system),
+        Slot::of(other),
+        system,
         sent,
         input,
         &mut progress,
@@ -205,14 +235,12 @@ fn write(
 }
 
 fn bring_boot_files(stick: &Stick, other: &Partition) -> Result<()> {
-    let layers = slot_of(other)
-        .layers()?
-        .context("the slot that was just written")?;
+    let layers = Slot::of(other).layers()?;
     let agent = Mounted::layer(&other.device, find(&layers, AGENT)?)?;
     let payload = Mounted::layer(&other.device, find(&layers, PAYLOAD)?)?;
     let files = boot_files(agent.path(), payload.path());
     let esp = Mounted::esp(&stick.esp, Access::Write)?;
-    let table = slot_of(other).table_digest()?;
+    let table = Slot::of(other).table_digest()?;
     Esp(esp.path()).bring(stick.running.other(), &files, &other.id, table)
 }
 

@@ -9,13 +9,13 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use firstlight_api::digest::Sha256Digest;
 use firstlight_api::slot::{
-    Layer, LayerContent, TABLE_BYTES, format_table, parse_slot_table, plan_slot, slot_bytes,
-    table_digest,
+    Layer, SlotTable, SystemContent, TABLE_BYTES, format_table, parse_slot_table, table_digest,
 };
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use sha2::{Digest, Sha256};
 
 use crate::refusal::refuse;
+use crate::stick::Partition;
 
 const PIECE: usize = 4 << 20;
 /// Written to the disk, not only to memory: so that progress is true and a slow stick holds up who sends.
@@ -31,7 +31,14 @@ pub struct Slot<'a> {
 /// Called with the bytes done and all of them.
 pub type Progress<'a> = dyn FnMut(u64, u64) -> Result<()> + 'a;
 
-impl Slot<'_> {
+impl<'a> Slot<'a> {
+    pub fn of(partition: &'a Partition) -> Self {
+        Self {
+            device: &partition.device,
+            room: partition.bytes,
+        }
+    }
+
     fn open(&self, write: bool) -> Result<File> {
         OpenOptions::new()
             .read(true)
@@ -41,8 +48,13 @@ impl Slot<'_> {
     }
 
     /// `None`: nothing could be started from it.
-    pub fn layers(&self) -> Result<Option<Vec<Layer>>> {
+    pub fn system(&self) -> Result<Option<SlotTable>> {
         Ok(parse_slot_table(&self.table()?, self.room).ok())
+    }
+
+    /// Those of the system, if one is there.
+    pub fn layers(&self) -> Result<Vec<Layer>> {
+        Ok(self.system()?.unwrap_or_default().layers)
     }
 
     /// By which the first stage knows the whole system.
@@ -59,9 +71,9 @@ impl Slot<'_> {
     }
 
     /// Where the layers would lie.
-    pub fn plan(&self, layers: &[LayerContent]) -> Result<Vec<Layer>> {
-        let plan = plan_slot(layers.iter().cloned());
-        let bytes = slot_bytes(&plan);
+    pub fn plan(&self, system: &SystemContent) -> Result<SlotTable> {
+        let plan = system.plan();
+        let bytes = plan.bytes();
         if bytes > self.room {
             return Err(refuse(
                 format!(
@@ -86,7 +98,8 @@ impl Slot<'_> {
         Ok(self.digest(layer, &mut nothing)? == layer.sha256)
     }
 
-    fn digest(
+    /// As its bytes are on the stick; `tell` is called after each piece.
+    pub fn digest(
         &self,
         layer: &Layer,
         tell: &mut dyn FnMut(u64) -> Result<()>,
@@ -111,10 +124,10 @@ impl Slot<'_> {
 }
 
 /// Which of the new system's layers neither slot has.
-pub fn missing(running: Slot<'_>, other: Slot<'_>, layers: &[LayerContent]) -> Result<Vec<String>> {
-    let here = running.layers()?.unwrap_or_default();
+pub fn missing(running: Slot<'_>, other: Slot<'_>, system: &SystemContent) -> Result<Vec<String>> {
+    let here = running.layers()?;
     let mut missing = Vec::new();
-    for layer in other.plan(layers)? {
+    for layer in other.plan(system)?.layers {
         let is_here = here.iter().any(|known| is_same(known, &layer));
         if !is_here && !other.holds(&layer)? {
             missing.push(layer.name);
@@ -132,12 +145,13 @@ fn is_same(known: &Layer, wanted: &Layer) -> bool {
 pub fn write(
     running: Slot<'_>,
     other: Slot<'_>,
-    layers: &[LayerContent],
+    system: &SystemContent,
     sent: &[String],
     input: &mut dyn Read,
     progress: &mut Progress<'_>,
 ) -> Result<()> {
-    let plan = other.plan(layers)?;
+    let table = other.plan(system)?;
+    let plan = &table.layers;
     if let Some(unknown) = sent
         .iter()
         .find(|name| !plan.iter().any(|layer| layer.name == **name))
@@ -147,7 +161,7 @@ pub fn write(
             "send layers that are in its table",
         ));
     }
-    let here = running.layers()?.unwrap_or_default();
+    let here = running.layers()?;
     let target = other.open(true)?;
     forget(&target)?;
     let of = 2 * plan.iter().map(|layer| layer.length).sum::<u64>();
@@ -156,7 +170,7 @@ pub fn write(
         done += bytes;
         progress(done, of)
     };
-    for layer in &plan {
+    for layer in plan {
         let known = here.iter().find(|known| is_same(known, layer));
         if sent.contains(&layer.name) {
             copy(input, &target, layer, &mut tell).map_err(|error| match error.downcast() {
@@ -189,7 +203,7 @@ pub fn write(
         }
     }
     target.sync_all().context("writing to the stick")?;
-    for layer in &plan {
+    for layer in plan {
         if other.digest(layer, &mut tell)? != layer.sha256 {
             return Err(refuse(
                 format!(
@@ -200,7 +214,7 @@ pub fn write(
             ));
         }
     }
-    let table = format_table(&plan, other.room)?;
+    let table = format_table(&table, other.room)?;
     target.write_all_at(&table, 0)?;
     target.sync_all().context("writing the slot's table")
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
-use firstlight_api::boot_choice::{SystemSlot, TRIAL_WORD};
+use firstlight_api::boot_choice::{BIOS_BOOT, SystemSlot, TRIAL_WORD};
 use firstlight_api::seal::RootOfTrust;
 use firstlight_api::site::parse_site;
 use firstlight_api::slot::Layer;
@@ -36,7 +36,7 @@ pub struct Partition {
 /// The disk that the box has started from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stick {
-    disk: PathBuf,
+    pub disk: PathBuf,
     block: LogicalBlockSize,
     pub running: SystemSlot,
     pub trial: bool,
@@ -44,6 +44,8 @@ pub struct Stick {
     /// None on a small stick.
     pub other: Option<Partition>,
     pub esp: Partition,
+    /// GRUB for BIOS.
+    pub bios: Partition,
     /// With `site.yaml`.
     pub site: Option<Partition>,
     /// None before the first start has made it.
@@ -97,6 +99,7 @@ impl Stick {
             system: partition(running.partition()).context("the running system's partition")?,
             other: partition(running.other().partition()),
             esp: partition(ESP).context("the stick has no ESP")?,
+            bios: partition(BIOS_BOOT).context("the stick has no partition of GRUB for BIOS")?,
             site: partition(SITE),
             state: partition(STATE),
         }))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use firstlight_api::boot_choice::{BootChoice, SystemSlot};
 use firstlight_api::digest::Sha256Digest;
-use firstlight_api::slot::{LayerContent, format_table, plan_slot, table_digest};
+use firstlight_api::slot::{LayerContent, SystemContent, format_table, table_digest};
 use firstlight_api::status::Problem;
 use firstlight_update::backup;
 use firstlight_update::boot::{BootFiles, Esp};
@@ -32,14 +32,17 @@ fn system(agent: u8) -> System {
     ]
 }
 
-fn content(system: &System) -> Vec<LayerContent> {
-    let content = system.iter().map(|(name, bytes)| LayerContent {
+fn content(system: &System) -> SystemContent {
+    let layers = system.iter().map(|(name, bytes)| LayerContent {
         name: (*name).to_owned(),
         length: bytes.len() as u64,
         sha256: Sha256Digest::from(<[u8; 32]>::from(Sha256::digest(bytes))),
         root: [bytes[0]; 32].into(),
     });
-    content.collect()
+    SystemContent {
+        layers: layers.collect(),
+        ..SystemContent::default()
+    }
 }
 
 struct Media {
@@ -51,10 +54,10 @@ impl Media {
     fn new(left: u8) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let media = Self { dir };
-        let (old, plan) = (system(1), plan_slot(content(&system(1))));
+        let (old, plan) = (system(1), content(&system(1)).plan());
         let a = fs::File::create(media.path("a")).unwrap();
         a.set_len(ROOM).unwrap();
-        for (layer, (_, bytes)) in plan.iter().zip(&old) {
+        for (layer, (_, bytes)) in plan.layers.iter().zip(&old) {
             a.write_all_at(bytes, layer.offset).unwrap();
         }
         a.write_all_at(&format_table(&plan, ROOM).unwrap(), 0)
@@ -121,14 +124,11 @@ impl Media {
             device: &path,
             room: ROOM,
         };
-        let Some(layers) = slot.layers().unwrap() else {
+        let Some(table) = slot.system().unwrap() else {
             return false;
         };
-        let same: Vec<_> = layers
-            .iter()
-            .map(firstlight_api::slot::Layer::content)
-            .collect();
-        same == content(system) && layers.iter().all(|layer| slot.holds(layer).unwrap())
+        let is_whole = |layer| slot.holds(layer).unwrap();
+        table.content() == content(system) && table.layers.iter().all(is_whole)
     }
 }
 
@@ -158,7 +158,7 @@ fn what_changed_is_sent_and_the_rest_is_there() {
     media.update(&new, &["agent"], &mut agent).unwrap();
     assert!(media.holds("b", &new) && media.holds("a", &system(1)));
     let start = fs::read_to_string(media.path("esp/boot/b/boot.cfg")).unwrap();
-    let table = format_table(&plan_slot(content(&new)), ROOM).unwrap();
+    let table = format_table(&content(&new).plan(), ROOM).unwrap();
     assert_eq!(
         start,
         format!(
@@ -203,7 +203,7 @@ fn a_damaged_running_system_is_not_copied_on() {
         .write(true)
         .open(media.path("a"))
         .unwrap();
-    let payload = plan_slot(content(&system(1)))[1].offset;
+    let payload = content(&system(1)).plan().layers[1].offset;
     a.write_all_at(&[0x55], payload + 77).unwrap();
     let new = system(9);
     let error = media

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use firstlight_signature::{KEYS, Keys};
 
 use super::addons::{Addon, AddonProgram};
 use super::cache::{Key, Output, Reuse, remove_tree};
@@ -280,6 +281,7 @@ impl Recipe<'_> {
         manifests: &Output,
         charts: &Output,
         versions: &serde_json::Value,
+        keys: &Keys,
     ) -> Result<Output> {
         let overlay = self.settings.overlay("box");
         ensure!(
@@ -294,7 +296,8 @@ impl Recipe<'_> {
             .output(manifests)
             .output(charts)
             .path(&overlay)?
-            .text("versions", &versions.to_string());
+            .text("versions", &versions.to_string())
+            .text("keys", &keys.to_text());
         self.steps.run("agent", key, Reuse::Cached, |work| {
             let root = work.path("root");
             fs::create_dir(&root)?;
@@ -311,6 +314,9 @@ impl Recipe<'_> {
             let share = root.join("usr/share/firstlight");
             fs::create_dir_all(&share)?;
             fs::write(share.join("versions.json"), format!("{versions:#}\n"))?;
+            if !keys.is_empty() {
+                fs::write(root.join(KEYS), keys.to_text())?;
+            }
             let folder = share.join("manifests");
             let name = manifests::CLUSTER_API;
             copy_into(&manifests.path(name), &folder.join(name), 0o644)?;

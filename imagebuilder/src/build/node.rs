@@ -16,7 +16,8 @@ use super::debian::{installed, read_member};
 use super::settings::SOURCE_DATE_EPOCH;
 use super::tools::Tools;
 use crate::disk::fat::{Content, FatSpec, format_fat};
-use crate::disk::{self, gpt, grub};
+use crate::disk::grub::{self, BiosLoader};
+use crate::disk::{self, gpt};
 
 /// Named in `overlays/node/etc/fstab`. It is on every disk with this image: what boots is found by its partition's GUID.
 const ROOT_ID: &str = "5f1a57e0-0b0c-4a5e-8d1e-f1257116a7d0";
@@ -55,12 +56,8 @@ pub fn make_image(work: &Work, tools: &Tools, tree: &Path, esp_config: &Path) ->
     gpt::write_table(&mut disk, &plan)?;
     let boot =
         fs::read(tools.path("usr/lib/grub/i386-pc/boot.img")).context("reading GRUB's boot.img")?;
-    grub::install_bios(
-        &mut disk,
-        &boot,
-        &fs::read(&core)?,
-        plan.partition("bios-boot")?.bytes(),
-    )?;
+    let reserved = plan.partition("bios-boot")?.bytes();
+    BiosLoader::new(&boot, &fs::read(&core)?, reserved)?.write(&mut disk)?;
     disk::copy_sparse(
         &mut esp.as_slice(),
         &mut disk,

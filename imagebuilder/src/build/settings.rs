@@ -23,6 +23,10 @@ pub struct Settings {
     pub site: Option<PathBuf>,
     /// Minor versions of Kubernetes beside the one that clusters begin with: `1.37`.
     pub kubernetes: Vec<String>,
+    /// The SSH key that signs the system.
+    pub sign: Option<PathBuf>,
+    /// Public keys of others who may sign the next one.
+    pub trust: Option<PathBuf>,
     /// Whether trees of Debian packages may come from the cache.
     pub debian: Reuse,
 }

@@ -70,7 +70,7 @@ pub fn table(output: &Path, written: &Written, items: &[Item]) -> Result<String>
         )?;
     }
     writeln!(text, "\n{:<20} {:>14}", "layer of system-a", "bytes")?;
-    for layer in &written.slot {
+    for layer in &written.slot.layers {
         writeln!(
             text,
             "{:<20} {:>14}  {}",
@@ -97,6 +97,12 @@ pub fn table(output: &Path, written: &Written, items: &[Item]) -> Result<String>
         group(bytes),
         digest_file(output)?
     )?;
+    if let Some(signer) = &written.signer {
+        writeln!(
+            text,
+            "signed by {signer}: its box takes updates by this key"
+        )?;
+    }
     Ok(text)
 }
 

@@ -31,6 +31,9 @@ pub const LINUX_ROOT: Uuid = Uuid::from_u128(0x4f68_bce3_e8cd_4db1_96e7_fbca_f98
 /// GRUB's core image for BIOS starts here in both layouts; `grub::BIOS_BOOT_LBA` patches say so.
 pub const BIOS_BOOT_LBA: u64 = 2048;
 
+/// What it has there on a stick.
+pub const BIOS_BOOT_BYTES: u64 = MIB * SECTOR;
+
 /// One entry of a table, in sectors of 512 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionPlan {

@@ -4,11 +4,9 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 
 use anyhow::{Context, Result, ensure};
+use firstlight_api::boot_choice::MBR_CODE;
 
 use super::gpt::{BIOS_BOOT_LBA, SECTOR};
-
-/// The code in front of the disk signature and the partition table of the MBR.
-const BOOT_CODE: usize = 440;
 
 /// Where `boot.img` keeps the address of the core image, 8 bytes, little-endian (`GRUB_BOOT_MACHINE_KERNEL_SECTOR`).
 const KERNEL_SECTOR: usize = 0x5c;
@@ -50,7 +48,7 @@ fn patch_boot(boot: &[u8]) -> Result<Vec<u8>> {
         "boot.img of GRUB has {} bytes, not 512",
         boot.len()
     );
-    let mut code = boot[..BOOT_CODE].to_vec();
+    let mut code = boot[..MBR_CODE].to_vec();
     code[KERNEL_SECTOR..KERNEL_SECTOR + 8].copy_from_slice(&BIOS_BOOT_LBA.to_le_bytes());
     code[DRIVE_CHECK..DRIVE_CHECK + 2].copy_from_slice(&[0x90, 0x90]);
     Ok(code)
@@ -77,13 +75,32 @@ fn patch_core(core: &[u8], room: u64) -> Result<Vec<u8>> {
     Ok(core)
 }
 
-/// Writes both into an image whose BIOS boot partition starts at [`BIOS_BOOT_LBA`].
-pub fn install_bios(disk: &mut File, boot: &[u8], core: &[u8], room: u64) -> Result<()> {
-    let (boot, core) = (patch_boot(boot)?, patch_core(core, room)?);
-    disk.seek(SeekFrom::Start(0))?;
-    disk.write_all(&boot).context("writing GRUB's boot code")?;
-    disk.seek(SeekFrom::Start(BIOS_BOOT_LBA * SECTOR))?;
-    disk.write_all(&core).context("writing GRUB's core image")
+/// GRUB for BIOS, as it lies on a disk.
+#[derive(Clone, Debug)]
+pub struct BiosLoader {
+    /// In the MBR.
+    pub code: Vec<u8>,
+    /// At [`BIOS_BOOT_LBA`].
+    pub core: Vec<u8>,
+}
+
+impl BiosLoader {
+    /// `boot`, `core`: as GRUB makes them. `room`: of the BIOS boot partition.
+    pub fn new(boot: &[u8], core: &[u8], room: u64) -> Result<Self> {
+        Ok(Self {
+            code: patch_boot(boot)?,
+            core: patch_core(core, room)?,
+        })
+    }
+
+    pub fn write(&self, disk: &mut File) -> Result<()> {
+        disk.seek(SeekFrom::Start(0))?;
+        disk.write_all(&self.code)
+            .context("writing GRUB's boot code")?;
+        disk.seek(SeekFrom::Start(BIOS_BOOT_LBA * SECTOR))?;
+        disk.write_all(&self.core)
+            .context("writing GRUB's core image")
+    }
 }
 
 #[cfg(test)]

@@ -5,34 +5,96 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
-use firstlight_api::slot::{LayerContent, format_table, plan_slot, slot_bytes};
-use sha2::{Digest as _, Sha256};
+use firstlight_api::boot_choice::{SystemSlot, boot_config};
+use firstlight_api::digest::Sha256Digest;
+use firstlight_api::slot::{BootFile, LayerContent, SystemContent, format_table, table_digest};
+use tempfile::TempDir;
 
 use super::*;
 use crate::disk::fat::{Content, FatSpec, format_fat};
+use crate::signing::{Signer, make_key};
 
 /// With their places.
 type Blocks = Vec<(u64, Vec<u8>)>;
 
-/// An image with one layer and the two files, as blocks that are not zero.
+const TEMPLATE: &str = "linux /boot/@SLOT@/vmlinuz @SYSTEM@ @TABLE@\n";
+const CORE: &[u8] = &[2; 3000];
+
+/// Who signs it, in a folder that goes with this.
+static SIGNER: LazyLock<(Signer, TempDir)> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    (Signer::load(&make_key(folder.path())).unwrap(), folder)
+});
+
+/// Digests of what [`write_boot`] writes.
+fn boot() -> Vec<BootFile> {
+    let mut partition = CORE.to_vec();
+    partition.resize(usize::try_from(gpt::BIOS_BOOT_BYTES).unwrap(), 0);
+    let files: [(&str, &[u8]); 6] = [
+        ("mbr", &[1; 440]),
+        ("bios-boot", &partition),
+        ("EFI/debian/grub.cfg", b"source it"),
+        ("vmlinuz", b"a kernel"),
+        ("initrd", b"an initramfs"),
+        ("boot.cfg", TEMPLATE.as_bytes()),
+    ];
+    let files = files.into_iter().map(|(name, content)| BootFile {
+        name: name.to_owned(),
+        sha256: Sha256Digest::of(content),
+    });
+    files.collect()
+}
+
+fn write_boot(file: &File, plan: &DiskPlan, table: &[u8]) {
+    file.write_all_at(&[1; 440], 0).unwrap();
+    let core = plan.partition("bios-boot").unwrap();
+    file.write_all_at(CORE, core.offset()).unwrap();
+    let id = plan.partition("system-a").unwrap().id.to_string();
+    let start = boot_config(TEMPLATE, SystemSlot::A, &id, table_digest(table));
+    let part = plan.partition("ESP").unwrap();
+    let text = |path: &str, text: &str| (path.to_owned(), Content::Text(text.to_owned()));
+    let fat = format_fat(&FatSpec {
+        bytes: part.bytes(),
+        cluster: 1024,
+        label: "ESP".to_owned(),
+        volume_id: 2,
+        files: vec![
+            text("EFI/debian/grub.cfg", "source it"),
+            text("boot/a/vmlinuz", "a kernel"),
+            text("boot/a/initrd", "an initramfs"),
+            text("boot/a/boot.cfg", &start),
+        ],
+    });
+    file.write_all_at(&fat.unwrap(), part.offset()).unwrap();
+}
+
+/// A signed image with one layer, what starts it, and two files, as blocks that are not zero.
 static IMAGE: LazyLock<(DiskPlan, Blocks)> = LazyLock::new(|| {
     let layer = vec![7; 5120];
-    let slot = plan_slot([LayerContent {
+    let content = LayerContent {
         name: "agent".to_owned(),
         length: 5120,
-        sha256: <[u8; 32]>::from(Sha256::digest(&layer)).into(),
+        sha256: Sha256Digest::of(&layer),
         root: [8; 32].into(),
-    }]);
-    let table = format_table(&slot, slot_bytes(&slot)).unwrap();
-    let plan = gpt::plan_stick("x", slot_bytes(&slot));
+    };
+    let mut system = SystemContent {
+        layers: vec![content],
+        boot: boot(),
+        signature: None,
+    };
+    SIGNER.0.sign(&mut system).unwrap();
+    let slot = system.plan();
+    let table = format_table(&slot, slot.bytes()).unwrap();
+    let plan = gpt::plan_stick("x", slot.bytes());
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(plan.bytes()).unwrap();
     gpt::write_table(&mut file.as_file().try_clone().unwrap(), &plan).unwrap();
     let system = plan.partition("system-a").unwrap().offset();
     file.as_file().write_all_at(&table, system).unwrap();
     file.as_file()
-        .write_all_at(&layer, system + slot[0].offset)
+        .write_all_at(&layer, system + slot.layers[0].offset)
         .unwrap();
+    write_boot(file.as_file(), &plan, &table);
     let data = plan.partition("FIRSTLIGHT").unwrap();
     let text = |path: &str, text: &str| (path.to_owned(), Content::Text(text.to_owned()));
     let manifest = r#"{"versions": {"firstlight": "1", "images": {"a": "b"}}, "files": [{"name": "n", "bytes": 1}]}"#;
@@ -78,16 +140,83 @@ fn changed(changes: &[(prop::sample::Index, usize, u8)], length: u64) -> tempfil
 #[test]
 fn what_is_on_an_image_is_told() {
     let whole = changed(&[], IMAGE.0.bytes());
-    let text = inspect(whole.path()).unwrap();
+    let text = inspect(whole.path(), None).unwrap();
     for part in [
         "system-a",
         "agent",
         "5,120",
         "firstlight        1",
+        "digests checked, signed by SHA256:",
         "name: a",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// Each file of the start, the layer, and the table that has their digests.
+#[test]
+fn a_bit_that_was_changed_after_it_was_signed_is_found() {
+    let keys = SIGNER.0.public();
+    verify(changed(&[], IMAGE.0.bytes()).path(), keys).unwrap();
+    let esp = IMAGE.0.partition("ESP").unwrap();
+    let system = IMAGE.0.partition("system-a").unwrap().offset();
+    let in_esp = |content: &[u8]| {
+        let blocks = IMAGE
+            .1
+            .iter()
+            .filter(|(start, _)| (esp.offset()..esp.offset() + esp.bytes()).contains(start));
+        let mut found = blocks.filter_map(|(start, block)| {
+            let at = block
+                .windows(content.len())
+                .position(|bytes| bytes == content)?;
+            Some(*start + at as u64)
+        });
+        found.next().unwrap()
+    };
+    for (what, at) in [
+        ("mbr", 100),
+        (
+            "bios-boot",
+            IMAGE.0.partition("bios-boot").unwrap().offset() + 600_000,
+        ),
+        ("EFI/debian/grub.cfg", in_esp(b"source it")),
+        ("vmlinuz", in_esp(b"a kernel")),
+        ("initrd", in_esp(b"an initramfs")),
+        ("boot.cfg", in_esp(b"linux /boot/a/")),
+        ("layer agent", system + 4096 + 5000),
+        ("system-a", system + 30),
+    ] {
+        let image = changed(&[], IMAGE.0.bytes());
+        let mut byte = [0];
+        image.as_file().read_exact_at(&mut byte, at).unwrap();
+        image.as_file().write_all_at(&[byte[0] ^ 1], at).unwrap();
+        let error = format!("{:#}", verify(image.path(), keys).unwrap_err());
+        assert!(error.contains(what), "{what}: {error}");
+        assert!(inspect(image.path(), None).is_err(), "{what}");
+    }
+}
+
+#[test]
+fn an_image_of_somebody_else_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let others = Signer::load(&make_key(folder.path())).unwrap();
+    let image = changed(&[], IMAGE.0.bytes());
+    let error = format!("{:#}", verify(image.path(), others.public()).unwrap_err());
+    assert!(
+        error.contains("signed by SHA256:") && error.contains("not among"),
+        "{error}"
+    );
+
+    // With a table of before, or of whoever takes the signature away.
+    let part = IMAGE.0.partition("system-a").unwrap();
+    let mut table = load_slot(image.path(), part).unwrap().unwrap();
+    table.signature = None;
+    table.boot.clear();
+    let block = format_table(&table, part.bytes()).unwrap();
+    image.as_file().write_all_at(&block, part.offset()).unwrap();
+    let error = format!("{:#}", verify(image.path(), SIGNER.0.public()).unwrap_err());
+    assert!(error.contains("not signed"), "{error}");
+    assert!(inspect(image.path(), None).unwrap().contains("not signed"));
 }
 
 proptest! {
@@ -102,7 +231,7 @@ proptest! {
         let whole = IMAGE.0.bytes();
         let length = cut.map_or(whole, |cut| cut.index(usize::try_from(whole).unwrap()) as u64);
         let image = changed(&changes, length);
-        if let Ok(text) = inspect(image.path()) {
+        if let Ok(text) = inspect(image.path(), None) {
             prop_assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text}");
         }
     }
@@ -129,7 +258,7 @@ proptest! {
         if let Ok(plan) = gpt::load_table(image.path()) {
             prop_assert!(plan.partitions.iter().all(|part| part.offset().checked_add(part.bytes()).is_some()));
         }
-        drop(inspect(image.path()));
+        drop(inspect(image.path(), None));
     }
 }
 

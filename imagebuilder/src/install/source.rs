@@ -45,7 +45,7 @@ impl Source {
             let source = Self {
                 image: image.to_owned(),
                 offset: part.offset(),
-                slot,
+                slot: slot.layers,
                 site: fat::read_file(data, "site.yaml")?.unwrap_or_default(),
             };
             for name in ["agent", "kube"].iter().chain(&KEPT) {

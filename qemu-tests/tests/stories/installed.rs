@@ -98,6 +98,8 @@ fn make(scene: &Scene<'_>) -> Result<Machine> {
         mirror: None,
         site: None,
         kubernetes: Vec::new(),
+        sign: None,
+        trust: None,
         debian: Reuse::Cached,
         source: source.clone(),
     };

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use firstlight_api::boot_choice::TRIAL_WORD;
 use firstlight_api::digest::Sha256Digest;
-use firstlight_api::slot::{Layer, LayerContent, format_table, plan_slot, slot_bytes};
+use firstlight_api::slot::{Layer, LayerContent, SystemContent, format_table};
 use firstlight_api::status::SiteStatus;
 use imagebuilder::build::cache::digest_file;
 use imagebuilder::build::squashfs::add_tree;
 use imagebuilder::disk::{gpt, place_file};
 use imagebuilder::inspect::load_slot;
+use imagebuilder::signing::Signer;
 use imagebuilder::unpack;
 use lab::{BoxSpec, Firmware};
 use qemu_tests::figures;
@@ -47,8 +48,18 @@ pub fn stays(scene: &mut Scene<'_>) -> Result<()> {
         "{said}"
     );
 
-    // As the page's form does; the program finds it there.
+    // Nobody's: refused before a byte of it is sent, from here or from a browser.
+    let refused = why_not(desk.types(&["update", &image]))?;
+    ensure!(
+        refused.contains("the system is not signed") && refused.contains("SHA256:"),
+        "{refused}"
+    );
     let tunnel = scene.box_ssh().tunnel(80)?;
+    let refused = why_not(send_form(tunnel.address, &image))?;
+    ensure!(refused.contains("not signed"), "{refused}");
+    sign(Path::new(&image), scene)?;
+
+    // As the page's form does; the program finds it there.
     scene.wait("a browser writes it", Duration::from_mins(3), |_| {
         send_form(tunnel.address, &image)
     })?;
@@ -126,6 +137,13 @@ pub fn goes_back(scene: &mut Scene<'_>) -> Result<()> {
         .box_ssh()
         .run("sudo kubectl get configmap of-before")?;
     scene.nothing_leaked()
+}
+
+fn why_not<T>(answer: Result<T>) -> Result<String> {
+    match answer {
+        Ok(_) => bail!("it was taken"),
+        Err(error) => Ok(format!("{error:#}")),
+    }
 }
 
 /// `None`: nobody listens yet.
@@ -206,6 +224,18 @@ fn other_image(
     Ok(path.to_str().context("the path is not text")?.to_owned())
 }
 
+/// As whoever built the box's own image.
+fn sign(image: &Path, scene: &Scene<'_>) -> Result<()> {
+    let table = gpt::load_table(image)?;
+    let part = table.partition("system-a")?;
+    let slot = load_slot(image, part)?.context("the image has no system")?;
+    let mut system = slot.content();
+    Signer::load(scene.key())?.sign(&mut system)?;
+    let block = format_table(&system.plan(), part.bytes())?;
+    let file = File::options().write(true).open(image)?;
+    Ok(file.write_all_at(&block, part.offset())?)
+}
+
 /// An image of nothing but a system: what an update reads.
 fn put_in(image: &Path, agent: &Path, root: Sha256Digest, path: &PathBuf) -> Result<()> {
     let table = gpt::load_table(image)?;
@@ -223,9 +253,13 @@ fn put_in(image: &Path, agent: &Path, root: Sha256Digest, path: &PathBuf) -> Res
             ..layer.content()
         })
     };
-    let contents = old.iter().map(content).collect::<Result<Vec<_>>>()?;
-    let new = plan_slot(contents);
-    let bytes = slot_bytes(&new);
+    let layers = old.layers.iter().map(content).collect::<Result<Vec<_>>>()?;
+    let system = SystemContent {
+        layers,
+        ..old.content()
+    };
+    let new = system.plan();
+    let bytes = new.bytes();
     let head = format_table(&new, bytes)?;
     let plan = gpt::plan_stick(std::str::from_utf8(&head)?, bytes);
     let mut file = File::options()
@@ -239,7 +273,7 @@ fn put_in(image: &Path, agent: &Path, root: Sha256Digest, path: &PathBuf) -> Res
     let start = plan.partition("system-a")?.offset();
     file.write_all_at(&head, start)?;
     let from = File::open(image)?;
-    for (layer, old) in new.iter().zip(&old) {
+    for (layer, old) in new.layers.iter().zip(&old.layers) {
         if layer.name == AGENT {
             place_file(agent, &mut file, start + layer.offset, layer.length)?;
             continue;

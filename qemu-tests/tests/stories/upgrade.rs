@@ -99,6 +99,8 @@ fn push(scene: &Scene<'_>) -> Result<String> {
         mirror: None,
         site: None,
         kubernetes: vec![MINOR.to_owned()],
+        sign: None,
+        trust: None,
         debian: Reuse::Cached,
     };
     build_for_push(&settings, &folder, Progress::detect())?;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use firstlight_api::{
     boot_choice::SystemSlot,
-    slot::{Layer, TABLE_BYTES, parse_slot_table},
+    slot::{Layer, SlotTable, TABLE_BYTES, parse_slot_table},
 };
 use gpt::GptConfig;
 use hyper::body::Body;
@@ -26,7 +26,7 @@ const PRETENDED: usize = 64 * 1024;
 pub async fn begin<B: Body<Data = Bytes> + Unpin>(
     source: &mut Source<B>,
     is_form: bool,
-) -> Result<Vec<Layer>> {
+) -> Result<SlotTable> {
     if is_form {
         source
             .until(b"\r\n\r\n", LONGEST_FORM)
@@ -105,7 +105,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeMap;
 
-    use firstlight_api::slot::{LayerContent, format_table, plan_slot};
+    use firstlight_api::slot::{LayerContent, SystemContent, format_table};
     use gpt::{
         partition::Partition,
         partition_types::{OperatingSystem, Type},
@@ -126,9 +126,13 @@ mod tests {
             sha256: [7; 32].into(),
             root: [8; 32].into(),
         });
-        let plan = plan_slot(layers);
+        let system = SystemContent {
+            layers: layers.to_vec(),
+            ..SystemContent::default()
+        };
+        let plan = system.plan();
         let mut slot = format_table(&plan, ROOM).unwrap();
-        for (layer, byte) in plan.iter().zip([1, 2]) {
+        for (layer, byte) in plan.layers.iter().zip([1, 2]) {
             slot.resize(usize::try_from(layer.offset).unwrap(), 0);
             slot.extend(vec![byte; usize::try_from(layer.length).unwrap()]);
         }
@@ -166,7 +170,7 @@ mod tests {
             .unwrap();
         runtime.block_on(async {
             let mut source = Source::new(Full::new(Bytes::from(body)));
-            let layers = begin(&mut source, is_form).await?;
+            let layers = begin(&mut source, is_form).await?.layers;
             let (pieces, mut inbox) = mpsc::channel::<Bytes>(64);
             let taking = async {
                 let mut all = Vec::new();

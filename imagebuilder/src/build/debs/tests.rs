@@ -73,6 +73,8 @@ fn settings() -> Settings {
         mirror: None,
         site: None,
         kubernetes: Vec::new(),
+        sign: None,
+        trust: None,
         debian: super::super::cache::Reuse::Cached,
     }
 }

@@ -52,6 +52,8 @@ fn settings(cache: &Path) -> Settings {
         mirror: None,
         site: None,
         kubernetes: Vec::new(),
+        sign: None,
+        trust: None,
         debian: Reuse::Cached,
     }
 }

@@ -1,0 +1,84 @@
+//! What is read before any layer, compared with what the build wrote into the tables of the systems.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use firstlight_api::boot_choice::{BIOS_BOOT, BootPlace, SystemSlot, boot_template};
+use firstlight_api::digest::Sha256Digest;
+use firstlight_api::slot::{SlotTable, table_digest};
+
+use super::{files_of, slot_block, window};
+use crate::build::cache::digest_all;
+use crate::disk::fat;
+use crate::disk::gpt::{DiskPlan, PartitionPlan};
+
+/// A system of a stick.
+#[derive(Debug)]
+pub struct Found<'a> {
+    pub part: &'a PartitionPlan,
+    pub table: SlotTable,
+}
+
+/// Refuses a stick on which one of these files is another.
+pub fn check(image: &Path, plan: &DiskPlan, systems: &[Found<'_>]) -> Result<()> {
+    for system in systems {
+        for file in &system.table.boot {
+            let found = digest(image, plan, system, &file.name)?;
+            // GRUB and shim are there once for both systems.
+            let others = systems.iter().flat_map(|other| &other.table.boot);
+            let is_known = if BootPlace::of(&file.name, SystemSlot::A).is_of_system() {
+                found == Some(file.sha256)
+            } else {
+                let mut known = others.filter(|other| other.name == file.name);
+                known.any(|other| found == Some(other.sha256))
+            };
+            ensure!(
+                is_known,
+                "{} of {} is not the one that was built: write the stick anew",
+                file.name,
+                image.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// `None`: it is not there.
+fn digest(
+    image: &Path,
+    plan: &DiskPlan,
+    system: &Found<'_>,
+    name: &str,
+) -> Result<Option<Sha256Digest>> {
+    let whole = |start, length| -> Result<Option<Sha256Digest>> {
+        let text = digest_all(&mut window(image, start, length)?)?;
+        Ok(Sha256Digest::parse(&text))
+    };
+    let slot = [SystemSlot::A, SystemSlot::B]
+        .into_iter()
+        .find(|slot| slot.partition() == system.part.name)
+        .with_context(|| format!("{} is no system of a stick", system.part.name))?;
+    let place = BootPlace::of(name, slot);
+    let path = match &place {
+        BootPlace::Mbr(bytes) => return whole(0, *bytes as u64),
+        BootPlace::BiosBoot => {
+            let part = plan.partition(BIOS_BOOT)?;
+            return whole(part.offset(), part.bytes());
+        }
+        BootPlace::Esp(path) | BootPlace::System(path) | BootPlace::Start(path) => path,
+    };
+    let esp = plan.partition("ESP")?;
+    let Some(content) = fat::read_file(files_of(image, esp)?, path)? else {
+        return Ok(None);
+    };
+    let content = if let BootPlace::Start(_) = place {
+        let Ok(config) = String::from_utf8(content) else {
+            bail!("{path} is not text");
+        };
+        let table = table_digest(&slot_block(image, system.part)?);
+        boot_template(&config, slot, &system.part.id.to_string(), table).into_bytes()
+    } else {
+        content
+    };
+    Ok(Some(Sha256Digest::of(&content)))
+}
