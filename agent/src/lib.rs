@@ -6,6 +6,7 @@
 //! To add a concern: a module with a `run(…, stop)`, and a line in [`run`].
 
 pub mod addons;
+pub mod backups;
 mod boot_files;
 pub mod bring_up;
 pub mod capi;
@@ -19,6 +20,7 @@ pub mod dhcp;
 pub mod doors;
 mod files;
 pub mod fleet;
+pub mod helper;
 mod host_networks;
 pub mod hosts;
 pub mod ironic_files;
@@ -241,6 +243,11 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     });
     tasks.spawn("update", |stop| {
         update::run(web.update.clone(), web.status.clone(), status.clone(), stop)
+    });
+    tasks.spawn("backups", |stop| {
+        let keys = ssh::Keys::new(paths.host_keys(), ssh::PORT);
+        let (site, seen) = (facts.site.subscribe(), web.status.clone());
+        backups::run(paths.clone(), keys, site, seen, status.clone(), stop)
     });
     tasks.spawn("console", |stop| {
         console::run(paths.clone(), web.status.clone(), web.people.code(), stop)

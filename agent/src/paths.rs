@@ -55,6 +55,12 @@ impl Paths {
         kept_clock = "var/lib/firstlight/agent/clock";
         /// By how much `firstlight-clock.service` set the clock forward.
         clock_moved = "run/firstlight-clock/moved";
+        /// Those that the box made by itself: of `firstlight-update`.
+        backups = "var/lib/firstlight/backups";
+        /// Where else they are.
+        backup_copies = "var/lib/firstlight/agent/backup-copies.json";
+        /// The box's key for a place outside.
+        outside = "var/lib/firstlight/agent/outside";
         /// The newest versions that have data on the state partition.
         state_versions = "var/lib/firstlight/agent/versions.json";
         /// What keeps the key of the state partition: of `firstlight-update`.

@@ -25,9 +25,9 @@ use crate::{
     files::{self, Access},
     hosts,
     paths::{LAST_SITE, Paths},
+    start_line,
     state::{self, is_mounted, wait_until},
     status::{StatusSender, StepName, Update},
-    update,
 };
 
 /// The partition is on the stick that the box has just booted from.
@@ -57,7 +57,7 @@ pub async fn run(
     let file = read(&paths.site_yaml());
     let (mut site, mut problems) = judge(&file, &Earlier::load(&paths));
     // What a system does that may not stay is nothing that could not be taken back.
-    let tried = update::is_tried(&paths);
+    let tried = start_line::is_tried(&paths);
     if tried && site.standing == Standing::Current {
         site = site.as_last_good();
     }

@@ -29,3 +29,8 @@ impl StartedFrom {
         }
     }
 }
+
+/// The running system is tried, and it is not said yet whether it stays.
+pub fn is_tried(paths: &Paths) -> bool {
+    StartedFrom::read(paths) == StartedFrom::Trial && paths.trial().exists()
+}

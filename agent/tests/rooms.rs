@@ -21,6 +21,7 @@ const FLOORS: [&[&str]; 6] = [
     // What is told, who is who, and plans.
     &[
         "capi",
+        "helper",
         "liveness",
         "pki",
         "sources",
@@ -31,6 +32,7 @@ const FLOORS: [&[&str]; 6] = [
     ],
     // What others stand on: the network, the store, what is known of hosts and clusters.
     &[
+        "backups",
         "clusters",
         "console",
         "damage",

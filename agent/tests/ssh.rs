@@ -17,10 +17,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firstlight_agent::ssh::{self, Keys, Node, Pin, SshError, Towards};
+use firstlight_agent::{
+    backups::outside,
+    ssh::{self, Keys, Node, Pin, SshError, Towards},
+};
 use firstlight_api::{
     account::{Ask, Bmc, Outcome, Told},
+    backup::{BackupFile, KeepOrder, Outside, SftpPlace},
     ramdisk_order::{RamdiskOrder, RemoteFile},
+    site::SshKey,
 };
 use firstlight_bootstrap::{
     access::{self, parse_access},
@@ -268,6 +273,145 @@ fn the_box_gets_in_and_may_do_what_is_on_its_list() {
         let node = node();
         let run = site.keys.run(&node, &command, b"", late);
         assert_eq!(site.runtime.block_on(run), Err(SshError::Late(late)));
+    });
+}
+
+/// A backup, and what a server is told of it.
+fn backup(site: &Site, number: u8) -> (KeepOrder, Vec<u8>, std::path::PathBuf) {
+    let content = vec![number; 300_000];
+    let file = BackupFile {
+        name: format!("lab-2026112{number}T030000Z.backup"),
+        bytes: content.len() as u64,
+    };
+    let path = site.dir.path().join(&file.name);
+    fs::write(&path, &content).unwrap();
+    (KeepOrder { file, count: 2 }, content, path)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+const LAST_TWO: [&str; 2] = ["lab-20261122T030000Z.backup", "lab-20261123T030000Z.backup"];
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_ROOT and FIRSTLIGHT_BOOTSTRAP: scripts/test-nodes"]
+fn a_server_keeps_the_boxs_backups() {
+    let name = "a_server_keeps_the_boxs_backups";
+    with_root(name, bootstrap, |tree| {
+        let mut site = Site::new(tree);
+        site.install(name, Pin::Made);
+        site.start_sshd();
+        for number in 1..=3 {
+            let (order, content, _) = backup(&site, number);
+            let node = node();
+            let kept = site.keys.keep_backup(&node, &order, &content);
+            site.runtime.block_on(kept).unwrap();
+        }
+        let folder = site.root.path("var/lib/firstlight/backups");
+        assert_eq!(names(&folder), LAST_TWO);
+        assert_eq!(
+            fs::read(folder.join(LAST_TWO[1])).unwrap(),
+            vec![3; 300_000]
+        );
+        assert_eq!(
+            folder.metadata().unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        // A server of an older stick knows no such order.
+        site.root
+            .write("usr/bin/firstlight-bootstrap", 0o755, "#!/bin/sh\nexit 2\n");
+        let (order, content, _) = backup(&site, 4);
+        let node = node();
+        let kept = site.keys.keep_backup(&node, &order, &content);
+        let refused = site.runtime.block_on(kept);
+        assert!(
+            matches!(refused, Err(SshError::Failed { code: 2, .. })),
+            "{refused:?}"
+        );
+    });
+}
+
+#[test]
+#[ignore = "needs FIRSTLIGHT_ROOT and FIRSTLIGHT_BOOTSTRAP: scripts/test-nodes"]
+fn a_place_outside_gets_backups_from_the_key_that_it_admits() {
+    let name = "a_place_outside_gets_backups_from_the_key_that_it_admits";
+    with_root(name, bootstrap, |tree| {
+        let mut site = Site::new(tree);
+        site.install(name, Pin::Made);
+        site.start_sshd();
+        let host_key = site
+            .runtime
+            .block_on(site.keys.host_key(node().mac))
+            .unwrap();
+        let place = format!(
+            "sftp://{}@127.0.0.1:{PORT}/srv/backups",
+            ssh::user(node().mac)
+        );
+        let place = Outside {
+            place: SftpPlace::parse(&place).unwrap(),
+            host_key: SshKey::parse(host_key.public.trim()).unwrap(),
+        };
+        let dir = site.dir.path().join("outside");
+        let bring = |place: &Outside, number: u8| {
+            let (order, _, path) = backup(&site, number);
+            let brought = outside::bring(&dir, place, &order.file, &path, order.count);
+            site.runtime.block_on(brought)
+        };
+        // The page says which key it is.
+        let refused = bring(&place, 1).unwrap_err();
+        let key = site.runtime.block_on(outside::public_key(&dir)).unwrap();
+        assert!(
+            refused.definite && refused.why.contains(key.as_str()),
+            "{refused:?}"
+        );
+        site.root.write(
+            "var/lib/firstlight/access/.ssh/authorized_keys",
+            0o644,
+            format!("restrict {}\n", key.as_str()),
+        );
+        let missing = bring(&place, 1).unwrap_err();
+        assert!(
+            !missing.definite && missing.why.contains("/srv/backups"),
+            "{missing:?}"
+        );
+        let folder = site.root.path("srv/backups");
+        fs::create_dir_all(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(folder.join("notes"), "theirs").unwrap();
+        for number in [1, 2, 3, 3] {
+            if number == 2 {
+                // Cut in the middle, some time ago.
+                fs::write(folder.join(format!("{}.new", LAST_TWO[0])), "half").unwrap();
+                fs::set_permissions(
+                    folder.join(format!("{}.new", LAST_TWO[0])),
+                    fs::Permissions::from_mode(0o666),
+                )
+                .unwrap();
+            }
+            bring(&place, number).unwrap();
+        }
+        assert_eq!(names(&folder), [LAST_TWO[0], LAST_TWO[1], "notes"]);
+        assert_eq!(
+            fs::read(folder.join(LAST_TWO[1])).unwrap(),
+            vec![3; 300_000]
+        );
+        // Somebody else at that address.
+        let stranger = Outside {
+            host_key: key,
+            ..place
+        };
+        let refused = bring(&stranger, 4).unwrap_err();
+        assert!(
+            refused.definite && refused.why.contains("another host key"),
+            "{refused:?}"
+        );
+        assert_eq!(names(&folder).len(), 3);
     });
 }
 

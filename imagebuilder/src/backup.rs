@@ -13,12 +13,17 @@ use age::secrecy::SecretString;
 use age::x25519;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
+use firstlight_api::backup::{BackupFile, SUFFIX};
 
 use crate::UsageError;
+use crate::box_client::BoxClient;
 use crate::build::preflight::output_folder;
 use crate::secret;
 use crate::ssh::BoxArgs;
 
+const MAKE: &str = "/api/v1/update/backup";
+/// On the box.
+const FOLDER: &str = "/var/lib/firstlight/backups";
 const PROGRAM: &str = "sudo /usr/lib/firstlight/firstlight-update";
 /// A file holds every key of the site.
 const LEAST_PASSPHRASE: usize = 12;
@@ -28,6 +33,12 @@ seconds while it is made; clusters and servers do not notice. The passphrase is 
 
   firstlight backup -o lab.backup
   firstlight backup --recipient age1… -o lab.backup    for a key instead (`age-keygen`), so that a nightly job knows no passphrase
+
+With `backup` in site.yaml the box makes one by itself every night:
+
+  firstlight backup --list                             those that are on its stick
+  firstlight backup --get NAME -o lab.backup           one of them
+  firstlight backup --now                              one more, now
 
 and when the stick or the machine has died, with a new stick of the same or a newer version, in any machine, with the old one's site.yaml:
 
@@ -44,6 +55,23 @@ pub struct BackupArgs {
     /// Encrypt it for this key of age's, instead of a passphrase; may be given several times
     #[arg(long, value_name = "AGE1…", value_parser = recipient)]
     recipient: Vec<x25519::Recipient>,
+    #[command(flatten)]
+    of_box: OfBox,
+}
+
+/// Backups that the box makes by itself.
+#[derive(Debug, Args)]
+#[group(multiple = false, conflicts_with = "recipient")]
+struct OfBox {
+    /// Have the box make one now, onto its stick and wherever its site.yaml says, for those whom that names
+    #[arg(long)]
+    now: bool,
+    /// List those that are on its stick
+    #[arg(long)]
+    list: bool,
+    /// Fetch one of those as it is: encrypted for those whom its site.yaml named
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    get: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -63,33 +91,121 @@ fn recipient(text: &str) -> Result<x25519::Recipient, String> {
         .map_err(|why| format!("{text}: {why}; `age-keygen -y` prints one"))
 }
 
-pub fn save(args: &BackupArgs) -> Result<String> {
+fn name(text: &str) -> Result<String, &'static str> {
+    if BackupFile::is_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err("this is no name of a backup; `firstlight backup --list` prints them")
+}
+
+pub fn run(args: &BackupArgs) -> Result<String> {
+    let of_box = &args.of_box;
+    if of_box.now {
+        return make(args);
+    }
+    if of_box.list {
+        return list(args);
+    }
+    match &of_box.get {
+        Some(name) => get(args, name),
+        None => save(args),
+    }
+}
+
+fn make(args: &BackupArgs) -> Result<String> {
+    let answer = BoxClient::new(&args.the_box)?.ask("POST", MAKE, &[], &[])?;
+    answer.check()?;
+    let file: BackupFile =
+        serde_json::from_slice(&answer.body).context("the box's answer is none")?;
+    Ok(format!(
+        "{} is on the stick, {} MB\n",
+        file.name,
+        file.bytes.div_ceil(1 << 20)
+    ))
+}
+
+fn list(args: &BackupArgs) -> Result<String> {
+    let find = format!("[ ! -d {FOLDER} ] || find {FOLDER} -name '*{SUFFIX}' -printf '%f %s\\n'");
+    let output = args
+        .the_box
+        .way()
+        .arg(find)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running ssh; install openssh-client")?;
+    ensure!(
+        output.status.success(),
+        "the box did not do it, and says why above"
+    );
+    let said = String::from_utf8_lossy(&output.stdout);
+    let mut files: Vec<(&str, u64)> = said
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(name, _)| BackupFile::is_name(name))
+        .filter_map(|(name, bytes)| Some((name, bytes.parse().ok()?)))
+        .collect();
+    if files.is_empty() {
+        return Ok(
+            "none; `backup` in site.yaml has the box make them (docs/backup.md)\n".to_owned(),
+        );
+    }
+    files.sort_unstable();
+    let line = |(name, bytes): &(&str, u64)| format!("{name}  {} MB\n", bytes.div_ceil(1 << 20));
+    Ok(files.iter().map(line).collect())
+}
+
+fn get(args: &BackupArgs, name: &str) -> Result<String> {
+    let bytes = receive(args, &format!("cat {FOLDER}/{name}"), |from, file| {
+        io::copy(from, file).context("writing what the box sends")
+    })?;
+    Ok(format!(
+        "{} is {name}, {} MB\n",
+        args.output.display(),
+        bytes.div_ceil(1 << 20)
+    ))
+}
+
+/// What a command on the box prints, into a file that appears when it is complete.
+fn receive(
+    args: &BackupArgs,
+    command: &str,
+    take: impl FnOnce(&mut dyn Read, &mut dyn Write) -> Result<u64>,
+) -> Result<u64> {
+    let what = || format!("writing {}", args.output.display());
+    let mut file =
+        tempfile::NamedTempFile::new_in(output_folder(&args.output)).with_context(what)?;
+    let mut ssh = args
+        .the_box
+        .way()
+        .arg(command)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("running ssh; install openssh-client")?;
+    let mut from = ssh.stdout.take().context("ssh has no output")?;
+    let taken = take(&mut from, &mut file);
+    end(&mut ssh)?;
+    let bytes = taken?;
+    ensure!(bytes > 0, "the box sent nothing");
+    file.as_file().sync_all()?;
+    file.persist(&args.output).with_context(what)?;
+    Ok(bytes)
+}
+
+fn save(args: &BackupArgs) -> Result<String> {
     let encryptor = if args.recipient.is_empty() {
         age::Encryptor::with_user_passphrase(new_passphrase()?)
     } else {
         let recipients = args.recipient.iter().map(|one| one as &dyn age::Recipient);
         age::Encryptor::with_recipients(recipients).map_err(|error| anyhow!("{error}"))?
     };
-    let mut file = tempfile::NamedTempFile::new_in(output_folder(&args.output))
-        .with_context(|| format!("writing {}", args.output.display()))?;
-    let mut ssh = args
-        .the_box
-        .way()
-        .arg(format!("{PROGRAM} backup"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("running ssh; install openssh-client")?;
-    let mut from = ssh.stdout.take().context("ssh has no output")?;
-    let mut writer = encryptor.wrap_output(&mut file)?;
-    let copied = io::copy(&mut from, &mut writer);
-    end(&mut ssh)?;
-    let bytes = copied.context("writing what the box sends")?;
-    writer.finish()?.flush()?;
-    ensure!(bytes > 0, "the box sent nothing");
-    file.as_file().sync_all()?;
-    file.persist(&args.output)
-        .with_context(|| format!("writing {}", args.output.display()))?;
+    let bytes = receive(args, &format!("{PROGRAM} backup"), |from, file| {
+        let mut writer = encryptor.wrap_output(file)?;
+        let bytes = io::copy(from, &mut writer).context("writing what the box sends")?;
+        writer.finish()?.flush()?;
+        Ok(bytes)
+    })?;
     Ok(format!(
         "{} has what the box remembers, {} MB; it and its passphrase are enough to be this site's box\n",
         args.output.display(),

@@ -181,7 +181,7 @@ impl Cli {
             Command::Audit(args) => people::audit(&args),
             Command::Support(args) => support::run(&args),
             Command::Update(args) => update::run(&args),
-            Command::Backup(args) => backup::save(&args),
+            Command::Backup(args) => backup::run(&args),
             Command::Restore(args) => backup::restore(&args),
             Command::Upgrade(args) => upgrade::run(&args),
             Command::Seal(args) => seal::run(&args),

@@ -152,6 +152,9 @@ pub fn text(site: &SiteStatus, health: &Health) -> String {
     if let Some(seal) = &site.seal {
         let _ = writeln!(text, "  {}", seal.sentence());
     }
+    if let Some(backup) = &site.backup {
+        let _ = writeln!(text, "  {}", backup.sentence());
+    }
     text
 }
 

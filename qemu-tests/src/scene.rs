@@ -259,6 +259,11 @@ impl<'a> Scene<'a> {
         &self.site.key
     }
 
+    /// Who can read the backups that the box makes.
+    pub fn backup_key(&self) -> &Path {
+        &self.site.backup_key
+    }
+
     pub fn box_ssh(&self) -> Ssh {
         Ssh::new(self.box_door, &self.site.key)
     }

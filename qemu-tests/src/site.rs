@@ -5,6 +5,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use age::secrecy::ExposeSecret as _;
+use age::x25519::Identity;
 use anyhow::{Context, Result, ensure};
 use firstlight_api::boot_choice::{INITRD, SystemSlot};
 use firstlight_api::site::Ipv4Network;
@@ -75,6 +77,8 @@ pub struct TestSite {
     pub image: PathBuf,
     /// Private key for `admin` on the box and on installed servers; whose updates the box takes.
     pub key: PathBuf,
+    /// Of age's: who can read backups that the box makes by itself.
+    pub backup_key: PathBuf,
     /// How fast time goes for its machines.
     pub clock: Clock,
 }
@@ -91,8 +95,9 @@ pub fn build_site(purpose: Purpose) -> Result<TestSite> {
     fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
     let key = make_key(&dir)?;
     let public = fs::read_to_string(key.with_extension("pub")).context("reading the public key")?;
+    let (backup_key, recipient) = make_backup_key(&dir)?;
     let site = dir.join("site.yaml");
-    fs::write(&site, site_text(public.trim(), purpose)).context("writing site.yaml")?;
+    fs::write(&site, site_text(public.trim(), &recipient, purpose)).context("writing site.yaml")?;
     let image = dir.join("firstlight.img");
     build(
         &Settings {
@@ -112,6 +117,7 @@ pub fn build_site(purpose: Purpose) -> Result<TestSite> {
     Ok(TestSite {
         image,
         key,
+        backup_key,
         clock: purpose.clock(),
     })
 }
@@ -145,7 +151,22 @@ fn make_key(dir: &Path) -> Result<PathBuf> {
     Ok(key)
 }
 
-fn site_text(public: &str, purpose: Purpose) -> String {
+/// A file, as `age-keygen` writes it, and its public half.
+fn make_backup_key(dir: &Path) -> Result<(PathBuf, String)> {
+    let path = dir.join("age.key");
+    let known = fs::read_to_string(&path).ok();
+    let known = known.and_then(|text| text.trim().parse::<Identity>().ok());
+    let key = if let Some(key) = known {
+        key
+    } else {
+        let key = Identity::generate();
+        fs::write(&path, key.to_string().expose_secret())?;
+        key
+    };
+    Ok((path, key.to_public().to_string()))
+}
+
+fn site_text(public: &str, recipient: &str, purpose: Purpose) -> String {
     let cluster = match purpose {
         Purpose::Plain => "none",
         Purpose::Cluster => "{}\naddons: []",
@@ -156,9 +177,9 @@ fn site_text(public: &str, purpose: Purpose) -> String {
         Purpose::Networks => return networks_text(public),
     };
     format!(
-        "name: {NAME}\ncluster: {cluster}\nsshKeys:\n  - {public}\nhosts:\n  - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n\
+        "name: {NAME}\ncluster: {cluster}\nsshKeys:\n  - {public}\nbackup: {{recipients: [{recipient}]}}\nhosts:\n  - mac: {SERVER_MAC}\n    name: {SERVER_NAME}\n    address: {SERVER_ADDRESS}\n\
          rules:\n  - match: {{mac: '52:54:00:f1:00:{RESTARTED:02x}'}}\n    start: restart\n    kernelArguments: {RESTARTED_ARGUMENT}\n  - match: {{mac: '52:54:00:f1:00:{STARTED:02x}'}}\n    start: kexec\n  \
-         - match: {{vendor: QEMU, product: '*Q35*'}}\n    labels: {{{RULE_LABEL}}}\n  - match: any\n"
+         - match: {{vendor: QEMU, product: '*Q35*'}}\n    labels: {{{RULE_LABEL}}}\n    keepsBackups: true\n  - match: any\n"
     )
 }
 

@@ -228,7 +228,13 @@ const STORIES: [Story; 25] = [
         plain: false,
         asked: false,
         minutes: 8,
-        about: &["agent/update/src/backup.rs", "imagebuilder/src/backup.rs"],
+        about: &[
+            "agent/update/src/backup.rs",
+            "agent/update/src/nightly.rs",
+            "agent/src/backups",
+            "agent/bootstrap/src/backups.rs",
+            "imagebuilder/src/backup.rs",
+        ],
         tell: restore::tell,
     },
     Story {

@@ -9,6 +9,7 @@ pub mod account;
 pub mod addon;
 pub mod artifact;
 pub mod authorities;
+pub mod backup;
 pub mod bmh;
 pub mod boot_choice;
 pub mod bounded;

@@ -27,7 +27,7 @@ use std::{
     str::FromStr,
 };
 
-use crate::{people::SiteOperator, status::HardwareSummary};
+use crate::{backup::BackupPlan, people::SiteOperator, status::HardwareSummary};
 
 pub use cluster::{
     ClusterChoice, ClusterConfig, ClusterIpv6, ControlPlanes, Heal, HostRole, Ipv4Network, Workers,
@@ -80,6 +80,8 @@ pub struct SiteConfig {
     pub operators: Vec<SiteOperator>,
     /// Where a copy of the audit log goes.
     pub log_host: Option<SocketAddrV4>,
+    /// `backup`: backups that the box makes by itself.
+    pub backup: Option<BackupPlan>,
     /// `box.workloads`: whether people may run pods on the box.
     pub box_workloads: bool,
     /// `box.seal`: what keeps the key of the state partition, where the machine has it.
@@ -318,6 +320,7 @@ impl Default for SiteConfig {
             packages: Vec::new(),
             operators: Vec::new(),
             log_host: None,
+            backup: None,
             box_workloads: false,
             box_seal: RootOfTrust::Tpm,
             standing: Standing::Current,

@@ -17,6 +17,7 @@ pub use host::{
 use crate::{
     addon::AddonState,
     artifact::Artifact,
+    backup::BackupStatus,
     seal::SealStatus,
     software::{NodeStatus, SoftwareState},
     upgrade::UpgradeState,
@@ -64,6 +65,9 @@ pub struct SiteStatus {
     /// What keeps the key of the box's state; `None` on a box that does not run from a stick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<SealStatus>,
+    /// Those that the box makes by itself; `None` without `backup` in site.yaml.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupStatus>,
     /// The last warnings of the box's programs before it was started this time, oldest first.
     #[serde(default)]
     pub before_start: Vec<String>,

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    backup::{AgeRecipient, BackupFile},
     boot_choice::SystemSlot,
     seal::RecoveryKey,
     slot::{LayerContent, SystemContent},
@@ -35,6 +36,15 @@ pub enum HelperOrder {
     Try,
     /// The running system, which was tried, stays.
     Keep,
+    /// Make a backup onto the state partition: [`HelperReply::Backup`].
+    Backup {
+        /// Of the file ([`BackupFile::is_name`]).
+        name: String,
+        /// Who can read it.
+        recipients: Vec<AgeRecipient>,
+        /// How many stay there.
+        count: u8,
+    },
     /// Make another recovery key, and seal the state to the running system: [`HelperReply::RecoveryKey`].
     Seal,
 }
@@ -59,6 +69,8 @@ pub enum HelperReply {
     },
     /// As ordered.
     Done,
+    /// To [`HelperOrder::Backup`].
+    Backup(BackupFile),
     /// To [`HelperOrder::Seal`].
     RecoveryKey(RecoveryKey),
     /// Not done, and why.

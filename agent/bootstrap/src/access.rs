@@ -21,7 +21,7 @@ const SUDOERS: &str = "etc/sudoers.d/firstlight";
 const DRAFT: &str = "run/firstlight/sudoers";
 const PROGRAM: &str = "/usr/bin/firstlight-bootstrap";
 /// Arguments of [`PROGRAM`], exactly; `{mac}` is this server's.
-const COMMANDS: [&str; 7] = [
+const COMMANDS: [&str; 8] = [
     "restart",
     "restart {mac}",
     "packages",
@@ -29,6 +29,7 @@ const COMMANDS: [&str; 7] = [
     "bmc make",
     "bmc remove",
     "kexec {mac}",
+    "backup",
 ];
 
 /// The key `firstlight_access` of a config drive's `meta_data.json`. Nothing of it is secret.
@@ -217,7 +218,8 @@ mod tests {
             "box-525400000001 ALL=(root) NOPASSWD: /usr/bin/firstlight-bootstrap restart, \
              /usr/bin/firstlight-bootstrap restart 52\\:54\\:00\\:00\\:00\\:01, /usr/bin/firstlight-bootstrap packages, \
              /usr/bin/firstlight-bootstrap bmc look, /usr/bin/firstlight-bootstrap bmc make, \
-             /usr/bin/firstlight-bootstrap bmc remove, /usr/bin/firstlight-bootstrap kexec 52\\:54\\:00\\:00\\:00\\:01"
+             /usr/bin/firstlight-bootstrap bmc remove, /usr/bin/firstlight-bootstrap kexec 52\\:54\\:00\\:00\\:00\\:01, \
+             /usr/bin/firstlight-bootstrap backup"
         );
     }
 

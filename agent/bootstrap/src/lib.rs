@@ -13,6 +13,7 @@
 
 pub mod access;
 pub mod answer;
+pub mod backups;
 pub mod bmc;
 mod clock;
 pub mod drive;

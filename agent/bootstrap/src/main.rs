@@ -13,6 +13,7 @@ use firstlight_api::packages::Order;
 use firstlight_api::ramdisk_order::{self, RamdiskOrder};
 use firstlight_api::repository::METADATA_KEY as REPOSITORY;
 use firstlight_bootstrap::access::{self, parse_access};
+use firstlight_bootstrap::backups;
 use firstlight_bootstrap::bmc::{ThisServer as ThisBmc, obey as obey_bmc};
 use firstlight_bootstrap::drive::{Drive, find_drive, load_drive, settle_devices};
 use firstlight_bootstrap::files::write_files;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         ["restart"] => return restart(None),
         ["restart", mac] => return restart(Some(mac)),
         ["packages"] => return packages(),
+        ["backup"] => return keep_backup(),
         ["kexec", mac] => return kexec(mac),
         ["mirror"] => return tell(&look_at_mirror),
         ["bmc", word] => match Ask::of(word) {
@@ -143,6 +145,20 @@ fn restart(mac: Option<&str>) -> ExitCode {
 }
 
 /// The box's order on standard input, over SSH; the report on standard output.
+fn keep_backup() -> ExitCode {
+    let free = |folder: &Path| {
+        let found = nix::sys::statvfs::statvfs(folder);
+        found.map_or(0, |found| found.blocks_available() * found.fragment_size())
+    };
+    match backups::keep(Path::new("/"), &mut io::stdin().lock(), free) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn packages() -> ExitCode {
     let order = io::read_to_string(io::stdin().take(LONGEST_ORDER)).map_err(anyhow::Error::from);
     let order = match order.and_then(|text| Ok(Order::parse(text.as_bytes())?)) {

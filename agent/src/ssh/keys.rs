@@ -115,7 +115,7 @@ fn write(dir: &Dir, files: &[(&str, &String)]) -> Result<()> {
 }
 
 /// The halves of a new pair.
-async fn make_pair(dir: &Path, comment: &str) -> Result<(String, String)> {
+pub async fn make_pair(dir: &Path, comment: &str) -> Result<(String, String)> {
     let (new, public) = (dir.join(".made"), dir.join(".made.pub"));
     let remove = || {
         for file in [&new, &public] {

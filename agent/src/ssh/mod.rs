@@ -7,6 +7,7 @@
 //!
 //! Must not: send anything to a machine that shows another host key.
 
+mod backups;
 mod bmc;
 mod call;
 mod error;
@@ -27,6 +28,7 @@ use call::Call;
 use keys::Dir;
 
 pub use error::SshError;
+pub use keys::make_pair;
 pub use restart::Towards;
 
 pub const PORT: u16 = 22;

@@ -86,6 +86,7 @@ impl Board {
                 controllers.sort_by(|a, b| a.name.cmp(&b.name));
             }
             Update::Seal(seal) => status.seal = Some(seal),
+            Update::Backup(backup) => status.backup = backup,
             Update::BeforeStart(lines) => status.before_start = lines,
             Update::Problems(source, problems) => {
                 self.problems.insert(source, problems);

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use firstlight_api::status::{
-    CertificateEnd, ControllerRound, DhcpMode, HostState, SiteStatus, StepState,
+use firstlight_api::{
+    backup::BackupStatus,
+    status::{CertificateEnd, ControllerRound, DhcpMode, HostState, SiteStatus, StepState},
 };
 
 use super::counters::{Counter, ODD_OBJECTS, REFUSED};
@@ -108,6 +109,11 @@ pub fn render(status: &SiteStatus) -> String {
         "When the first certificate of a cluster ends.",
         &certificates(status),
     );
+    family(
+        "firstlight_backup_made_timestamp_seconds",
+        "When the last backup was made that the box made by itself.",
+        &backup(status),
+    );
     family("firstlight_hosts", "Servers by state.", &hosts(status));
     for (name, help, value) in ROUNDS {
         family(name, help, &rounds(status, value));
@@ -141,6 +147,13 @@ fn certificates(status: &SiteStatus) -> Vec<(String, f64)> {
         (labels, seconds)
     };
     status.certificates.iter().map(of).collect()
+}
+
+/// Nothing where none is wanted; 0 before the first.
+fn backup(status: &SiteStatus) -> Vec<(String, f64)> {
+    #[expect(clippy::cast_precision_loss, reason = "a time in seconds")]
+    let made = |backup: &BackupStatus| (String::new(), backup.made as f64);
+    status.backup.iter().map(made).collect()
 }
 
 fn refused(status: &SiteStatus) -> Vec<(String, f64)> {

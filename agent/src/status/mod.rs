@@ -14,6 +14,7 @@ pub mod steps;
 
 use firstlight_api::{
     artifact::Artifact,
+    backup::BackupStatus,
     seal::SealStatus,
     status::{
         AddonLine, CertificateEnd, ClusterStatus, ControllerRound, DhcpMode, HostStatus, Problem,
@@ -66,6 +67,7 @@ pub enum Update {
     /// Replaces what this controller reported before.
     Round(ControllerRound),
     Seal(SealStatus),
+    Backup(Option<BackupStatus>),
     /// Known once, at the start.
     BeforeStart(Vec<String>),
     /// Replaces what this source reported before.

@@ -1,8 +1,7 @@
 //! Another version of the box's system, beside the running one (docs/updates.md, decision 0049): it is written, started once, and kept only
-//! if the site is as well as before. Disks and the boot loader are the business of `firstlight-update` ([`helper`]); here is decided
+//! if the site is as well as before. Disks and the boot loader are the business of `firstlight-update` ([`crate::helper`]); here is decided
 //! what it is told, and whether a system that is tried stays ([`wellness`]).
 
-mod helper;
 mod wellness;
 
 use std::{fs, io::Read, path::Path, sync::Arc, time::Duration};
@@ -10,7 +9,9 @@ use std::{fs, io::Read, path::Path, sync::Arc, time::Duration};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use firstlight_api::{
+    backup::BackupFile,
     seal::RecoveryKey,
+    site::SiteConfig,
     slot::SystemContent,
     status::{Problem, SiteStatus, UpdateStage},
     update::{HelperOrder, HelperReply, UpdateHeader, UpdateOutcome, UpdateView},
@@ -22,13 +23,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    backups,
     files::{self, Access},
+    helper::{Conversation, ask, unexpected},
     paths::Paths,
-    start_line::StartedFrom,
-    state, state_versions,
+    start_line, state, state_versions,
     status::{StatusSender, Update},
 };
-use helper::{Conversation, ask, unexpected};
 use wellness::Wellness;
 
 const LOOK: Duration = Duration::from_secs(2);
@@ -41,13 +42,15 @@ const LONGEST: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Updater {
     paths: Paths,
+    site: watch::Receiver<Option<Arc<SiteConfig>>>,
     stage: Arc<watch::Sender<Option<UpdateStage>>>,
 }
 
 impl Updater {
-    pub fn new(paths: Paths) -> Self {
+    pub fn new(paths: Paths, site: watch::Receiver<Option<Arc<SiteConfig>>>) -> Self {
         Self {
             paths,
+            site,
             stage: Arc::default(),
         }
     }
@@ -68,6 +71,12 @@ impl Updater {
             HelperReply::RecoveryKey(key) => Ok(key),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// A backup onto the state partition, for those whom site.yaml names.
+    pub async fn backup(&self) -> Result<BackupFile> {
+        let site = self.site.borrow().clone().unwrap_or_default();
+        backups::make(&self.paths, &site).await
     }
 
     /// Names of the layers that have to be sent.
@@ -106,6 +115,10 @@ impl Updater {
             };
             return Err(problem.into());
         }
+        let makes_backups = |config: &Arc<SiteConfig>| config.backup.is_some();
+        if self.site.borrow().as_ref().is_some_and(makes_backups) {
+            self.backup().await?;
+        }
         let before = serde_json::to_vec(&Wellness::of(site))?;
         files::write(&self.paths.before_update(), &before, Access::Group)?;
         match ask(&self.paths, &HelperOrder::Try).await? {
@@ -122,11 +135,6 @@ impl Drop for StageGuard<'_> {
     fn drop(&mut self) {
         self.0.send_replace(None);
     }
-}
-
-/// The running system is tried, and it is not said yet whether it stays.
-pub fn is_tried(paths: &Paths) -> bool {
-    StartedFrom::read(paths) == StartedFrom::Trial && paths.trial().exists()
 }
 
 fn outcome(paths: &Paths) -> Option<UpdateOutcome> {
@@ -156,7 +164,7 @@ pub async fn run(
     if let Some(last) = outcome(paths).filter(|last| !last.kept) {
         status.problems("update", vec![went_back(paths, &last)]);
     }
-    if is_tried(paths) {
+    if start_line::is_tried(paths) {
         return tokio::select! {
             kept = judge(paths, site, &status) => kept,
             () = stop.cancelled() => Ok(()),

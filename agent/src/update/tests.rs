@@ -33,6 +33,11 @@ fn paths(dir: &tempfile::TempDir, word: &str) -> Paths {
     paths
 }
 
+/// A site.yaml that is not read yet.
+fn nobody() -> watch::Receiver<Option<Arc<SiteConfig>>> {
+    watch::Sender::new(None).subscribe()
+}
+
 /// Answers `orders` in turn with lines, and returns what was ordered and what came after it.
 fn helper(
     paths: &Paths,
@@ -89,7 +94,7 @@ async fn an_older_system_is_not_started_and_a_newer_one_has_something_to_live_up
     let dir = tempfile::tempdir().unwrap();
     let paths = paths(&dir, "");
     fs::write(paths.state_versions(), r#"{"kubernetes": "v1.36.1"}"#).unwrap();
-    let updater = Updater::new(paths.clone());
+    let updater = Updater::new(paths.clone(), nobody());
     let heard = helper(
         &paths,
         vec![seen("v1.35.9"), seen("v1.37.0"), line(&HelperReply::Done)],
@@ -124,7 +129,7 @@ async fn an_older_system_is_not_started_and_a_newer_one_has_something_to_live_up
 async fn what_is_sent_arrives_and_what_is_said_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let paths = paths(&dir, "");
-    let updater = Updater::new(paths.clone());
+    let updater = Updater::new(paths.clone(), nobody());
     let progress = line(&HelperReply::Progress { done: 1, of: 2 });
     let refused = HelperReply::Refused(Problem {
         what: "the stick is worn out".to_owned(),
@@ -156,14 +161,19 @@ async fn a_system_that_is_tried_stays_once_all_is_well_for_a_while() {
     let paths = paths(&dir, firstlight_api::boot_choice::TRIAL_WORD);
     fs::write(paths.state_prepared(), "").unwrap();
     fs::write(paths.trial(), "{}").unwrap();
-    assert!(is_tried(&paths));
+    assert!(start_line::is_tried(&paths));
     let before = Wellness::of(&running(HostState::Running));
     fs::write(paths.before_update(), serde_json::to_vec(&before).unwrap()).unwrap();
     let (sender, shown, owner) = status::channel("1");
     let stop = CancellationToken::new();
     tokio::spawn(status::own(owner, stop.clone()));
     let (site, seen) = watch::channel(SiteStatus::default());
-    let task = tokio::spawn(run(Updater::new(paths.clone()), seen, sender, stop));
+    let task = tokio::spawn(run(
+        Updater::new(paths.clone(), nobody()),
+        seen,
+        sender,
+        stop,
+    ));
     let mut shown = shown;
     let waits = |status: &SiteStatus| matches!(&status.update, Some(UpdateStage::Tried { waits }) if waits.len() == 1);
     shown.wait_for(waits).await.unwrap();
@@ -197,7 +207,12 @@ async fn who_went_back_says_why() {
     let stop = CancellationToken::new();
     tokio::spawn(status::own(owner, stop.clone()));
     let (_site, seen) = watch::channel(SiteStatus::default());
-    tokio::spawn(run(Updater::new(paths), seen, sender, stop.clone()));
+    tokio::spawn(run(
+        Updater::new(paths, nobody()),
+        seen,
+        sender,
+        stop.clone(),
+    ));
     let told = |status: &SiteStatus| {
         status.problems.iter().any(|problem| {
             problem.what.contains("0.2.0 was taken back") && problem.what.contains("n1")
@@ -218,7 +233,7 @@ proptest! {
             let dir = tempfile::tempdir().unwrap();
             let paths = paths(&dir, "");
             let heard = helper(&paths, vec![noise]);
-            drop(Updater::new(paths).view().await);
+            drop(Updater::new(paths, nobody()).view().await);
             heard.await.unwrap();
         });
     }

@@ -114,7 +114,7 @@ impl Web {
             fleet: boot_files.fleet.clone(),
             paths: boot_files.paths.clone(),
             certificate: PageCertificate::new(&boot_files.paths),
-            update: Updater::new(boot_files.paths.clone()),
+            update: Updater::new(boot_files.paths.clone(), site.clone()),
             boot_files,
             store,
             streams: Streams::new(&known),

@@ -257,6 +257,9 @@ fn write_steps(out: &mut String, status: &SiteStatus) -> fmt::Result {
     if let Some(seal) = &status.seal {
         writeln!(out, "<p class=\"dim\">{}</p>", Text(&seal.sentence()))?;
     }
+    if let Some(backup) = &status.backup {
+        writeln!(out, "<p class=\"dim\">{}</p>", Text(&backup.sentence()))?;
+    }
     out.write_str("</section>\n")
 }
 

@@ -42,6 +42,7 @@ pub async fn answer(
         (&Method::POST, "/layers" | "/image") => "write another system",
         (&Method::POST, "/start") => "start another system",
         (&Method::POST, "/seal") => "make another recovery key",
+        (&Method::POST, "/backup") => "make a backup",
         _ => {
             return refusal(
                 StatusCode::NOT_FOUND,
@@ -54,6 +55,7 @@ pub async fn answer(
         "/layers" => layers(web, request).await,
         "/image" => told(image(web, request).await, "written", of_page),
         "/seal" => recovery_key(web, of_page).await,
+        "/backup" => say(web.update.backup().await),
         _ => {
             let site = web.status.borrow().clone();
             told(web.update.start(&site).await, "restarts", of_page)

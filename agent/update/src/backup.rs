@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tar::{Archive, Builder, EntryType, Header};
 
 use crate::refusal::refuse;
-use crate::state::{RESERVE, State};
+use crate::state::{RESERVE, State, bytes_of};
 
 const FORMAT: u64 = 1;
 const ABOUT: &str = "backup.json";
@@ -57,6 +57,16 @@ pub fn copy_etcd(state: State<'_>) -> Result<()> {
         "etcd made no copy of its data: see `journalctl -u etcd`; is there room for one?"
     );
     Ok(())
+}
+
+/// What one may take, in bytes.
+pub fn most_bytes(state: State<'_>) -> u64 {
+    let parts = WHOLE.iter().chain(&["etcd/member"]);
+    let parts = parts.map(|name| bytes_of(&state.0.join(name)));
+    let agent = state.0.join("agent");
+    let own = entries(&agent).unwrap_or_default();
+    let own = own.iter().map(|name| bytes_of(&agent.join(name)));
+    parts.chain(own).sum()
 }
 
 /// `versions`: this system's.

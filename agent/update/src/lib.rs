@@ -9,6 +9,7 @@
 
 pub mod backup;
 pub mod boot;
+pub mod nightly;
 pub mod orders;
 pub mod refusal;
 pub mod scrub;

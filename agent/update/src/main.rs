@@ -31,7 +31,6 @@ const STATE: &str = "/var/lib/firstlight";
 const READY: &str = "/run/firstlight-update/ready";
 /// What the agent says that it waits for.
 const WHY: &str = "/run/firstlight/trial";
-const VERSIONS: &str = "/usr/share/firstlight/versions.json";
 /// Where the agent looks for it.
 const DAMAGED: &str = "/run/firstlight-scrub/damaged";
 /// Between two pieces that the scrub reads: others want the stick, too.
@@ -76,14 +75,14 @@ fn run() -> Result<()> {
         }
         "backup" => {
             backup::copy_etcd(state)?;
-            backup::write(state, &versions()?, io::stdout().lock())
+            backup::write(state, &orders::versions_of_box()?, io::stdout().lock())
         }
         "restore" => {
             if Stick::find(root)?.is_none() {
                 bail!("this box does not run from a stick: restore its backup on one that does");
             }
             let _alone = orders::alone()?;
-            backup::unpack(state, &versions()?, io::stdin().lock())?;
+            backup::unpack(state, &orders::versions_of_box()?, io::stdin().lock())?;
             restart()
         }
         other => bail!(
@@ -172,11 +171,6 @@ fn start(root: &Path, state: State<'_>) -> Result<()> {
         Err(error) => eprintln!("{error:#}"),
     }
     fs::write(READY, "").context("telling the agent")
-}
-
-fn versions() -> Result<serde_json::Value> {
-    let text = fs::read(VERSIONS).with_context(|| format!("reading {VERSIONS}"))?;
-    serde_json::from_slice(&text).with_context(|| format!("reading {VERSIONS}"))
 }
 
 fn why() -> String {

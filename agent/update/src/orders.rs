@@ -14,6 +14,7 @@ use firstlight_signature::{KEYS, Keys, Unbelieved};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::boot::{BootFiles, Esp};
+use crate::nightly::{self, NewBackup};
 use crate::refusal::{describe, refuse};
 use crate::seal;
 use crate::slot::{self, Slot};
@@ -26,6 +27,7 @@ const TELL_EVERY: Duration = Duration::from_millis(500);
 const PAYLOAD: &str = "payload";
 const AGENT: &str = "agent";
 const SHARE: &str = "usr/share/firstlight";
+const VERSIONS: &str = "versions.json";
 
 /// Reads the order and answers it; an error is an answer, too.
 pub fn serve(
@@ -68,6 +70,20 @@ fn carry_out(
     output: &mut dyn Write,
 ) -> Result<HelperReply> {
     let order = read_order(input)?;
+    if let HelperOrder::Backup {
+        name,
+        recipients,
+        count,
+    } = &order
+    {
+        let _alone = alone()?;
+        let wanted = NewBackup {
+            name,
+            recipients,
+            count: *count,
+        };
+        return nightly::make(state, &versions_of_box()?, wanted).map(HelperReply::Backup);
+    }
     let stick = stick.ok_or_else(|| {
         refuse(
             "this box does not run from a stick",
@@ -85,7 +101,7 @@ fn carry_out(
         ));
     }
     match order {
-        HelperOrder::Look => unreachable!("answered above"),
+        HelperOrder::Look | HelperOrder::Backup { .. } => unreachable!("answered above"),
         HelperOrder::Plan { system } => {
             believe(&believed(Path::new("/"))?, &system)?;
             let layers = slot::missing(Slot::of(&stick.system), Slot::of(stick.other()?), &system)?;
@@ -105,6 +121,13 @@ fn carry_out(
         }
         HelperOrder::Seal => seal(stick, state, None).map(HelperReply::RecoveryKey),
     }
+}
+
+/// Of what runs.
+pub fn versions_of_box() -> Result<serde_json::Value> {
+    let path = Path::new("/").join(SHARE).join(VERSIONS);
+    let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))
 }
 
 /// Whose systems the running one takes.
@@ -182,7 +205,7 @@ fn look(stick: &Stick) -> Result<StickSystems> {
 fn versions(other: &Partition, layers: &[Layer]) -> Result<serde_json::Value> {
     let layer = find(layers, AGENT)?;
     let mounted = Mounted::layer(&other.device, layer)?;
-    let text = fs::read(mounted.path().join(SHARE).join("versions.json"))?;
+    let text = fs::read(mounted.path().join(SHARE).join(VERSIONS))?;
     Ok(serde_json::from_slice(&text)?)
 }
 
@@ -268,6 +291,9 @@ fn start_other(stick: &Stick, state: State<'_>) -> Result<()> {
             "write one first: `firstlight update IMAGE`",
         )
     })?;
+    // Somebody may have written it before the box believed only some.
+    let other = Slot::of(stick.other()?).system()?.unwrap_or_default();
+    believe(&believed(Path::new("/"))?, &other.content())?;
     seal::expect_other(Path::new("/"), stick)?;
     state.begin(&Trial {
         from: stick.running,

@@ -296,7 +296,7 @@ fn items_below(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(items)
 }
 
-fn bytes_of(path: &Path) -> u64 {
+pub fn bytes_of(path: &Path) -> u64 {
     let Ok(meta) = path.symlink_metadata() else {
         return 0;
     };

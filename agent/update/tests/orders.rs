@@ -27,7 +27,7 @@ fn a_box_without_a_stick_says_what_is_done_there() {
         r#"{"order":"look"}"#,
         r#"{"order":"try"}"#,
         r#"{"order":"seal"}"#,
-        r#"{"order":"plan","layers":[]}"#,
+        r#"{"order":"plan","system":{"layers":[]}}"#,
     ] {
         let HelperReply::Refused(problem) = ordered(order.as_bytes()) else {
             panic!("{order}");
@@ -41,7 +41,7 @@ fn a_box_without_a_stick_says_what_is_done_there() {
 proptest! {
     #[test]
     fn whatever_is_ordered_is_done_or_refused(
-        order in "\\{\"order\":\"(look|plan|write|try|keep|seal)\"(,\"(layers|sent)\":\\[(\"a\"|\\{\"name\":\"[a-z]{0,3}\",\"length\":[0-9]{1,22},\"sha256\":\"(ab){32}\"\\})?\\]){0,2}\\}\n?",
+        order in "\\{\"order\":\"(look|plan|write|try|keep|seal)\"(,\"sent\":\\[(\"a\")?\\])?(,\"system\":\\{\"layers\":\\[(\\{\"name\":\"[a-z]{0,3}\",\"length\":[0-9]{1,22},\"sha256\":\"(ab){32}\",\"root\":\"(cd){32}\"\\})?\\]\\})?\\}\n?",
         noise: Vec<u8>,
     ) {
         for text in [order.into_bytes(), noise] {

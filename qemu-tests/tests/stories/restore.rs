@@ -1,11 +1,12 @@
-//! The stick of a box with an installed server dies. Another one, in the same place, goes on with a backup: the same box by name, address,
+//! The stick of a box with an installed server dies. Another one, in the same place, goes on with the backup that the server has kept for it: the same box by name, address,
 //! CA and keys, and the server was installed once.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-use age::secrecy::ExposeSecret as _;
 use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use firstlight_api::status::HostState;
 use lab::wire::format_mac;
 use lab::{BoxSpec, Firmware, ServerSpec};
@@ -33,23 +34,30 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
         .run("sudo kubectl create configmap kept --from-literal=of=before")?;
     let identity = scene.box_ssh().run(KEYS)?;
 
-    let key = age::x25519::Identity::generate();
-    let folder = scene.lab.dir().to_owned();
-    let (key_file, backup) = (folder.join("key.txt"), folder.join("site.backup"));
-    fs::write(&key_file, key.to_string().expose_secret())?;
+    let said = Desk::new(scene)?.types(&["backup", "--now"])?;
+    scene.tell(said.trim());
+    let name = scene.wait_status("the server keeps it", Duration::from_mins(3), |status| {
+        let backup = status.backup.as_ref()?;
+        let is_there = backup.copies == [format!("server {SERVER_NAME}")];
+        Some(backup.last.clone()?.name).filter(|_| is_there)
+    })?;
+    let list = Desk::new(scene)?.types(&["backup", "--list"])?;
+    ensure!(list.starts_with(&name), "{list}");
+    // The stick is lost with what is on it: what the server has is enough, and tells whoever finds it nothing.
+    let kept = format!("/var/lib/firstlight/backups/{name}");
+    let ssh = scene.host_ssh(&mac)?;
+    let canary = "sudo grep -c 'BEGIN CERT\\|kubernetes' ";
+    ensure!(
+        ssh.run(&format!("{canary}{kept} || true"))?.trim() == "0",
+        "the backup is in clear"
+    );
+    let encoded = ssh.run(&format!("sudo base64 --wrap 0 {kept}"))?;
+    let backup = scene.lab.dir().join(&name);
+    fs::write(&backup, STANDARD.decode(encoded.trim())?)?;
+    let key_file = scene.backup_key().to_owned();
     let [key_file, backup] =
         [&key_file, &backup].map(|path| path.to_str().context("the path is not text"));
     let (key_file, backup) = (key_file?, backup?);
-    let recipient = key.to_public().to_string();
-    let said =
-        Desk::new(scene)?.types(&["backup", "--recipient", &recipient, "--output", backup])?;
-    scene.tell(said.trim());
-    ensure!(
-        !fs::read(backup)?
-            .windows(10)
-            .any(|bytes| bytes == b"BEGIN CERT"),
-        "the backup is in clear"
-    );
 
     scene.cut_box_power()?;
     scene.lab.lose_stick()?;

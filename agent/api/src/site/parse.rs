@@ -1,5 +1,6 @@
 //! The tree of `site.yaml` to a [`SiteConfig`], collecting every problem on the way.
 
+mod backup;
 mod cluster;
 mod networks;
 mod provisioning;
@@ -116,6 +117,7 @@ impl Walk {
         site.packages = self.packages(&fields);
         site.operators = self.operators(&fields);
         site.log_host = self.value(&fields, "logHost", parse_log_host);
+        site.backup = self.backup(&fields);
         if let Some(node) = fields.get("box") {
             let fields = self.fields(node, schema::BOX_KEYS, "`box`");
             let workloads = self.value(&fields, "workloads", boolean);

@@ -61,6 +61,8 @@ pub struct Gives {
     pub layout: Option<Layout>,
     /// `bmc.account`: an account of the box's own in its BMC.
     pub account: Option<BmcAccount>,
+    /// `keepsBackups`: its installed system holds the box's backups.
+    pub keeps_backups: bool,
 }
 
 /// How the box comes to an account in a BMC that nobody has named.

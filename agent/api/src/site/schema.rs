@@ -25,10 +25,13 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "packages",
     "operators",
     "logHost",
+    "backup",
     "box",
 ];
 pub(super) const OPERATOR_KEYS: &[&str] = &["name", "role", "password"];
 pub(super) const BOX_KEYS: &[&str] = &["workloads", "seal"];
+pub(super) const BACKUP_KEYS: &[&str] = &["recipients", "count", "outside"];
+pub(super) const OUTSIDE_KEYS: &[&str] = &["place", "hostKey"];
 pub(super) const PROVISIONING_KEYS: &[&str] = &[
     "interface",
     "address",
@@ -90,6 +93,7 @@ pub(super) const RULE_KEYS: &[&str] = &[
     "links",
     "defaultRoute",
     "bmc",
+    "keepsBackups",
 ];
 pub(super) const RULE_BMC_KEYS: &[&str] = &["account"];
 pub(super) const MATCH_KEYS: &[&str] = &[
@@ -157,6 +161,7 @@ struct SiteSpec {
     operators: Option<Vec<OperatorSpec>>,
     /// A syslog server (RFC 5424 over TCP) that gets a copy of the audit log: an IPv4 address, with a port if it is not 514.
     log_host: Option<String>,
+    backup: Option<BackupSpec>,
     r#box: Option<BoxSpec>,
 }
 
@@ -182,6 +187,31 @@ enum PersonRoleSpec {
     Viewer,
     Operator,
     Admin,
+}
+
+/// Encrypted backups that the box makes by itself, every night and before an update: onto its stick, onto servers whose rule says
+/// `keepsBackups`, and to a place outside. Default: none.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct BackupSpec {
+    /// Public keys of age's (`age-keygen`): whoever has the other half of one can read a backup, and be this site's box.
+    recipients: Vec<String>,
+    /// How many are kept in each place, 1 to 60. Default: 7.
+    #[schemars(range(min = 1, max = 60))]
+    count: Option<u8>,
+    outside: Option<OutsideSpec>,
+}
+
+/// A machine outside of the site that takes files by SFTP. The page shows the key of the box that it has to admit.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct OutsideSpec {
+    /// For example `sftp://backup@192.0.2.9/srv/backups`.
+    place: String,
+    /// The public host key of its SSH server, as `ssh-keyscan` prints it behind the name.
+    host_key: String,
 }
 
 /// The box itself.
@@ -582,6 +612,8 @@ struct RuleSpec {
     /// The network whose router is for everything else. Needed where more than one of its networks has a router.
     default_route: Option<String>,
     bmc: Option<RuleBmcSpec>,
+    /// Whether its installed system holds the backups that the box makes (`backup`). Default: false.
+    keeps_backups: Option<bool>,
 }
 
 /// Its remote power, where nobody has named its BMC.

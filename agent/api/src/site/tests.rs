@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod backup;
 mod cluster;
 mod ipv6;
 mod networks;
@@ -123,6 +124,7 @@ fn a_full_file_is_read_whole() {
         addons: Addons::Usual,
         packages: Vec::new(),
         log_host: None,
+        backup: None,
         box_workloads: false,
         box_seal: RootOfTrust::Tpm,
         operators: Vec::new(),

@@ -3,6 +3,7 @@
 use firstlight_api::{
     addon::AddonState,
     artifact::{Arch, Artifact, ArtifactSpec, ArtifactState, Kind},
+    backup::{BackupFile, BackupStatus},
     seal::{Bound, RootOfTrust, SealStatus},
     software::{NodeState, NodeStatus, PackageState, PackageStatus, SoftwareState},
     status::{
@@ -68,6 +69,14 @@ fn busy_site() -> SiteStatus {
             root_of_trust: RootOfTrust::Tpm,
             bound: Some(Bound::Machine),
             ..SealStatus::default()
+        }),
+        backup: Some(BackupStatus {
+            last: Some(BackupFile {
+                name: "lab-20261122T030000Z.backup".to_owned(),
+                bytes: 12 << 20,
+            }),
+            made: 1_795_316_400,
+            copies: vec!["server n1".to_owned()],
         }),
         before_start: vec!["2026-11-22T03:00:01+00:00 etcd[7]: slow <fdatasync>".into()],
         clusters: vec![busy_cluster()],

@@ -190,7 +190,7 @@ impl Fixture {
 }
 
 /// Each route and verb, and the least role that is let in; `None`: everybody is.
-const ROUTES: [(&str, &str, Option<Role>); 54] = {
+const ROUTES: [(&str, &str, Option<Role>); 55] = {
     use Role::{Admin, Operator, Viewer};
     [
         ("GET", "/", Some(Viewer)),
@@ -233,6 +233,7 @@ const ROUTES: [(&str, &str, Option<Role>); 54] = {
         ("POST", "/api/v1/update/start", Some(Admin)),
         ("POST", "/api/v1/update/image", Some(Admin)),
         ("POST", "/api/v1/update/seal", Some(Admin)),
+        ("POST", "/api/v1/update/backup", Some(Admin)),
         ("POST", "/api/v1/hosts/n1/retry", Some(Operator)),
         ("POST", "/api/v1/hosts/n1/power-off", Some(Operator)),
         ("POST", "/api/v1/hosts/n1/forget", Some(Operator)),

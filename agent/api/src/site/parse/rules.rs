@@ -36,6 +36,9 @@ impl Walk {
             kernel_arguments: self.value(&fields, "kernelArguments", KernelArguments::parse),
             layout: self.layout(&fields, site),
             account: self.account(&fields),
+            keeps_backups: self
+                .value(&fields, "keepsBackups", boolean)
+                .unwrap_or(false),
         };
         let Some(matched) = fields.get("match") else {
             if matches!(node.value, Value::Map(_)) {

@@ -21,6 +21,7 @@ rules:
     start: restart
     kernelArguments: hugepages=64  iommu=pt
     bmc: {account: create}
+    keepsBackups: true
   - match: any
 ";
 
@@ -33,6 +34,7 @@ fn a_rule_is_read_whole_and_the_first_that_fits_counts() {
     assert_eq!(first.conditions.len(), 4);
     let gives = &first.gives;
     assert_eq!(gives.name.as_ref().unwrap().to_string(), "store-{serial}");
+    assert!(gives.keeps_backups && !last.gives.keeps_backups);
     assert_eq!(gives.role, Some(HostRole::Worker));
     assert_eq!(gives.install, Some(InstallPolicy::Wipe));
     assert_eq!(gives.labels["example.com/tier"], "gold");
