@@ -61,6 +61,8 @@ impl Paths {
         backup_copies = "var/lib/firstlight/agent/backup-copies.json";
         /// The box's key for a place outside.
         outside = "var/lib/firstlight/agent/outside";
+        /// All Secrets in etcd are encrypted.
+        encrypted_secrets = "var/lib/firstlight/agent/secrets-encrypted";
         /// The newest versions that have data on the state partition.
         state_versions = "var/lib/firstlight/agent/versions.json";
         /// What keeps the key of the state partition: of `firstlight-update`.

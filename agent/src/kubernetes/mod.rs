@@ -12,6 +12,7 @@ mod etcd_space;
 mod health;
 mod probe;
 pub mod refused;
+pub mod secrets;
 pub mod workloads;
 
 pub use etcd_space::{Etcdctl, Relief, Space};
@@ -104,6 +105,7 @@ pub async fn run(
                 wait_until_accepted(&paths, &status).await;
                 published.client.send_replace(Some(api.clone()));
             },
+            secrets::keep(&api, &paths, &status),
             etcd.stays(etcd_well),
             apiserver.stays(api_well),
             async {

@@ -9,6 +9,7 @@
 mod issue;
 mod kubeconfig;
 mod plan;
+mod secrets;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -75,6 +76,8 @@ struct Found<'a> {
     leaves: BTreeMap<Output, Vec<Option<Vec<u8>>>>,
     /// Private and public half.
     service_accounts: (Option<String>, Option<String>),
+    /// The key for Secrets, and whether etcd has some that only it opens.
+    secrets: (Option<String>, bool),
     /// Written last: with it, everything was there once.
     record: Option<Vec<u8>>,
 }
@@ -99,6 +102,10 @@ impl<'a> Found<'a> {
             authorities,
             leaves,
             service_accounts: (text(private)?, text(public)?),
+            secrets: (
+                text(secrets_file(paths))?,
+                keep::read(&paths.encrypted_secrets(), reader)?.is_some(),
+            ),
             record: keep::read(&record_file(paths), reader)?,
         })
     }
@@ -134,6 +141,7 @@ impl<'a> Found<'a> {
             new_files.extend(made);
         }
         self.add_service_account_keys(&mut new_files)?;
+        self.add_secrets_key(&mut new_files)?;
         if !new_files.is_empty() {
             let content = serde_json::to_vec_pretty(&record)
                 .context("encoding the record of certificates")?;
@@ -238,6 +246,20 @@ impl<'a> Found<'a> {
         new.push(file(public_file, key.public_key_pem(), Access::Everybody));
         Ok(())
     }
+
+    fn add_secrets_key(&self, new: &mut Vec<NewFile>) -> Result<()> {
+        let path = secrets_file(self.paths);
+        match &self.secrets {
+            (Some(text), _) if secrets::has_key(text) => {}
+            (Some(_), _) => return Err(Kept::damaged(&path, "it has no key").into()),
+            (None, true) => {
+                let made = self.paths.encrypted_secrets();
+                return Err(Kept::Gone { path, made }.into());
+            }
+            (None, false) => new.push(file(path, secrets::make()?, Access::Group)),
+        }
+        Ok(())
+    }
 }
 
 fn file(path: PathBuf, text: String, access: Access) -> NewFile {
@@ -255,6 +277,10 @@ fn record_file(paths: &Paths) -> PathBuf {
 fn service_account_files(paths: &Paths) -> (PathBuf, PathBuf) {
     let at = |name: &str| paths.kube_pki().join(name);
     (at("sa.key"), at("sa.pub"))
+}
+
+fn secrets_file(paths: &Paths) -> PathBuf {
+    paths.kube_pki().join("secrets.json")
 }
 
 fn authority_files(paths: &Paths, name: AuthorityName) -> (PathBuf, PathBuf) {

@@ -78,7 +78,8 @@ fn every_file_of_the_architecture_is_made_with_its_mode() {
             format!("kube/pki/{stem}.key"),
         ]);
     }
-    expected.extend(["kube/pki/sa.key".to_owned(), "kube/pki/sa.pub".to_owned()]);
+    let keys = ["sa.key", "sa.pub", "secrets.json"];
+    expected.extend(keys.map(|name| format!("kube/pki/{name}")));
     expected.extend(
         [
             "admin",

@@ -29,7 +29,8 @@ use tokio::sync::mpsc;
 use crate::{
     objects::Objects,
     on_box::{
-        a_host_is_changed_in_the_name_of_who_asks, people_run_pods_on_the_box_within_its_share,
+        a_host_is_changed_in_the_name_of_who_asks, etcd_has_no_secret_in_clear,
+        people_run_pods_on_the_box_within_its_share,
         roles_may_what_they_are_for,
     },
     site::kubernetes_alone,
@@ -40,7 +41,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 pub async fn every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_deleted() {
     let dir = tempfile::tempdir().unwrap();
-    let (_paths, _daemons, objects) = kubernetes_alone(dir.path()).await;
+    let (paths, _daemons, objects) = kubernetes_alone(dir.path()).await;
     let store = KubeStore::new(objects.client.clone());
     let host = host();
     store.create(&host).await.unwrap();
@@ -74,6 +75,8 @@ pub async fn every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_del
     roles_may_what_they_are_for(&objects).await;
     store.create(&host).await.unwrap();
     a_host_is_changed_in_the_name_of_who_asks(&objects, NAME).await;
+    // From here on this API server, which has no key, reads no Secret any more.
+    etcd_has_no_secret_in_clear(&paths, dir.path(), &objects).await;
 }
 
 /// Also with what the API server adds by itself.

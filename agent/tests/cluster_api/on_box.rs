@@ -1,8 +1,12 @@
 //! People on the box: what the real API server lets their pods have, and what it lets them do by their roles.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
-use firstlight_agent::kubernetes::{parse_manifest, workloads};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use firstlight_agent::{
+    kubernetes::{parse_manifest, secrets, workloads},
+    paths::Paths,
+};
 use firstlight_api::people::Role;
 use http::{HeaderValue, header::HeaderName};
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
@@ -13,7 +17,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::objects::Objects;
+use crate::{
+    objects::Objects,
+    programs::program,
+    site::{api_server, kubeconfig},
+};
 
 /// What refuses them is the real API server; its controller of quotas, which copies what they say into their status, is played.
 pub async fn people_run_pods_on_the_box_within_its_share(objects: &Objects) {
@@ -194,5 +202,58 @@ pub async fn a_host_is_changed_in_the_name_of_who_asks(objects: &Objects, host: 
             (allowed, !allowed),
             "{role}: {answer:?}"
         );
+    }
+}
+
+const CANARY: &str = "f3b8c1-canary";
+/// Of an API server on the same etcd that has the key.
+const KEYED_PORT: u16 = 6445;
+
+fn secret(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "namespace": "default"}, "stringData": {"password": CANARY},
+    })
+}
+
+/// What was written before there was a key is written once more; who has etcd's data has no Secret.
+pub async fn etcd_has_no_secret_in_clear(paths: &Paths, logs: &Path, objects: &Objects) {
+    let in_etcd = |name: &str| {
+        let file = |name: &str| paths.kube_pki().join(name);
+        let got = Command::new(program("etcdctl"))
+            .env("ETCDCTL_ENDPOINTS", "https://127.0.0.1:2379")
+            .env("ETCDCTL_CACERT", file("etcd-ca.crt"))
+            .env("ETCDCTL_CERT", file("apiserver-etcd-client.crt"))
+            .env("ETCDCTL_KEY", file("apiserver-etcd-client.key"))
+            .args(["get", "--print-value-only", &format!("/registry/secrets/default/{name}")])
+            .output();
+        String::from_utf8_lossy(&got.unwrap().stdout).into_owned()
+    };
+    objects.apply(&secret("of-before")).await;
+    assert!(in_etcd("of-before").contains(CANARY), "the test looks at nothing");
+
+    let mut api = api_server(paths, logs, "127.0.0.1", KEYED_PORT, "/registry");
+    let text = fs::read_to_string(kubeconfig(paths)).unwrap();
+    let there = text.replace("100.64.0.1:6443", &format!("127.0.0.1:{KEYED_PORT}"));
+    let keyed = Objects::of(&there).await;
+    api.wait(async || keyed.client.apiserver_version().await.is_ok())
+        .await;
+    // More than a page of them.
+    for number in 0..60 {
+        objects.apply(&secret(&format!("s{number}"))).await;
+    }
+    assert!(secrets::rewrite(&keyed.client).await.unwrap() > 60);
+    keyed.apply(&secret("of-after")).await;
+    for name in ["of-before", "s0", "s59", "of-after"] {
+        let value = in_etcd(name);
+        assert!(value.starts_with("k8s:enc:secretbox:v1:box:"), "{value}");
+        assert!(!value.contains(CANARY));
+        let read = keyed.find("v1", "Secret", name).await;
+        assert_eq!(read["data"]["password"], STANDARD.encode(CANARY));
+    }
+    // Again: nothing is lost by it.
+    secrets::rewrite(&keyed.client).await.unwrap();
+    for number in 0..60 {
+        keyed.delete("Secret", &format!("s{number}")).await;
     }
 }

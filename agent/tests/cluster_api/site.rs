@@ -224,9 +224,11 @@ pub async fn kubernetes_with(
     (vec![etcd, apiserver, manager], objects)
 }
 
-/// On the etcd that is there, below `prefix`.
+/// On the etcd that is there, below `prefix`; it encrypts Secrets, as the box's does.
 pub fn api_server(paths: &Paths, logs: &Path, address: &str, port: u16, prefix: &str) -> Daemon {
     let mut command = api_server_command(paths, address, port, prefix);
+    let key = paths.kube_pki().join("secrets.json");
+    command.arg(format!("--encryption-provider-config={}", key.display()));
     Daemon::start(&format!("kube-apiserver-{port}"), logs, &mut command)
 }
 
