@@ -155,6 +155,20 @@ impl BootChoice {
         file
     }
 
+    /// Whether the file says nothing but that: to GRUB a word of it is a part of a path.
+    pub fn is_all_of(file: &[u8]) -> bool {
+        let text = std::str::from_utf8(file).ok();
+        let words = text.and_then(|text| text.strip_prefix(HEAD));
+        let is_known = |line: &str| {
+            line.is_empty()
+                || matches!(
+                    line.split_once('='),
+                    Some(("slot", "a" | "b") | ("trial", "" | "a" | "b"))
+                )
+        };
+        words.is_some_and(|words| words.trim_end_matches('#').lines().all(is_known))
+    }
+
     /// `None` where GRUB would start what it starts without a file.
     pub fn parse(file: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(file).ok()?;
@@ -194,6 +208,10 @@ mod tests {
             trial: None,
         };
         assert_eq!(BootChoice::parse(&kept.to_file()), Some(kept));
+        assert!(BootChoice::is_all_of(&file) && BootChoice::is_all_of(&kept.to_file()));
+        for other in ["slot=a/../x\ntrial=\n###", "slot=a\nroot=(hd1)\n#", "x"] {
+            assert!(!BootChoice::is_all_of(format!("{HEAD}{other}").as_bytes()));
+        }
         assert_eq!(BootChoice::parse(&file[..1023]), None);
         assert_eq!(BootChoice::parse(&[0; 1024]), None);
     }

@@ -97,7 +97,9 @@ struct Keeper {
     paths: Paths,
     keys: Keys,
     copies: Copies,
+    born: Instant,
     ready_since: Option<Instant>,
+    overdue: bool,
     /// None is made before, after one could not be.
     again: i64,
     problem: Option<Problem>,
@@ -115,7 +117,9 @@ pub async fn run(
         copies: Copies::new(load(&paths.backup_copies())),
         paths,
         keys,
+        born: Instant::now(),
         ready_since: None,
+        overdue: false,
         again: 0,
         problem: None,
     };
@@ -160,6 +164,8 @@ impl Keeper {
             self.make(site, now).await;
         }
         let files = list(&self.paths.backups());
+        let made = plan::last(&files, now).map(|(made, _)| made);
+        self.overdue = plan::is_overdue(made, now, self.born.elapsed());
         let locations = plan::locations(site, status);
         self.copies.keep(&locations);
         let Some((made, file)) = plan::last(&files, now) else {
@@ -241,7 +247,14 @@ impl Keeper {
             what: format!("the last backup is not on {location}: {why}"),
             next: "mend that, or take the place out of site.yaml; it is tried again every quarter of an hour".to_owned(),
         });
-        self.problem.iter().cloned().chain(troubles).collect()
+        let overdue = (self.overdue && self.problem.is_none()).then(|| Problem {
+            what: "the box has made no backup for three days: it makes them while all of it works"
+                .to_owned(),
+            next: "see what of it does not; `firstlight backup --now` makes one in any case"
+                .to_owned(),
+        });
+        let own = self.problem.iter().cloned().chain(overdue);
+        own.chain(troubles).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! When a backup is due, which is the last, and where it has to go. Pure.
 
-use std::{collections::BTreeMap, fmt, net::Ipv4Addr};
+use std::{collections::BTreeMap, fmt, net::Ipv4Addr, time::Duration};
 
 use firstlight_api::{
     backup::{BackupFile, Outside, SUFFIX},
@@ -72,6 +72,12 @@ pub fn is_due(last: Option<i64>, now: i64) -> bool {
     let is_night = NIGHT.contains(&(now.rem_euclid(DAY) / HOUR));
     let age = now.saturating_sub(last);
     age >= LATE || is_night && age >= DAY / 2
+}
+
+/// Nothing failed, and yet there is none: the box was never well enough for one. `up`: how long it has been on.
+pub fn is_overdue(last: Option<i64>, now: i64, up: Duration) -> bool {
+    let is_old = last.is_none_or(|last| now.saturating_sub(last) >= 3 * DAY);
+    is_old && up >= Duration::from_hours(24)
 }
 
 /// Where backups go besides the stick.
@@ -232,6 +238,10 @@ mod tests {
         assert!(!is_due(Some(NOW - HOUR), NOW), "once a night");
         assert!(!is_due(Some(NOW), NOW + 20 * HOUR));
         assert!(is_due(Some(NOW - 9 * DAY), NOW + 9 * HOUR));
+        let day = Duration::from_hours(24);
+        assert!(is_overdue(None, NOW, day) && is_overdue(Some(NOW - 3 * DAY), NOW, day));
+        assert!(!is_overdue(Some(NOW - DAY), NOW, day), "it is on its way");
+        assert!(!is_overdue(None, NOW, day / 2), "it has just come up");
         // Every night of a month, whatever the box is doing each ten minutes.
         let mut at = Some(NOW - DAY);
         let made = (0..30 * 144 - 12).filter(|step| {

@@ -65,7 +65,8 @@ pub async fn rewrite(api: &Client) -> Result<usize> {
                 Ok(_) => count += 1,
                 Err(kube::Error::Api(answer)) if [404, 409].contains(&answer.code) => {}
                 Err(error) => {
-                    return Err(error).with_context(|| format!("writing Secret {namespace}/{name}"));
+                    return Err(error)
+                        .with_context(|| format!("writing Secret {namespace}/{name}"));
                 }
             }
         }

@@ -1,11 +1,11 @@
-//! With what the box's Kubernetes encrypts Secrets before etcd has them: an EncryptionConfiguration, as its API server reads it.
+//! With what the box's Kubernetes encrypts Secrets before etcd has them: an `EncryptionConfiguration`, as its API server reads it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Value, json};
 
 const KIND: &str = "EncryptionConfiguration";
-/// Of XSalsa20 with Poly1305.
+/// Of `XSalsa20` with Poly1305.
 const KEY_BYTES: usize = 32;
 
 /// With a new key. What was written before there was one can be read, too.
@@ -31,7 +31,9 @@ pub fn has_key(text: &str) -> bool {
         return false;
     };
     let key = config.pointer("/resources/0/providers/0/secretbox/keys/0/secret");
-    let key = key.and_then(Value::as_str).and_then(|key| STANDARD.decode(key).ok());
+    let key = key
+        .and_then(Value::as_str)
+        .and_then(|key| STANDARD.decode(key).ok());
     config["kind"] == KIND && key.is_some_and(|key| key.len() == KEY_BYTES)
 }
 

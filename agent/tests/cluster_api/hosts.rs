@@ -30,8 +30,7 @@ use crate::{
     objects::Objects,
     on_box::{
         a_host_is_changed_in_the_name_of_who_asks, etcd_has_no_secret_in_clear,
-        people_run_pods_on_the_box_within_its_share,
-        roles_may_what_they_are_for,
+        people_run_pods_on_the_box_within_its_share, roles_may_what_they_are_for,
     },
     site::kubernetes_alone,
 };

@@ -225,12 +225,19 @@ pub async fn etcd_has_no_secret_in_clear(paths: &Paths, logs: &Path, objects: &O
             .env("ETCDCTL_CACERT", file("etcd-ca.crt"))
             .env("ETCDCTL_CERT", file("apiserver-etcd-client.crt"))
             .env("ETCDCTL_KEY", file("apiserver-etcd-client.key"))
-            .args(["get", "--print-value-only", &format!("/registry/secrets/default/{name}")])
+            .args([
+                "get",
+                "--print-value-only",
+                &format!("/registry/secrets/default/{name}"),
+            ])
             .output();
         String::from_utf8_lossy(&got.unwrap().stdout).into_owned()
     };
     objects.apply(&secret("of-before")).await;
-    assert!(in_etcd("of-before").contains(CANARY), "the test looks at nothing");
+    assert!(
+        in_etcd("of-before").contains(CANARY),
+        "the test looks at nothing"
+    );
 
     let mut api = api_server(paths, logs, "127.0.0.1", KEYED_PORT, "/registry");
     let text = fs::read_to_string(kubeconfig(paths)).unwrap();

@@ -3,14 +3,16 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use firstlight_api::boot_choice::{BIOS_BOOT, BootPlace, SystemSlot, boot_template};
+use firstlight_api::boot_choice::{
+    BIOS_BOOT, BOOT_CHOICE, BootChoice, BootPlace, SystemSlot, boot_template,
+};
 use firstlight_api::digest::Sha256Digest;
 use firstlight_api::slot::{SlotTable, table_digest};
 
 use super::{files_of, slot_block, window};
 use crate::build::cache::digest_all;
 use crate::disk::fat;
-use crate::disk::gpt::{DiskPlan, PartitionPlan};
+use crate::disk::gpt::{self, DiskPlan, PartitionPlan};
 
 /// A system of a stick.
 #[derive(Debug)]
@@ -19,8 +21,11 @@ pub struct Found<'a> {
     pub table: SlotTable,
 }
 
-/// Refuses a stick on which one of these files is another.
+/// Refuses a stick on which one of these files is another, or of which something else would be started.
 pub fn check(image: &Path, plan: &DiskPlan, systems: &[Found<'_>]) -> Result<()> {
+    if systems.iter().any(|system| !system.table.boot.is_empty()) {
+        check_way(image, plan)?;
+    }
     for system in systems {
         for file in &system.table.boot {
             let found = digest(image, plan, system, &file.name)?;
@@ -40,6 +45,32 @@ pub fn check(image: &Path, plan: &DiskPlan, systems: &[Found<'_>]) -> Result<()>
             );
         }
     }
+    Ok(())
+}
+
+/// Firmware takes a partition that says it is an ESP, GRUB for BIOS counts partitions, and what `grubenv` says becomes a path.
+fn check_way(image: &Path, plan: &DiskPlan) -> Result<()> {
+    let (esp, bios) = (plan.partition("ESP")?, plan.partition(BIOS_BOOT)?);
+    let of_kind = |kind| plan.partitions.iter().filter(move |part| part.kind == kind);
+    let wanted = gpt::plan_stick("", 0);
+    let is_in_place = |part: &PartitionPlan| {
+        let same = |other: &PartitionPlan| {
+            (other.number, other.kind, other.first, other.sectors)
+                == (part.number, part.kind, part.first, part.sectors)
+        };
+        wanted.partition(&part.name).is_ok_and(same) && of_kind(part.kind).count() == 1
+    };
+    ensure!(
+        is_in_place(esp) && is_in_place(bios),
+        "{} would be started from another partition than the one that was built: write the stick anew",
+        image.display()
+    );
+    let choice = fat::read_file(files_of(image, esp)?, BOOT_CHOICE)?;
+    ensure!(
+        choice.is_none_or(|choice| BootChoice::is_all_of(&choice)),
+        "{BOOT_CHOICE} of {} names something else than its systems: write the stick anew",
+        image.display()
+    );
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use crate::signing::{Signer, make_key};
 type Blocks = Vec<(u64, Vec<u8>)>;
 
 const TEMPLATE: &str = "linux /boot/@SLOT@/vmlinuz @SYSTEM@ @TABLE@\n";
+const GRUBENV: &str = "# GRUB Environment Block\nslot=a\ntrial=\n####";
 const CORE: &[u8] = &[2; 3000];
 
 /// Who signs it, in a folder that goes with this.
@@ -63,6 +64,7 @@ fn write_boot(file: &File, plan: &DiskPlan, table: &[u8]) {
             text("boot/a/vmlinuz", "a kernel"),
             text("boot/a/initrd", "an initramfs"),
             text("boot/a/boot.cfg", &start),
+            text("boot/grubenv", GRUBENV),
         ],
     });
     file.write_all_at(&fat.unwrap(), part.offset()).unwrap();
@@ -183,6 +185,8 @@ fn a_bit_that_was_changed_after_it_was_signed_is_found() {
         ("vmlinuz", in_esp(b"a kernel")),
         ("initrd", in_esp(b"an initramfs")),
         ("boot.cfg", in_esp(b"linux /boot/a/")),
+        // `slot=`: a path, to GRUB.
+        ("boot/grubenv", in_esp(b"slot=a\ntrial=\n####") + 5),
         ("layer agent", system + 4096 + 5000),
         ("system-a", system + 30),
     ] {
@@ -194,6 +198,32 @@ fn a_bit_that_was_changed_after_it_was_signed_is_found() {
         assert!(error.contains(what), "{what}: {error}");
         assert!(inspect(image.path(), None).is_err(), "{what}");
     }
+}
+
+fn of<'a>(plan: &'a mut DiskPlan, name: &str) -> &'a mut gpt::PartitionPlan {
+    let mut parts = plan.partitions.iter_mut();
+    parts.find(|part| part.name == name).unwrap()
+}
+
+/// Its files are whole, and firmware and GRUB look for them elsewhere.
+#[test]
+fn another_partition_to_start_from_is_found() {
+    let keys = SIGNER.0.public();
+    let is_refused = |change: fn(&mut DiskPlan)| {
+        let image = changed(&[], IMAGE.0.bytes());
+        let mut plan = IMAGE.0.clone();
+        change(&mut plan);
+        gpt::write_table(&mut image.as_file().try_clone().unwrap(), &plan).unwrap();
+        let error = format!("{:#}", verify(image.path(), keys).unwrap_err());
+        error.contains("another partition")
+    };
+    assert!(is_refused(|plan| of(plan, "FIRSTLIGHT").kind = gpt::ESP));
+    assert!(is_refused(|plan| of(plan, "ESP").kind = gpt::BASIC_DATA));
+    assert!(is_refused(|plan| {
+        of(plan, "FIRSTLIGHT").number = 9;
+        of(plan, "ESP").number = 1;
+        of(plan, "FIRSTLIGHT").number = 2;
+    }));
 }
 
 #[test]
