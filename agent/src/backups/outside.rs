@@ -85,15 +85,7 @@ async fn sftp(dir: &Path, outside: &Outside, orders: &str, key: &SshKey) -> Resu
     ];
     let place = &outside.place;
     let mut sftp = Command::new("sftp");
-    sftp.args([
-        "-F",
-        "/dev/null",
-        "-q",
-        "-b",
-        "-",
-        "-P",
-        &place.port.to_string(),
-    ]);
+    sftp.args(["-F", "/dev/null", "-b", "-", "-P", &place.port.to_string()]);
     sftp.arg("-i").arg(dir.join(KEY));
     for option in options {
         sftp.args(["-o", option]);
@@ -109,7 +101,11 @@ async fn sftp(dir: &Path, outside: &Outside, orders: &str, key: &SshKey) -> Resu
 
 fn failure(output: &Output, key: &SshKey) -> Failed {
     let text = String::from_utf8_lossy(&output.stderr);
-    let last = text.trim().lines().last().unwrap_or("sftp said nothing");
+    // What `sftp` itself says at the end is that.
+    let mut said = text.trim().lines();
+    let last = said
+        .rfind(|line| !line.starts_with("Connection closed"))
+        .unwrap_or("the connection was closed");
     let last = firstlight_api::bounded::sentence(last.trim());
     let (why, definite) = if text.contains("Host key verification failed") {
         (
