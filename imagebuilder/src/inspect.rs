@@ -35,7 +35,7 @@ pub fn inspect(image: &Path, keys: Option<&Keys>) -> Result<String> {
     for system in &systems {
         write_system(&mut text, image, system, keys)?;
     }
-    boot::check(image, &plan, &systems)?;
+    boot::check(image, &plan, &systems, keys)?;
     if let Some(part) = plan
         .partitions
         .iter()

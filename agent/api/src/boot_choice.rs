@@ -12,6 +12,8 @@ pub const KERNEL: &str = "vmlinuz";
 pub const INITRD: &str = "initrd";
 /// Read by GRUB's own `grub.cfg`.
 pub const START: &str = "boot.cfg";
+/// On the ESP, once there was an update: the slot table of the image that shim, GRUB and its script are from, for an update brings none.
+pub const LOADERS: &str = "boot/loaders";
 /// The code in the MBR, as a [`crate::slot::BootFile`].
 pub const MBR: &str = "mbr";
 /// In front of the disk's number and the partition table there.

@@ -100,9 +100,8 @@ struct Keeper {
     born: Instant,
     ready_since: Option<Instant>,
     overdue: bool,
-    /// None is made before, after one could not be.
-    again: i64,
-    problem: Option<Problem>,
+    /// When one could not be made, and why.
+    failed: Option<(i64, Problem)>,
 }
 
 pub async fn run(
@@ -120,8 +119,7 @@ pub async fn run(
         born: Instant::now(),
         ready_since: None,
         overdue: false,
-        again: 0,
-        problem: None,
+        failed: None,
     };
     let mut told = (None, Vec::new());
     loop {
@@ -154,12 +152,16 @@ impl Keeper {
         let now = clock::wall_seconds();
         let files = list(&self.paths.backups());
         let made = plan::last(&files, now).map(|(made, _)| made);
+        // Somebody may have had one made.
+        self.failed
+            .take_if(|(at, _)| made.is_some_and(|made| made >= *at));
+        let is_patient = self.failed.as_ref().is_some_and(|(at, _)| now < at + AGAIN);
         let since = status
             .ready
             .then(|| self.ready_since.unwrap_or_else(Instant::now));
         self.ready_since = since;
         let is_settled = since.is_some_and(|since| since.elapsed() >= SETTLED);
-        let may = is_settled && !start_line::is_tried(&self.paths) && self.again <= now;
+        let may = is_settled && !start_line::is_tried(&self.paths) && !is_patient;
         if may && plan::is_due(made, now) {
             self.make(site, now).await;
         }
@@ -167,7 +169,7 @@ impl Keeper {
         let made = plan::last(&files, now).map(|(made, _)| made);
         self.overdue = plan::is_overdue(made, now, self.born.elapsed());
         let locations = plan::locations(site, status);
-        self.copies.keep(&locations);
+        self.copies.forget(&locations, status);
         let Some((made, file)) = plan::last(&files, now) else {
             return BackupStatus::default();
         };
@@ -184,19 +186,16 @@ impl Keeper {
     }
 
     async fn make(&mut self, site: &SiteConfig, now: i64) {
-        self.problem = match make(&self.paths, site).await {
-            Ok(_) => None,
-            Err(error) => {
-                tracing::warn!(error = format!("{error:#}"), "no backup was made");
-                self.again = now + AGAIN;
-                Some(Problem {
-                    what: format!("the box could not make its backup: {error:#}"),
-                    next:
-                        "it is tried again within the hour; `firstlight backup --now` tries at once"
-                            .to_owned(),
-                })
-            }
+        let Err(error) = make(&self.paths, site).await else {
+            return;
         };
+        tracing::warn!(error = format!("{error:#}"), "no backup was made");
+        let problem = Problem {
+            what: format!("the box could not make its backup: {error:#}"),
+            next: "it is tried again within the hour; `firstlight backup --now` tries at once"
+                .to_owned(),
+        };
+        self.failed = Some((now, problem));
     }
 
     async fn bring(&mut self, site: &SiteConfig, location: &Location, file: &BackupFile) {
@@ -247,14 +246,14 @@ impl Keeper {
             what: format!("the last backup is not on {location}: {why}"),
             next: "mend that, or take the place out of site.yaml; it is tried again every quarter of an hour".to_owned(),
         });
-        let overdue = (self.overdue && self.problem.is_none()).then(|| Problem {
+        let overdue = (self.overdue && self.failed.is_none()).then(|| Problem {
             what: "the box has made no backup for three days: it makes them while all of it works"
                 .to_owned(),
             next: "see what of it does not; `firstlight backup --now` makes one in any case"
                 .to_owned(),
         });
-        let own = self.problem.iter().cloned().chain(overdue);
-        own.chain(troubles).collect()
+        let failed = self.failed.iter().map(|(_, problem)| problem.clone());
+        failed.chain(overdue).chain(troubles).collect()
     }
 }
 

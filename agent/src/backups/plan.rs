@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, net::Ipv4Addr, time::Duration};
 use firstlight_api::{
     backup::{BackupFile, Outside, SUFFIX},
     site::SiteConfig,
-    status::{HostState, SiteStatus},
+    status::{HostState, HostStatus, SiteStatus},
 };
 use firstlight_netboot::MacAddr;
 use time::{
@@ -34,10 +34,14 @@ pub enum Location {
 impl fmt::Display for Location {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server { name, .. } => write!(out, "server {name}"),
+            Self::Server { name, .. } => out.write_str(&server(name)),
             Self::Outside(outside) => write!(out, "{}", outside.place),
         }
     }
+}
+
+fn server(name: &str) -> String {
+    format!("server {name}")
 }
 
 /// Of a backup that is made now.
@@ -167,10 +171,14 @@ impl Copies {
         self.failed.insert(location.to_string(), failure);
     }
 
-    /// Of those that are not named any more nothing is known.
-    pub fn keep(&mut self, locations: &[Location]) {
+    /// Of those that are not named any more nothing is told, and a server that does not run its system may get another one.
+    pub fn forget(&mut self, locations: &[Location], status: &SiteStatus) {
         let names: Vec<String> = locations.iter().map(ToString::to_string).collect();
         self.failed.retain(|location, _| names.contains(location));
+        let away = |host: &&HostStatus| host.state != HostState::Running;
+        for host in status.hosts.iter().filter(away) {
+            self.there.remove(&server(&host.name));
+        }
     }
 
     /// Places that have this backup.
@@ -194,10 +202,7 @@ impl Copies {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use firstlight_api::{
-        site::{Gives, Rule},
-        status::HostStatus,
-    };
+    use firstlight_api::site::{Gives, Rule};
     use proptest::prelude::*;
 
     use super::*;
@@ -260,7 +265,7 @@ mod tests {
         assert_eq!(last(&files[1..2], NOW), None);
     }
 
-    fn server(name: &str, state: HostState, rule: Option<usize>) -> HostStatus {
+    fn host(name: &str, state: HostState, rule: Option<usize>) -> HostStatus {
         HostStatus {
             name: name.to_owned(),
             mac: "52:54:00:00:00:01".to_owned(),
@@ -286,11 +291,11 @@ mod tests {
         };
         let status = SiteStatus {
             hosts: vec![
-                server("a", HostState::Running, Some(2)),
-                server("b", HostState::Running, Some(1)),
-                server("c", HostState::Available, Some(2)),
-                server("d", HostState::Running, None),
-                server("e", HostState::Running, Some(7)),
+                host("a", HostState::Running, Some(2)),
+                host("b", HostState::Running, Some(1)),
+                host("c", HostState::Available, Some(2)),
+                host("d", HostState::Running, None),
+                host("e", HostState::Running, Some(7)),
             ],
             ..SiteStatus::default()
         };
@@ -313,7 +318,7 @@ mod tests {
                 ..SiteConfig::default()
             },
             &SiteStatus {
-                hosts: vec![server("a", HostState::Running, Some(1))],
+                hosts: vec![host("a", HostState::Running, Some(1))],
                 ..SiteStatus::default()
             },
         )
@@ -340,8 +345,16 @@ mod tests {
             ["server a"]
         );
         copies.failed(&location, "it is off".to_owned(), true, NOW);
-        copies.keep(&[]);
+        copies.forget(&[], &SiteStatus::default());
         assert!(copies.troubles(NOW).is_empty());
+        // Installed anew.
+        let away = SiteStatus {
+            hosts: vec![host("a", HostState::Provisioning, Some(1))],
+            ..SiteStatus::default()
+        };
+        assert!(!copies.wants(&location, "1", NOW));
+        copies.forget(&[], &away);
+        assert!(copies.wants(&location, "1", NOW));
     }
 
     proptest! {

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use firstlight_api::boot_choice::{
-    BOOT_CHOICE, BootChoice, INITRD, KERNEL, START, SystemSlot, boot_config,
+    BOOT_CHOICE, BootChoice, INITRD, KERNEL, LOADERS, START, SystemSlot, boot_config,
 };
 use firstlight_api::digest::Sha256Digest;
+use firstlight_api::slot::{BootFile, parse_slot_table};
 
 use crate::seal::expect::Files;
 
@@ -82,6 +83,25 @@ impl Esp<'_> {
         self.write(&unnamed, &read(&files.kernel)?)?;
         fs::rename(unnamed, self.file(slot, KERNEL)).context("naming the kernel")?;
         self.sync()
+    }
+
+    /// `table`: of the running system, which the loaders are from if nothing else was said.
+    pub fn keep_loaders(&self, table: &[u8]) -> Result<()> {
+        let path = self.0.join(LOADERS);
+        if path.exists() {
+            return Ok(());
+        }
+        let unnamed = path.with_extension("new");
+        self.write(&unnamed, table)?;
+        fs::rename(unnamed, path).context("naming the list of loaders")?;
+        self.sync()
+    }
+
+    /// Digests of the loaders, where an update has noted them.
+    pub fn loaders(&self) -> Vec<BootFile> {
+        let table = fs::read(self.0.join(LOADERS)).ok();
+        let table = table.and_then(|table| parse_slot_table(&table, u64::MAX).ok());
+        table.unwrap_or_default().boot
     }
 
     fn write(&self, path: &Path, content: &[u8]) -> Result<()> {

@@ -235,6 +235,7 @@ fn write(
     }
     {
         let esp = Mounted::esp(&stick.esp, Access::Write)?;
+        Esp(esp.path()).keep_loaders(&Slot::of(&stick.system).block()?)?;
         Esp(esp.path()).take_away(target)?;
     }
     let mut told = Instant::now();

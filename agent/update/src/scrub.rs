@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use firstlight_api::boot_choice::{BootPlace, SystemSlot, boot_template};
 use firstlight_api::digest::Sha256Digest;
-use firstlight_api::slot::{BootFile, SlotTable};
+use firstlight_api::slot::BootFile;
 
 use crate::boot::Esp;
 use crate::slot::Slot;
@@ -60,6 +60,9 @@ pub fn scrub(
         // Or somebody is writing it.
         tables.extend(other.slot.system()?.map(|table| (other, table)));
     }
+    let tables_boot = tables.iter().flat_map(|(_, table)| table.boot.clone());
+    // Shim, GRUB and its script are there once for both systems.
+    let shared: Vec<BootFile> = tables_boot.chain(parts.esp.loaders()).collect();
     for (system, table) in &tables {
         let name = system.name.partition();
         let mut wrong = Vec::new();
@@ -75,7 +78,7 @@ pub fn scrub(
             }
         }
         for file in &table.boot {
-            if !is_as_built(parts, *system, file, &tables) {
+            if !is_as_built(parts, *system, file, &shared) {
                 wrong.push(if BootPlace::of(&file.name, system.name).is_of_system() {
                     format!("{} of {name}", file.name)
                 } else {
@@ -95,19 +98,12 @@ pub fn scrub(
     Ok(damaged)
 }
 
-fn is_as_built(
-    parts: Parts<'_>,
-    system: System<'_>,
-    file: &BootFile,
-    tables: &[(System<'_>, SlotTable)],
-) -> bool {
+fn is_as_built(parts: Parts<'_>, system: System<'_>, file: &BootFile, shared: &[BootFile]) -> bool {
     let found = find(parts, system, &file.name).ok();
     if BootPlace::of(&file.name, system.name).is_of_system() {
         return found == Some(file.sha256);
     }
-    // GRUB and shim are there once for both systems.
-    let known = tables.iter().flat_map(|(_, table)| &table.boot);
-    let mut known = known.filter(|other| other.name == file.name);
+    let mut known = shared.iter().filter(|other| other.name == file.name);
     known.any(|other| found == Some(other.sha256))
 }
 

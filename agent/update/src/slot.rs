@@ -49,7 +49,7 @@ impl<'a> Slot<'a> {
 
     /// `None`: nothing could be started from it.
     pub fn system(&self) -> Result<Option<SlotTable>> {
-        Ok(parse_slot_table(&self.table()?, self.room).ok())
+        Ok(parse_slot_table(&self.block()?, self.room).ok())
     }
 
     /// Those of the system, if one is there.
@@ -59,10 +59,11 @@ impl<'a> Slot<'a> {
 
     /// By which the first stage knows the whole system.
     pub fn table_digest(&self) -> Result<Sha256Digest> {
-        Ok(table_digest(&self.table()?))
+        Ok(table_digest(&self.block()?))
     }
 
-    fn table(&self) -> Result<[u8; TABLE_BYTES]> {
+    /// Its table, as it stands there.
+    pub fn block(&self) -> Result<[u8; TABLE_BYTES]> {
         let mut table = [0; TABLE_BYTES];
         self.open(false)?
             .read_exact_at(&mut table, 0)

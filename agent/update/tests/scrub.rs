@@ -164,6 +164,24 @@ fn what_is_gone_is_damaged() {
     );
 }
 
+/// Both systems are of later images, and the loaders are those of the first.
+#[test]
+fn loaders_stay_those_of_the_first_image() {
+    let stick = Stick::new();
+    let table = fs::read(stick.path("a")).unwrap();
+    let esp = stick.path("esp");
+    Esp(&esp).keep_loaders(&table[..4096]).unwrap();
+    stick.install(SystemSlot::A, "kernel c", "script c");
+    assert!(stick.found().is_empty());
+    // The second update is not asked.
+    let table = fs::read(stick.path("b")).unwrap();
+    Esp(&esp).keep_loaders(&table[..4096]).unwrap();
+    stick.install(SystemSlot::B, "kernel d", "script d");
+    assert!(stick.found().is_empty());
+    stick.flip("esp/EFI/debian/grub.cfg", 2);
+    assert_eq!(stick.found(), ["EFI/debian/grub.cfg"]);
+}
+
 /// A system that is being written, or that was taken away, is nobody's damage.
 #[test]
 fn the_other_system_may_change_meanwhile() {

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use firstlight_api::boot_choice::{
-    BIOS_BOOT, BOOT_CHOICE, BootChoice, BootPlace, SystemSlot, boot_template,
+    BIOS_BOOT, BOOT_CHOICE, BootChoice, BootPlace, LOADERS, SystemSlot, boot_template,
 };
 use firstlight_api::digest::Sha256Digest;
-use firstlight_api::slot::{SlotTable, table_digest};
+use firstlight_api::slot::{BootFile, SlotTable, parse_slot_table, table_digest};
+use firstlight_signature::Keys;
 
 use super::{files_of, slot_block, window};
 use crate::build::cache::digest_all;
@@ -22,19 +23,27 @@ pub struct Found<'a> {
 }
 
 /// Refuses a stick on which one of these files is another, or of which something else would be started.
-pub fn check(image: &Path, plan: &DiskPlan, systems: &[Found<'_>]) -> Result<()> {
-    if systems.iter().any(|system| !system.table.boot.is_empty()) {
-        check_way(image, plan)?;
+pub fn check(
+    image: &Path,
+    plan: &DiskPlan,
+    systems: &[Found<'_>],
+    keys: Option<&Keys>,
+) -> Result<()> {
+    let tables = systems.iter().flat_map(|system| system.table.boot.clone());
+    let mut shared: Vec<BootFile> = tables.collect();
+    if shared.is_empty() {
+        return Ok(());
     }
+    check_way(image, plan)?;
+    shared.extend(loaders(image, plan, keys)?);
     for system in systems {
         for file in &system.table.boot {
             let found = digest(image, plan, system, &file.name)?;
-            // GRUB and shim are there once for both systems.
-            let others = systems.iter().flat_map(|other| &other.table.boot);
             let is_known = if BootPlace::of(&file.name, SystemSlot::A).is_of_system() {
                 found == Some(file.sha256)
             } else {
-                let mut known = others.filter(|other| other.name == file.name);
+                // GRUB and shim are there once for both systems.
+                let mut known = shared.iter().filter(|other| other.name == file.name);
                 known.any(|other| found == Some(other.sha256))
             };
             ensure!(
@@ -46,6 +55,14 @@ pub fn check(image: &Path, plan: &DiskPlan, systems: &[Found<'_>]) -> Result<()>
         }
     }
     Ok(())
+}
+
+/// Those of an earlier image that an update has noted, if somebody who is believed has signed it.
+fn loaders(image: &Path, plan: &DiskPlan, keys: Option<&Keys>) -> Result<Vec<BootFile>> {
+    let noted = fat::read_file(files_of(image, plan.partition("ESP")?)?, LOADERS)?;
+    let table = noted.and_then(|table| parse_slot_table(&table, u64::MAX).ok());
+    let table = table.filter(|table| keys.is_none_or(|keys| keys.check(&table.content()).is_ok()));
+    Ok(table.unwrap_or_default().boot)
 }
 
 /// Firmware takes a partition that says it is an ESP, GRUB for BIOS counts partitions, and what `grubenv` says becomes a path.

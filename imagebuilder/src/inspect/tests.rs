@@ -46,7 +46,8 @@ fn boot() -> Vec<BootFile> {
     files.collect()
 }
 
-fn write_boot(file: &File, plan: &DiskPlan, table: &[u8]) {
+/// `noted`: the table that the loaders are from, if an update has noted it.
+fn write_boot(file: &File, plan: &DiskPlan, table: &[u8], noted: Option<&[u8]>) {
     file.write_all_at(&[1; 440], 0).unwrap();
     let core = plan.partition("bios-boot").unwrap();
     file.write_all_at(CORE, core.offset()).unwrap();
@@ -54,6 +55,8 @@ fn write_boot(file: &File, plan: &DiskPlan, table: &[u8]) {
     let start = boot_config(TEMPLATE, SystemSlot::A, &id, table_digest(table));
     let part = plan.partition("ESP").unwrap();
     let text = |path: &str, text: &str| (path.to_owned(), Content::Text(text.to_owned()));
+    let noted = noted.map(|table| std::str::from_utf8(table).unwrap());
+    let noted = noted.map(|table| text("boot/loaders", table));
     let fat = format_fat(&FatSpec {
         bytes: part.bytes(),
         cluster: 1024,
@@ -65,7 +68,10 @@ fn write_boot(file: &File, plan: &DiskPlan, table: &[u8]) {
             text("boot/a/initrd", "an initramfs"),
             text("boot/a/boot.cfg", &start),
             text("boot/grubenv", GRUBENV),
-        ],
+        ]
+        .into_iter()
+        .chain(noted)
+        .collect(),
     });
     file.write_all_at(&fat.unwrap(), part.offset()).unwrap();
 }
@@ -96,7 +102,7 @@ static IMAGE: LazyLock<(DiskPlan, Blocks)> = LazyLock::new(|| {
     file.as_file()
         .write_all_at(&layer, system + slot.layers[0].offset)
         .unwrap();
-    write_boot(file.as_file(), &plan, &table);
+    write_boot(file.as_file(), &plan, &table, None);
     let data = plan.partition("FIRSTLIGHT").unwrap();
     let text = |path: &str, text: &str| (path.to_owned(), Content::Text(text.to_owned()));
     let manifest = r#"{"versions": {"firstlight": "1", "images": {"a": "b"}}, "files": [{"name": "n", "bytes": 1}]}"#;
@@ -203,6 +209,36 @@ fn a_bit_that_was_changed_after_it_was_signed_is_found() {
 fn of<'a>(plan: &'a mut DiskPlan, name: &str) -> &'a mut gpt::PartitionPlan {
     let mut parts = plan.partitions.iter_mut();
     parts.find(|part| part.name == name).unwrap()
+}
+
+/// An update brings a system with a later script for GRUB, and leaves the old script there.
+#[test]
+fn loaders_of_an_earlier_image_are_known_if_somebody_who_is_believed_has_signed_them() {
+    let keys = SIGNER.0.public();
+    let part = IMAGE.0.partition("system-a").unwrap();
+    let image = changed(&[], IMAGE.0.bytes());
+    let earlier = slot_block(image.path(), part).unwrap();
+    let mut system = load_slot(image.path(), part).unwrap().unwrap().content();
+    let script = system
+        .boot
+        .iter_mut()
+        .find(|file| file.name == "EFI/debian/grub.cfg");
+    script.unwrap().sha256 = [9; 32].into();
+    SIGNER.0.sign(&mut system).unwrap();
+    let table = format_table(&system.plan(), part.bytes()).unwrap();
+    image.as_file().write_all_at(&table, part.offset()).unwrap();
+    let mut forged = earlier.clone();
+    let at = forged.iter().position(|byte| *byte == 0).unwrap();
+    forged[at - 10] ^= 2;
+    for (noted, fits) in [
+        (None, false),
+        (Some(&earlier), true),
+        (Some(&forged), false),
+    ] {
+        write_boot(image.as_file(), &IMAGE.0, &table, noted.map(Vec::as_slice));
+        let verified = verify(image.path(), keys);
+        assert_eq!(verified.is_ok(), fits, "{verified:?}");
+    }
 }
 
 /// Its files are whole, and firmware and GRUB look for them elsewhere.
