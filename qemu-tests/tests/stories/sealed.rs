@@ -17,7 +17,8 @@ const CANARY: &str = "a-canary-of-7b1d90c2";
 pub const KEYS: [&str; 2] = ["BEGIN PRIVATE KEY", "BEGIN OPENSSH PRIVATE KEY"];
 const EDIT: &str = "sudo mount LABEL=ESP /mnt && sudo sed -i s/panic=30/panic=31/ /mnt/boot/a/boot.cfg && sudo umount /mnt && sudo sync";
 /// The first block of the top layer, behind the slot's table.
-const FLIP: &str = "printf X | sudo dd of=/dev/disk/by-partlabel/system-a bs=1 seek=4300 conv=notrunc,fsync status=none";
+/// As many bytes as are no accident: one of a layer may be what it is changed to.
+const FLIP: &str = "printf XXXXXXXXXXXXXXXX | sudo dd of=/dev/disk/by-partlabel/system-a bs=1 seek=4300 conv=notrunc,fsync status=none";
 const RENEW: &str = "sudo /usr/lib/firstlight/firstlight-update seal renew";
 
 pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
