@@ -23,7 +23,7 @@ pub fn tell(scene: &mut Scene<'_>) -> Result<()> {
     change(
         scene,
         "vmlinuz",
-        "printf X | dd of=/run/changed bs=1 seek=4000000 conv=notrunc status=none",
+        "printf XXXXXXXXXXXXXXXX | dd of=/run/changed bs=1 seek=4000000 conv=notrunc status=none",
     )?;
     scene.switch_server_on(&without)?;
     let what = "the page tells of a kernel that is refused";
