@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use crate::boot_choice::{BootPlace, SystemSlot};
 use crate::digest::Sha256Digest;
 
 /// Length of the table on disk, and alignment of the layers that we place; the first one begins after it at the earliest.
@@ -74,6 +75,23 @@ pub struct BootFile {
     pub name: String,
     /// Of the file, of the code in the MBR, of the whole partition.
     pub sha256: Sha256Digest,
+}
+
+impl BootFile {
+    /// It is there for each system, not once for both as shim and GRUB are.
+    pub fn is_of_system(&self) -> bool {
+        BootPlace::of(&self.name, SystemSlot::A).is_of_system()
+    }
+
+    /// Whether what was `found` in its place was built for it. `known`: of all systems of the stick, for what they share is of one of them.
+    pub fn is_as_built(&self, found: Option<Sha256Digest>, known: &[Self]) -> bool {
+        let mut same = known.iter().filter(|other| other.name == self.name);
+        if self.is_of_system() {
+            found == Some(self.sha256)
+        } else {
+            same.any(|other| found == Some(other.sha256))
+        }
+    }
 }
 
 /// A system, wherever it will lie.

@@ -21,10 +21,10 @@ use firstlight_api::bounded;
 use firstlight_api::seal::RecoveryKey;
 use firstlight_update::boot::Esp;
 use firstlight_update::refusal::refuse;
-use firstlight_update::scrub::{Parts, System};
+use firstlight_update::scrub::{Parts, Scrub, System};
 use firstlight_update::state::{Start, State};
 use firstlight_update::stick::{Access, Mounted, Stick, is_trial, restart};
-use firstlight_update::{backup, orders, scrub, seal, wipe};
+use firstlight_update::{backup, orders, seal, wipe};
 
 const STATE: &str = "/var/lib/firstlight";
 /// The agent waits for it before it looks at the state partition.
@@ -121,7 +121,10 @@ fn scrub(stick: &Stick) -> Result<()> {
     let running = System::of(stick.running, &stick.system);
     let other = stick.other.as_ref();
     let other = other.map(|other| System::of(stick.running.other(), other));
-    let damaged = scrub::scrub(parts, running, other, &mut || sleep(PAUSE))?;
+    let scrub = Scrub::start(parts, running, other)?;
+    // While it is mounted to be read nobody can mount it to write.
+    drop(esp);
+    let damaged = scrub.finish(&mut || sleep(PAUSE))?;
     let new = Path::new(DAMAGED).with_extension("new");
     fs::write(&new, damaged.join("\n")).context("telling the agent")?;
     fs::rename(new, DAMAGED).context("telling the agent")

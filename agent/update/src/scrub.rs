@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use firstlight_api::boot_choice::{BootPlace, SystemSlot, boot_template};
 use firstlight_api::digest::Sha256Digest;
-use firstlight_api::slot::BootFile;
+use firstlight_api::slot::{BootFile, SlotTable};
 
 use crate::boot::Esp;
 use crate::slot::Slot;
@@ -43,68 +43,74 @@ impl<'a> System<'a> {
     }
 }
 
-/// What is damaged, in words for people. `other`: is looked at if it could be started. `pause` is called after each piece.
-pub fn scrub(
-    parts: Parts<'_>,
-    running: System<'_>,
-    other: Option<System<'_>>,
-    pause: &mut dyn FnMut(),
-) -> Result<Vec<String>> {
-    let Some(table) = running.slot.system()? else {
-        // Nothing can be compared.
-        return Ok(vec![format!("the table of {}", running.name.partition())]);
-    };
-    let mut damaged = Vec::new();
-    let mut tables = vec![(running, table)];
-    if let Some(other) = other.filter(|other| parts.esp.is_whole(other.name)) {
-        // Or somebody is writing it.
-        tables.extend(other.slot.system()?.map(|table| (other, table)));
-    }
-    let tables_boot = tables.iter().flat_map(|(_, table)| table.boot.clone());
-    // Shim, GRUB and its script are there once for both systems.
-    let shared: Vec<BootFile> = tables_boot.chain(parts.esp.loaders()).collect();
-    for (system, table) in &tables {
-        let name = system.name.partition();
-        let mut wrong = Vec::new();
-        for layer in &table.layers {
-            let mut tell = |_| {
-                pause();
-                Ok(())
-            };
-            // What cannot be read is damaged, too.
-            let found = system.slot.digest(layer, &mut tell).ok();
-            if found != Some(layer.sha256) {
-                wrong.push(format!("layer {} of {name}", layer.name));
-            }
-        }
-        for file in &table.boot {
-            if !is_as_built(parts, *system, file, &shared) {
-                wrong.push(if BootPlace::of(&file.name, system.name).is_of_system() {
-                    format!("{} of {name}", file.name)
-                } else {
-                    file.name.clone()
-                });
-            }
-        }
-        let is_there = parts.esp.is_whole(system.name);
-        if system.name == running.name
-            || (is_there && system.slot.system()?.as_ref() == Some(table))
-        {
-            damaged.append(&mut wrong);
-        }
-    }
-    damaged.sort();
-    damaged.dedup();
-    Ok(damaged)
+/// What is looked at, and what of it is damaged, in words for people.
+#[derive(Debug)]
+pub struct Scrub<'a> {
+    systems: Vec<(System<'a>, SlotTable)>,
+    damaged: Vec<String>,
 }
 
-fn is_as_built(parts: Parts<'_>, system: System<'_>, file: &BootFile, shared: &[BootFile]) -> bool {
-    let found = find(parts, system, &file.name).ok();
-    if BootPlace::of(&file.name, system.name).is_of_system() {
-        return found == Some(file.sha256);
+impl<'a> Scrub<'a> {
+    /// Reads what starts them: a matter of seconds, for whoever changes the ESP cannot have it meanwhile. `other`: is looked at if it
+    /// could be started.
+    pub fn start(parts: Parts<'_>, running: System<'a>, other: Option<System<'a>>) -> Result<Self> {
+        let Some(table) = running.slot.system()? else {
+            // Nothing can be compared.
+            return Ok(Self {
+                systems: Vec::new(),
+                damaged: vec![format!("the table of {}", running.name.partition())],
+            });
+        };
+        let mut systems = vec![(running, table)];
+        if let Some(other) = other.filter(|other| parts.esp.is_whole(other.name)) {
+            systems.extend(other.slot.system()?.map(|table| (other, table)));
+        }
+        let tables = systems.iter().flat_map(|(_, table)| table.boot.clone());
+        let known: Vec<BootFile> = tables.chain(parts.esp.loaders()).collect();
+        let mut damaged = Vec::new();
+        for (system, table) in &systems {
+            for file in &table.boot {
+                // What cannot be read is damaged, too.
+                if !file.is_as_built(find(parts, *system, &file.name).ok(), &known) {
+                    damaged.push(if file.is_of_system() {
+                        format!("{} of {}", file.name, system.name.partition())
+                    } else {
+                        file.name.clone()
+                    });
+                }
+            }
+        }
+        Ok(Self { systems, damaged })
     }
-    let mut known = shared.iter().filter(|other| other.name == file.name);
-    known.any(|other| found == Some(other.sha256))
+
+    /// Reads what they run, and says what is damaged. `pause` is called after each piece.
+    pub fn finish(self, pause: &mut dyn FnMut()) -> Result<Vec<String>> {
+        let mut damaged = self.damaged;
+        for (system, table) in &self.systems {
+            let mut wrong = Vec::new();
+            for layer in &table.layers {
+                let mut tell = |_| {
+                    pause();
+                    Ok(())
+                };
+                let found = system.slot.digest(layer, &mut tell).ok();
+                if found != Some(layer.sha256) {
+                    wrong.push(format!(
+                        "layer {} of {}",
+                        layer.name,
+                        system.name.partition()
+                    ));
+                }
+            }
+            // Else somebody has begun to write another one there, whose table goes first.
+            if system.slot.system()?.as_ref() == Some(table) {
+                damaged.append(&mut wrong);
+            }
+        }
+        damaged.sort();
+        damaged.dedup();
+        Ok(damaged)
+    }
 }
 
 fn find(parts: Parts<'_>, system: System<'_>, name: &str) -> Result<Sha256Digest> {

@@ -9,7 +9,7 @@ use firstlight_api::boot_choice::{MBR_CODE, SystemSlot, boot_config};
 use firstlight_api::digest::Sha256Digest;
 use firstlight_api::slot::{BootFile, LayerContent, SystemContent, format_table, table_digest};
 use firstlight_update::boot::Esp;
-use firstlight_update::scrub::{Parts, System, scrub};
+use firstlight_update::scrub::{Parts, Scrub, System};
 use firstlight_update::slot::Slot;
 use tempfile::TempDir;
 
@@ -113,7 +113,8 @@ impl Stick {
         };
         let running = system(SystemSlot::A, devices[0].as_path());
         let other = system(SystemSlot::B, devices[1].as_path());
-        scrub(parts, running, Some(other), pause).unwrap()
+        let scrub = Scrub::start(parts, running, Some(other)).unwrap();
+        scrub.finish(pause).unwrap()
     }
 
     fn found(&self) -> Vec<String> {

@@ -30,24 +30,17 @@ pub fn check(
     keys: Option<&Keys>,
 ) -> Result<()> {
     let tables = systems.iter().flat_map(|system| system.table.boot.clone());
-    let mut shared: Vec<BootFile> = tables.collect();
-    if shared.is_empty() {
+    let mut known: Vec<BootFile> = tables.collect();
+    if known.is_empty() {
         return Ok(());
     }
     check_way(image, plan)?;
-    shared.extend(loaders(image, plan, keys)?);
+    known.extend(loaders(image, plan, keys)?);
     for system in systems {
         for file in &system.table.boot {
             let found = digest(image, plan, system, &file.name)?;
-            let is_known = if BootPlace::of(&file.name, SystemSlot::A).is_of_system() {
-                found == Some(file.sha256)
-            } else {
-                // GRUB and shim are there once for both systems.
-                let mut known = shared.iter().filter(|other| other.name == file.name);
-                known.any(|other| found == Some(other.sha256))
-            };
             ensure!(
-                is_known,
+                file.is_as_built(found, &known),
                 "{} of {} is not the one that was built: write the stick anew",
                 file.name,
                 image.display()
