@@ -126,19 +126,7 @@ fn make(args: &BackupArgs) -> Result<String> {
 
 fn list(args: &BackupArgs) -> Result<String> {
     let find = format!("[ ! -d {FOLDER} ] || find {FOLDER} -name '*{SUFFIX}' -printf '%f %s\\n'");
-    let output = args
-        .the_box
-        .way()
-        .arg(find)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("running ssh; install openssh-client")?;
-    ensure!(
-        output.status.success(),
-        "the box did not do it, and says why above"
-    );
-    let said = String::from_utf8_lossy(&output.stdout);
+    let said = args.the_box.ask(&find)?;
     let mut files: Vec<(&str, u64)> = said
         .lines()
         .filter_map(|line| line.split_once(' '))

@@ -32,15 +32,17 @@ pub fn fetch(args: &KubeconfigArgs) -> Result<String> {
     let cluster = match &args.cluster {
         Some(name) => name.clone(),
         None => only(
-            &args.ask("kubectl get clusters.cluster.x-k8s.io --namespace default --output name")?,
+            &args
+                .the_box
+                .ask("kubectl get clusters.cluster.x-k8s.io --namespace default --output name")?,
         )?,
     };
     // A name goes into a shell on the box: only what can be a cluster's is let through.
     let name = HostName::parse(&cluster).map_err(|error| UsageError(error.to_string()))?;
     if args.token {
-        return token::credential(&args.ask(&token::command(&name))?);
+        return token::credential(&args.the_box.ask(&token::command(&name))?);
     }
-    let text = args.ask(&secret_command(&name))?;
+    let text = args.the_box.ask(&secret_command(&name))?;
     ensure!(
         text.contains("kind: Config"),
         "the box's answer is no kubeconfig; is {cluster} still coming up? `ssh {} kubectl get clusters,machines` tells",
@@ -110,23 +112,6 @@ impl KubeconfigArgs {
             .output();
         let output = output.context("running ssh; install openssh-client")?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    }
-
-    fn ask(&self, command: &str) -> Result<String> {
-        // What SSH has to say goes to the person as it is.
-        let mut way = self.the_box.way();
-        let output = way
-            .arg(command)
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
-            .context("running ssh; install openssh-client")?;
-        ensure!(
-            output.status.success(),
-            "`{command}` on {} failed, see above; `sshKeys` in site.yaml says who may log in",
-            self.the_box.host
-        );
-        String::from_utf8(output.stdout).context("the box's answer is not text")
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 /// Which box, and the way there. What is not said here is as `~/.ssh/config` has it.
@@ -77,6 +77,23 @@ impl BoxArgs {
         let mut way = self.ssh();
         way.arg("--").arg(&self.host);
         way
+    }
+
+    /// What a command on the box prints. What SSH has to say goes to the person as it is.
+    pub fn ask(&self, command: &str) -> Result<String> {
+        let output = self
+            .way()
+            .arg(command)
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .context("running ssh; install openssh-client")?;
+        ensure!(
+            output.status.success(),
+            "`{command}` on {} failed, see above; `sshKeys` in site.yaml says who may log in",
+            self.host
+        );
+        String::from_utf8(output.stdout).context("the box's answer is not text")
     }
 }
 
