@@ -18,6 +18,7 @@ pub mod containers;
 mod damage;
 pub mod dhcp;
 pub mod doors;
+mod encryption;
 mod files;
 pub mod fleet;
 pub mod helper;

@@ -15,8 +15,18 @@ use std::{
 const FLOORS: [&[&str]; 6] = [
     // Tools that know nothing of a site.
     &[
-        "child", "clock", "files", "journal", "keep", "notify", "objects", "options", "paths",
-        "pieces", "workload",
+        "child",
+        "clock",
+        "encryption",
+        "files",
+        "journal",
+        "keep",
+        "notify",
+        "objects",
+        "options",
+        "paths",
+        "pieces",
+        "workload",
     ],
     // What is told, who is who, and plans.
     &[

@@ -55,6 +55,10 @@ pub enum Action {
     Create(Value),
     /// Unless somebody wrote since.
     Delete(Kind, Box<Meta>),
+    /// With what the cluster encrypts Secrets in its etcd ([`super::SECRETS_KEY`]); one that is there already stays.
+    CreateSecretsKey {
+        cluster: Key,
+    },
     /// As given, whoever wrote it before.
     Put(Value),
     /// So much of an object, whoever wrote it before; one that somebody has removed stays away.

@@ -13,6 +13,6 @@ pub mod world;
 pub use action::{Action, Kind, Steps};
 pub use objects::{
     CLUSTERS, DATA_SECRET_TYPE, HOSTS, MACHINES, MANAGER, MARKER, MARKER_LABEL, METAL3_MACHINES,
-    POOLS, ProviderObjects, SECRETS, SPARE,
+    POOLS, ProviderObjects, SECRETS, SECRETS_KEY, SPARE, secrets_key_of,
 };
 pub use world::NAMESPACE;

@@ -15,15 +15,18 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DynamicObject, ListParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     action::{Action, Kind},
     addresses::AddressObjects,
     world::{Host, Key, NAMESPACE, World, keyed},
 };
-use crate::objects::{
-    Applies, Objects, Part, Resource, Selection, Watches, Writer, Writers, is_overtaken,
+use crate::{
+    encryption,
+    objects::{
+        Applies, Objects, Part, Resource, Selection, Watches, Writer, Writers, is_overtaken,
+    },
 };
 
 /// The agent's own `ConfigMap` objects: what it made, and whether a spare host is free.
@@ -34,6 +37,9 @@ pub const SPARE: &str = "firstlight-spare";
 pub const MANAGER: &str = "firstlight-machines";
 /// Metadata and network data of machines, as CAPM3 types them.
 pub const DATA_SECRET_TYPE: &str = "infrastructure.cluster.x-k8s.io/secret";
+
+/// The entry of a cluster's Secret ([`secrets_key_of`]) with an `EncryptionConfiguration`.
+pub const SECRETS_KEY: &str = "config";
 
 pub const HOSTS: Resource = Resource("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts");
 pub const CLUSTERS: Resource = Resource(capi::GROUP, capi::VERSION, "Cluster", "clusters");
@@ -260,6 +266,11 @@ impl Applies<Action> for ProviderObjects {
                 let (writer, key) = self.writers.of(object);
                 writer.create(&key, object.clone()).await
             }
+            Action::CreateSecretsKey { cluster } => {
+                let (object, key) = (secrets_key(cluster)?, secrets_key_of(&cluster.name));
+                let key = Key::new(&cluster.namespace, &key);
+                self.data.writer().create(&key, object).await
+            }
             Action::Delete(kind, meta) => self.writer(*kind).delete(meta).await,
             Action::Put(object) => {
                 let (writer, key) = self.writers.of(object);
@@ -275,6 +286,27 @@ impl Applies<Action> for ProviderObjects {
             Action::ForgetKeys(cluster) => Box::pin(self.forget_keys(cluster)).await,
         }
     }
+}
+
+/// The Secret with which the control planes of this cluster encrypt Secrets in etcd. Without it nobody reads them any more.
+pub fn secrets_key_of(cluster: &str) -> String {
+    format!("{cluster}-secrets-key")
+}
+
+/// It goes where the cluster goes.
+fn secrets_key(cluster: &Key) -> Result<Value> {
+    let config = encryption::make(&cluster.name)?;
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": {
+            "name": secrets_key_of(&cluster.name),
+            "namespace": cluster.namespace,
+            "labels": {capi::CLUSTER_LABEL: cluster.name, "clusterctl.cluster.x-k8s.io/move": ""},
+        },
+        "stringData": {SECRETS_KEY: config},
+    }))
 }
 
 /// Of `ConfigMap` objects of the agent's own, by their names.

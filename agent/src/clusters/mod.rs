@@ -97,8 +97,9 @@ fn create(world: &World, name: &str, config: &ClusterConfig, stick: &Stick) -> S
     let mut steps = vec![Action::Put(marker::creating(&marker, name, config))];
     let key = Key::new(NAMESPACE, name);
     if !world.clusters.contains_key(&key) {
-        steps.push(Action::ForgetKeys(key));
+        steps.push(Action::ForgetKeys(key.clone()));
     }
+    steps.push(Action::CreateSecretsKey { cluster: key });
     let objects = render(site, name, config, stick, counts).into_iter();
     let heal = heal::objects(name, config.heal);
     steps.extend(objects.chain(heal).map(Action::Create));

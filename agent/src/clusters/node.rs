@@ -6,6 +6,8 @@
 use firstlight_api::site::{ClusterConfig, SiteConfig};
 use serde_json::{Value, json};
 
+use crate::capi;
+
 pub fn files(config: &ClusterConfig) -> Vec<Value> {
     // A site has no default route: without this, the kernel has no way to a service's address before kube-proxy's rules send
     // the packet elsewhere.
@@ -86,6 +88,22 @@ pub fn control_plane_files() -> Vec<Value> {
         container("kube-controller-manager", "100m", false),
         container("kube-scheduler", "100m", true),
     ]
+}
+
+/// With what the API server encrypts Secrets in etcd: a folder of its own, which goes into its pod.
+pub const ENCRYPTION: &str = "/etc/kubernetes/encryption";
+
+pub fn encryption_config() -> String {
+    format!("{ENCRYPTION}/secrets.json")
+}
+
+/// For control planes: Cluster API fills it in, so that the objects of the cluster do not hold it.
+pub fn encryption_file(cluster: &str) -> Value {
+    let secret = json!({"name": capi::secrets_key_of(cluster), "key": capi::SECRETS_KEY});
+    json!({
+        "path": encryption_config(), "owner": "root:root", "permissions": "0600",
+        "contentFrom": {"secret": secret},
+    })
 }
 
 /// On a machine that is emulated, which `kvm` would not be.

@@ -228,6 +228,7 @@ fn kubeadm_control_plane(
     let mut files = node::files(config);
     files.push(node::endpoint_file(config));
     files.extend(node::control_plane_files());
+    files.push(node::encryption_file(cluster));
     let mut commands = [
         node::commands(config),
         node::endpoint_commands(site),
@@ -239,7 +240,14 @@ fn kubeadm_control_plane(
     }
     let leases = lease_times(config.control_planes);
     let controllers = [leases, &[NODE_GRACE]].concat();
-    let api_server = [SLOW_ETCD, cache_arguments(config.control_planes)].concat();
+    let encryption = node::encryption_config();
+    let encryption = [("encryption-provider-config", encryption.as_str())];
+    let api_server = [
+        SLOW_ETCD,
+        cache_arguments(config.control_planes),
+        &encryption,
+    ]
+    .concat();
     let spec = json!({
         "replicas": counts.control_planes,
         "version": stick.kubernetes,
@@ -262,7 +270,17 @@ fn kubeadm_control_plane(
                     "extraArgs": arguments(&[("election-timeout", "1500"), ("heartbeat-interval", "150")]),
                     "extraEnvs": collect_less(),
                 }},
-                "apiServer": {"extraArgs": arguments(&api_server), "extraEnvs": collect_less()},
+                "apiServer": {
+                    "extraArgs": arguments(&api_server),
+                    "extraEnvs": collect_less(),
+                    "extraVolumes": [{
+                        "name": "encryption",
+                        "hostPath": node::ENCRYPTION,
+                        "mountPath": node::ENCRYPTION,
+                        "readOnly": true,
+                        "pathType": "Directory",
+                    }],
+                },
                 "controllerManager": {"extraArgs": arguments(&controllers), "extraEnvs": collect_less()},
                 "scheduler": {"extraArgs": arguments(leases)},
             },

@@ -543,7 +543,9 @@ fn a_cluster_is_made_once() {
         )))
     );
     let forget = Action::ForgetKeys(Key::new(NAMESPACE, "firstlight"));
-    assert_eq!(steps.get(1), Some(&forget));
+    let cluster = Key::new(NAMESPACE, "firstlight");
+    let key = Action::CreateSecretsKey { cluster };
+    assert_eq!(steps[1..3], [forget.clone(), key]);
     assert_eq!(
         steps.last(),
         Some(&Action::Put(created(

@@ -9,7 +9,6 @@
 mod issue;
 mod kubeconfig;
 mod plan;
-mod secrets;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -26,6 +25,7 @@ pub use issue::{Authority, Pair};
 pub use spec::{AuthorityName, CertSpec, NODE_ADDRESS, NODE_NAME, Output, Usage};
 
 use crate::{
+    encryption,
     files::{self, Access, NewFile},
     keep::{self, Kept, Reader, Remedy},
     paths::Paths,
@@ -250,13 +250,13 @@ impl<'a> Found<'a> {
     fn add_secrets_key(&self, new: &mut Vec<NewFile>) -> Result<()> {
         let path = secrets_file(self.paths);
         match &self.secrets {
-            (Some(text), _) if secrets::has_key(text) => {}
+            (Some(text), _) if encryption::has_key(text) => {}
             (Some(_), _) => return Err(Kept::damaged(&path, "it has no key").into()),
             (None, true) => {
                 let made = self.paths.encrypted_secrets();
                 return Err(Kept::Gone { path, made }.into());
             }
-            (None, false) => new.push(file(path, secrets::make()?, Access::Group)),
+            (None, false) => new.push(file(path, encryption::make("box")?, Access::Group)),
         }
         Ok(())
     }

@@ -33,10 +33,12 @@ mod upgrades;
 mod workload;
 
 use std::{
+    path::PathBuf,
     process::Command,
     time::{Duration, Instant},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use common::isolated;
 use firstlight_api::verb::SPARE_ANNOTATION;
 use objects::Objects;
@@ -253,7 +255,37 @@ async fn nothing_typed_two_servers_become_ready(site: &Site) {
     }
     let told = async || site.workload().pod_network().await.as_deref() == Some("10.244.0.0/16");
     objects.wait_until("the pod network applied", told).await;
+    nobody_reads_secrets_in_etcd(site).await;
     site.say("ready");
+}
+
+/// Who has a control plane's disk, or a copy of its etcd, has no Secret of the cluster.
+async fn nobody_reads_secrets_in_etcd(site: &Site) {
+    const CANARIES: [&str; 2] = ["a plain word 4711", "a secret word 0815"];
+    let objects = site.workload().objects().clone();
+    for (kind, data, word) in [
+        ("ConfigMap", "data", CANARIES[0]),
+        ("Secret", "stringData", CANARIES[1]),
+    ] {
+        let metadata = json!({"name": "canary", "namespace": "default"});
+        let object =
+            json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, data: {"word": word}});
+        objects.apply(&object).await;
+    }
+    let read = objects.find("v1", "Secret", "canary").await;
+    assert_eq!(read["data"]["word"], STANDARD.encode(CANARIES[1]));
+    let folders = std::fs::read_dir(site.servers.dir()).unwrap();
+    let etcd = folders.map(|server| server.unwrap().path().join("etcd"));
+    let etcd = etcd.filter(|folder| folder.exists());
+    let etcd: Vec<PathBuf> = etcd.collect();
+    let found = |word: &str| {
+        let found = Command::new("grep")
+            .args(["-rqF", word])
+            .args(&etcd)
+            .status();
+        found.unwrap().success()
+    };
+    assert_eq!(CANARIES.map(found), [true, false], "{etcd:?}");
 }
 
 /// As at any Metal3 site, each object available.

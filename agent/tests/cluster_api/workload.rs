@@ -411,33 +411,39 @@ impl<'a> ControlPlane<'a> {
 
     fn apiserver(&self) -> Daemon {
         let file = |flag: &str, name: &str| format!("--{flag}={}", self.pki(name));
+        let encryption = inside(self.dir, "/etc/kubernetes/encryption/secrets.json");
+        let encryption = encryption
+            .exists()
+            .then(|| format!("--encryption-provider-config={}", encryption.display()));
         Daemon::start(
             "workload-apiserver",
             self.dir,
-            Command::new(program("kube")).args([
-                "kube-apiserver",
-                &format!("--etcd-servers=https://{}:2379", self.address),
-                &file("etcd-cafile", "etcd/ca.crt"),
-                &file("etcd-certfile", "apiserver-etcd-client.crt"),
-                &file("etcd-keyfile", "apiserver-etcd-client.key"),
-                &format!("--advertise-address={}", self.address),
-                &format!("--bind-address={}", self.endpoint),
-                // With that of another control plane.
-                "--permit-port-sharing",
-                "--authorization-mode=Node,RBAC",
-                "--enable-bootstrap-token-auth",
-                "--service-cluster-ip-range=10.96.0.0/12",
-                "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-                &file("service-account-key-file", "sa.pub"),
-                &file("service-account-signing-key-file", "sa.key"),
-                &file("client-ca-file", "ca.crt"),
-                &file("tls-cert-file", "apiserver.crt"),
-                &file("tls-private-key-file", "apiserver.key"),
-                &file("kubelet-client-certificate", "apiserver-kubelet-client.crt"),
-                &file("kubelet-client-key", "apiserver-kubelet-client.key"),
-                "--kubelet-preferred-address-types=InternalIP",
-                "--disable-admission-plugins=ServiceAccount",
-            ]),
+            Command::new(program("kube"))
+                .args(["kube-apiserver"])
+                .args(encryption)
+                .args([
+                    &format!("--etcd-servers=https://{}:2379", self.address),
+                    &file("etcd-cafile", "etcd/ca.crt"),
+                    &file("etcd-certfile", "apiserver-etcd-client.crt"),
+                    &file("etcd-keyfile", "apiserver-etcd-client.key"),
+                    &format!("--advertise-address={}", self.address),
+                    &format!("--bind-address={}", self.endpoint),
+                    // With that of another control plane.
+                    "--permit-port-sharing",
+                    "--authorization-mode=Node,RBAC",
+                    "--enable-bootstrap-token-auth",
+                    "--service-cluster-ip-range=10.96.0.0/12",
+                    "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+                    &file("service-account-key-file", "sa.pub"),
+                    &file("service-account-signing-key-file", "sa.key"),
+                    &file("client-ca-file", "ca.crt"),
+                    &file("tls-cert-file", "apiserver.crt"),
+                    &file("tls-private-key-file", "apiserver.key"),
+                    &file("kubelet-client-certificate", "apiserver-kubelet-client.crt"),
+                    &file("kubelet-client-key", "apiserver-kubelet-client.key"),
+                    "--kubelet-preferred-address-types=InternalIP",
+                    "--disable-admission-plugins=ServiceAccount",
+                ]),
         )
     }
 

@@ -70,6 +70,15 @@ impl Cluster {
     }
 }
 
+/// What a box makes for each cluster, with a key that everybody knows.
+fn encryption() -> Value {
+    let keys = json!([{"name": "lab", "secret": "A".repeat(43) + "="}]);
+    json!({
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",
+        "resources": [{"resources": ["secrets"], "providers": [{"secretbox": {"keys": keys}}, {"identity": {}}]}],
+    })
+}
+
 /// What the objects say.
 struct Told {
     configuration: Value,
@@ -105,8 +114,12 @@ impl Told {
     /// Cloud-init's part, but for what systemd does on a machine.
     fn prepare(&self, node: &Node) -> Result<()> {
         for file in &self.files {
-            let (path, content) = (file["path"].as_str(), file["content"].as_str());
-            let (path, content) = (path.context("no path")?, content.context("no content")?);
+            let path = file["path"].as_str().context("no path")?;
+            let content = match file["content"].as_str() {
+                Some(content) => content.to_owned(),
+                // Cluster API's part: it is in a Secret.
+                None => encryption().to_string(),
+            };
             node.run(&format!(
                 "mkdir -p \"$(dirname {path})\"; cat >{path} <<'CONTENT'\n{content}\nCONTENT"
             ))?;

@@ -249,7 +249,11 @@ impl Sim {
                 claim.unwrap().meta.deletion_timestamp = Some(super::NOW.to_owned());
                 Ok(())
             }
-            Action::Put(_) | Action::Change(_) | Action::Delete(..) | Action::ForgetKeys(_) => {
+            Action::Put(_)
+            | Action::Change(_)
+            | Action::Delete(..)
+            | Action::ForgetKeys(_)
+            | Action::CreateSecretsKey { .. } => {
                 panic!("not of this plan")
             }
         }

@@ -1,4 +1,5 @@
-//! With what the box's Kubernetes encrypts Secrets before etcd has them: an `EncryptionConfiguration`, as its API server reads it.
+//! With what Kubernetes encrypts Secrets before etcd has them, the box's and each cluster's: an `EncryptionConfiguration`, as an API server
+//! reads it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -8,12 +9,12 @@ const KIND: &str = "EncryptionConfiguration";
 /// Of `XSalsa20` with Poly1305.
 const KEY_BYTES: usize = 32;
 
-/// With a new key. What was written before there was one can be read, too.
-pub fn make() -> anyhow::Result<String> {
+/// With a new key, of this name. What was written before there was one can be read, too.
+pub fn make(name: &str) -> anyhow::Result<String> {
     let mut key = [0; KEY_BYTES];
     let filled = SystemRandom::new().fill(&mut key);
     filled.map_err(|_| anyhow::anyhow!("the system has no random numbers"))?;
-    let keys = json!([{"name": "box", "secret": STANDARD.encode(key)}]);
+    let keys = json!([{"name": name, "secret": STANDARD.encode(key)}]);
     let config = json!({
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": KIND,
@@ -45,8 +46,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_box_has_a_key_of_its_own() {
-        let (one, other) = (make().unwrap(), make().unwrap());
+    fn each_has_a_key_of_its_own() {
+        let (one, other) = (make("box").unwrap(), make("box").unwrap());
         assert!(has_key(&one) && has_key(&other));
         assert_ne!(one, other);
         assert!(!has_key(&one.replace("box", "box\"")));
