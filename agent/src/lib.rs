@@ -128,11 +128,14 @@ pub async fn run(options: Options) -> Result<()> {
     let web = Web::new(
         reader,
         boot_files,
-        facts.store.subscribe(),
         doors::Known::new(facts.leased.subscribe()),
         people,
-        facts.kubernetes.subscribe(),
-        facts.site.subscribe(),
+        web::Facts {
+            store: facts.store.subscribe(),
+            kubernetes: facts.kubernetes.subscribe(),
+            site: facts.site.subscribe(),
+            pki: facts.pki.subscribe(),
+        },
     );
     let local = (Ipv4Addr::LOCALHOST, options.loopback.unwrap_or(HTTP_PORT)).into();
     let agent = Agent {

@@ -10,8 +10,8 @@ use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
     UsageError, agent, backup, boot, build, certificate, check, flash, hosts, inspect, install,
-    kubeconfig, manual, people, push, seal, signing, status, support, unpack, update, upgrade,
-    wipe,
+    kubeconfig, manual, people, push, receipt, seal, signing, status, support, unpack, update,
+    upgrade, wipe,
 };
 
 const EXAMPLES: &str = "Examples:
@@ -30,6 +30,7 @@ const EXAMPLES: &str = "Examples:
   firstlight operators add ada --role admin   let somebody log in at the page
   firstlight update new.img                   give a box that runs another version of its system
   firstlight backup -o lab.backup             what a box remembers, for the day its stick dies
+  firstlight receipt > lab.receipt            what the box can prove of the site, signed
   firstlight seal > lab.recovery-key          what opens the encrypted state of a box when its TPM does not
   firstlight hosts retry n3                   begin the step that failed on a server again
 
@@ -85,6 +86,8 @@ enum Command {
     Certificate(certificate::CertificateArgs),
     /// What was done at the box, by whom and from where
     Audit(people::AuditArgs),
+    /// What a box can prove: its stick, what it wrote to which server and on whose word; or check such a receipt without the box
+    Receipt(receipt::ReceiptArgs),
     /// Collect what somebody who helps needs to see of a box, without its secrets
     Support(support::SupportArgs),
     /// Give a box that runs another version of its own system, with a way back
@@ -178,6 +181,7 @@ impl Cli {
             Command::Operators(args) => people::operators(&args),
             Command::Tokens(args) => people::tokens(&args),
             Command::Certificate(args) => certificate::run(&args),
+            Command::Receipt(args) => receipt::run(&args),
             Command::Audit(args) => people::audit(&args),
             Command::Support(args) => support::run(&args),
             Command::Update(args) => update::run(&args),

@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use firstlight_api::slot::{Layer, SlotTable, TABLE_BYTES, parse_slot_table};
+use firstlight_api::slot::{Layer, SlotTable, SystemContent, TABLE_BYTES, parse_slot_table};
 use firstlight_signature::{Keys, Unbelieved, signer};
 use serde_json::Value;
 
@@ -51,6 +51,17 @@ pub fn inspect(image: &Path, keys: Option<&Keys>) -> Result<String> {
 /// Refuses an image that none of these keys has signed, or that was changed since; site.yaml is the site's own.
 pub fn verify(image: &Path, keys: &Keys) -> Result<()> {
     inspect(image, Some(keys)).map(drop)
+}
+
+/// Those of an image, whose bytes are as its tables say.
+pub fn systems(image: &Path) -> Result<Vec<SystemContent>> {
+    inspect(image, None)?;
+    let plan = gpt::load_table(image)?;
+    let systems = load_systems(image, &plan)?;
+    Ok(systems
+        .iter()
+        .map(|system| system.table.content())
+        .collect())
 }
 
 fn load_systems<'a>(image: &Path, plan: &'a DiskPlan) -> Result<Vec<Found<'a>>> {

@@ -21,6 +21,7 @@ pub mod manual;
 pub mod page;
 mod people;
 pub mod push;
+pub mod receipt;
 pub mod registry;
 mod seal;
 mod secret;

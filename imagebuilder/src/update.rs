@@ -254,6 +254,8 @@ mod tests {
             running: SystemSlot::B,
             trial: true,
             layers: Vec::new(),
+            boot: Vec::new(),
+            signature: None,
             room: 2 << 30,
             other: Some(Vec::new()),
             versions: Some(serde_json::json!({"firstlight": "0.2.0"})),

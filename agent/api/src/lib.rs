@@ -29,6 +29,7 @@ pub mod order;
 pub mod packages;
 pub mod people;
 pub mod ramdisk_order;
+pub mod receipt;
 pub mod report;
 pub mod repository;
 pub mod seal;

@@ -66,6 +66,20 @@ pub struct Evidence {
     pub steps: Vec<u8>,
 }
 
+/// A TPM's signature over its registers, with what is needed to check it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Quote {
+    /// Public half of the TPM's key for quotes.
+    pub key: Point,
+    /// What is signed: a `TPMS_ATTEST`.
+    pub attest: Attest,
+    /// ECDSA with SHA-256 on P-256: r, s.
+    pub signature: Bytes<64>,
+    /// Of the SHA-256 bank, in the order of [`PCRS`].
+    pub registers: [Digest; PCRS.len()],
+}
+
 /// One line of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -9,6 +9,7 @@ use crate::bmh::HardwareDetails;
 use crate::bounded::{self, Excess};
 use crate::disk::Disk;
 use crate::order::Mark;
+use crate::receipt::Wrote;
 use crate::signed::Succession;
 use crate::start::Start;
 use crate::tpm::{Challenge, Tpm};
@@ -341,7 +342,11 @@ pub enum Phase {
     /// The firmware is being told to boot the disk.
     BootEntry,
     /// All of it is on the disk and verified; Ironic ends the deployment.
-    Written,
+    Written {
+        /// Absent from a ramdisk of an older version.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wrote: Option<Wrote>,
+    },
     /// The ramdisk ends for the system on the disk, or the server is switched off; the next boot must be from disk.
     Rebooting {
         /// How the system is started.

@@ -251,6 +251,17 @@ pub enum JoinPolicy {
     Named,
 }
 
+impl JoinPolicy {
+    /// As in site.yaml.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Approve => "approve",
+            Self::Named => "named",
+        }
+    }
+}
+
 /// Which word of a TPM on how its server was started is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MeasuredBoot {

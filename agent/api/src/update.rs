@@ -7,7 +7,7 @@ use crate::{
     backup::{AgeRecipient, BackupFile},
     boot_choice::SystemSlot,
     seal::RecoveryKey,
-    slot::{LayerContent, SystemContent},
+    slot::{BootFile, LayerContent, SystemContent},
     status::Problem,
 };
 
@@ -87,6 +87,12 @@ pub struct StickSystems {
     pub trial: bool,
     /// Of the running system, top layer first.
     pub layers: Vec<LayerContent>,
+    /// As in [`SystemContent`].
+    #[serde(default)]
+    pub boot: Vec<BootFile>,
+    /// As in [`SystemContent`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
     /// Bytes for another system; 0 on a stick that is too small for one.
     pub room: u64,
     /// Layers of the other system, if one is there that could be started.
@@ -96,6 +102,17 @@ pub struct StickSystems {
     /// Whose systems the running one takes, as SSH shows keys; empty: anybody's.
     #[serde(default)]
     pub keys: Vec<String>,
+}
+
+impl StickSystems {
+    /// The running one.
+    pub fn system(&self) -> SystemContent {
+        SystemContent {
+            layers: self.layers.clone(),
+            boot: self.boot.clone(),
+            signature: self.signature.clone(),
+        }
+    }
 }
 
 /// What came of the last update, on the state partition.

@@ -11,12 +11,13 @@ mod served;
 
 pub use log::{Log, LogError, register};
 pub use program::{NoProgram, program_digest};
+pub use quote::is_whole;
 pub use served::{Files, Served};
 
 use std::collections::BTreeSet;
 
 use firstlight_api::{
-    measured::Evidence,
+    measured::{Evidence, Quote},
     tpm::{Digest, Fingerprint},
 };
 
@@ -30,6 +31,8 @@ pub enum Booted {
         /// What its firmware has started before the first program of ours.
         before: BTreeSet<Digest>,
         secure_boot: bool,
+        /// The TPM's word.
+        quote: Box<Quote>,
     },
     /// Nobody knows; the reason is a half sentence for people.
     Unmeasured { reason: String },
@@ -48,7 +51,8 @@ pub fn judge(evidence: &Evidence, qualifying: &Digest, served: &Served<'_>) -> B
     let Some(steps) = log::steps(evidence) else {
         return unmeasured("the log of its start makes no sense");
     };
-    if log::sum(&steps) != sum {
+    let registers = log::registers(&steps);
+    if log::sum(&registers) != sum {
         return unmeasured(
             "the log of its start is not what its TPM was told: its firmware has no room for a longer one, or it was not its firmware that started it",
         );
@@ -58,6 +62,12 @@ pub fn judge(evidence: &Evidence, qualifying: &Digest, served: &Served<'_>) -> B
             key: evidence.key.fingerprint(),
             before: found.before,
             secure_boot: found.secure_boot,
+            quote: Box::new(Quote {
+                key: evidence.key,
+                attest: evidence.attest.clone(),
+                signature: evidence.signature,
+                registers,
+            }),
         },
         Err(what) => Booted::Altered { what },
     }

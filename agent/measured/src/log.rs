@@ -151,13 +151,20 @@ pub fn steps(evidence: &Evidence) -> Option<Vec<&Event>> {
 }
 
 /// What a TPM signs that was told these: SHA-256 over its registers.
-pub fn sum(steps: &[&Event]) -> [u8; 32] {
+pub fn sum(registers: &[Digest]) -> [u8; 32] {
     let mut all = Sha256::new();
-    for pcr in PCRS {
-        let of_it = steps.iter().filter(|event| event.pcr == pcr);
-        all.update(register(of_it.map(|event| &event.digest)));
+    for register in registers {
+        all.update(register.as_bytes());
     }
     all.finalize().into()
+}
+
+/// What [`PCRS`] hold after these.
+pub fn registers(steps: &[&Event]) -> [Digest; PCRS.len()] {
+    PCRS.map(|pcr| {
+        let of_it = steps.iter().filter(|event| event.pcr == pcr);
+        Digest::new(register(of_it.map(|event| &event.digest)))
+    })
 }
 
 /// What a register holds that was told these since the machine's start.

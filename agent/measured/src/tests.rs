@@ -205,12 +205,20 @@ fn a_server_that_was_started_by_what_the_box_serves_is_measured() {
             key,
             before,
             secure_boot,
+            quote,
         } = judged(&evidence)
         else {
             panic!("{:?}", judged(&evidence));
         };
         assert_eq!((key, secure_boot), (evidence.key.fingerprint(), secure));
         assert_eq!(before, BTreeSet::new());
+        assert!(is_whole(&quote));
+        let mut other = quote.clone();
+        other.registers[2] = Digest::new([9; 32]);
+        assert!(!is_whole(&other), "another register");
+        other = quote.clone();
+        other.key = Tpm::new().quotes(log(bytes)).key;
+        assert!(!is_whole(&other), "another TPM");
     }
 }
 

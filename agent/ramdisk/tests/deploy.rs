@@ -414,6 +414,12 @@ fn a_mirror_is_written_to_both_disks_and_its_kernel_is_told_to_start_from_it() {
     assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
     let said = &done["command_result"]["deploy_result"]["result"];
     assert_eq!(said, "image written to /dev/vda and /dev/vdb");
+    let wrote = &done["command_result"]["deploy_result"]["wrote"];
+    let digest = sha256_hex(&drive);
+    assert_eq!(
+        wrote,
+        &json!({"imageBytes": image.len(), "configDrive": digest, "kernelArguments": "iommu=pt"})
+    );
     let [first, second] = DISKS.map(|disk| site.gpt_of(disk).unwrap());
     assert_eq!(first, second);
     let config = first.partitions()[1].first_lba * 512;

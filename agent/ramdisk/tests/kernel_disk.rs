@@ -135,7 +135,8 @@ fn a_mirror_is_made_of_two_disks_that_the_kernel_mounts_the_first_of_before_it_h
         tail: vec![0; 1 << 20],
         length: image.len() as u64,
     };
-    let opening = finish::prepare(&mirror, held, None, None, &mut Uuid::new_v4).unwrap();
+    let prepared = finish::prepare(&mirror, held, None, None, &mut Uuid::new_v4).unwrap();
+    let opening = prepared.head;
     mirror.reread_partitions().unwrap();
     let places = finish::places(&opening, 512).unwrap();
     mirror.show_partitions(&places).unwrap();

@@ -1,6 +1,9 @@
 //! Whose system this is: SSH signatures (`ssh-keygen -Y sign -n firstlight-system`) over what [`SystemContent::statement`] says, by Ed25519
 //! or ECDSA P-256 keys, also those that never leave a security key. [`Keys`] are those that somebody believes.
+//! And whose receipt ([`receipt`]).
 #![warn(missing_docs)]
+
+pub mod receipt;
 
 use firstlight_api::slot::SystemContent;
 use ssh_key::{Algorithm, EcdsaCurve, HashAlg, LineEnding, PublicKey, SshSig};

@@ -188,7 +188,7 @@ impl Hosts {
                 from,
                 progress,
             } => {
-                let believed = self.progress(&from, progress, now);
+                let believed = self.progress(&from, progress, at);
                 self.answer(ticket, Reply::Believed(believed));
             }
             Event::Bmc { ticket, from, post } => self.bmc(ticket, &from, &post, now),

@@ -38,6 +38,7 @@ use firstlight_netboot::{BootTarget, MacAddr};
 
 use super::{
     account as bmc_account,
+    event::Now,
     image::NodeImage,
     intent::{self, Intent, SitePolicy, Source},
     ledger::Ledger,
@@ -291,14 +292,19 @@ impl Host {
         &mut self,
         key: PublicKey,
         progress: Progress,
-        now: Duration,
+        now: Now,
     ) -> Result<(), Refused> {
         let sequence = progress.fresh.sequence;
-        self.who.progress(key, &progress.boot_id, sequence, now)?;
+        self.who
+            .progress(key, &progress.boot_id, sequence, now.up)?;
+        if let Phase::Written { wrote } = &progress.phase {
+            self.memory
+                .note(|ledger| ledger.wrote(key, wrote.as_ref(), now.wall));
+        }
         if matches!(progress.phase, Phase::Rebooting { .. }) {
             self.who.leaves();
         }
-        self.ramdisk.progressed(progress, now);
+        self.ramdisk.progressed(progress, now.up);
         Ok(())
     }
 

@@ -13,7 +13,9 @@ use std::{
 use anyhow::{Context, Result};
 use firstlight_api::{
     bmh::Image,
+    measured::Quote,
     order::{DeploymentId, DiskId},
+    receipt::Wrote,
     signed::PublicKey,
     tpm::{Digest, Fingerprint},
 };
@@ -108,6 +110,9 @@ pub struct Measured {
     /// What the firmware starts before the first program of ours.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub before: BTreeSet<Digest>,
+    /// Of the last start that was believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quote: Option<Box<Quote>>,
 }
 
 /// A host in use that was to be given back, and could.
@@ -208,6 +213,12 @@ pub struct Deployment {
     pub delivered: bool,
     /// Every byte is on the disk and was verified.
     pub written: bool,
+    /// What its ramdisk says of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wrote: Option<Wrote>,
+    /// When its ramdisk said that it was written; in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wrote_at: Option<i64>,
     /// The object's spec was seen to name an image since: only what was there can have been taken away.
     pub shown: bool,
     #[serde(skip_serializing_if = "Started::is_unknown")]
@@ -227,6 +238,12 @@ impl Deployment {
             shown: before.is_some_and(|before| before.shown),
             ..Self::default()
         }
+    }
+
+    /// Was the ramdisk with `key` to write it?
+    pub fn is_ordered_of(&self, key: PublicKey) -> bool {
+        let ordered = self.key.as_ref();
+        ordered.is_none_or(|ordered| *ordered == key.to_string())
     }
 
     /// Its system waits for bootstrap data.
@@ -273,6 +290,14 @@ impl Ledger {
         }
         if !self.newcomer && (is_same || !raised) {
             self.known = Some(key);
+        }
+    }
+
+    /// The ramdisk with `key` has written all of it: `wall` in seconds since 1970.
+    pub fn wrote(&mut self, key: PublicKey, wrote: Option<&Wrote>, wall: i64) {
+        let current = self.deployment.as_mut();
+        if let Some(known) = current.filter(|known| known.is_ordered_of(key)) {
+            (known.wrote, known.wrote_at) = (wrote.cloned(), Some(wall));
         }
     }
 

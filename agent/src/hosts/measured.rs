@@ -87,14 +87,18 @@ impl Ledger {
 
     /// `taken`: as `join` wants it.
     pub fn saw_start(&mut self, booted: &Booted, taken: bool) {
-        if let Booted::Measured { key, before, .. } = booted
+        if let Booted::Measured {
+            key, before, quote, ..
+        } = booted
             && taken
             && !self.removed
         {
-            self.measured.get_or_insert_with(|| Measured {
+            let measured = self.measured.get_or_insert_with(|| Measured {
                 key: *key,
                 before: before.clone(),
+                quote: None,
             });
+            measured.quote = Some(quote.clone());
         }
     }
 }
@@ -117,7 +121,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeSet;
 
-    use firstlight_api::tpm::{Digest, Fingerprint};
+    use firstlight_api::{
+        measured::{Attest, Quote},
+        tpm::{Bytes, Digest, Fingerprint, Point},
+    };
 
     use super::*;
 
@@ -128,6 +135,16 @@ mod tests {
             key,
             before: before.iter().map(|byte| Digest::new([*byte; 32])).collect(),
             secure_boot: true,
+            quote: Box::new(quote(1)),
+        }
+    }
+
+    fn quote(start: u8) -> Quote {
+        Quote {
+            key: Point::new([1; 65]),
+            attest: Attest::new(&[start]).unwrap(),
+            signature: Bytes::new([1; 64]),
+            registers: [Digest::new([start; 32]); 4],
         }
     }
 
@@ -164,14 +181,19 @@ mod tests {
     }
 
     #[test]
-    fn the_first_measured_start_of_a_taken_host_is_kept() {
+    fn the_first_measured_start_of_a_taken_host_is_kept_and_the_last_word_of_its_tpm() {
         let mut ledger = Ledger::default();
         ledger.saw_start(&measured(KEY, &[]), false);
         assert_eq!(ledger, Ledger::default());
         ledger.saw_start(&measured(KEY, &[5]), true);
-        ledger.saw_start(&measured(KEY, &[]), true);
+        let mut later = measured(KEY, &[]);
+        if let Booted::Measured { quote: last, .. } = &mut later {
+            **last = quote(2);
+        }
+        ledger.saw_start(&later, true);
         let kept = ledger.measured.unwrap();
         assert_eq!(kept.before, BTreeSet::from([Digest::new([5; 32])]));
+        assert_eq!(kept.quote.as_deref(), Some(&quote(2)));
         let mut removed = Ledger::removed();
         removed.saw_start(&measured(KEY, &[]), true);
         assert_eq!(removed, Ledger::removed());

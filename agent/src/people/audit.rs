@@ -19,6 +19,34 @@ const LARGEST: u64 = 2 << 20;
 /// Lines of a kind that are told at a time.
 const MOST_TOLD: usize = 500;
 pub const DONE: &str = "done";
+/// What a line begins with where a person says that a machine is the server that they mean.
+pub const APPROVE: &str = "host approve ";
+/// Where they say what may be done to its disks.
+pub const INSTALL: &str = "host install ";
+
+/// Each has a file, so that none pushes another out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Done,
+    /// A person's word on a server, for as long as the site lives.
+    Approved,
+    Refused,
+}
+
+impl Kind {
+    fn of(line: &AuditLine) -> Self {
+        match line.outcome.as_str() {
+            DONE if [APPROVE, INSTALL]
+                .iter()
+                .any(|word| line.what.starts_with(word)) =>
+            {
+                Self::Approved
+            }
+            DONE => Self::Done,
+            _ => Self::Refused,
+        }
+    }
+}
 
 #[derive(Clone, Debug)]
 pub struct Audit {
@@ -55,14 +83,17 @@ impl Audit {
         }
     }
 
-    fn file(&self, is_done: bool) -> PathBuf {
-        self.folder
-            .join(if is_done { "audit.log" } else { "refused.log" })
+    fn file(&self, kind: Kind) -> PathBuf {
+        self.folder.join(match kind {
+            Kind::Done => "audit.log",
+            Kind::Approved => "approved.log",
+            Kind::Refused => "refused.log",
+        })
     }
 
     /// On the disk when it returns, if it was done.
     pub async fn note(&self, line: AuditLine) {
-        let (is_done, audit) = (line.outcome == DONE, self.clone());
+        let (kind, audit) = (Kind::of(&line), self.clone());
         tracing::info!(
             who = line.who,
             from = line.from,
@@ -74,21 +105,35 @@ impl Audit {
         self.copy(&line);
         let written = tokio::task::spawn_blocking(move || {
             let _turn = audit.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            append(&audit.file(is_done), &line, is_done)
+            append(&audit.file(kind), &line, kind != Kind::Refused)
         });
         if let Ok(Err(error)) = written.await {
             tracing::error!(%error, "the audit log was not written");
         }
     }
 
-    /// The newest last: at most [`MOST_TOLD`] of what was done, and as many of what was refused.
+    /// The newest last: at most [`MOST_TOLD`] of what was done, and as many of approvals and of what was refused.
     pub async fn read(&self) -> Vec<AuditLine> {
+        let kinds = [Kind::Done, Kind::Approved, Kind::Refused];
+        self.lines(kinds.map(|kind| (kind, MOST_TOLD)).into()).await
+    }
+
+    /// The newest last: all approvals that there are, and as many lines of what else was done as a person is told.
+    pub async fn for_receipt(&self) -> (Vec<AuditLine>, Vec<AuditLine>) {
+        let approved = self.lines(vec![(Kind::Approved, usize::MAX)]);
+        (
+            approved.await,
+            self.lines(vec![(Kind::Done, MOST_TOLD)]).await,
+        )
+    }
+
+    async fn lines(&self, kinds: Vec<(Kind, usize)>) -> Vec<AuditLine> {
         let audit = self.clone();
         let read = tokio::task::spawn_blocking(move || {
             let _turn = audit.turn.lock().unwrap_or_else(PoisonError::into_inner);
             let mut lines = Vec::new();
-            for is_done in [true, false] {
-                let file = audit.file(is_done);
+            for (kind, most) in kinds {
+                let file = audit.file(kind);
                 let texts =
                     [aside(&file), file].map(|file| fs::read_to_string(file).unwrap_or_default());
                 let all = texts.iter().flat_map(|text| text.lines());
@@ -96,7 +141,7 @@ impl Audit {
                 let mut all: Vec<AuditLine> = all
                     .filter_map(|line| serde_json::from_str(line).ok())
                     .collect();
-                lines.extend(all.split_off(all.len().saturating_sub(MOST_TOLD)));
+                lines.extend(all.split_off(all.len().saturating_sub(most)));
             }
             lines.sort_by(|a, b| a.time.cmp(&b.time));
             lines

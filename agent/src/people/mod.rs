@@ -43,7 +43,7 @@ use crate::{
 };
 use attempts::Attempts;
 use audit::Audit;
-pub use audit::DONE;
+pub use audit::{APPROVE, DONE, INSTALL};
 use record::{Kept, KeptToken, MOST_TOKENS, Record};
 use secret::{Secret, is_code};
 pub use sessions::LONGEST as LONGEST_SESSION;
@@ -660,6 +660,11 @@ impl People {
 
     pub async fn audit(&self) -> Vec<AuditLine> {
         self.shared.audit.read().await
+    }
+
+    /// Words on servers, and what else was done.
+    pub async fn audit_for_receipt(&self) -> (Vec<AuditLine>, Vec<AuditLine>) {
+        self.shared.audit.for_receipt().await
     }
 
     async fn note_made<T>(

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SigningKey as _,
 };
 use std::sync::Arc;
 use time::OffsetDateTime;
@@ -103,6 +103,11 @@ impl Authority {
         framed
             && super::der(&self.certificate)
                 .is_ok_and(|der| der.windows(key.len()).any(|part| part == key))
+    }
+
+    /// ECDSA with SHA-256, in its ASN.1 form.
+    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>> {
+        self.key.sign(message).context("signing with an authority")
     }
 
     pub fn key_pem(&self) -> String {

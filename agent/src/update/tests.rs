@@ -70,6 +70,8 @@ fn seen(kubernetes: &str) -> String {
         running: SystemSlot::A,
         trial: false,
         layers: Vec::new(),
+        boot: Vec::new(),
+        signature: None,
         room: 1,
         other: Some(Vec::new()),
         versions: Some(serde_json::json!({"firstlight": "0.2.0", "kubernetes": kubernetes})),

@@ -40,7 +40,7 @@ pub async fn answer(
     below: &str,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    let Some(store) = web.store.borrow().clone() else {
+    let Some(store) = web.facts.store.borrow().clone() else {
         return refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             "the store is not open yet; try again in a few seconds",

@@ -1,6 +1,6 @@
 //! The HTTP server: page, API, network boot, images, the ramdisk's reports. The paths are listed in docs/reference.md.
 //!
-//! `route` maps a request to an answer; `artifacts` is the store; `update` the box's own systems; `page` renders (pure); `files` serves what lies on the stick, and `direct` has the kernel send it; `media` virtual CDs made of that; `relays` sends servers
+//! `route` maps a request to an answer; `artifacts` is the store; `update` the box's own systems; `receipt` what it can prove of its site; `page` renders (pure); `files` serves what lies on the stick, and `direct` has the kernel send it; `media` virtual CDs made of that; `relays` sends servers
 //! to each other for images; `server` owns
 //! sockets and limits; `outside` is what is left of all that on the uplink; `pushes` is the registry's door for who pushes; `bootstrap` and `conversion` have TLS, on ports of their own; `people` is login and what it takes to ask for something, `secure` the same over TLS. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`, and what it takes in `people/gate.rs`.
@@ -22,6 +22,7 @@ mod people;
 mod proof;
 mod pushes;
 mod ramdisk;
+mod receipt;
 mod relays;
 mod route;
 mod secure;
@@ -59,10 +60,34 @@ use self::{
 };
 use crate::{
     boot_files::BootFiles, doors::Known, fleet::Fleet, page_certificate::PageCertificate,
-    paths::Paths, people::People, status::metrics, store::Store, update::Updater,
+    paths::Paths, people::People, pki::Pki, status::metrics, store::Store, update::Updater,
 };
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// What the rest of the agent publishes, each once it is there.
+#[derive(Clone)]
+pub struct Facts {
+    /// With the state partition.
+    pub store: watch::Receiver<Option<Store>>,
+    /// With the box's Kubernetes.
+    pub kubernetes: watch::Receiver<Option<kube::Client>>,
+    pub site: watch::Receiver<Option<Arc<SiteConfig>>>,
+    pub pki: watch::Receiver<Option<Arc<Pki>>>,
+}
+
+/// A box where nothing is there yet.
+#[cfg(test)]
+impl Default for Facts {
+    fn default() -> Self {
+        Self {
+            store: watch::channel(None).1,
+            kubernetes: watch::channel(None).1,
+            site: watch::channel(None).1,
+            pki: watch::channel(None).1,
+        }
+    }
+}
 
 /// What the answers are made of.
 #[derive(Clone)]
@@ -70,15 +95,12 @@ pub struct Web {
     pub status: watch::Receiver<SiteStatus>,
     pub boot_files: BootFiles,
     pub fleet: Fleet,
-    /// Known when the state partition is there.
-    pub store: watch::Receiver<Option<Store>>,
+    pub facts: Facts,
     pub paths: Paths,
     pub known: Known,
     pub people: People,
     pub update: Updater,
     pub certificate: PageCertificate,
-    /// Known when the box's Kubernetes is up.
-    pub kubernetes: watch::Receiver<Option<kube::Client>>,
     /// How what is asked came.
     pub way: Way,
     bandwidth: Bandwidth,
@@ -103,26 +125,23 @@ impl Web {
     pub fn new(
         status: watch::Receiver<SiteStatus>,
         boot_files: BootFiles,
-        store: watch::Receiver<Option<Store>>,
         known: Known,
         people: People,
-        kubernetes: watch::Receiver<Option<kube::Client>>,
-        site: watch::Receiver<Option<Arc<SiteConfig>>>,
+        facts: Facts,
     ) -> Self {
+        let site = || facts.site.clone();
         Self {
             status,
             fleet: boot_files.fleet.clone(),
             paths: boot_files.paths.clone(),
             certificate: PageCertificate::new(&boot_files.paths),
-            update: Updater::new(boot_files.paths.clone(), site.clone()),
+            update: Updater::new(boot_files.paths.clone(), site()),
             boot_files,
-            store,
             streams: Streams::new(&known),
             known,
             people,
-            kubernetes,
             way: Way::Clear,
-            bandwidth: Bandwidth::new(site),
+            bandwidth: Bandwidth::new(site()),
             relays: Arc::default(),
             media: Media::default(),
             examiner: Examiner::new(),
@@ -132,6 +151,7 @@ impl Web {
                 events: Latest::new(events::render),
                 metrics: Latest::new(metrics::render),
             }),
+            facts,
         }
     }
 

@@ -18,7 +18,7 @@ use super::{
     refusal, route,
     server::Answers,
 };
-use super::{certificate, update};
+use super::{certificate, receipt, update};
 use crate::people::Claim;
 
 const SHOWN: [&str; 5] = [
@@ -32,9 +32,15 @@ const SHOWN: [&str; 5] = [
 fn is_shown(web: &Web, path: &str) -> bool {
     // What is behind a login is there once people can log in.
     let of_people = || {
-        [artifacts::PATH, update::PATH, certificate::PATH, KUBERNETES]
-            .iter()
-            .any(|theirs| path.starts_with(theirs))
+        [
+            artifacts::PATH,
+            update::PATH,
+            certificate::PATH,
+            receipt::PATH,
+            KUBERNETES,
+        ]
+        .iter()
+        .any(|theirs| path.starts_with(theirs))
     };
     let is_claimed = || web.way == Way::Tls && web.people.claim() == Claim::Somebody;
     SHOWN.contains(&path) || people::is_theirs(path) || of_people() && is_claimed()

@@ -16,7 +16,7 @@ use super::{
     direct::Direct,
     events, files, html, media, page,
     people::{self, gate, kubernetes},
-    ramdisk, refusal, text, update,
+    ramdisk, receipt, refusal, text, update,
 };
 use crate::{boot_files::BootFile, people::Who, status::metrics};
 
@@ -52,6 +52,7 @@ pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Resp
         return people::answer(web, &who, peer, &path, request).await;
     }
     match (request.method().clone(), path.as_str()) {
+        (Method::GET, receipt::PATH) => receipt::answer(web, &who, peer).await,
         (Method::POST, "/api/v1/ramdisk/report") => ramdisk::report(web, peer, request).await,
         (Method::POST, "/api/v1/ramdisk/progress") => ramdisk::progress(web, peer, request).await,
         (method @ (Method::GET | Method::HEAD), path) => {

@@ -102,11 +102,12 @@ async fn serve() -> Fixture {
     let web = Web::new(
         reader,
         boot_files,
-        store,
         known.clone(),
         People::new(dir.path().join("people")),
-        watch::channel(None).1,
-        watch::channel(None).1,
+        Facts {
+            store,
+            ..Facts::default()
+        },
     );
     let door = Door::new(server::SEGMENT, known);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

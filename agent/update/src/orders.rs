@@ -177,11 +177,18 @@ fn contents(layers: &[Layer]) -> Vec<LayerContent> {
 }
 
 fn look(stick: &Stick) -> Result<StickSystems> {
-    let layers = Slot::of(&stick.system).layers()?;
+    let running = Slot::of(&stick.system).system()?.unwrap_or_default();
+    let SystemContent {
+        layers,
+        boot,
+        signature,
+    } = running.content();
     let mut seen = StickSystems {
         running: stick.running,
         trial: stick.trial,
-        layers: contents(&layers),
+        layers,
+        boot,
+        signature,
         room: stick.other.as_ref().map_or(0, |other| other.bytes),
         other: None,
         versions: None,

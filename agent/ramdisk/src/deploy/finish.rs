@@ -4,6 +4,7 @@
 
 use std::io;
 
+use firstlight_api::digest::Sha256Digest;
 use firstlight_api::names::NODE_DISK;
 use firstlight_efi::load_option::{HardDrive, PartitionId};
 use uuid::Uuid;
@@ -65,17 +66,28 @@ pub struct Esp {
     pub range: Range,
 }
 
+/// A disk that lacks its first MiB alone.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The first MiB.
+    pub head: Vec<u8>,
+    /// Of the config drive, as it is on the disk.
+    pub config_drive: Option<Sha256Digest>,
+}
+
 /// Finishes a disk; behind its config drive it says who the `maker` is. A new partition for the config drive gets a new
-/// GUID, and so does everything in the table of a node image: two disks that it was written to differ.
+/// GUID, and so does everything in the table of a node image: two disks that it was written to differ. Returns the digest of the config
+/// drive.
 pub fn finish(
     device: &dyn BlockDevice,
     held: Held,
     config_drive: Option<&[u8]>,
     maker: Option<&Maker>,
     new_id: &mut dyn FnMut() -> Uuid,
-) -> Result<(), FinishError> {
-    let opening = prepare(device, held, config_drive, maker, new_id)?;
-    make_bootable(device, &opening)
+) -> Result<Option<Sha256Digest>, FinishError> {
+    let prepared = prepare(device, held, config_drive, maker, new_id)?;
+    make_bootable(device, &prepared.head)?;
+    Ok(prepared.config_drive)
 }
 
 /// All of that but the first MiB, which comes back.
@@ -85,7 +97,7 @@ pub fn prepare(
     config_drive: Option<&[u8]>,
     maker: Option<&Maker>,
     new_id: &mut dyn FnMut() -> Uuid,
-) -> Result<Vec<u8>, FinishError> {
+) -> Result<Prepared, FinishError> {
     let sector = device.sector();
     let mut tail = std::mem::take(&mut held.tail);
     let mut gpt = Gpt::parse(&held.head, sector)?;
@@ -148,7 +160,10 @@ pub fn prepare(
         }
     }
     flush(device)?;
-    Ok(held.head)
+    Ok(Prepared {
+        head: held.head,
+        config_drive: config_drive.map(Sha256Digest::of),
+    })
 }
 
 /// The last write.

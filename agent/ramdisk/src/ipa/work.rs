@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use base64::Engine as _;
 use firstlight_api::disk::{Disk, hints::root_disk};
 use firstlight_api::order::DiskOrder;
+use firstlight_api::receipt::Wrote;
 use firstlight_api::report::Phase;
 use firstlight_client::http::Client;
 use firstlight_client::key::Key;
@@ -131,23 +132,25 @@ impl Worker {
         (self.tell)(Phase::ConfigDrive);
         let (drive, maker) = (drive.as_deref(), maker.as_ref());
         let arguments = job.start.kernel_arguments.as_ref();
-        match &goal {
+        let image_bytes = held.length;
+        let config_drive = match &goal {
             Goal::Disk(disk) => {
-                finish::finish(device, held, drive, maker, &mut Uuid::new_v4)?;
+                let drive = finish::finish(device, held, drive, maker, &mut Uuid::new_v4)?;
                 reread(device, cancel);
                 self.add_arguments(arguments, disk.as_ref())?;
+                drive
             }
             Goal::Mirror(mirror) => {
-                let length = held.length;
-                let opening = finish::prepare(device, held, drive, maker, &mut Uuid::new_v4)?;
+                let prepared = finish::prepare(device, held, drive, maker, &mut Uuid::new_v4)?;
                 // The kernel forgets what was there before.
                 reread(device, cancel);
-                self.settle(mirror, &opening, arguments)?;
-                self.join(mirror, &disks[0].name, length, cancel)?;
-                finish::make_bootable(device, &opening)?;
+                self.settle(mirror, &prepared.head, arguments)?;
+                self.join(mirror, &disks[0].name, image_bytes, cancel)?;
+                finish::make_bootable(device, &prepared.head)?;
                 reread(device, cancel);
+                prepared.config_drive
             }
-        }
+        };
         *self
             .installed
             .lock()
@@ -157,7 +160,14 @@ impl Worker {
         let start = self.prepare(&job.start, goal.first());
         let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
         let said = format!("image written to {}", names.join(" and "));
-        Ok(json!({"deploy_result": {"result": said, "start": start}, "deploy_step": job.step}))
+        let wrote = Wrote {
+            image_bytes,
+            config_drive,
+            kernel_arguments: arguments.cloned(),
+        };
+        Ok(
+            json!({"deploy_result": {"result": said, "start": start, "wrote": wrote}, "deploy_step": job.step}),
+        )
     }
 
     fn progress(&self, progress: Progress) {

@@ -15,7 +15,7 @@ use crate::{
     fleet::{Answer, BootstrapData, Speaker},
     hosts::{
         delivery,
-        event::{Collect, Effect, Question, Reply},
+        event::{Collect, Effect, Now, Question, Reply},
         host::{Called, Host, Naming, Part},
         known::{Admission, Heard},
         ledger::Ledger,
@@ -241,7 +241,7 @@ impl Hosts {
     }
 
     /// True if it was believed.
-    pub(super) fn progress(&mut self, from: &Speaker, progress: Progress, now: Duration) -> bool {
+    pub(super) fn progress(&mut self, from: &Speaker, progress: Progress, now: Now) -> bool {
         let mac = progress.boot_mac.parse::<MacAddr>().ok();
         let Some(host) = mac.and_then(|mac| self.touch(mac)) else {
             return false;

@@ -105,8 +105,9 @@ impl Host {
         // Only a deployment ends with a verified image on the disk.
         let deploys = matches!(state, None | Some(S::Deploying | S::DeployWait));
         let phase = self.ramdisk.phase();
-        let is_whole = deploys && matches!(phase, Some(Phase::Written | Phase::Rebooting { .. }));
-        let key = self.who.key().map(|key| key.to_string());
+        let is_whole =
+            deploys && matches!(phase, Some(Phase::Written { .. } | Phase::Rebooting { .. }));
+        let key = self.who.key();
         let installed = state == Some(&S::Active) && !self.ledger().leaving;
         let held = self.node.as_ref().filter(|_| installed);
         let gone = site.ironic_known && self.node.is_none();
@@ -134,10 +135,9 @@ impl Host {
                 known.written = true;
             }
             // Of the ramdisk that got the order.
-            if let Some(known) = ledger.deployment.as_mut().filter(|_| is_whole)
-                && (known.key.is_none() || known.key == key)
-            {
-                known.written = true;
+            if let Some(known) = ledger.deployment.as_mut().filter(|_| is_whole) {
+                let is_its = key.map_or(known.key.is_none(), |key| known.is_ordered_of(key));
+                known.written |= is_its;
             }
         });
     }

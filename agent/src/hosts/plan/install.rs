@@ -189,7 +189,7 @@ pub(super) fn writing(o: &Observed, phase: &Phase, plan: Plan) -> Plan {
         Phase::Retrying { reason } => (format!("the download broke and goes on: {reason}"), None),
         Phase::ConfigDrive => ("writing the config drive".to_owned(), None),
         Phase::BootEntry => ("setting the boot entry".to_owned(), None),
-        Phase::Written => (
+        Phase::Written { .. } => (
             "its image is on the disk; Ironic ends the installation".to_owned(),
             None,
         ),

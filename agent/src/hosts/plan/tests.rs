@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        ledger::{Departure, Deployment, Started},
+        ledger::{Departure, Deployment},
         root_disk::{Choice, WantedDisks},
     },
     *,
@@ -132,7 +132,7 @@ fn on_disk(token: Option<&str>, delivered: bool) -> Option<Deployment> {
         delivered,
         written: true,
         shown: true,
-        started: Started::default(),
+        ..Deployment::default()
     })
 }
 
@@ -909,7 +909,8 @@ fn what_is_on_the_disk_and_verified_is_adopted_and_never_written_again() {
         );
     }
     let waits = |change: fn(&mut World)| {
-        let world = written("wait call-back").with(|world| world.phase = Some(Phase::Written));
+        let world = written("wait call-back")
+            .with(|world| world.phase = Some(Phase::Written { wrote: None }));
         world.with(change).plan()
     };
     let here = waits(|_| {});

@@ -305,7 +305,7 @@ async fn a_box_that_was_away_when_the_image_was_whole_lets_ironic_end_the_instal
         site.is_ironic_up = false;
         site.restart_controller();
         assert!(!server.step(&mut site).await);
-        server.tell(&mut site, Phase::Written).await;
+        server.tell(&mut site, Phase::Written { wrote: None }).await;
         for _ in 0..10 {
             site.pass(ROUND).await;
             assert!(!server.step(&mut site).await, "Ironic has no end yet");

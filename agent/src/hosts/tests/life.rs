@@ -75,7 +75,7 @@ impl Machine {
                 assert_eq!(order.policy, DiskPolicy::Blank);
                 self.server.signatures = vec!["gpt".into()];
                 self.server.mark = installed;
-                self.server.tell(site, Phase::Written).await;
+                self.server.tell(site, Phase::Written { wrote: None }).await;
             }
             Some(ProvisionState::CleanWait) if here => {
                 let order = ordered(site).await.unwrap();

@@ -84,19 +84,8 @@ impl Front {
         };
         let known = Known::new(watch::channel(Arc::<BTreeSet<_>>::default()).1);
         let site_state = site.state.path().to_owned();
-        let web = {
-            let (store, site) = (watch::channel(None).1, watch::channel(None).1);
-            let people = crate::people::People::new(site_state.join("people"));
-            Web::new(
-                reader,
-                boot_files,
-                store,
-                known,
-                people,
-                watch::channel(None).1,
-                site,
-            )
-        };
+        let people = crate::people::People::new(site_state.join("people"));
+        let web = Web::new(reader, boot_files, known, people, web::Facts::default());
         let stop = CancellationToken::new();
         let address = ([127, 0, 0, 1], port).into();
         let known = web.known.clone();

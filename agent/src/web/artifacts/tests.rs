@@ -76,11 +76,12 @@ async fn serve() -> Fixture {
     let web = Web::new(
         reader,
         boot_files,
-        stores,
         known,
         crate::people::People::new(dir.path().join("people")),
-        watch::channel(None).1,
-        watch::channel(None).1,
+        crate::web::Facts {
+            store: stores,
+            ..crate::web::Facts::default()
+        },
     );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

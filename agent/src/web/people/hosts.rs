@@ -71,7 +71,7 @@ async fn order(web: &Web, who: &Who, name: &str, word: &str, input: &Input) -> R
         }
         host.clone()
     };
-    let client = web.kubernetes.borrow().clone();
+    let client = web.facts.kubernetes.borrow().clone();
     let client = client.ok_or((
         StatusCode::SERVICE_UNAVAILABLE,
         "the box's Kubernetes is not up yet".to_owned(),

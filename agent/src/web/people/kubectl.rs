@@ -8,15 +8,17 @@ use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Response, body::Incoming};
 use serde::Deserialize;
+use serde_json::Value;
 
+use super::approvals;
 use crate::{
     people::{People, Who},
     web::{Body, refusal, text},
 };
 
 pub const PATH: &str = "/audit";
-/// Some hundred events, which say who and what, and nothing of what was written.
-const LARGEST: usize = 2 << 20;
+/// Twenty events (the API server's unit), which say who and what; of a `BareMetalHost` also what was written.
+const LARGEST: usize = 8 << 20;
 const TIME: Duration = Duration::from_secs(20);
 /// Of one batch; the API server sends fewer.
 const MOST: usize = 1000;
@@ -35,6 +37,11 @@ struct Event {
     object_ref: Option<Reference>,
     #[serde(default)]
     response_status: Answer,
+    #[serde(default, rename = "requestURI")]
+    request_uri: String,
+    /// Of a `BareMetalHost` only.
+    #[serde(default)]
+    request_object: Value,
 }
 
 #[derive(Deserialize)]
@@ -86,7 +93,13 @@ pub async fn take(people: &People, request: Request<Incoming>) -> Response<Body>
 
 fn parse(body: &[u8]) -> Option<Vec<Told>> {
     let list: EventList = serde_json::from_slice(body).ok()?;
-    let told = list.items.into_iter().take(MOST).map(|event| {
+    let told = list.items.into_iter().take(MOST).flat_map(|event| {
+        let is_tried = event.request_uri.contains("dryRun");
+        let approved = if is_tried {
+            Vec::new()
+        } else {
+            approvals::in_json(&event.request_object)
+        };
         let target = event.object_ref.map_or(String::new(), |of| {
             let place = [&of.namespace, &of.name]
                 .into_iter()
@@ -95,16 +108,15 @@ fn parse(body: &[u8]) -> Option<Vec<Told>> {
             format!("{} {}", of.resource, place.join("/"))
         });
         let Answer { code, message } = event.response_status;
-        Told {
-            from: event
-                .source_ips
-                .first()
-                .copied()
-                .unwrap_or(IpAddr::from([127, 0, 0, 1])),
-            what: bounded::text(&format!("kubectl {}", event.verb)),
+        let from = event.source_ips.first().copied();
+        let verb = bounded::text(&format!("kubectl {}", event.verb));
+        let lines = std::iter::once(verb).chain(approved).map(move |what| Told {
+            from: from.unwrap_or(IpAddr::from([127, 0, 0, 1])),
+            what,
             target: bounded::text(target.trim()),
             why_not: (code >= 400).then(|| bounded::text(&format!("{code} {message}"))),
-        }
+        });
+        lines.collect::<Vec<_>>()
     });
     Some(told.collect())
 }
@@ -121,6 +133,8 @@ mod tests {
         let list = json!({"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "items": [
             {"verb": "patch", "user": {"username": "kubernetes-admin"}, "sourceIPs": ["100.64.0.1"],
              "objectRef": {"resource": "baremetalhosts", "namespace": "default", "name": "n1", "apiGroup": "metal3.io"},
+             "requestURI": "/apis/metal3.io/v1alpha1/namespaces/default/baremetalhosts/n1?fieldManager=kubectl-annotate",
+             "requestObject": {"metadata": {"annotations": {"firstlight.internal/install": "wipe"}}},
              "responseStatus": {"metadata": {}, "code": 200}},
             {"verb": "list", "objectRef": {"resource": "secrets"}, "responseStatus": {"code": 403, "message": "forbidden: \u{1b}[31m"}},
         ]});
@@ -134,8 +148,13 @@ mod tests {
                 why_not: None,
             }
         );
-        assert_eq!(told[1].target, "secrets");
-        let why_not = told[1].why_not.as_deref().unwrap();
+        let (word, target) = (told[1].what.as_str(), told[1].target.as_str());
+        assert_eq!(
+            (word, target),
+            ("host install wipe", "baremetalhosts default/n1")
+        );
+        assert_eq!(told[2].target, "secrets");
+        let why_not = told[2].why_not.as_deref().unwrap();
         assert!(why_not.starts_with("403 forbidden") && !why_not.contains('\u{1b}'));
     }
 

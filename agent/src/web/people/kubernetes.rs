@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Response, body::Incoming};
 
-use super::hosts::impersonated;
+use super::{approvals, hosts::impersonated};
 use crate::{
     people::Who,
     web::{Body, Web, refusal},
@@ -48,7 +48,7 @@ pub async fn answer(
             "exec, attach, cp and port-forward are not passed on; use `kubectl` on the box over SSH",
         );
     }
-    let Some(client) = web.kubernetes.borrow().clone() else {
+    let Some(client) = web.facts.kubernetes.borrow().clone() else {
         return refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             "the box's Kubernetes is not up yet",
@@ -70,7 +70,9 @@ pub async fn answer(
             "an object is smaller than 3 MiB, and comes within a minute",
         );
     };
-    let Ok(passed) = passed.body(kube::client::Body::from(body.to_bytes().to_vec())) else {
+    let body = body.to_bytes();
+    let approved = approved(below, &body);
+    let Ok(passed) = passed.body(kube::client::Body::from(body.to_vec())) else {
         return refusal(StatusCode::BAD_REQUEST, "this is no path of Kubernetes");
     };
     let answered = match client.send(passed).await {
@@ -86,11 +88,23 @@ pub async fn answer(
         let path = below.split('?').next().unwrap_or_default();
         let path = firstlight_api::bounded::text(path);
         let what = format!("kubernetes {method}");
-        web.people
-            .note(&who.name(), peer, &what, &path, why_not)
-            .await;
+        for what in [what].into_iter().chain(approved) {
+            let why_not = why_not.clone();
+            web.people
+                .note(&who.name(), peer, &what, &path, why_not)
+                .await;
+        }
     }
     answered
+}
+
+/// Words on a server that are in what is written there, unless it is only tried.
+fn approved(below: &str, body: &[u8]) -> Vec<String> {
+    let (path, query) = below.split_once('?').unwrap_or((below, ""));
+    if !path.contains("/baremetalhosts") || query.contains("dryRun") {
+        return Vec::new();
+    }
+    approvals::in_body(body)
 }
 
 /// Changes, and what a secret was read by.
@@ -146,6 +160,15 @@ mod tests {
             let passed = passed_on(&HeaderMap::from_iter([(name.clone(), value)]));
             prop_assert!(passed.is_empty() || PASSED.contains(&name));
         }
+    }
+
+    #[test]
+    fn a_word_on_a_server_is_noted_where_it_counts() {
+        let body = br#"{"metadata":{"annotations":{"firstlight.internal/approve":"7Q2M"}}}"#;
+        let host = "/apis/metal3.io/v1alpha1/namespaces/default/baremetalhosts/n1";
+        assert_eq!(approved(host, body), ["host approve 7Q2M"]);
+        assert!(approved(&format!("{host}?dryRun=All"), body).is_empty());
+        assert!(approved("/api/v1/namespaces/default/configmaps/n1", body).is_empty());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Login, people, tokens and verbs over HTTP (docs/people.md). `gate` says who may ask for what, `input` reads what is sent, `forms` are the
 //! pages, `hosts` what people ask of servers, `kubernetes` what they
-//! ask of the box's Kubernetes, `kubectl` what was done on the box itself. Must not: decide who somebody is ([`crate::people`]).
+//! ask of the box's Kubernetes, `kubectl` what was done on the box itself, `approvals` which of that is a word on a server. Must not: decide who somebody is ([`crate::people`]).
 
+mod approvals;
 mod forms;
 pub mod gate;
 mod hosts;

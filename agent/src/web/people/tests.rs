@@ -83,16 +83,11 @@ async fn serve() -> Fixture {
         loaders: Loaders::default(),
     };
     let known = Known::new(watch::channel(Arc::default()).1);
-    let none = watch::channel(None).1;
-    let web = Web::new(
-        reader,
-        boot_files,
-        watch::channel(Some(store)).1,
-        known.clone(),
-        people.clone(),
-        none,
-        watch::channel(None).1,
-    );
+    let facts = crate::web::Facts {
+        store: watch::channel(Some(store)).1,
+        ..crate::web::Facts::default()
+    };
+    let web = Web::new(reader, boot_files, known.clone(), people.clone(), facts);
     let acceptor = secure::certified(&pki, Ipv4Addr::LOCALHOST, web.certificate.current()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -190,7 +185,7 @@ impl Fixture {
 }
 
 /// Each route and verb, and the least role that is let in; `None`: everybody is.
-const ROUTES: [(&str, &str, Option<Role>); 55] = {
+const ROUTES: [(&str, &str, Option<Role>); 56] = {
     use Role::{Admin, Operator, Viewer};
     [
         ("GET", "/", Some(Viewer)),
@@ -225,6 +220,7 @@ const ROUTES: [(&str, &str, Option<Role>); 55] = {
         ("PATCH", "/api/v1/artifacts/a", Some(Operator)),
         ("DELETE", "/api/v1/artifacts/a", Some(Operator)),
         ("GET", "/api/v1/update", Some(Admin)),
+        ("GET", "/api/v1/receipt", Some(Admin)),
         ("GET", "/api/v1/certificate", Some(Admin)),
         ("PUT", "/api/v1/certificate", Some(Admin)),
         ("DELETE", "/api/v1/certificate", Some(Admin)),

@@ -1,11 +1,16 @@
 //! People at the box's page: curl as a browser's and a program's, and the real kubectl through the page's port with a token.
 
-use std::process::Command;
+use std::{fs, process::Command};
 
-use firstlight_api::people::{AuditLine, MadeToken, Role};
+use firstlight_api::{
+    bmh::APPROVE_ANNOTATION,
+    people::{AuditLine, MadeToken, Role},
+    receipt::{self, Envelope},
+};
+use firstlight_signature::receipt::{fingerprint, open};
 use serde_json::{Value, json};
 
-use super::the_box::TheBox;
+use super::{ramdisk::IMAGE_BYTES, the_box::TheBox};
 use crate::programs::program;
 
 const ON_BOX: &str = "http://127.0.0.1";
@@ -40,6 +45,7 @@ pub fn log_in_and_act(the_box: &TheBox, host: &str) {
     desk.kubectl_is_by_role(host);
     desk.a_browser_logs_in();
     desk.all_of_it_is_told(host);
+    desk.a_receipt_has_it(host);
 }
 
 impl Desk<'_> {
@@ -212,6 +218,43 @@ impl Desk<'_> {
             people.contains("<b>ada</b>") && !people.contains("argon2"),
             "{people}"
         );
+    }
+
+    /// What the box can prove, with the word of a person on a server, which came by the real kubectl.
+    fn a_receipt_has_it(&self, host: &str) {
+        let said = format!("{APPROVE_ANNOTATION}=7Q2M-XK4P-09AB-CDEF");
+        let (is_well, told) = self.kubectl(Role::Operator, &["annotate", "bmh", host, &said]);
+        assert!(is_well, "{told}");
+        let url = format!("{PAGE}{}", receipt::PATH);
+        assert_eq!(
+            self.status(&["-H", &self.bearer(Role::Operator), &url]),
+            "403"
+        );
+        let made = self.curl(&["-f", "-H", &self.bearer(Role::Admin), &url]);
+        let envelope = Envelope::parse(made.as_bytes()).unwrap();
+        let ca = fs::read_to_string(self.the_box.paths.site_ca()).unwrap();
+        let receipt = open(&envelope, fingerprint(&ca).unwrap()).unwrap();
+        let approval = receipt.approvals.last().unwrap();
+        assert_eq!(
+            (approval.who.as_str(), approval.what.as_str()),
+            ("token operator", "host approve 7Q2M-XK4P-09AB-CDEF")
+        );
+        assert!(approval.target.ends_with(host), "{}", approval.target);
+        let servers = receipt.servers.iter();
+        let written = servers.filter_map(|server| server.installed.as_ref());
+        let written: Vec<_> = written.collect();
+        assert!(written.len() >= 3, "{:#?}", receipt.servers);
+        for held in written {
+            assert!(
+                held.complete && !held.at.is_empty() && held.disks.len() == 1,
+                "{held:#?}"
+            );
+            assert_eq!(held.checksum.len(), 64, "{held:#?}");
+            assert_eq!(
+                held.wrote.as_ref().map(|wrote| wrote.image_bytes),
+                Some(IMAGE_BYTES)
+            );
+        }
     }
 
     fn all_of_it_is_told(&self, host: &str) {

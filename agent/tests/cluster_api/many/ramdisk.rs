@@ -49,6 +49,8 @@ use super::{
 /// `POST /v1/continue_inspection` answers as a lookup does from this version on.
 const VERSION: &str = "1.84";
 const DISK_BYTES: u64 = 8 << 30;
+/// That a ramdisk says it has written.
+pub const IMAGE_BYTES: u64 = 1 << 30;
 
 /// Runs until the server restarts.
 pub async fn run(
@@ -114,7 +116,8 @@ pub async fn run(
             _ => {}
         }
         actions = agent.handle(started.elapsed(), event);
-        if actions.contains(&Action::Tell(Phase::Written)) {
+        let is_written = |action: &Action| matches!(action, Action::Tell(Phase::Written { .. }));
+        if actions.iter().any(is_written) {
             marks.set(Mark::Written);
         }
     }
@@ -201,7 +204,8 @@ fn result(job: &Job, inventory: Value) -> Value {
     match job {
         Job::WriteImage(job) => {
             let said = "image written to /dev/vda";
-            json!({"deploy_result": {"result": said}, "deploy_step": job.step})
+            let wrote = json!({"imageBytes": IMAGE_BYTES});
+            json!({"deploy_result": {"result": said, "wrote": wrote}, "deploy_step": job.step})
         }
         Job::Erase(job) => {
             json!({"clean_result": {"erased": ["/dev/vda"]}, "clean_step": job.step})

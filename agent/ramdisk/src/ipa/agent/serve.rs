@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use firstlight_api::report::Phase;
 use firstlight_api::start::Start;
-use serde::Deserialize as _;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -168,7 +168,10 @@ impl Agent {
             return self.rest(now, SECOND, String::new());
         }
         let failure = result.as_ref().err().cloned();
-        let start = written_start(&result);
+        let (start, wrote) = (
+            said(&result, "start").unwrap_or_default(),
+            said(&result, "wrote"),
+        );
         let Some((command, waiting)) = self.commands.finish(id, result) else {
             return Vec::new();
         };
@@ -192,7 +195,7 @@ impl Agent {
             // Whatever fails from here on, the disk is not written again.
             None if name == EXECUTE_DEPLOY_STEP => {
                 self.deployed = Some(start);
-                actions.push(Action::Tell(Phase::Written));
+                actions.push(Action::Tell(Phase::Written { wrote }));
             }
             Some(Failure { reason }) => {
                 actions.extend(self.say(format!("{name} failed: {reason}")));
@@ -221,12 +224,9 @@ impl Agent {
 }
 
 /// As the job that wrote the image says.
-fn written_start(result: &Result<Value, Failure>) -> Start {
-    let said = result
-        .as_ref()
-        .map(|value| &value["deploy_result"]["start"]);
-    let start = said.ok().and_then(|start| Start::deserialize(start).ok());
-    start.unwrap_or_default()
+fn said<T: for<'a> Deserialize<'a>>(result: &Result<Value, Failure>, what: &str) -> Option<T> {
+    let said = &result.as_ref().ok()?["deploy_result"][what];
+    T::deserialize(said).ok()
 }
 
 fn answer(ask: u64, body: Value) -> Action {

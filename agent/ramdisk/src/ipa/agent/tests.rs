@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use firstlight_api::receipt::Wrote;
 use firstlight_api::report::Phase;
 use firstlight_api::start::Start;
 use proptest::prelude::*;
@@ -603,8 +604,13 @@ fn a_deploy_from_steps_to_lockdown() {
     line.now += seconds(3);
     let actions = line.send(Event::Finished {
         id,
-        result: Ok(json!({"deploy_result": 1})),
+        result: Ok(json!({"deploy_result": {"wrote": {"imageBytes": 7}}})),
     });
+    let wrote = Wrote {
+        image_bytes: 7,
+        ..Wrote::default()
+    };
+    assert!(actions.contains(&Action::Tell(Phase::Written { wrote: Some(wrote) })));
     assert!(
         actions.iter().any(|a| matches!(a, Action::Beat { .. })),
         "{actions:?}"
