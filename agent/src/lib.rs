@@ -18,6 +18,7 @@ pub mod containers;
 mod damage;
 pub mod dhcp;
 pub mod doors;
+pub mod edge;
 mod encryption;
 mod files;
 pub mod fleet;

@@ -63,6 +63,7 @@ const FLOORS: [&[&str]; 6] = [
         "boot_files",
         "containers",
         "dhcp",
+        "edge",
         "hosts",
         "kubernetes",
         "packages",

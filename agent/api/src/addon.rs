@@ -1,5 +1,6 @@
 //! `Addon` (`firstlight.internal/v1alpha1`): a Helm chart or manifests on a workload cluster.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -80,7 +81,7 @@ pub struct AddonStatus {
 }
 
 /// Written as here, in upper camel case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AddonState {
     /// It waits for something that it names.
     #[default]

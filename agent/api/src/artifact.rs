@@ -5,6 +5,7 @@
 
 use std::{fmt, str::FromStr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Largest upload: 1 TiB. More is a mistake, not an image.
@@ -12,7 +13,9 @@ pub const LARGEST: u64 = 1 << 40;
 const LONGEST_NAME: usize = 128;
 
 /// What it is, and so where it is published: images at `/images`, packages in the apt repository, the others in the registry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// A disk: raw, zstd-compressed raw, or qcow2.
@@ -41,7 +44,9 @@ impl Kind {
 }
 
 /// In Debian's words; `all` runs anywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Arch {
     /// `x86_64`.
@@ -92,7 +97,7 @@ words!(Kind, "kind of artifact");
 words!(Arch, "architecture");
 
 /// What an uploader says of the bytes to come.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ArtifactSpec {
     /// What the bytes are; the box looks whether they are.
@@ -190,7 +195,7 @@ fn wrong_name(kind: Kind, name: &str) -> Option<String> {
 }
 
 /// Where an artifact is on its way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum ArtifactState {
     /// `offset` bytes are here; the next upload goes on from there.
@@ -212,7 +217,7 @@ pub enum ArtifactState {
 }
 
 /// `GET /api/v1/artifacts/ID`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Artifact {
     /// 24 lower-case hex digits made of the identity and the digest: the same for the same artifact, for ever.

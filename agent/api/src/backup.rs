@@ -2,6 +2,7 @@
 
 use std::{fmt, net::Ipv4Addr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::site::{SshKey, ValueError};
@@ -29,7 +30,7 @@ pub struct BackupPlan {
 }
 
 /// The public half of a key of age's (`age-keygen`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct AgeRecipient(String);
 
@@ -149,7 +150,7 @@ fn parse_place(text: &str) -> Option<SftpPlace> {
 }
 
 /// A backup that was made. Names of one box sort by their time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BackupFile {
     /// `SITE-YYYYMMDDTHHMMSSZ.backup`
@@ -180,7 +181,7 @@ pub fn surplus(mut names: Vec<String>, new: &str, count: u8) -> Vec<String> {
 }
 
 /// The first line of what a server is sent to keep; the bytes follow it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeepOrder {
     /// Which.
@@ -190,7 +191,7 @@ pub struct KeepOrder {
 }
 
 /// What the page says of backups.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupStatus {
     /// The last one, on the stick.

@@ -1,5 +1,6 @@
 //! Which of the stick's two systems GRUB starts: `/boot/grubenv` on the ESP, which `rootfs/box/grub.cfg` reads and writes.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Sha256Digest;
@@ -29,7 +30,7 @@ const HEAD: &str = "# GRUB Environment Block\n";
 const SECTOR: usize = 512;
 
 /// One of the two places for a system on a stick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SystemSlot {
     /// That of the image.

@@ -17,6 +17,7 @@ pub mod capi;
 pub mod capm3;
 pub mod digest;
 pub mod disk;
+pub mod edge;
 pub mod health;
 pub mod ipam;
 pub mod measured;

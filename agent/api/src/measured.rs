@@ -3,6 +3,7 @@
 //! Firmware, GRUB and the kernel's own first instructions tell the TPM what they are about to run before they run it, and write the same
 //! into a log. The log comes with a quote: the TPM's signature over the registers (PCR) that hold its sum.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -33,7 +34,7 @@ pub const LONGEST_TEXT: usize = 4096;
 const LONGEST_ATTEST: usize = 1024;
 
 /// What a report says of how its machine was started.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum Boot {
     /// Nothing yet, or by a ramdisk that does not know of it.
@@ -51,7 +52,7 @@ pub enum Boot {
 }
 
 /// A quote and what it is the sum of. Nothing is verified yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
     /// Public half of the TPM's key for quotes, which signs what the TPM itself has made and nothing else.
@@ -67,7 +68,7 @@ pub struct Evidence {
 }
 
 /// A TPM's signature over its registers, with what is needed to check it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Quote {
     /// Public half of the TPM's key for quotes.
@@ -81,7 +82,7 @@ pub struct Quote {
 }
 
 /// One line of the log.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
     /// One of [`PCRS`].
@@ -96,7 +97,7 @@ pub struct Event {
 }
 
 /// At most 1024 bytes, in base64 where they travel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct Attest(Vec<u8>);
 

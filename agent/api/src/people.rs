@@ -5,6 +5,7 @@
 
 use std::{fmt, str::FromStr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a password.
@@ -23,7 +24,9 @@ const MOST_MEMORY: u32 = 64 * 1024;
 const MOST_ROUNDS: u32 = 16;
 
 /// What somebody may do. Each may do what those before may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Reads.
@@ -82,7 +85,9 @@ impl FromStr for Role {
 }
 
 /// Of a person or of a token.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct PersonName(String);
 
@@ -130,7 +135,7 @@ impl From<PersonName> for String {
 }
 
 /// What is kept of a password: argon2id in the PHC string format, `$argon2id$v=19$m=…,t=…,p=…$SALT$HASH`.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct PasswordHash(String);
 
@@ -238,7 +243,7 @@ pub fn check_password(name: &PersonName, password: &str) -> Result<(), Unfit> {
 }
 
 /// A person, as others see them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Operator {
     /// By which others know them.
@@ -250,7 +255,7 @@ pub struct Operator {
 }
 
 /// `POST /api/v1/operators`, and `POST /api/v1/first` with the code of the console.
-#[derive(Clone, Deserialize, Serialize)]
+#[derive(Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NewOperator {
     /// By which others know them.
@@ -262,7 +267,7 @@ pub struct NewOperator {
 }
 
 /// `POST /api/v1/tokens`.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NewToken {
     /// By which others know them.
@@ -274,7 +279,7 @@ pub struct NewToken {
 }
 
 /// A token, as others see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Token {
     /// By which others know them.
@@ -288,7 +293,7 @@ pub struct Token {
 }
 
 /// The answer to who made it, and the only time that it is said.
-#[derive(Clone, Deserialize, Serialize)]
+#[derive(Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MadeToken {
     /// For `Authorization: Bearer`.
@@ -298,7 +303,7 @@ pub struct MadeToken {
 }
 
 /// `GET /api/v1/me`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Me {
     /// As the audit log has it.
@@ -308,7 +313,7 @@ pub struct Me {
 }
 
 /// A line of the audit log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditLine {
     /// RFC 3339, by the box's clock.
@@ -327,7 +332,7 @@ pub struct AuditLine {
 }
 
 /// `/api/v1/certificate`: of the page, by somebody else's authority.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateView {
     /// For which it is.

@@ -3,6 +3,7 @@
 //!
 //! Must not: hold a secret. Of a config drive, which has some, only the digest.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -32,7 +33,7 @@ const LONGEST_CERTIFICATE: usize = 16 * 1024;
 const MOST_SIGNATURES: usize = 16;
 
 /// As DSSE has it (Dead Simple Signing Envelope 1.0), and with the certificate whose key has signed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope {
     /// [`PAYLOAD_TYPE`]
@@ -46,7 +47,7 @@ pub struct Envelope {
 }
 
 /// ECDSA with SHA-256 on P-256.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvelopeSignature {
     /// SHA-256 of the certificate, in hex.
@@ -102,7 +103,7 @@ fn unreadable(error: serde_json::Error) -> ReceiptError {
 }
 
 /// What the box knows of itself and of its servers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Receipt {
     /// `name` of site.yaml.
@@ -154,7 +155,7 @@ impl Receipt {
 }
 
 /// The system that the box runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StickReceipt {
     /// Where it is.
@@ -169,7 +170,7 @@ pub struct StickReceipt {
 }
 
 /// One server.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerReceipt {
     /// Of its host; empty if it has not been heard since the box started.
@@ -200,7 +201,7 @@ pub struct ServerReceipt {
 }
 
 /// An image on a disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Installed {
     /// Every byte is on the disk and was verified.
@@ -222,7 +223,7 @@ pub struct Installed {
 }
 
 /// What a ramdisk has put onto a disk, besides the partition table that it fitted to it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Wrote {
     /// Bytes of the image as they are on the disk.

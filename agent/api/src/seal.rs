@@ -1,11 +1,12 @@
 //! The box's state partition, encrypted: what opens it, as `firstlight-update` tells the agent and the agent tells people.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::status::Problem;
 
 /// In a file below `/run`, and in the status.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SealStatus {
     /// What keeps the key of the state partition.
@@ -40,7 +41,7 @@ impl SealStatus {
 }
 
 /// Opens the state where the TPM does not; shown once, and kept nowhere.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RecoveryKey(
     /// As a person types it.
     pub String,
@@ -53,7 +54,7 @@ impl std::fmt::Debug for RecoveryKey {
 }
 
 /// What keeps the key of the state partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RootOfTrust {
     /// Nothing: whoever has the stick can read it.
@@ -64,7 +65,7 @@ pub enum RootOfTrust {
 }
 
 /// When a TPM gives the key out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Bound {
     /// On this machine, whatever it has started.

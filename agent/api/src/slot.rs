@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::boot_choice::{BootPlace, SystemSlot};
@@ -27,7 +28,7 @@ const NO_DIGEST: &str = "the digest is not 64 hex digits";
 const STATEMENT: &str = "firstlight-system 1";
 
 /// What goes into a slot, wherever it will lie.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LayerContent {
     /// 1 to 32 of a-z, 0-9, `-`; never `rw`.
@@ -68,7 +69,7 @@ impl Layer {
 }
 
 /// What GRUB and the firmware read before any layer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BootFile {
     /// `vmlinuz`, `initrd` and `boot.cfg` (its template) of the system, a path on the ESP, or `mbr` and `bios-boot`.
@@ -95,7 +96,7 @@ impl BootFile {
 }
 
 /// A system, wherever it will lie.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SystemContent {
     /// Top layer first.

@@ -1,5 +1,6 @@
 //! `Software` (`firstlight.internal/v1alpha1`): exact versions of Debian packages on installed servers.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -191,7 +192,7 @@ pub struct SoftwareStatus {
 }
 
 /// Written as here, in upper camel case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SoftwareState {
     /// No server is selected, or all wait for something that the message names.
     #[default]
@@ -220,7 +221,7 @@ impl SoftwareState {
 }
 
 /// One selected server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStatus {
     /// Its `BareMetalHost`.
@@ -252,7 +253,7 @@ pub struct NodeStatus {
 }
 
 /// Written as here, in upper camel case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum NodeState {
     /// For its turn, or for what the message names.
     #[default]
@@ -289,7 +290,7 @@ impl NodeState {
 }
 
 /// One package of one server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PackageStatus {
     /// As in the spec.
@@ -312,7 +313,7 @@ pub struct PackageStatus {
 }
 
 /// Written as here, in upper camel case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PackageState {
     /// Not yet as it is wanted, or nobody has asked.
     #[default]

@@ -3,6 +3,7 @@
 
 use std::{fmt, str::FromStr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -53,7 +54,7 @@ impl FromStr for StartPolicy {
 
 /// Words for the command line of the installed kernel, with one space between them. None needs quotes, for a boot loader or for the
 /// kernel, so that they mean the same wherever they are written.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct KernelArguments(String);
 
@@ -105,7 +106,7 @@ impl fmt::Display for KernelArguments {
 }
 
 /// The value of [`EXTRA`]: what the ramdisk does once the image is on the disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct StartOrder {
     /// Whether it may start the installed kernel by itself, if it can.
@@ -130,7 +131,7 @@ impl StartOrder {
 }
 
 /// What a ramdisk does at its end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "way", rename_all = "camelCase")]
 pub enum Start {
     /// It starts the installed kernel: no firmware runs.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod host;
@@ -24,7 +25,7 @@ use crate::{
 };
 
 /// Everything a person wants to know about a site.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SiteStatus {
     /// [`crate::site::SiteConfig::name`].
@@ -79,7 +80,7 @@ pub struct SiteStatus {
 }
 
 /// What one of the box's controllers did last: it looked at its objects, planned and wrote.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerRound {
     /// `machines`, `software`, `addons` or `hosts`.
@@ -97,7 +98,7 @@ pub struct ControllerRound {
 }
 
 /// Why a controller looked at its objects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RoundReason {
     /// The controller was started.
@@ -112,7 +113,7 @@ pub enum RoundReason {
 }
 
 /// Of one cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateEnd {
     /// Name of the `Cluster`.
@@ -122,7 +123,7 @@ pub struct CertificateEnd {
 }
 
 /// One `Addon`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddonLine {
     /// Of the object.
@@ -138,7 +139,7 @@ pub struct AddonLine {
 }
 
 /// One `ClusterUpgrade`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpgradeLine {
     /// Of the object.
@@ -156,7 +157,7 @@ pub struct UpgradeLine {
 }
 
 /// What happens with an update of the box's own system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "stage", rename_all = "camelCase")]
 pub enum UpdateStage {
     /// It is written beside the running one.
@@ -186,7 +187,7 @@ impl UpdateStage {
 }
 
 /// One `Software`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SoftwareLine {
     /// Of the object.
@@ -202,7 +203,7 @@ pub struct SoftwareLine {
 }
 
 /// One step of the box's bring-up.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
     /// Fixed name, e.g. `state`, `network`, `pki`, `etcd`, `apiserver`, `node`, `coredns`, `ironic`, `cluster-api`.
@@ -215,7 +216,7 @@ pub struct Step {
 }
 
 /// `started` and `ended` are uptime seconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum StepState {
     /// It has not begun.
@@ -244,7 +245,7 @@ pub enum StepState {
 }
 
 /// A failure as a sentence with its cause, and what to do next.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// What is wrong, with its cause.
@@ -262,7 +263,7 @@ impl std::fmt::Display for Problem {
 impl std::error::Error for Problem {}
 
 /// The provisioning network and what the box does there.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
     /// Kernel name of the provisioning NIC, empty until one is chosen.
@@ -284,7 +285,7 @@ pub struct NetworkStatus {
 }
 
 /// The box's way to the rest of the network.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UplinkStatus {
     /// Kernel name of the device that has the address, absent without one.
@@ -296,7 +297,7 @@ pub struct UplinkStatus {
 }
 
 /// What the agent's DHCP server does on the segment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "mode", rename_all = "camelCase")]
 pub enum DhcpMode {
     /// Not started.
@@ -321,7 +322,7 @@ pub enum DhcpMode {
 }
 
 /// One workload cluster, as Cluster API tells it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
     /// Of the `Cluster`.
@@ -350,7 +351,7 @@ pub struct ClusterStatus {
 }
 
 /// One machine of a cluster.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterMachine {
     /// Of the `Machine`.

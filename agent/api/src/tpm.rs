@@ -4,6 +4,7 @@
 //! sends a point of its own; only who has the TPM and who made that point know the secret of the two, and the answer is made
 //! of it ([`SALT`], [`Claim::bytes`]). So only points travel, and the box reads no structure of a TPM.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -15,8 +16,9 @@ use crate::signed::{self, PublicKey};
 pub const SALT: &[u8] = b"firstlight tpm proof 1";
 
 /// So many bytes, in base64 where they travel.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schemars(inline)]
 pub struct Bytes<const N: usize>([u8; N]);
 
 /// On P-256: 4, X, Y (SEC 1, 2.3.3, not compressed). Whether it is on the curve is found by who computes with it.
@@ -73,7 +75,7 @@ impl<const N: usize> From<Bytes<N>> for String {
 }
 
 /// What a report says of its machine's TPM.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum Tpm {
     /// By a ramdisk that does not know of TPMs.
@@ -102,7 +104,7 @@ pub enum Tpm {
 }
 
 /// What the box asks for. It keeps nothing of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Challenge {
     /// Made for this one question.
     pub point: Point,
@@ -111,7 +113,7 @@ pub struct Challenge {
 }
 
 /// The answer to a challenge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Proof {
     /// As the box sent it.
     pub challenge: Challenge,

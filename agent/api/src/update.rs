@@ -1,6 +1,7 @@
 //! Updates of the box: what the agent orders of `firstlight-update`, the program with root's rights that writes the other system, and what
 //! people and their programs are told.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
 pub const LONGEST_LINE: usize = 64 * 1024;
 
 /// What the agent asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "order", rename_all = "camelCase", deny_unknown_fields)]
 pub enum HelperOrder {
     /// What is on the stick: [`HelperReply::Seen`].
@@ -50,7 +51,7 @@ pub enum HelperOrder {
 }
 
 /// What comes back.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "reply", rename_all = "camelCase")]
 pub enum HelperReply {
     /// To [`HelperOrder::Look`].
@@ -78,7 +79,7 @@ pub enum HelperReply {
 }
 
 /// The systems of a stick.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StickSystems {
     /// What the box runs.
@@ -116,7 +117,7 @@ impl StickSystems {
 }
 
 /// What came of the last update, on the state partition.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateOutcome {
     /// It runs now; else the box went back.
@@ -128,7 +129,7 @@ pub struct UpdateOutcome {
 }
 
 /// `/api/v1/update`: the box's systems, as people and their programs are told.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateView {
     /// What is on the stick.
@@ -138,7 +139,7 @@ pub struct UpdateView {
 }
 
 /// The first line of `POST /api/v1/update/layers`, whose body goes on with the bytes of those that are sent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UpdateHeader {
     /// The new one, as `POST /api/v1/update/plan` is told it.

@@ -1,6 +1,7 @@
 //! `ClusterUpgrade` (`firstlight.internal/v1alpha1`): a cluster's way to another version of Kubernetes, or to other certificate
 //! authorities, in place.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::object::Object;
@@ -64,7 +65,7 @@ pub struct ClusterUpgradeStatus {
 }
 
 /// Written as here, in upper camel case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UpgradeState {
     /// Nobody has looked yet.
     #[default]

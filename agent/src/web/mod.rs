@@ -16,6 +16,7 @@ mod events;
 mod files;
 mod latest;
 mod media;
+mod openapi;
 mod outside;
 pub mod page;
 mod people;
@@ -59,8 +60,9 @@ use self::{
     relays::Relays, starts::Starts,
 };
 use crate::{
-    boot_files::BootFiles, doors::Known, fleet::Fleet, page_certificate::PageCertificate,
-    paths::Paths, people::People, pki::Pki, status::metrics, store::Store, update::Updater,
+    boot_files::BootFiles, doors::Known, edge::Reports, fleet::Fleet,
+    page_certificate::PageCertificate, paths::Paths, people::People, pki::Pki, status::metrics,
+    store::Store, update::Updater,
 };
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -109,6 +111,7 @@ pub struct Web {
     media: Media,
     examiner: Examiner,
     starts: Starts,
+    edge: Reports,
     told: Arc<Told>,
 }
 
@@ -146,6 +149,7 @@ impl Web {
             media: Media::default(),
             examiner: Examiner::new(),
             starts: Starts::default(),
+            edge: Reports::default(),
             told: Arc::new(Told {
                 page: page::RENDERED.map(Latest::new),
                 events: Latest::new(events::render),

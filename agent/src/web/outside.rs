@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use firstlight_api::edge;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 
@@ -18,13 +19,15 @@ use super::{
     refusal, route,
     server::Answers,
 };
-use super::{certificate, receipt, update};
+use super::{certificate, openapi, receipt, update};
 use crate::people::Claim;
 
-const SHOWN: [&str; 5] = [
+const SHOWN: [&str; 7] = [
     "/",
     "/api/v1/status",
     "/api/v1/events",
+    edge::PATH,
+    openapi::PATH,
     "/readyz",
     "/metrics",
 ];

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, path::PathBuf, sync::PoisonError, time::Instant};
 
-use firstlight_api::report::RELAY_HEADER;
+use firstlight_api::{edge, report::RELAY_HEADER};
 use firstlight_netboot::{
     MacAddr,
     boot_files::{self, INITRD, KERNEL},
@@ -14,7 +14,7 @@ use hyper::{Request, Response, body::Incoming};
 use super::{
     Body, Web, artifacts, certificate,
     direct::Direct,
-    events, files, html, media, page,
+    events, files, html, media, openapi, page,
     people::{self, gate, kubernetes},
     ramdisk, receipt, refusal, text, update,
 };
@@ -92,6 +92,8 @@ async fn get(
             events::json(&web.told.events.text(&web.status)),
         ),
         "/api/v1/events" if !only_head => events::answer(web, who, peer),
+        edge::PATH => edge(web).await,
+        openapi::PATH => text(StatusCode::OK, JSON, openapi::DOCUMENT),
         "/readyz" => ready(web),
         "/metrics" => text(
             StatusCode::OK,
@@ -134,6 +136,20 @@ async fn get(
             boot(web.boot_files.find(name), headers, only_head).await
         }
     }
+}
+
+/// Machines of the clusters, for programs.
+async fn edge(web: &Web) -> Response<Body> {
+    let clusters = web.status.borrow().clusters.clone();
+    let Some(client) = web.facts.kubernetes.borrow().clone() else {
+        return refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the box's Kubernetes is not up yet",
+        );
+    };
+    let report = web.edge.of(&client, &clusters).await;
+    let content = serde_json::to_vec(&report).expect("plain JSON");
+    text(StatusCode::OK, JSON, content)
 }
 
 /// What is large: kernel and initramfs, images.

@@ -40,7 +40,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use common::isolated;
-use firstlight_api::verb::SPARE_ANNOTATION;
+use firstlight_api::{status::ClusterStatus, verb::SPARE_ANNOTATION};
 use objects::Objects;
 use programs::{program, run};
 use serde_json::{Value, json};
@@ -256,7 +256,32 @@ async fn nothing_typed_two_servers_become_ready(site: &Site) {
     let told = async || site.workload().pod_network().await.as_deref() == Some("10.244.0.0/16");
     objects.wait_until("the pod network applied", told).await;
     nobody_reads_secrets_in_etcd(site).await;
+    its_machines_are_reported(site).await;
     site.say("ready");
+}
+
+/// To a program that looks after many sites.
+async fn its_machines_are_reported(site: &Site) {
+    let clusters = ["lab", "gone"].map(|name| ClusterStatus {
+        name: name.to_owned(),
+        namespace: "default".to_owned(),
+        ..ClusterStatus::default()
+    });
+    let report = firstlight_agent::edge::report(&site.objects.client, &clusters).await;
+    let told: Vec<_> = report
+        .hosts
+        .iter()
+        .map(|host| (host.control_plane, host.ready))
+        .collect();
+    assert_eq!(told.len(), 2, "{report:#?}");
+    assert!(
+        told.contains(&(true, true)) && told.contains(&(false, true)),
+        "{report:#?}"
+    );
+    assert!(
+        report.hosts.iter().all(|host| !host.arch.is_empty()),
+        "{report:#?}"
+    );
 }
 
 /// Who has a control plane's disk, or a copy of its etcd, has no Secret of the cluster.

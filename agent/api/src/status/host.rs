@@ -1,12 +1,13 @@
 //! One server, as the page lists it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Problem;
 use crate::bmh::{HardwareDetails, Storage};
 
 /// One server other than the box.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostStatus {
     /// Of the host: out of `site.yaml`, or made of its MAC address.
@@ -74,7 +75,7 @@ impl HostStatus {
 }
 
 /// Who has a host, and what may be done to it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -104,7 +105,7 @@ pub struct HostControl {
 }
 
 /// Power, and who can switch it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum HostPower {
     /// A person: its object names no BMC.
@@ -119,7 +120,7 @@ pub enum HostPower {
 }
 
 /// What the box knows of a host's disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum DiskUse {
     /// Nothing of the box's is on it.
@@ -136,7 +137,7 @@ pub enum DiskUse {
 }
 
 /// A step of a host that can fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum FailedStep {
     /// Ironic, or the BMC, does not take it.
@@ -169,7 +170,7 @@ fn usual_namespace() -> String {
 }
 
 /// Where a host is on its way from its first sign of life to its own system.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum HostState {
     /// Seen by DHCP or reported by its ramdisk, and left alone.
@@ -240,7 +241,7 @@ impl HostState {
 }
 
 /// Which disk of a server gets the image, or got it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RootDiskStatus {
     /// Whether it has been written.
@@ -253,7 +254,7 @@ pub struct RootDiskStatus {
 }
 
 /// What is done to a [`RootDiskStatus`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RootDiskState {
     /// No disk is written, for a reason.
@@ -267,7 +268,7 @@ pub enum RootDiskState {
 }
 
 /// A state that a host has left.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostEvent {
     /// The one that it was in.
@@ -279,7 +280,7 @@ pub struct HostEvent {
 }
 
 /// A host's hardware, in what fits into a line of the page.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HardwareSummary {
     /// Manufacturer and product, as its firmware names them.
@@ -344,7 +345,7 @@ impl From<&HardwareDetails> for HardwareSummary {
 }
 
 /// How a server was started, as far as its TPM vouches for it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum MeasuredBootStatus {
     /// Nobody has said anything.
@@ -369,7 +370,7 @@ pub enum MeasuredBootStatus {
 }
 
 /// The TPM of a server, as its ramdisk says or has shown.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum TpmStatus {
     /// Its ramdisk says nothing of TPMs.

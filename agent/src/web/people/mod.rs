@@ -10,7 +10,7 @@ mod input;
 pub mod kubectl;
 pub mod kubernetes;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use std::net::IpAddr;
 

@@ -185,7 +185,7 @@ impl Fixture {
 }
 
 /// Each route and verb, and the least role that is let in; `None`: everybody is.
-const ROUTES: [(&str, &str, Option<Role>); 56] = {
+pub const ROUTES: [(&str, &str, Option<Role>); 58] = {
     use Role::{Admin, Operator, Viewer};
     [
         ("GET", "/", Some(Viewer)),
@@ -213,6 +213,8 @@ const ROUTES: [(&str, &str, Option<Role>); 56] = {
         ("POST", "/api/v1/password", Some(Viewer)),
         ("GET", "/api/v1/status", Some(Viewer)),
         ("GET", "/api/v1/events", Some(Viewer)),
+        ("GET", "/api/v1/edge", Some(Viewer)),
+        ("GET", "/api/v1/openapi.json", None),
         ("POST", "/api/v1/status", Some(Admin)),
         ("GET", "/api/v1/artifacts", Some(Viewer)),
         ("GET", "/api/v1/artifacts/a/content", Some(Viewer)),
