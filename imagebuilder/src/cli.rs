@@ -10,15 +10,18 @@ use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
     UsageError, agent, backup, boot, build, certificate, check, flash, hosts, inspect, install,
-    kubeconfig, manual, people, push, receipt, seal, signing, status, support, unpack, update,
-    upgrade, wipe,
+    kubeconfig, manual, people, push, receipt, seal, signing, site, status, support, unpack,
+    update, upgrade, wipe,
 };
 
 const EXAMPLES: &str = "Examples:
   firstlight build -o firstlight.img          build the stick's image
+  firstlight site new                         settings of a new site, after a few questions
   firstlight check site.yaml                  find mistakes in the settings of a site
   firstlight build --site site.yaml -o a.img  build with these settings on the stick
-  firstlight flash firstlight.img /dev/sdX    write it to a USB stick and read it back
+  firstlight flash                            list the USB sticks that are plugged in
+  firstlight flash --site site.yaml --ssh-key ~/.ssh/id_ed25519.pub firstlight.img /dev/sdX
+                                              write it to one, with these settings, and read it back
   firstlight install --site site.yaml a.img   make this machine a box, without a stick
   firstlight inspect firstlight.img           list what is in an image or on a stick
   firstlight unpack firstlight.img folder     unpack the files of its system
@@ -104,6 +107,8 @@ enum Command {
     Completion(manual::CompletionArgs),
     /// Write the manual pages
     Man(manual::ManArgs),
+    /// Settings of a new site
+    Site(site::SiteArgs),
     /// Check a site.yaml and report every mistake with its line
     Check {
         /// The file to check
@@ -146,10 +151,16 @@ struct BuildArgs {
 
 #[derive(Debug, Args)]
 struct FlashArgs {
-    /// Image made by `firstlight build`
-    image: PathBuf,
-    /// The stick, for example /dev/sdX (`lsblk` lists devices)
-    device: PathBuf,
+    /// Image made by `firstlight build`, as it is or packed by zstd; without one the sticks that are plugged in are listed
+    image: Option<PathBuf>,
+    /// The stick, for example /dev/sdX
+    device: Option<PathBuf>,
+    /// Put these settings on the stick, instead of those in the image
+    #[arg(long, value_name = "SITE.YAML")]
+    site: Option<PathBuf>,
+    /// Add this public SSH key to `sshKeys` there; may be given several times
+    #[arg(long, value_name = "KEY.PUB")]
+    ssh_key: Vec<PathBuf>,
     /// Write even to a device that is not removable
     #[arg(long)]
     force: bool,
@@ -169,7 +180,10 @@ impl Cli {
                 inspect::inspect(&image, signed_by.keys()?.as_ref())
             }
             Command::Unpack(args) => unpack::unpack(&args).map(|()| String::new()),
-            Command::Flash(args) => flash::flash(&args.plan()?),
+            Command::Flash(args) => match args.plan()? {
+                Some(plan) => flash::flash(&plan),
+                None => flash::sticks(),
+            },
             Command::Install(args) => install::install(&args),
             Command::Boot(args) => boot::run(&args).map(|()| String::new()),
             Command::Agent(args) => agent::run(&args),
@@ -180,6 +194,7 @@ impl Cli {
             Command::Hosts(args) => hosts::run(&args),
             Command::Operators(args) => people::operators(&args),
             Command::Tokens(args) => people::tokens(&args),
+            Command::Site(args) => site::run(&args),
             Command::Certificate(args) => certificate::run(&args),
             Command::Receipt(args) => receipt::run(&args),
             Command::Audit(args) => people::audit(&args),
@@ -238,10 +253,16 @@ impl BuildArgs {
 }
 
 impl FlashArgs {
-    fn plan(self) -> Result<flash::FlashPlan> {
-        Ok(flash::FlashPlan {
+    /// `None`: no image was named.
+    fn plan(self) -> Result<Option<flash::FlashPlan>> {
+        let Some(image) = self.image else {
+            return Ok(None);
+        };
+        Ok(Some(flash::FlashPlan {
             signed_by: self.signed_by.keys()?,
-            image: self.image,
+            image,
+            site: self.site,
+            ssh_keys: self.ssh_key,
             device: self.device,
             target: if self.force {
                 flash::Target::Any
@@ -253,7 +274,7 @@ impl FlashArgs {
             } else {
                 flash::Confirm::Ask
             },
-        })
+        }))
     }
 }
 

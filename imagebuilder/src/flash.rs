@@ -1,9 +1,15 @@
-//! `firstlight flash`: writes an image to a stick, and reads it back.
+//! `firstlight flash`: writes an image to a stick with the settings of a site, what differs alone, and reads it back.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+mod disks;
+mod settings;
+mod source;
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use firstlight_signature::Keys;
@@ -14,6 +20,9 @@ use crate::UsageError;
 use crate::build::group;
 use crate::disk::{fill, gpt};
 use crate::inspect;
+use disks::{Disk, load_disk, refuse};
+use settings::Settings;
+use source::Source;
 
 const BLOCK: usize = 4 << 20;
 
@@ -35,180 +44,64 @@ pub enum Confirm {
 #[derive(Clone, Debug)]
 pub struct FlashPlan {
     pub image: PathBuf,
-    pub device: PathBuf,
+    /// Without one the sticks that are there are named.
+    pub device: Option<PathBuf>,
     pub target: Target,
     pub confirm: Confirm,
     /// Whose image it has to be.
     pub signed_by: Option<Keys>,
-}
-
-/// What the kernel says about a disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Disk {
-    name: String,
-    model: String,
-    bytes: u64,
-    removable: bool,
-    /// Mount points (or `swap`, `in use by NAME`) of the disk and its partitions.
-    uses: Vec<String>,
+    /// Put on the stick instead of the image's own.
+    pub site: Option<PathBuf>,
+    /// Files of public keys, for `sshKeys` of that.
+    pub ssh_keys: Vec<PathBuf>,
 }
 
 /// Writes and verifies; returns what to say at the end.
 pub fn flash(plan: &FlashPlan) -> Result<String> {
-    gpt::load_table(&plan.image)?;
+    let settings = Settings::load(plan.site.as_deref(), &plan.ssh_keys)?;
+    let mut source = Source::open(&plan.image)?;
+    gpt::load_table(source.path()).with_context(|| plan.image.display().to_string())?;
     if let Some(keys) = &plan.signed_by {
-        inspect::verify(&plan.image, keys)?;
+        inspect::verify(source.path(), keys)?;
     }
-    let bytes = fs::metadata(&plan.image)
-        .with_context(|| format!("reading {}", plan.image.display()))?
-        .len();
-    let disk = load_disk(&plan.device)?;
+    let bytes = source.bytes();
+    let Some(device) = &plan.device else {
+        return Err(UsageError(which(bytes)?).into());
+    };
+    let disk = load_disk(device)?;
     if let Some(problem) = refuse(&disk, bytes, plan.target) {
-        return Err(UsageError(format!("{}: {problem}", plan.device.display())).into());
+        return Err(UsageError(format!("{}: {problem}", device.display())).into());
     }
-    if plan.confirm == Confirm::Ask && !ask(&disk, &plan.device)? {
+    if let Some(settings) = settings {
+        source.lay_over(settings.on(&source)?);
+    }
+    if plan.confirm == Confirm::Ask && !ask(&disk, device)? {
         bail!("nothing was written");
     }
-    write(plan, bytes)?;
-    verify(plan, bytes)?;
-    Ok(format!(
-        "{} is ready: put it into a server and switch it on\n",
-        plan.device.display()
-    ))
+    let mut stick = open(device)?;
+    let written = write(&mut source, &mut stick, device)?;
+    let read = verify(&mut source, &mut stick, device, &written)?;
+    Ok(summary(device, bytes, &written, read))
 }
 
-/// Why this disk must not be written to.
-fn refuse(disk: &Disk, image: u64, target: Target) -> Option<String> {
-    if let Some(usage) = disk.uses.first() {
-        return Some(format!(
-            "is in use ({usage}): unmount it first, or choose another device"
-        ));
-    }
-    if disk.bytes < image {
-        return Some(format!(
-            "has {} bytes, the image needs {}: use a bigger stick",
-            group(disk.bytes),
-            group(image)
-        ));
-    }
-    if !disk.removable && target == Target::RemovableOnly {
-        return Some(format!(
-            "{} is not a removable disk: if it is really the right one, say --force",
-            disk.model
-        ));
-    }
-    None
-}
-
-fn load_disk(device: &Path) -> Result<Disk> {
-    let data = fs::metadata(device)
-        .with_context(|| format!("reading {} (`lsblk` lists devices)", device.display()))?;
-    if !data.file_type().is_block_device() {
-        return Err(UsageError(format!(
-            "{} is not a block device (`lsblk` lists devices)",
-            device.display()
-        ))
-        .into());
-    }
-    let (major, minor) = (
-        nix::sys::stat::major(data.rdev()),
-        nix::sys::stat::minor(data.rdev()),
-    );
-    let link = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    let sys = link
-        .canonicalize()
-        .with_context(|| format!("finding {} in /sys", device.display()))?;
-    if sys.join("partition").exists() {
-        return Err(UsageError(format!(
-            "{} is a partition: name the whole disk",
-            device.display()
-        ))
-        .into());
-    }
-    let read = |name: &str| {
-        fs::read_to_string(sys.join(name))
-            .map(|text| text.trim().to_owned())
-            .unwrap_or_default()
-    };
-    let sectors: u64 = read("size")
-        .parse()
-        .with_context(|| format!("reading the size of {}", device.display()))?;
-    let words = [read("device/vendor"), read("device/model")];
-    let words: Vec<&str> = words
-        .iter()
-        .map(String::as_str)
-        .filter(|word| !word.is_empty())
-        .collect();
-    let usb = sys
-        .components()
-        .any(|part| part.as_os_str().to_string_lossy().starts_with("usb"));
-    Ok(Disk {
-        name: sys
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
-        model: if words.is_empty() {
-            "disk without a model name".to_owned()
-        } else {
-            words.join(" ")
-        },
-        bytes: sectors * 512,
-        removable: usb || read("removable") == "1",
-        uses: find_uses(&sys)?,
+/// Those that are plugged in, for people.
+pub fn sticks() -> Result<String> {
+    let sticks = disks::list(0)?;
+    Ok(if sticks.is_empty() {
+        "no stick is plugged in\n".to_owned()
+    } else {
+        sticks
     })
 }
 
-/// Everything that uses the disk or one of its partitions.
-fn find_uses(sys: &Path) -> Result<Vec<String>> {
-    let mut nodes = vec![sys.to_owned()];
-    for entry in fs::read_dir(sys)? {
-        let path = entry?.path();
-        if path.join("partition").exists() {
-            nodes.push(path);
-        }
-    }
-    let mounts =
-        fs::read_to_string("/proc/self/mountinfo").context("reading the list of mounts")?;
-    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let mut uses = Vec::new();
-    for node in nodes {
-        let number = fs::read_to_string(node.join("dev")).unwrap_or_default();
-        uses.extend(mounted_at(&mounts, number.trim()));
-        let name = node
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if swaps
-            .lines()
-            .any(|line| line.split(' ').next() == Some(&format!("/dev/{name}")))
-        {
-            uses.push("swap".to_owned());
-        }
-        for holder in fs::read_dir(node.join("holders"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            uses.push(format!(
-                "in use by {}",
-                holder.file_name().to_string_lossy()
-            ));
-        }
-    }
-    Ok(uses)
-}
-
-/// Mount points of a device number in the text of `/proc/self/mountinfo`.
-fn mounted_at(mountinfo: &str, number: &str) -> Vec<String> {
-    let fields = mountinfo
-        .lines()
-        .map(|line| line.split(' ').collect::<Vec<_>>());
-    let mounted = fields.filter(|fields| fields.get(2) == Some(&number));
-    mounted
-        .filter_map(|fields| fields.get(4).map(|path| format!("mounted at {path}")))
-        .collect()
+/// The question that a person has to answer first.
+fn which(bytes: u64) -> Result<String> {
+    let sticks = disks::list(bytes)?;
+    Ok(if sticks.is_empty() {
+        "no stick is plugged in; plug one in, or name a device (`lsblk` lists them)".to_owned()
+    } else {
+        format!("name the stick to write; these are plugged in:\n{sticks}")
+    })
 }
 
 fn ask(disk: &Disk, device: &Path) -> Result<bool> {
@@ -229,74 +122,111 @@ fn ask(disk: &Disk, device: &Path) -> Result<bool> {
     Ok(answer.trim() == disk.name)
 }
 
-fn write(plan: &FlashPlan, bytes: u64) -> Result<()> {
-    let mut from = File::open(&plan.image)?;
+fn open(device: &Path) -> Result<File> {
     // The kernel refuses an exclusive open while anything has the device mounted.
     let mut options = OpenOptions::new();
-    options.write(true).custom_flags(nix::libc::O_EXCL);
-    let mut to = options
-        .open(&plan.device)
-        .with_context(|| format!("opening {} (are you root?)", plan.device.display()))?;
-    let bar = bar("writing", bytes);
-    let mut block = vec![0; BLOCK];
+    options
+        .read(true)
+        .write(true)
+        .custom_flags(nix::libc::O_EXCL);
+    options
+        .open(device)
+        .with_context(|| format!("opening {} (are you root?)", device.display()))
+}
+
+/// Blocks that were written, by their first byte, and their bytes together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Written {
+    offsets: Vec<u64>,
+    bytes: u64,
+}
+
+/// A stick that had this image, or one like it, has most of it already.
+fn write(source: &mut Source, stick: &mut File, device: &Path) -> Result<Written> {
+    // What is compared comes from the stick, not from memory.
+    forget(stick)?;
+    let bar = bar("writing", source.bytes());
+    let (mut wanted, mut found) = (vec![0; BLOCK], vec![0; BLOCK]);
+    let mut written = Written::default();
+    let mut offset = 0;
+    let broken = || format!("writing {}: the stick may be broken", device.display());
     loop {
-        let count = fill(&mut from, &mut block)?;
+        let count = source.read(offset, &mut wanted)?;
         if count == 0 {
             break;
         }
-        to.write_all(&block[..count]).with_context(|| {
-            format!("writing {}: the stick may be broken", plan.device.display())
-        })?;
-        // Without this the bar would show the speed of memory, and the end would take minutes.
-        to.sync_data().with_context(|| {
-            format!("writing {}: the stick may be broken", plan.device.display())
-        })?;
+        stick.seek(SeekFrom::Start(offset)).with_context(broken)?;
+        // What cannot be read is written anew.
+        let has = fill(stick, &mut found[..count]).is_ok_and(|has| has == count);
+        if !has || found[..count] != wanted[..count] {
+            stick.seek(SeekFrom::Start(offset)).with_context(broken)?;
+            stick.write_all(&wanted[..count]).with_context(broken)?;
+            // Without this the bar would show the speed of memory, and the end would take minutes.
+            stick.sync_data().with_context(broken)?;
+            written.offsets.push(offset);
+            written.bytes += count as u64;
+        }
+        offset += count as u64;
         bar.inc(count as u64);
     }
     bar.finish_and_clear();
-    Ok(())
+    Ok(written)
 }
 
-fn verify(plan: &FlashPlan, bytes: u64) -> Result<()> {
-    let mut image = File::open(&plan.image)?;
-    let mut device =
-        File::open(&plan.device).with_context(|| format!("opening {}", plan.device.display()))?;
-    // What was just written must come from the stick, not from memory.
-    posix_fadvise(&device, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
-        .context("dropping the cache of the stick")?;
-    device.seek(SeekFrom::Start(0))?;
-    let bar = bar("verifying", bytes);
-    let differs = find_difference(&mut image, &mut device, |count| bar.inc(count))?;
+/// Reads back what was written; the rest was read already. Returns how long that took.
+fn verify(
+    source: &mut Source,
+    stick: &mut File,
+    device: &Path,
+    written: &Written,
+) -> Result<Duration> {
+    forget(stick)?;
+    let bar = bar("verifying", written.bytes);
+    let (mut wanted, mut found) = (vec![0; BLOCK], vec![0; BLOCK]);
+    let mut took = Duration::ZERO;
+    for offset in &written.offsets {
+        let count = source.read(*offset, &mut wanted)?;
+        let began = Instant::now();
+        stick.seek(SeekFrom::Start(*offset))?;
+        let has = fill(stick, &mut found[..count])
+            .with_context(|| format!("reading {} back", device.display()))?;
+        took += began.elapsed();
+        if has < count || found[..count] != wanted[..count] {
+            bail!(
+                "{} reads back differently at byte {offset}: the stick is broken, use another one",
+                device.display()
+            );
+        }
+        bar.inc(count as u64);
+    }
     bar.finish_and_clear();
-    match differs {
-        None => Ok(()),
-        Some(offset) => bail!(
-            "{} reads back differently at byte {offset}: the stick is broken, use another one",
-            plan.device.display()
-        ),
-    }
+    Ok(took)
 }
 
-/// Offset of the first block of `image` that `device` does not have.
-fn find_difference(
-    image: &mut impl Read,
-    device: &mut impl Read,
-    progress: impl Fn(u64),
-) -> Result<Option<u64>> {
-    let (mut expected, mut found) = (vec![0; BLOCK], vec![0; BLOCK]);
-    let mut offset = 0;
-    loop {
-        let count = fill(image, &mut expected)?;
-        if count == 0 {
-            return Ok(None);
-        }
-        let got = fill(device, &mut found[..count])?;
-        if got < count || expected[..count] != found[..count] {
-            return Ok(Some(offset));
-        }
-        offset += count as u64;
-        progress(count as u64);
+fn forget(stick: &File) -> Result<()> {
+    posix_fadvise(stick, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
+        .context("dropping the cache of the stick")
+}
+
+fn summary(device: &Path, bytes: u64, written: &Written, read: Duration) -> String {
+    let mut text = format!(
+        "{} is ready: put it into a server and switch it on\n{} of {} bytes were written, the others were there\n",
+        device.display(),
+        group(written.bytes),
+        group(bytes)
+    );
+    // Of a few blocks no speed can be told.
+    if written.bytes >= 16 * BLOCK as u64 {
+        let micros = read.as_micros().max(1);
+        let speed = u128::from(written.bytes) / micros;
+        let whole = u128::from(bytes) * micros / u128::from(written.bytes) / 1_000_000;
+        // Text takes everything.
+        let _ = writeln!(
+            text,
+            "it reads {speed} MB/s: all of the image, which a box needs by and by after its start, takes it {whole} s"
+        );
     }
+    text
 }
 
 /// How far it is, for people.

@@ -26,6 +26,7 @@ pub mod registry;
 mod seal;
 mod secret;
 pub mod signing;
+mod site;
 pub mod ssh;
 pub mod status;
 pub mod stick;

@@ -1,99 +1,170 @@
 #![allow(clippy::unwrap_used)]
+use std::fs;
+use std::io::Cursor;
+use std::os::unix::fs::FileExt as _;
+
+use tempfile::TempDir;
+
 use super::*;
+use crate::disk::fat::{self, Content, FatSpec, format_fat};
 
-fn stick() -> Disk {
-    Disk {
-        name: "sdx".to_owned(),
-        model: "Stick".to_owned(),
-        bytes: 100,
-        removable: true,
-        uses: Vec::new(),
+/// A stick is a file here: what makes it a device is the business of `disks`, and of the kernel.
+struct Bench {
+    folder: TempDir,
+    place: gpt::PartitionPlan,
+}
+
+fn open(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).unwrap()
+}
+
+impl Bench {
+    /// With an image whose settings are those of a site that is called `lab`.
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = gpt::plan_stick("test", 8 << 20);
+        let mut image = open(&folder.path().join("a.img"));
+        image.set_len(plan.bytes()).unwrap();
+        gpt::write_table(&mut image, &plan).unwrap();
+        let place = plan.partition("FIRSTLIGHT").unwrap().clone();
+        let spec = FatSpec {
+            bytes: place.bytes(),
+            cluster: 512,
+            label: "FIRSTLIGHT".to_owned(),
+            volume_id: 1,
+            files: vec![(
+                "site.yaml".to_owned(),
+                Content::Text("name: lab\n".to_owned()),
+            )],
+        };
+        let fat = format_fat(&spec).unwrap();
+        image.write_all_at(&fat, place.offset()).unwrap();
+        Self { folder, place }
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.path().join("a.img")
+    }
+
+    fn stick(&self) -> File {
+        let stick = open(&self.folder.path().join("stick"));
+        let bytes = fs::metadata(self.image()).unwrap().len();
+        stick.set_len(bytes + (64 << 20)).unwrap();
+        stick
+    }
+
+    fn flash(&self, source: &mut Source) -> Written {
+        let (mut stick, device) = (self.stick(), Path::new("stick"));
+        let written = write(source, &mut stick, device).unwrap();
+        verify(source, &mut stick, device, &written).unwrap();
+        written
+    }
+
+    /// Of the stick.
+    fn site(&self) -> String {
+        let mut content = vec![0; usize::try_from(self.place.bytes()).unwrap()];
+        let stick = self.stick();
+        stick
+            .read_exact_at(&mut content, self.place.offset())
+            .unwrap();
+        let found = fat::read_file(Cursor::new(&mut content[..]), "site.yaml");
+        String::from_utf8(found.unwrap().unwrap()).unwrap()
     }
 }
 
 #[test]
-fn only_an_unused_removable_disk_with_room_is_written() {
-    assert_eq!(refuse(&stick(), 100, Target::RemovableOnly), None);
-    let cases = [
-        (
-            Disk {
-                uses: vec!["mounted at /mnt".to_owned()],
-                ..stick()
-            },
-            "mounted at /mnt",
-        ),
-        (
-            Disk {
-                bytes: 99,
-                ..stick()
-            },
-            "bigger stick",
-        ),
-        (
-            Disk {
-                removable: false,
-                ..stick()
-            },
-            "--force",
-        ),
-    ];
-    for (disk, part) in cases {
-        assert!(
-            refuse(&disk, 100, Target::RemovableOnly)
-                .unwrap()
-                .contains(part)
-        );
-    }
+fn only_what_differs_is_written_and_all_of_it_is_there_then() {
+    let bench = Bench::new();
+    let mut source = Source::open(&bench.image()).unwrap();
+    let bytes = source.bytes();
+    // A stick of zeros has what is zero in the image.
+    let first = bench.flash(&mut source);
+    assert!(first.bytes > 0 && first.bytes < bytes, "{first:?}");
+    assert_eq!(bench.flash(&mut source), Written::default());
+    // One byte of another image is one block.
+    let image = open(&bench.image());
+    let at = 3 * BLOCK as u64 + 5;
+    image.write_all_at(b"x", at).unwrap();
+    let mut other = Source::open(&bench.image()).unwrap();
+    let written = bench.flash(&mut other);
+    assert_eq!(written.offsets, [3 * BLOCK as u64]);
+    let length = usize::try_from(bytes).unwrap();
+    let (mut wanted, mut found) = (vec![0; length], vec![0; length]);
+    other.read(0, &mut wanted).unwrap();
+    bench.stick().read_exact_at(&mut found, 0).unwrap();
+    assert!(wanted == found);
 }
 
 #[test]
-fn force_allows_a_fixed_disk_but_never_a_mounted_one() {
-    assert_eq!(
-        refuse(
-            &Disk {
-                removable: false,
-                ..stick()
-            },
-            1,
-            Target::Any
-        ),
-        None
+fn settings_of_a_site_come_onto_the_stick_and_nothing_else_changes() {
+    let bench = Bench::new();
+    let site = bench.folder.path().join("site.yaml");
+    fs::write(&site, "name: rack7\n# a word\n").unwrap();
+    let key = bench.folder.path().join("key.pub");
+    let line =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJKnMsDQbTMUlMvSn7Cb5mS1nP7oGV9hCZLJj9XVIBYF ada";
+    fs::write(&key, format!("{line}\n")).unwrap();
+    for (site, begins) in [
+        (None, "name: lab\n"),
+        (Some(site.as_path()), "name: rack7\n# a word\n"),
+    ] {
+        let settings = Settings::load(site, std::slice::from_ref(&key))
+            .unwrap()
+            .unwrap();
+        let mut source = Source::open(&bench.image()).unwrap();
+        source.lay_over(settings.on(&source).unwrap());
+        bench.flash(&mut source);
+        let text = bench.site();
+        assert!(text.starts_with(begins) && text.contains(line), "{text}");
+    }
+    // The image itself is as it was.
+    let mut plain = Source::open(&bench.image()).unwrap();
+    bench.flash(&mut plain);
+    assert_eq!(bench.site(), "name: lab\n");
+}
+
+#[test]
+fn a_block_that_reads_back_differently_is_noticed() {
+    let bench = Bench::new();
+    let mut source = Source::open(&bench.image()).unwrap();
+    let (mut stick, device) = (bench.stick(), Path::new("stick"));
+    let written = write(&mut source, &mut stick, device).unwrap();
+    let at = written.offsets[0] + 7;
+    stick.write_all_at(b"\xaa\xbb", at).unwrap();
+    let error = verify(&mut source, &mut stick, device, &written).unwrap_err();
+    assert!(error.to_string().contains("the stick is broken"), "{error}");
+    stick.set_len(1).unwrap();
+    assert!(verify(&mut source, &mut stick, device, &written).is_err());
+}
+
+#[test]
+fn a_person_reads_how_much_was_written_and_how_fast_the_stick_is() {
+    let written = |bytes| Written {
+        offsets: vec![0],
+        bytes,
+    };
+    let device = Path::new("/dev/sdx");
+    let text = summary(
+        device,
+        1_200_000_000,
+        &written(200_000_000),
+        Duration::from_secs(2),
     );
     assert!(
-        refuse(
-            &Disk {
-                uses: vec!["swap".to_owned()],
-                ..stick()
-            },
-            1,
-            Target::Any
-        )
-        .is_some()
+        text.contains("200,000,000 of 1,200,000,000 bytes were written"),
+        "{text}"
     );
-}
-
-#[test]
-fn a_mount_is_found_by_the_device_number() {
-    let text =
-        "36 35 98:0 / /mnt1 rw - ext3 /dev/root rw\n37 35 8:1 / /home rw - ext4 /dev/sda1 rw\n";
-    assert_eq!(mounted_at(text, "8:1"), ["mounted at /home"]);
-    assert!(mounted_at(text, "8:0").is_empty());
-}
-
-#[test]
-fn a_flipped_byte_or_a_short_device_is_noticed() {
-    let image = vec![7; 3 * BLOCK / 2];
-    let mut bad = image.clone();
-    bad[BLOCK + 5] = 8;
-    let compare =
-        |device: &[u8]| find_difference(&mut image.as_slice(), &mut &*device, |_| ()).unwrap();
-    assert_eq!(compare(&image), None);
-    assert_eq!(compare(&bad), Some(BLOCK as u64));
-    assert_eq!(compare(&image[..10]), Some(0));
-}
-
-#[test]
-fn a_file_is_no_device() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    assert!(load_disk(file.path()).unwrap_err().is::<UsageError>());
+    assert!(
+        text.contains("reads 100 MB/s") && text.contains("takes it 12 s"),
+        "{text}"
+    );
+    let few = summary(
+        device,
+        1_200_000_000,
+        &written(4096),
+        Duration::from_secs(1),
+    );
+    assert!(!few.contains("MB/s"), "{few}");
 }
