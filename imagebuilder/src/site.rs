@@ -158,7 +158,7 @@ impl Answers {
             text = with_keys(&text, &keys).context("the template has a list of keys")?;
         }
         parse_site(&text)
-            .map_err(|problems| UsageError(describe(Path::new("the settings"), &problems)))?;
+            .map_err(|problems| UsageError(describe(Path::new("site.yaml"), &problems)))?;
         Ok(text)
     }
 }
