@@ -101,7 +101,10 @@ pub async fn answer(
 /// Words on a server that are in what is written there, unless it is only tried.
 fn approved(below: &str, body: &[u8]) -> Vec<String> {
     let (path, query) = below.split_once('?').unwrap_or((below, ""));
-    if !path.contains("/baremetalhosts") || query.contains("dryRun") {
+    // Of its status nobody takes annotations.
+    let mut words = path.split('/').skip_while(|word| *word != "baremetalhosts");
+    let is_host = words.next().is_some() && words.count() <= 1;
+    if !is_host || approvals::is_tried(query) {
         return Vec::new();
     }
     approvals::in_body(body)
@@ -167,7 +170,10 @@ mod tests {
         let body = br#"{"metadata":{"annotations":{"firstlight.internal/approve":"7Q2M"}}}"#;
         let host = "/apis/metal3.io/v1alpha1/namespaces/default/baremetalhosts/n1";
         assert_eq!(approved(host, body), ["host approve 7Q2M"]);
+        let forced = format!("{host}?fieldManager=dryRun");
+        assert_eq!(approved(&forced, body), ["host approve 7Q2M"]);
         assert!(approved(&format!("{host}?dryRun=All"), body).is_empty());
+        assert!(approved(&format!("{host}/status"), body).is_empty());
         assert!(approved("/api/v1/namespaces/default/configmaps/n1", body).is_empty());
     }
 
