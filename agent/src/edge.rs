@@ -23,6 +23,8 @@ use crate::workload;
 const FRESH: Duration = Duration::from_secs(10);
 /// For all nodes of a cluster.
 const TIME: Duration = Duration::from_secs(10);
+/// Nodes of a cluster, which its users may make as many of as they like.
+const MOST: usize = 2000;
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// Taints of Kubernetes and Cluster API, which say how a node is and not what it is for.
 const STATES: [&str; 4] = [
@@ -79,7 +81,9 @@ async fn nodes(client: &Client, cluster: &ClusterStatus) -> Result<BTreeMap<Stri
     let api: Api<Node> = Api::all(workload::client(&kubeconfig).await?);
     let mut nodes = BTreeMap::new();
     workload::each(&api, ListParams::default(), |node| {
-        nodes.insert(node.name_any(), host(&node));
+        if nodes.len() < MOST {
+            nodes.insert(node.name_any(), host(&node));
+        }
     })
     .await?;
     Ok(nodes)

@@ -106,7 +106,6 @@ fn unpack(image: &Path, packed: &File) -> Result<NamedTempFile> {
         .context("making a temporary file")?;
     let bar = bar("unpacking", packed.metadata()?.len());
     let mut reader = zstd::Decoder::new(bar.wrap_read(packed))?;
-    // An image is cut at its last byte that is not zero by nobody: what is cut short is refused by its table, and by its end here.
     io::copy(&mut reader.by_ref(), &mut unpacked).with_context(|| {
         format!(
             "unpacking {}: it is damaged, cut short, or larger than what is free in {}",
