@@ -255,13 +255,12 @@ fn is_as_built(system: &Ssh, server: &ServerSpec, row: &Row) -> Result<()> {
 /// What the ramdisk found is what QEMU was given.
 fn is_reported(hardware: &HardwareSummary, server: &ServerSpec) -> Result<()> {
     let memory = u64::from(server.memory_mib);
-    let sizes = |gib: u64| format!("{} GB", gib * (1 << 30) / 1_000_000_000);
     let disks = server.disks.iter().filter_map(size_of);
-    let mut disks: Vec<String> = disks.map(sizes).collect();
-    let said = |disk: &String| disk.split_once(' ').map(|(_, size)| size.to_owned());
-    let mut found: Vec<String> = hardware.disks.iter().filter_map(said).collect();
-    disks.sort();
-    found.sort();
+    let mut disks: Vec<u64> = disks.map(|gib: u64| gib << 30).collect();
+    let found = hardware.disks.iter().map(|disk| disk.size_bytes);
+    let mut found: Vec<u64> = found.collect();
+    disks.sort_unstable();
+    found.sort_unstable();
     ensure!(
         hardware.cpus == 2
             && (memory * 9 / 10..=memory).contains(&hardware.memory_mib)

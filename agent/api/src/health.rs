@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     addon::AddonState,
     software::SoftwareState,
-    status::{ClusterStatus, HostState, HostStatus, Problem, SiteStatus, StepState},
+    status::{ClusterStatus, HostState, HostStatus, Problem, RootDiskState, SiteStatus, StepState},
     upgrade::UpgradeState,
 };
 
@@ -147,6 +147,10 @@ impl Health {
         let is_left_alone = matches!(host.state, S::Discovered | S::External | S::Detached);
         // Why it is left alone is no fault.
         let problem = host.problem.as_ref().filter(|_| !is_left_alone);
+        // Of the disks that its system is on.
+        let root = host.root_disk.as_ref();
+        let root = root.filter(|root| root.state == RootDiskState::Wrote);
+        let problem = problem.or_else(|| root.and_then(|root| root.problem.as_ref()));
         match (host.state, problem) {
             (_, Some(problem)) => self.finds(about, problem.clone()),
             (S::Failed, None) => self.fails(about, &host.step, "look at its screen"),

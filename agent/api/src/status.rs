@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 mod host;
 
 pub use host::{
-    DiskUse, FailedStep, HardwareSummary, HostControl, HostEvent, HostPower, HostState, HostStatus,
-    MeasuredBootStatus, RootDiskState, RootDiskStatus, TpmStatus,
+    DiskSummary, DiskUse, FailedStep, HardwareSummary, HostControl, HostEvent, HostPower,
+    HostState, HostStatus, MeasuredBootStatus, NicSummary, RootDiskState, RootDiskStatus,
+    TpmStatus,
 };
 
 use crate::{

@@ -177,6 +177,11 @@ impl<'a> Owner<'a> {
         })
     }
 
+    /// Of the `Cluster`.
+    pub fn cluster(&self) -> &'a str {
+        self.cluster
+    }
+
     /// Of the `Machine`.
     pub fn machine(&self) -> &'a str {
         &self.machine.name

@@ -1,4 +1,4 @@
-//! `/api/v1/events`: the status value as server-sent events (WHATWG HTML, section 9.2), one an update.
+//! Server-sent events (WHATWG HTML, section 9.2), one an update: `/api/v1/events` has the status value in each, `changes` what is new on a page.
 
 use std::{
     convert::Infallible,
@@ -14,6 +14,7 @@ use futures_util::stream;
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::{Response, body::Frame};
+use tokio::sync::watch;
 
 use super::{Body, Web, refusal};
 use crate::{
@@ -28,6 +29,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 const BEFORE: &str = "data: ";
 const AFTER: &str = "\n\n";
+/// Says that the box is still there.
+const NOTHING: Bytes = Bytes::from_static(b":\n\n");
 
 /// Streams stay open, so they have places of their own: on the segment, and for who comes by the box itself or by SSH, whom
 /// the segment cannot shut out.
@@ -63,9 +66,26 @@ impl Streams {
     }
 }
 
+/// What a stream tells of the status value.
+pub trait Tells: Send + 'static {
+    /// An event, or `None`: nothing that its reader does not know.
+    fn tell(&mut self, web: &Web, status: &mut watch::Receiver<SiteStatus>) -> Option<Bytes>;
+}
+
+/// The whole value.
+pub struct All;
+
+impl Tells for All {
+    fn tell(&mut self, web: &Web, status: &mut watch::Receiver<SiteStatus>) -> Option<Bytes> {
+        Some(web.told.events.follow(status))
+    }
+}
+
 /// What a stream holds as long as it is open.
-struct Open {
+struct Open<T> {
+    tells: T,
     web: Web,
+    status: watch::Receiver<SiteStatus>,
     /// Who works does not give way to whoever comes.
     _work: Work,
     place: Place,
@@ -74,7 +94,7 @@ struct Open {
     until: Instant,
 }
 
-pub fn answer(web: &Web, who: &Who, peer: IpAddr) -> Response<Body> {
+pub fn answer(web: &Web, who: &Who, peer: IpAddr, tells: impl Tells) -> Response<Body> {
     let Some(place) = web.streams.enter(peer) else {
         return refusal(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -82,7 +102,9 @@ pub fn answer(web: &Web, who: &Who, peer: IpAddr) -> Response<Body> {
         );
     };
     let open = Open {
+        tells,
         web: web.clone(),
+        status: web.status.clone(),
         _work: place.work(),
         place,
         has_begun: false,
@@ -110,7 +132,12 @@ pub fn answer(web: &Web, who: &Who, peer: IpAddr) -> Response<Body> {
 /// An event, in which the value is JSON.
 pub fn render(status: &SiteStatus) -> String {
     let json = serde_json::to_string(status).expect("a status is plain JSON");
-    [BEFORE, &json, AFTER].concat()
+    event(&json)
+}
+
+/// `json` has no line breaks.
+pub fn event(json: &str) -> String {
+    [BEFORE, json, AFTER].concat()
 }
 
 /// Of an event.
@@ -118,18 +145,17 @@ pub fn json(event: &Bytes) -> Bytes {
     event.slice(BEFORE.len()..event.len() - AFTER.len())
 }
 
-impl Open {
+impl<T: Tells> Open<T> {
     /// `None`: its place is somebody else's, who reads has to come again, or the agent ends.
     async fn next(&mut self) -> Option<Bytes> {
         // Whoever was let in once may not be any more.
         if Instant::now() > self.until || !self.web.people.may_read(&self.who) {
             return None;
         }
-        let status = &mut self.web.status;
         if std::mem::replace(&mut self.has_begun, true) {
             let change = async {
                 tokio::time::sleep(AT_MOST_EVERY).await;
-                tokio::time::timeout(KEEP_ALIVE, status.changed()).await
+                tokio::time::timeout(KEEP_ALIVE, self.status.changed()).await
             };
             let change = tokio::select! {
                 change = change => change,
@@ -137,10 +163,11 @@ impl Open {
             };
             match change {
                 Ok(changed) => changed.ok()?,
-                Err(_) => return Some(Bytes::from_static(b":\n\n")),
+                Err(_) => return Some(NOTHING),
             }
         }
-        Some(self.web.told.events.follow(status))
+        let told = self.tells.tell(&self.web, &mut self.status);
+        Some(told.unwrap_or(NOTHING))
     }
 }
 

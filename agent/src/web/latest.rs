@@ -17,9 +17,8 @@ const SHARE: u32 = 20;
 const OLD: Duration = Duration::from_secs(1);
 
 /// One way to tell it.
-#[derive(Debug)]
 pub struct Latest {
-    render: fn(&SiteStatus) -> String,
+    render: Box<dyn Fn(&SiteStatus) -> String + Send + Sync>,
     made: Mutex<Option<Made>>,
 }
 
@@ -44,9 +43,11 @@ impl Made {
 }
 
 impl Latest {
-    pub fn new(render: fn(&SiteStatus) -> String) -> Self {
-        let made = Mutex::default();
-        Self { render, made }
+    pub fn new(render: impl Fn(&SiteStatus) -> String + Send + Sync + 'static) -> Self {
+        Self {
+            render: Box::new(render),
+            made: Mutex::default(),
+        }
     }
 
     pub fn text(&self, status: &watch::Receiver<SiteStatus>) -> Bytes {

@@ -1,6 +1,6 @@
 //! The HTTP server: page, API, network boot, images, the ramdisk's reports. The paths are listed in docs/reference.md.
 //!
-//! `route` maps a request to an answer; `artifacts` is the store; `update` the box's own systems; `receipt` what it can prove of its site; `page` renders (pure); `files` serves what lies on the stick, and `direct` has the kernel send it; `media` virtual CDs made of that; `relays` sends servers
+//! `route` maps a request to an answer; `artifacts` is the store; `update` the box's own systems; `receipt` what it can prove of its site; `page` renders (pure), `changes` tells what changed in it; `files` serves what lies on the stick, and `direct` has the kernel send it; `media` virtual CDs made of that; `relays` sends servers
 //! to each other for images; `server` owns
 //! sockets and limits; `outside` is what is left of all that on the uplink; `pushes` is the registry's door for who pushes; `bootstrap` and `conversion` have TLS, on ports of their own; `people` is login and what it takes to ask for something, `secure` the same over TLS. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`, and what it takes in `people/gate.rs`.
@@ -10,6 +10,7 @@ mod artifacts;
 mod bandwidth;
 mod bootstrap;
 mod certificate;
+mod changes;
 mod conversion;
 mod direct;
 mod events;
@@ -56,8 +57,8 @@ pub use secure::serve as serve_secure;
 pub use server::{serve_address, serve_segment};
 
 use self::{
-    bandwidth::Bandwidth, events::Streams, latest::Latest, media::Media, proof::Examiner,
-    relays::Relays, starts::Starts,
+    bandwidth::Bandwidth, changes::Pages, events::Streams, latest::Latest, media::Media,
+    proof::Examiner, relays::Relays, starts::Starts,
 };
 use crate::{
     boot_files::BootFiles, doors::Known, edge::Reports, fleet::Fleet,
@@ -116,10 +117,8 @@ pub struct Web {
 }
 
 /// The status value, as it is told.
-#[derive(Debug)]
 struct Told {
-    /// By who reads it.
-    page: [Latest; 3],
+    pages: Pages,
     events: Latest,
     metrics: Latest,
 }
@@ -151,7 +150,7 @@ impl Web {
             starts: Starts::default(),
             edge: Reports::default(),
             told: Arc::new(Told {
-                page: page::RENDERED.map(Latest::new),
+                pages: Pages::default(),
                 events: Latest::new(events::render),
                 metrics: Latest::new(metrics::render),
             }),
@@ -204,8 +203,8 @@ fn text(
 /// A page.
 fn html(content: Bytes) -> Response<Body> {
     let mut response = text(http::StatusCode::OK, "text/html; charset=utf-8", content);
-    // Nothing but what is in the page itself may run or be loaded.
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; form-action 'self'; base-uri 'none'; img-src data:; frame-ancestors 'none'";
+    // Nothing but what the box serves may run or be loaded, and nothing that is written into a page runs.
+    let policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; img-src data:; frame-ancestors 'none'";
     response.headers_mut().insert(
         http::header::CONTENT_SECURITY_POLICY,
         http::HeaderValue::from_static(policy),

@@ -19,11 +19,15 @@ use super::{
     refusal, route,
     server::Answers,
 };
-use super::{certificate, openapi, receipt, update};
+use super::{
+    certificate, changes, openapi,
+    page::{ASSETS, Page},
+    receipt, update,
+};
 use crate::people::Claim;
 
 const SHOWN: [&str; 7] = [
-    "/",
+    changes::PATH,
     "/api/v1/status",
     "/api/v1/events",
     edge::PATH,
@@ -46,7 +50,11 @@ fn is_shown(web: &Web, path: &str) -> bool {
         .any(|theirs| path.starts_with(theirs))
     };
     let is_claimed = || web.way == Way::Tls && web.people.claim() == Claim::Somebody;
-    SHOWN.contains(&path) || people::is_theirs(path) || of_people() && is_claimed()
+    SHOWN.contains(&path)
+        || Page::of(path, "").is_some()
+        || path.starts_with(ASSETS)
+        || people::is_theirs(path)
+        || of_people() && is_claimed()
 }
 
 /// [`Web`], as it is seen from outside.

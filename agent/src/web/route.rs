@@ -12,9 +12,10 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::{Request, Response, body::Incoming};
 
 use super::{
-    Body, Web, artifacts, certificate,
+    Body, Web, artifacts, certificate, changes,
     direct::Direct,
-    events, files, html, media, openapi, page,
+    events, files, html, media, openapi,
+    page::{Asset, Manner, Page, Reader},
     people::{self, gate, kubernetes},
     ramdisk, receipt, refusal, text, update,
 };
@@ -81,17 +82,23 @@ async fn get(
     headers: &HeaderMap,
     only_head: bool,
 ) -> Response<Body> {
+    if let Some(page) = Page::of(path, query) {
+        return shown(web, who, page);
+    }
     match path {
-        "/" => {
-            let reader = page::Reader::of(who.role());
-            html(web.told.page[reader as usize].text(&web.status))
-        }
         "/api/v1/status" => text(
             StatusCode::OK,
             JSON,
             events::json(&web.told.events.text(&web.status)),
         ),
-        "/api/v1/events" if !only_head => events::answer(web, who, peer),
+        "/api/v1/events" if !only_head => events::answer(web, who, peer, events::All),
+        changes::PATH if !only_head => match changes::of(web, who, query) {
+            Some(changes) => events::answer(web, who, peer, changes),
+            None => refusal(
+                StatusCode::BAD_REQUEST,
+                "say of which page: /changes?of=/hosts",
+            ),
+        },
         edge::PATH => edge(web).await,
         openapi::PATH => text(StatusCode::OK, JSON, openapi::DOCUMENT),
         "/readyz" => ready(web),
@@ -111,6 +118,9 @@ async fn get(
             ),
         },
         _ => {
+            if let Some(asset) = Asset::find(path) {
+                return of_page(asset);
+            }
             if let Some(mac) = boot_files::of_medium(path) {
                 return media::answer(web, mac, headers, only_head).await;
             }
@@ -136,6 +146,30 @@ async fn get(
             boot(web.boot_files.find(name), headers, only_head).await
         }
     }
+}
+
+fn shown(web: &Web, who: &Who, page: Page) -> Response<Body> {
+    let is_there = match &page {
+        Page::Host(name) => web.status.borrow().hosts.iter().any(|it| it.name == *name),
+        _ => true,
+    };
+    let reader = Reader::of(who.role());
+    let latest = web.told.pages.of(page, reader, Manner::Whole);
+    let mut response = html(latest.text(&web.status));
+    if !is_there {
+        *response.status_mut() = StatusCode::NOT_FOUND;
+    }
+    response
+}
+
+/// Its address changes with its content.
+fn of_page(asset: &Asset) -> Response<Body> {
+    let mut response = text(StatusCode::OK, asset.content_type, asset.content);
+    let for_ever = HeaderValue::from_static("public, max-age=31536000, immutable");
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, for_ever);
+    response
 }
 
 /// Machines of the clusters, for programs.

@@ -32,6 +32,7 @@ use crate::{
     status::{self, StatusOwner, StepName, Update},
 };
 
+mod browser;
 mod figures;
 mod flood;
 mod media;
@@ -210,7 +211,14 @@ async fn open_pages_of_the_segment_leave_room_for_others_and_for_the_box_itself(
     let opens = |last: u8| {
         let peer = IpAddr::from([172, 22, 0, last]);
         (0..8)
-            .map(|_| super::events::answer(&box_.web, &crate::people::Who::Nobody, peer))
+            .map(|_| {
+                super::events::answer(
+                    &box_.web,
+                    &crate::people::Who::Nobody,
+                    peer,
+                    super::events::All,
+                )
+            })
             .collect::<Vec<_>>()
     };
     let count = |answers: &[Response<Body>]| {
@@ -279,7 +287,7 @@ async fn the_page_and_the_api_show_the_same_value() {
     );
     let page = String::from_utf8(body(response).await.to_vec()).unwrap();
     assert!(
-        page.contains("<h1>lab</h1>") && page.contains("Provisioning network"),
+        page.contains(">lab</a></h1>") && page.contains("Provisioning network"),
         "{page}"
     );
     assert!(

@@ -154,7 +154,7 @@ fn gives(
         (false, false) => "",
     };
     if !which.is_empty() {
-        words.push(format!("{which} out of {}", hardware.disks.join(", ")));
+        words.push(format!("{which} out of {}", hardware.disks_line()));
     }
     words.extend(given.clean.map(|it| format!("clean {}", it.word())));
     words.extend(given.start.map(|it| format!("start {}", it.word())));
@@ -171,7 +171,7 @@ fn gives(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use firstlight_api::site::parse_site;
+    use firstlight_api::{site::parse_site, status::DiskSummary};
 
     use super::*;
 
@@ -191,7 +191,11 @@ rules:
                 vendor: vendor.to_owned(),
                 serial: "S1".to_owned(),
                 cpus,
-                disks: vec!["/dev/sda 480 GB".to_owned()],
+                disks: vec![DiskSummary {
+                    name: "/dev/sda".to_owned(),
+                    size_bytes: 480_000_000_000,
+                    ..DiskSummary::default()
+                }],
                 ..HardwareSummary::default()
             }),
             ..HostStatus::default()

@@ -122,6 +122,11 @@ figures! {
     BASE_FLOOD_SLOWER: "base-flood-slower", "  a server's download, in its time without the flood", Times, none, most 1.1;
     /// Baseline: kinds of bytes from outside that nothing but examples had read.
     BASE_DECODERS: "base-decoders", "decoders without a property test", Count, 20.0, most 0.0;
+    /// Of the table of 500 servers, read over loopback by a real browser.
+    OPERATE_PAINT: "operate-paint", "page of 500 servers: first paint (ms)", Count, none, most 300.0;
+    OPERATE_UPDATE: "operate-update", "  until what changed is shown (ms, median)", Count, none, most 100.0;
+    /// Each of the ten tells twice a second how far it is.
+    OPERATE_BYTES: "operate-bytes", "  sent while ten of them install (kB/s)", Count, none, most 20.0;
     /// On an emulated box: written, started, and all well for a minute.
     YEARS_UPDATE: "years-update", "update of a box, from the order to its decision", Seconds, none, most 360.0;
     /// Power-on to ready, under Secure Boot, one after the other.

@@ -1,10 +1,14 @@
 //! One server, as the page lists it.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Problem;
-use crate::bmh::{HardwareDetails, Storage};
+use crate::bmh::{HardwareDetails, Nic, Storage};
+
+const GB: u64 = 1_000_000_000;
 
 /// One server other than the box.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -170,7 +174,7 @@ fn usual_namespace() -> String {
 }
 
 /// Where a host is on its way from its first sign of life to its own system.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum HostState {
     /// Seen by DHCP or reported by its ramdisk, and left alone.
@@ -307,8 +311,12 @@ pub struct HardwareSummary {
     /// 10^9 bytes of the largest disk.
     #[serde(default)]
     pub disk_gb: u64,
-    /// `/dev/vda 10 GB` each, in units of 10^9 bytes.
-    pub disks: Vec<String>,
+    /// All of them.
+    #[serde(default)]
+    pub disks: Vec<DiskSummary>,
+    /// Its Ethernet cards.
+    #[serde(default)]
+    pub interfaces: Vec<NicSummary>,
     /// `uefi` or `bios`.
     pub boot_mode: String,
     /// What is known of its TPM.
@@ -319,13 +327,19 @@ pub struct HardwareSummary {
     pub measured_boot: MeasuredBootStatus,
 }
 
+impl HardwareSummary {
+    /// `/dev/vda 10 GB, /dev/vdb 2 GB`
+    pub fn disks_line(&self) -> String {
+        let disks: Vec<_> = self.disks.iter().map(ToString::to_string).collect();
+        disks.join(", ")
+    }
+}
+
 impl From<&HardwareDetails> for HardwareSummary {
     /// Its firmware's mode and its TPM are not in them.
     fn from(details: &HardwareDetails) -> Self {
-        const GB: u64 = 1_000_000_000;
         let vendor = &details.system_vendor;
         let product = format!("{} {}", vendor.manufacturer, vendor.product_name);
-        let disk = |disk: &Storage| format!("{} {} GB", disk.name, disk.size_bytes / GB);
         let sizes = details.storage.iter().map(|disk| disk.size_bytes);
         let speeds = details.nics.iter().map(|nic| nic.speed_gbps);
         Self {
@@ -338,8 +352,91 @@ impl From<&HardwareDetails> for HardwareSummary {
             nics: details.nics.len() as u64,
             nic_gbps: speeds.max().unwrap_or(0),
             disk_gb: sizes.max().unwrap_or(0) / GB,
-            disks: details.storage.iter().map(disk).collect(),
+            disks: details.storage.iter().map(DiskSummary::from).collect(),
+            interfaces: details.nics.iter().map(NicSummary::from).collect(),
             ..Self::default()
+        }
+    }
+}
+
+/// One disk of a server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DiskSummary {
+    /// The ramdisk's kernel's, `/dev/vda`, and so not the same at each start.
+    pub name: String,
+    /// `HDD`, `SSD` or `NVME`.
+    pub kind: String,
+    /// Of the whole disk.
+    pub size_bytes: u64,
+    /// Vendor and model, as the disk says.
+    pub model: String,
+    /// As the disk says; empty if it says none.
+    pub serial: String,
+    /// What was on it when its server's ramdisk looked: `gpt`, `ext4`; empty = blank.
+    pub found: Vec<String>,
+}
+
+impl From<&Storage> for DiskSummary {
+    /// What is on it is not in there.
+    fn from(disk: &Storage) -> Self {
+        Self {
+            name: disk.name.clone(),
+            kind: disk.kind.clone(),
+            size_bytes: disk.size_bytes,
+            model: format!("{} {}", disk.vendor, disk.model).trim().to_owned(),
+            serial: disk.serial_number.clone(),
+            found: Vec::new(),
+        }
+    }
+}
+
+/// `/dev/vda 10 GB`, in units of 10^9 bytes.
+impl fmt::Display for DiskSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} GB", self.name, self.size_bytes / GB)
+    }
+}
+
+/// One Ethernet card of a server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NicSummary {
+    /// The ramdisk's kernel's, `enp1s0`.
+    pub name: String,
+    /// Lower case with colons.
+    pub mac: String,
+    /// Vendor and product, `0x1af4 0x1000`.
+    pub model: String,
+    /// Gbit/s, rounded down; 0 also without a link.
+    pub speed_gbps: u64,
+    /// While its ramdisk ran; empty if it had none.
+    pub address: String,
+    /// The machine booted from it.
+    pub boots: bool,
+    /// What the switch at its other end calls itself; empty if it says nothing.
+    pub switch: String,
+    /// The switch's port.
+    pub port: String,
+}
+
+impl From<&Nic> for NicSummary {
+    fn from(nic: &Nic) -> Self {
+        let told = nic.lldp.clone().unwrap_or_default();
+        let named = !told.switch_system_name.is_empty();
+        Self {
+            name: nic.name.clone(),
+            mac: nic.mac.clone(),
+            model: nic.model.clone(),
+            speed_gbps: nic.speed_gbps,
+            address: nic.ip.clone(),
+            boots: nic.pxe,
+            switch: if named {
+                told.switch_system_name
+            } else {
+                told.switch_id
+            },
+            port: told.port_id,
         }
     }
 }

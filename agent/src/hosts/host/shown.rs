@@ -1,6 +1,9 @@
 //! What people read of a host.
 
-use firstlight_api::status::{HardwareSummary, HostStatus, Problem};
+use firstlight_api::{
+    report::Report,
+    status::{HardwareSummary, HostStatus, Problem},
+};
 
 use super::Host;
 use crate::hosts::{measured, tpm};
@@ -34,6 +37,20 @@ impl Host {
             .or_else(|| self.work.refused.clone())
     }
 
+    fn hardware_summary(&self, report: &Report) -> HardwareSummary {
+        let mut summary = HardwareSummary {
+            tpm: tpm::status(self.ledger(), self.who.tpm(), &report.tpm),
+            measured_boot: measured::status(self.booted.as_ref()),
+            boot_mode: report.inventory.boot_mode.clone(),
+            ..HardwareSummary::from(&*report.inventory.hardware)
+        };
+        for disk in &mut summary.disks {
+            let read = report.disks.iter().find(|read| read.name == disk.name);
+            disk.found = read.map(|read| read.signatures.clone()).unwrap_or_default();
+        }
+        summary
+    }
+
     /// What is shown of it.
     pub fn status(&self) -> HostStatus {
         let plan = self.plan();
@@ -59,12 +76,7 @@ impl Host {
             rule: self.ruled.rule().map(|index| index + 1),
             no_rule: self.ruled.why_none().unwrap_or_default().to_owned(),
             root_disk: self.root_disk(),
-            hardware: report.map(|report| HardwareSummary {
-                tpm: tpm::status(self.ledger(), self.who.tpm(), &report.tpm),
-                measured_boot: measured::status(self.booted.as_ref()),
-                boot_mode: report.inventory.boot_mode.clone(),
-                ..HardwareSummary::from(&*report.inventory.hardware)
-            }),
+            hardware: report.map(|report| self.hardware_summary(report)),
             history: self.history.ended().to_vec(),
         }
     }

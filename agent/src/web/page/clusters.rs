@@ -1,159 +1,127 @@
-//! Workload clusters on the page: what each lacks, and which server each machine is on.
-
-use std::fmt::{self, Write as _};
+//! Workload clusters: what each lacks, which server each machine is on, and what runs there besides Kubernetes.
 
 use firstlight_api::{
     addon::AddonState,
-    status::{AddonLine, ClusterMachine, ClusterStatus, SiteStatus, UpgradeLine},
+    status::{AddonLine, ClusterMachine, ClusterStatus, UpgradeLine},
     upgrade::UpgradeState,
 };
+use maud::{Markup, html};
+use time::OffsetDateTime;
 
-use super::Text;
+use super::{
+    View,
+    parts::{Tone, host_link, line, nothing_yet, pill},
+};
 
-pub fn write(out: &mut String, site: &SiteStatus) -> fmt::Result {
-    site.clusters
-        .iter()
-        .try_for_each(|cluster| write_cluster(out, cluster, site))
+pub fn render(view: View<'_>) -> Markup {
+    html! {
+        @if view.site.clusters.is_empty() {
+            (nothing_yet("Clusters", "There is no cluster.", &html! {
+                "One is made of the first servers that are installed, unless site.yaml says otherwise."
+            }))
+        }
+        @for cluster in &view.site.clusters { (one(view, cluster)) }
+    }
 }
 
-fn write_cluster(out: &mut String, cluster: &ClusterStatus, site: &SiteStatus) -> fmt::Result {
+fn one(view: View<'_>, cluster: &ClusterStatus) -> Markup {
     let whole = cluster.control_planes_ready >= cluster.control_planes_wanted
         && cluster.workers_ready >= cluster.workers_wanted
         && cluster.control_planes_wanted > 0;
-    let (class, word) = match cluster.phase.as_str() {
-        "Deleting" => ("busy", "deleting"),
-        "Failed" => ("bad", "failed"),
-        _ if whole => ("good", "ready"),
-        _ => ("busy", "coming up"),
+    let (tone, word) = match cluster.phase.as_str() {
+        "Deleting" => (Tone::Busy, "deleting"),
+        "Failed" => (Tone::Bad, "failed"),
+        _ if whole => (Tone::Good, "ready"),
+        _ => (Tone::Busy, "coming up"),
     };
-    writeln!(
-        out,
-        "<section class=\"card\"><h2>Cluster</h2>\n<div class=\"host-head\"><h3>{}</h3><span class=\"dim\">Kubernetes {} {}</span>\
-         <span class=\"pill {class}\">{word}</span></div>",
-        Text(&cluster.name),
-        Text(&cluster.version),
-        Text(&cluster.endpoint),
-    )?;
-    writeln!(
-        out,
-        "<p>{} of {} control planes and {} of {} workers are ready.</p>",
-        cluster.control_planes_ready,
-        cluster.control_planes_wanted,
-        cluster.workers_ready,
-        cluster.workers_wanted
-    )?;
-    if !whole && !cluster.message.is_empty() {
-        writeln!(out, "<p class=\"dim\">{}</p>", Text(&cluster.message))?;
-    }
-    let upgrades = site.upgrades.iter();
-    for upgrade in upgrades.filter(|upgrade| upgrade.cluster == cluster.name) {
-        write_upgrade(out, upgrade)?;
-    }
-    if !cluster.machines.is_empty() {
-        out.write_str("<ol class=\"steps\">\n")?;
-        cluster
-            .machines
-            .iter()
-            .try_for_each(|machine| write_machine(out, machine))?;
-        out.write_str("</ol>\n")?;
-    }
-    let here: Vec<_> = site
-        .addons
+    let site = view.site;
+    let upgrades = site.upgrades.iter().filter(|it| it.cluster == cluster.name);
+    let addons = site.addons.iter().filter(|it| it.cluster == cluster.name);
+    let addons: Vec<_> = addons.collect();
+    let end = site
+        .certificates
         .iter()
-        .filter(|addon| addon.cluster == cluster.name)
-        .collect();
-    if !here.is_empty() {
-        out.write_str("<h3>Addons</h3>\n<ol class=\"steps\">\n")?;
-        here.iter().try_for_each(|addon| write_addon(out, addon))?;
-        out.write_str("</ol>\n")?;
+        .find(|it| it.cluster == cluster.name);
+    html! {
+        section.card id=(cluster.name) {
+            div.host-head {
+                h2.name { (cluster.name) }
+                span.dim { "Kubernetes " (cluster.version) " " (cluster.endpoint) }
+                (pill(tone, word))
+            }
+            p {
+                (cluster.control_planes_ready) " of " (cluster.control_planes_wanted) " control planes and "
+                (cluster.workers_ready) " of " (cluster.workers_wanted) " workers are ready."
+            }
+            @if !whole && !cluster.message.is_empty() { p.dim { (cluster.message) } }
+            @for one in upgrades { (upgrade(one)) }
+            @if !cluster.machines.is_empty() {
+                h3 { "Machines" }
+                ol.steps { @for one in &cluster.machines { (machine(one)) } }
+            }
+            @if !addons.is_empty() {
+                h3 { "Addons" }
+                ol.steps { @for one in addons { (addon(one)) } }
+            }
+            @if let Some(day) = end.and_then(|end| OffsetDateTime::from_unix_timestamp(end.end).ok()) {
+                p.dim { "Its first certificate ends on " (day.date()) "; the box renews it before." }
+            }
+            details {
+                summary { "Commands for this cluster" }
+                pre { code { "firstlight kubeconfig " (cluster.name) } }
+                pre { code { "firstlight upgrade " (cluster.name) " VERSION" } }
+            }
+        }
     }
-    out.write_str("</section>\n")
 }
 
-fn write_upgrade(out: &mut String, upgrade: &UpgradeLine) -> fmt::Result {
-    let class = match upgrade.state {
-        UpgradeState::Stopped | UpgradeState::Refused => "bad",
-        UpgradeState::Done => "good",
-        UpgradeState::Pending | UpgradeState::Paused | UpgradeState::Upgrading => "busy",
+fn upgrade(upgrade: &UpgradeLine) -> Markup {
+    let tone = match upgrade.state {
+        UpgradeState::Stopped | UpgradeState::Refused => Tone::Bad,
+        UpgradeState::Done => Tone::Good,
+        UpgradeState::Pending | UpgradeState::Paused | UpgradeState::Upgrading => Tone::Busy,
     };
-    write!(
-        out,
-        "<p>To {} <span class=\"pill {class}\">{}</span> <span class=\"dim\">{} nodes",
-        Text(&upgrade.to),
-        upgrade.state.as_str(),
-        Text(&upgrade.ready)
-    )?;
-    if !upgrade.message.is_empty() {
-        write!(out, "; {}", Text(&upgrade.message))?;
+    html! {
+        p {
+            "To " (upgrade.to) " " (pill(tone, upgrade.state.as_str())) " "
+            span.dim { (upgrade.ready) " nodes" @if !upgrade.message.is_empty() { "; " (upgrade.message) } }
+        }
     }
-    out.write_str("</span></p>\n")
 }
 
-fn write_addon(out: &mut String, addon: &AddonLine) -> fmt::Result {
-    let (class, mark) = match addon.state {
-        AddonState::Ready => ("good", "✓"),
-        AddonState::Failed => ("bad", "✗"),
-        AddonState::Pending => ("wait", "○"),
-        AddonState::Installing | AddonState::Removing => ("busy", "●"),
+fn addon(addon: &AddonLine) -> Markup {
+    let tone = match addon.state {
+        AddonState::Ready => Tone::Good,
+        AddonState::Failed => Tone::Bad,
+        AddonState::Pending => Tone::Calm,
+        AddonState::Installing | AddonState::Removing => Tone::Busy,
     };
-    write_line(
-        out,
-        (class, mark),
-        &addon.name,
+    let name = html! { (addon.name) };
+    line(
+        tone,
+        &name,
         &addon.chart,
         &addon.message,
         addon.state.as_str(),
     )
 }
 
-fn write_machine(out: &mut String, machine: &ClusterMachine) -> fmt::Result {
-    let (class, mark) = match machine.phase.as_str() {
-        "Failed" => ("bad", "✗"),
-        "Running" if machine.message.is_empty() => ("good", "✓"),
-        "Pending" => ("wait", "○"),
-        _ => ("busy", "●"),
+fn machine(machine: &ClusterMachine) -> Markup {
+    let tone = match machine.phase.as_str() {
+        "Failed" => Tone::Bad,
+        "Running" if machine.message.is_empty() => Tone::Good,
+        "Pending" => Tone::Calm,
+        _ => Tone::Busy,
     };
-    let role = if machine.control_plane {
-        "control plane"
-    } else {
-        "worker"
+    let title = html! {
+        (if machine.control_plane { "control plane" } else { "worker" }) " on "
+        @if machine.host.is_empty() { "no server yet" } @else { (host_link(&machine.host)) }
     };
-    let place = if machine.host.is_empty() {
-        "no server yet"
-    } else {
-        &machine.host
-    };
-    let title = format!("{role} on {place}");
-    write_line(
-        out,
-        (class, mark),
+    line(
+        tone,
         &title,
         &machine.name,
         &machine.message,
         &machine.phase,
-    )
-}
-
-fn write_line(
-    out: &mut String,
-    (class, mark): (&str, &str),
-    title: &str,
-    more: &str,
-    message: &str,
-    state: &str,
-) -> fmt::Result {
-    write!(
-        out,
-        "<li><span class=\"mark {class}\">{mark}</span><span>{} <span class=\"dim\">{}</span>",
-        Text(title),
-        Text(more)
-    )?;
-    if !message.is_empty() {
-        write!(out, "<br><span class=\"dim\">{}</span>", Text(message))?;
-    }
-    writeln!(
-        out,
-        "</span><span class=\"time\">{}</span></li>",
-        Text(state)
     )
 }

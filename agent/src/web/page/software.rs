@@ -1,106 +1,90 @@
-//! Packages on the page: by server, what is wanted beside what is there.
-
-use std::fmt::{self, Write as _};
+//! Packages: by server, what is wanted beside what is there.
 
 use firstlight_api::{
     software::{NodeState, NodeStatus, PackageState, PackageStatus, SoftwareState},
     status::SoftwareLine,
 };
+use maud::{Markup, html};
 
-use super::Text;
+use super::{
+    View,
+    parts::{Tone, host_link, nothing_yet, pill, wide},
+};
 
-pub fn write(out: &mut String, software: &[SoftwareLine]) -> fmt::Result {
-    software.iter().try_for_each(|one| write_one(out, one))
+pub fn render(view: View<'_>) -> Markup {
+    html! {
+        @if view.site.software.is_empty() {
+            (nothing_yet("Software", "No packages are asked for on servers.", &html! {
+                "A " code { "Software" } " object names packages with their versions, and the servers that get them."
+            }))
+        }
+        @for one in &view.site.software { (card(one)) }
+    }
 }
 
-fn write_one(out: &mut String, software: &SoftwareLine) -> fmt::Result {
-    let class = match software.state {
-        SoftwareState::Ready => "good",
-        SoftwareState::Pending => "wait",
-        SoftwareState::Installing => "busy",
-        SoftwareState::Failed | SoftwareState::Stopped => "bad",
+fn card(software: &SoftwareLine) -> Markup {
+    let tone = match software.state {
+        SoftwareState::Ready => Tone::Good,
+        SoftwareState::Pending => Tone::Calm,
+        SoftwareState::Installing => Tone::Busy,
+        SoftwareState::Failed | SoftwareState::Stopped => Tone::Bad,
     };
-    writeln!(
-        out,
-        "<section class=\"card\"><h2>Software</h2>\n<div class=\"host-head\"><h3>{}</h3><span class=\"dim\">{} servers ready</span>\
-         <span class=\"pill {class}\">{}</span></div>",
-        Text(&software.name),
-        Text(&software.ready),
-        software.state.as_str()
-    )?;
-    if !software.message.is_empty() {
-        writeln!(out, "<p>{}</p>", Text(&software.message))?;
+    html! {
+        section.card {
+            div.host-head {
+                h2.name { (software.name) }
+                span.dim { (software.ready) " servers ready" }
+                (pill(tone, software.state.as_str()))
+            }
+            @if !software.message.is_empty() { p { (software.message) } }
+            @if !software.nodes.is_empty() {
+                (wide("Packages", &html! { table {
+                    thead { tr { th scope="col" { "Server" } th scope="col" { "Package" } th scope="col" { "Wanted" } th scope="col" { "Have" } th scope="col" { "State" } } }
+                    @for one in &software.nodes { tbody { (node(one)) } }
+                } }))
+            }
+        }
     }
-    if !software.nodes.is_empty() {
-        out.write_str(
-            "<table><thead><tr><th>Server</th><th>Package</th><th>Wanted</th><th>Have</th><th>State</th></tr></thead>\n<tbody>\n",
-        )?;
-        software
-            .nodes
-            .iter()
-            .try_for_each(|node| write_node(out, node))?;
-        out.write_str("</tbody></table>\n")?;
-    }
-    out.write_str("</section>\n")
 }
 
-fn write_node(out: &mut String, node: &NodeStatus) -> fmt::Result {
-    let class = match node.state {
-        NodeState::Ready => "good",
-        NodeState::Waiting => "wait",
-        NodeState::Failed => "bad",
-        _ => "busy",
+fn node(node: &NodeStatus) -> Markup {
+    let tone = match node.state {
+        NodeState::Ready => Tone::Good,
+        NodeState::Waiting => Tone::Calm,
+        NodeState::Failed => Tone::Bad,
+        _ => Tone::Busy,
     };
-    write!(
-        out,
-        "<tr><td rowspan=\"{}\">{}",
-        node.packages.len() + 1,
-        Text(&node.name)
-    )?;
-    if !node.cluster.is_empty() {
-        write!(
-            out,
-            "<br><span class=\"dim\">{}</span>",
-            Text(&node.cluster)
-        )?;
+    html! {
+        tr {
+            th scope="rowgroup" rowspan=(node.packages.len() + 1) {
+                (host_link(&node.name))
+                @if !node.cluster.is_empty() { br; span.dim { (node.cluster) } }
+            }
+            td.dim colspan="3" { (node.message) }
+            td.(tone.class()) { (node.state.as_str()) }
+        }
+        @for one in &node.packages { (package(one)) }
     }
-    write!(
-        out,
-        "</td><td colspan=\"3\" class=\"dim\">{}</td><td class=\"{class}\">{}</td></tr>",
-        Text(&node.message),
-        node.state.as_str()
-    )?;
-    node.packages
-        .iter()
-        .try_for_each(|package| write_package(out, package))?;
-    out.write_str("\n")
 }
 
-fn write_package(out: &mut String, package: &PackageStatus) -> fmt::Result {
-    let class = match package.state {
-        PackageState::Ready => "good",
-        PackageState::Pending => "wait",
-        PackageState::Failed => "bad",
+fn package(package: &PackageStatus) -> Markup {
+    let tone = match package.state {
+        PackageState::Ready => Tone::Good,
+        PackageState::Pending => Tone::Calm,
+        PackageState::Failed => Tone::Bad,
     };
     let have = if package.have.is_empty() {
         "?"
     } else {
         &package.have
     };
-    write!(
-        out,
-        "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"{class}\">{}",
-        Text(&package.name),
-        Text(&package.wanted),
-        Text(have),
-        package.state.as_str()
-    )?;
-    if !package.reason.is_empty() {
-        write!(
-            out,
-            "<br><span class=\"dim\">{}</span>",
-            Text(&package.reason)
-        )?;
+    html! {
+        tr {
+            td { (package.name) } td { (package.wanted) } td { (have) }
+            td.(tone.class()) {
+                (package.state.as_str())
+                @if !package.reason.is_empty() { br; span.dim { (package.reason) } }
+            }
+        }
     }
-    out.write_str("</td></tr>")
 }

@@ -1,78 +1,59 @@
-//! The box's store on the page: what is there, how large it is, and who uses it.
+//! The box's store: what is there, how large it is, and who uses it.
 
-use std::fmt::{self, Display, Write as _};
+use firstlight_api::{
+    artifact::{Artifact, ArtifactState},
+    status::Problem,
+};
+use maud::{Markup, html};
 
-use firstlight_api::artifact::{Artifact, ArtifactState};
+use super::{
+    View,
+    parts::{Size, Tone, mark, nothing_yet, problem},
+};
 
-use super::{Text, write_problem};
-
-pub fn write(out: &mut String, artifacts: &[Artifact]) -> fmt::Result {
-    if artifacts.is_empty() {
-        return Ok(());
-    }
+pub fn render(view: View<'_>) -> Markup {
+    let artifacts = &view.site.artifacts;
     let bytes = artifacts.iter().map(|artifact| artifact.spec.size).sum();
-    writeln!(
-        out,
-        "<section class=\"card\"><h2>Store</h2>\n<p class=\"dim\" style=\"margin:0\">{} uploads, {}</p>\n<ol class=\"steps\">",
-        artifacts.len(),
-        Size(bytes)
-    )?;
-    artifacts
-        .iter()
-        .try_for_each(|artifact| write_artifact(out, artifact))?;
-    out.write_str("</ol>\n</section>\n")
-}
-
-fn write_artifact(out: &mut String, artifact: &Artifact) -> fmt::Result {
-    let spec = &artifact.spec;
-    let (class, mark) = match artifact.state {
-        ArtifactState::Uploading { .. } => ("busy", "▸"),
-        ArtifactState::Publishing => ("busy", "●"),
-        ArtifactState::Ready => ("good", "✓"),
-        ArtifactState::Failed { .. } => ("bad", "✗"),
-    };
-    write!(
-        out,
-        "<li><span class=\"mark {class}\">{mark}</span><span>{} {} <span class=\"dim\">{}</span>",
-        Text(&spec.name),
-        Text(&spec.version),
-        spec.kind
-    )?;
-    if !artifact.used_by.is_empty() {
-        write!(
-            out,
-            "<br><span class=\"dim\">used by {}</span>",
-            Text(&artifact.used_by.join(", "))
-        )?;
-    }
-    write!(out, "</span><span class=\"time\">")?;
-    match &artifact.state {
-        ArtifactState::Uploading { offset } => {
-            write!(out, "{} of {}", Size(*offset), Size(spec.size))?;
+    html! {
+        @if artifacts.is_empty() {
+            (nothing_yet("Store", "Nothing was uploaded.", &html! {
+                code { "firstlight push FILE" } " puts images, packages, containers and charts here."
+            }))
+        } @else {
+            section.card {
+                h2 { "Uploads" }
+                p.dim { (artifacts.len()) " uploads, " (Size(bytes)) }
+                ol.steps { @for one in artifacts { (artifact(one)) } }
+            }
         }
-        ArtifactState::Publishing => out.write_str("being put in place")?,
-        ArtifactState::Ready | ArtifactState::Failed { .. } => write!(out, "{}", Size(spec.size))?,
     }
-    out.write_str("</span>")?;
-    if let ArtifactState::Failed { reason, next } = &artifact.state {
-        let problem = firstlight_api::status::Problem {
-            what: reason.clone(),
-            next: next.clone(),
-        };
-        write_problem(out, &problem, "bad")?;
-    }
-    out.write_str("</li>\n")
 }
 
-/// Bytes, for people.
-struct Size(u64);
-
-impl Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0..1_000_000 => write!(f, "{} kB", self.0.div_ceil(1000)),
-            1_000_000..10_000_000_000 => write!(f, "{} MB", self.0 / 1_000_000),
-            bytes => write!(f, "{} GB", bytes / 1_000_000_000),
+fn artifact(artifact: &Artifact) -> Markup {
+    let spec = &artifact.spec;
+    let tone = match artifact.state {
+        ArtifactState::Uploading { .. } | ArtifactState::Publishing => Tone::Busy,
+        ArtifactState::Ready => Tone::Good,
+        ArtifactState::Failed { .. } => Tone::Bad,
+    };
+    html! {
+        li id={ "artifact-" (artifact.id) } {
+            (mark(tone))
+            span {
+                (spec.name) " " (spec.version) " " span.dim { (spec.kind) }
+                @if !artifact.used_by.is_empty() { br; span.dim { "used by " (artifact.used_by.join(", ")) } }
+            }
+            span.time {
+                @match &artifact.state {
+                    ArtifactState::Uploading { offset } => { (Size(*offset)) " of " (Size(spec.size)) }
+                    ArtifactState::Publishing => "being put in place",
+                    ArtifactState::Ready => (Size(spec.size)),
+                    ArtifactState::Failed { .. } => { "failed, " (Size(spec.size)) }
+                }
+            }
+            @if let ArtifactState::Failed { reason, next } = &artifact.state {
+                (problem(&Problem { what: reason.clone(), next: next.clone() }, Tone::Bad))
+            }
         }
     }
 }

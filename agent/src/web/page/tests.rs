@@ -7,8 +7,10 @@ use firstlight_api::{
     seal::{Bound, RootOfTrust, SealStatus},
     software::{NodeState, NodeStatus, PackageState, PackageStatus, SoftwareState},
     status::{
-        AddonLine, ClusterMachine, ClusterStatus, HardwareSummary, HostControl, HostEvent,
-        RootDiskState, RootDiskStatus, SoftwareLine, TpmStatus, UpdateStage, UpgradeLine,
+        AddonLine, CertificateEnd, ClusterMachine, ClusterStatus, ControllerRound, DhcpMode,
+        DiskSummary, FailedStep, HardwareSummary, HostControl, HostEvent, HostPower, HostState,
+        HostStatus, NetworkStatus, NicSummary, Problem, RootDiskState, RootDiskStatus,
+        SoftwareLine, Step, StepState, TpmStatus, UpdateStage, UpgradeLine,
     },
     upgrade::UpgradeState,
 };
@@ -24,7 +26,7 @@ fn step(name: &str, title: &str, state: StepState) -> Step {
 }
 
 /// A site in the middle of things, with every kind of state, step and problem.
-fn busy_site() -> SiteStatus {
+pub fn busy_site() -> SiteStatus {
     let done = |started, ended| StepState::Done { started, ended };
     SiteStatus {
         site: "rack-7".into(),
@@ -63,8 +65,18 @@ fn busy_site() -> SiteStatus {
             ..NetworkStatus::default()
         },
         hosts: busy_hosts(),
-        certificates: vec![],
-        controllers: vec![],
+        certificates: vec![CertificateEnd {
+            cluster: "rack-7".into(),
+            end: 1_826_852_361,
+        }],
+        controllers: vec![ControllerRound {
+            name: "addons".into(),
+            started: 61.0,
+            took: 0.25,
+            failed: 1,
+            failures: vec!["the Addon <b> cannot be read".into()],
+            ..ControllerRound::default()
+        }],
         seal: Some(SealStatus {
             root_of_trust: RootOfTrust::Tpm,
             bound: Some(Bound::Machine),
@@ -270,19 +282,55 @@ fn busy_store() -> Vec<Artifact> {
     ]
 }
 
+fn disk(name: &str, gigabytes: u64, found: &[&str]) -> DiskSummary {
+    DiskSummary {
+        name: name.into(),
+        kind: "SSD".into(),
+        size_bytes: gigabytes * 1_000_000_000,
+        model: "Micron 7450".into(),
+        serial: "S3X1".into(),
+        found: found.iter().map(ToString::to_string).collect(),
+    }
+}
+
 fn busy_hosts() -> Vec<HostStatus> {
     let hardware = HardwareSummary {
         product: "ProLiant DL360 Gen10".into(),
         cpus: 32,
         memory_mib: 131_072,
-        disks: vec!["/dev/nvme0n1 960 GB".into(), "/dev/sda 4.0 TB".into()],
+        serial: "CZ2D".into(),
+        disks: vec![
+            disk("/dev/nvme0n1", 960, &[]),
+            disk("/dev/sda", 4000, &["gpt", "ext4"]),
+        ],
+        interfaces: vec![
+            NicSummary {
+                name: "eno1".into(),
+                mac: "52:54:00:bb:00:01".into(),
+                model: "0x8086 0x1521".into(),
+                speed_gbps: 1,
+                address: "172.22.0.21".into(),
+                boots: true,
+                switch: "rack-7-a".into(),
+                port: "Ethernet1/7".into(),
+            },
+            NicSummary {
+                name: "eno2".into(),
+                mac: "52:54:00:bb:01:01".into(),
+                ..NicSummary::default()
+            },
+        ],
         boot_mode: "UEFI".into(),
         tpm: TpmStatus::Bound,
         ..HardwareSummary::default()
     };
     let host = |name: &str, state, step: &str| HostStatus {
         name: name.into(),
-        mac: "52:54:00:bb:00:01".into(),
+        namespace: "default".into(),
+        mac: format!(
+            "52:54:00:bb:00:{:02x}",
+            name.len() * 16 + usize::from(name.as_bytes()[1] - b'0')
+        ),
         address: "172.22.0.21".into(),
         state,
         step: step.into(),
@@ -343,68 +391,148 @@ fn busy_hosts() -> Vec<HostStatus> {
     ]
 }
 
-/// `UPDATE_GOLDEN=1 cargo test -p firstlight-agent` renews the file; look at it in a browser then.
+fn pages() -> Vec<(&'static str, Page)> {
+    let targets = [
+        ("front", "/"),
+        ("hosts", "/hosts?q=proliant&group=state&sort=since"),
+        ("host", "/hosts/n1"),
+        ("clusters", "/clusters"),
+        ("software", "/software"),
+        ("store", "/store"),
+        ("box", "/box"),
+    ];
+    let of = |target| Page::of_target(target).unwrap();
+    targets.map(|(name, target)| (name, of(target))).into()
+}
+
+/// Without what changes by itself.
+fn still(site: &SiteStatus, page: &Page, reader: Reader) -> String {
+    render(site, page, reader, Manner::Still)
+}
+
+/// `UPDATE_GOLDEN=1 cargo test` renews the files; look at the pages in a browser then.
 #[test]
-fn the_page_of_a_busy_site_is_as_it_was() {
-    let path = "src/web/golden/page.html";
-    let page = render(&busy_site(), Reader::Anybody);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(path, &page).unwrap();
+fn the_pages_of_a_busy_site_are_as_they_were() {
+    for (name, page) in pages() {
+        let path = format!("src/web/golden/page/{name}.html");
+        let page = still(&busy_site(), &page, Reader::Admin).replace('<', "\n<");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &page).unwrap();
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            page == golden,
+            "{path}: the page changed; renew it with UPDATE_GOLDEN=1 and look at it in a browser"
+        );
     }
-    let golden = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        page == golden,
-        "the page changed; renew it with UPDATE_GOLDEN=1 and look at it in a browser"
-    );
 }
 
 #[test]
 fn texts_of_strangers_stay_texts_and_nothing_is_loaded_from_elsewhere() {
-    let page = render(&busy_site(), Reader::Anybody);
+    for (name, page) in pages() {
+        let page = render(&busy_site(), &page, Reader::Anybody, Manner::Whole);
+        assert_eq!(page.matches("<script").count(), 1, "{name}");
+        assert!(
+            !page.contains("http://") && !page.contains("https://"),
+            "{name}: an external resource"
+        );
+        assert!(!page.contains(" on") || !page.contains("onclick"), "{name}");
+        assert!(
+            !page.contains("style=\"") && !page.contains("<style"),
+            "{name}"
+        );
+    }
+    let page = still(&busy_site(), &Page::Front, Reader::Anybody);
     assert!(
-        page.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;more&quot;")
-    );
-    assert_eq!(page.matches("<script>").count(), 1);
-    assert!(
-        !page.contains("http://") && !page.contains("https://") && !page.contains("src="),
-        "an external resource"
+        page.contains("&lt;script&gt;alert('x')&lt;/script&gt; &amp; &quot;more&quot;"),
+        "{page}"
     );
 }
 
 #[test]
 fn an_empty_site_says_what_to_do() {
-    let page = render(&SiteStatus::default(), Reader::Anybody);
-    assert!(page.contains("No server seen yet."));
+    let mut site = SiteStatus {
+        ready: true,
+        ..SiteStatus::default()
+    };
+    let page = still(&site, &Page::Front, Reader::Anybody);
+    assert!(
+        page.contains("No server seen yet.") && page.contains("all is well"),
+        "{page}"
+    );
+    site.ready = false;
+    let page = still(&site, &Page::Front, Reader::Anybody);
+    assert!(page.contains("starting"), "{page}");
 }
 
 #[test]
-fn spans_read_well() {
-    for (seconds, text) in [
-        (0.0, "0 s"),
-        (-3.0, "0 s"),
-        (59.9, "59 s"),
-        (60.0, "1 min 0 s"),
-        (3599.0, "59 min 59 s"),
-        (7260.0, "2 h 1 min"),
-    ] {
-        assert_eq!(Span(seconds).to_string(), text);
+fn a_site_is_never_well_while_somebody_should_know_of_something() {
+    let title = |site: &SiteStatus| {
+        let page = still(site, &Page::Front, Reader::Anybody);
+        let title = page.split("data-title=\"").nth(1).unwrap();
+        title.split('"').next().unwrap().to_owned()
+    };
+    let mut site = SiteStatus {
+        site: "lab".into(),
+        ready: true,
+        ..SiteStatus::default()
+    };
+    assert_eq!(title(&site), "lab · all is well");
+    site.hosts = busy_hosts();
+    assert_eq!(title(&site), "lab · 2 things need you");
+    site.hosts
+        .retain(|host| host.state == HostState::Provisioning);
+    assert_eq!(title(&site), "lab · at work");
+}
+
+#[test]
+fn nothing_that_stands_still_changes_with_the_time() {
+    for (name, page) in pages() {
+        let mut site = busy_site();
+        let before = still(&site, &page, Reader::Viewer);
+        site.uptime += 60.0;
+        assert_eq!(before, still(&site, &page, Reader::Viewer), "{name}");
+        let whole = |site| render(site, &page, Reader::Viewer, Manner::Whole);
+        assert_ne!(whole(&busy_site()), whole(&site), "{name}");
     }
 }
 
 #[test]
-fn who_may_ask_has_a_button_for_each_verb_that_a_server_takes_and_nobody_else_has() {
+fn servers_are_found_by_what_is_known_of_them() {
+    let rows = |query: &str| {
+        let page = Page::of_target(&format!("/hosts?{query}")).unwrap();
+        let page = still(&busy_site(), &page, Reader::Viewer);
+        page.matches("<tr id=\"host-").count()
+    };
+    assert_eq!(rows(""), 5);
+    assert_eq!(rows("q=host-5254"), 1);
+    assert_eq!(
+        rows("q=PROLIANT+ext4"),
+        4,
+        "each word, in whatever is known"
+    );
+    assert_eq!(rows("q=proliant+fast"), 0);
+    assert_eq!(rows("q=ethernet1/7"), 4, "a port of a switch");
+    assert_eq!(rows("state=running"), 1);
+    assert_eq!(rows("state=running&q=host-5254"), 0);
+    assert_eq!(rows("group=switch&q=s3x1"), 4);
+}
+
+#[test]
+fn who_may_ask_has_a_button_for_each_verb_that_a_server_takes_and_others_have_the_command() {
     let mut site = busy_site();
     let mut host = site.hosts[0].clone();
     host.name = "n\"1<b>".to_owned();
     host.state = HostState::Failed;
     host.control = HostControl {
-        failed: Some(firstlight_api::status::FailedStep::Inspection),
-        power: firstlight_api::status::HostPower::On,
+        failed: Some(FailedStep::Inspection),
+        power: HostPower::On,
         consumer: "Metal3Machine lab-1".to_owned(),
         ..HostControl::default()
     };
+    let shown = Page::Host(host.name.clone());
     site.hosts = vec![host];
-    let page = render(&site, Reader::Operator);
+    let page = still(&site, &shown, Reader::Operator);
     for verb in ["retry", "skip-inspection"] {
         let button = format!("action=\"/api/v1/hosts/n&quot;1&lt;b&gt;/{verb}\"");
         assert!(page.contains(&button), "{verb}: {page}");
@@ -417,8 +545,28 @@ fn who_may_ask_has_a_button_for_each_verb_that_a_server_takes_and_nobody_else_ha
     );
     assert!(!page.contains("/forget") && !page.contains("/unspare"));
     for reader in [Reader::Anybody, Reader::Viewer] {
-        let page = render(&site, reader);
+        let page = still(&site, &shown, reader);
         assert!(!page.contains("class=\"verbs\""), "{reader:?}");
+        assert!(
+            page.contains("firstlight hosts retry n&quot;1&lt;b&gt;"),
+            "{page}"
+        );
         assert_eq!(page.contains("Log out"), reader == Reader::Viewer);
     }
+}
+
+/// Two servers of one name are in two namespaces.
+#[test]
+fn a_server_that_nobody_knows_is_told_and_two_of_one_name_are_both_shown() {
+    let mut site = busy_site();
+    let mut other = site.hosts[0].clone();
+    (other.namespace, other.mac) = ("team".to_owned(), "52:54:00:cc:00:01".to_owned());
+    site.hosts.push(other);
+    let page = still(&site, &Page::Host("n1".to_owned()), Reader::Viewer);
+    assert!(
+        page.contains("default/n1") && page.contains("team/n1"),
+        "{page}"
+    );
+    let page = still(&site, &Page::Host("n9".to_owned()), Reader::Viewer);
+    assert!(page.contains("No server is called that."), "{page}");
 }

@@ -10,7 +10,7 @@ use hyper::Response;
 use super::forms;
 use crate::{
     people::{Claim, Who},
-    web::{Body, Web, refusal},
+    web::{Body, Web, changes, page::Page, refusal},
 };
 
 /// Below it is the box's own API server.
@@ -46,7 +46,8 @@ pub fn need(method: &Method, path: &str) -> Need {
     };
     let Some(rest) = path.strip_prefix("/api/") else {
         return match path {
-            "/" | "/metrics" => Need::Role(Role::Viewer),
+            "/metrics" | changes::PATH => Need::Role(Role::Viewer),
+            _ if Page::of(path, "").is_some() => Need::Role(Role::Viewer),
             "/people" | "/update" => Need::Role(Role::Admin),
             // What its group may is said by Kubernetes.
             _ if below(KUBERNETES) => Need::Role(Role::Viewer),
@@ -173,7 +174,7 @@ fn from_our_page(headers: &HeaderMap) -> Result<(), Refused> {
 }
 
 fn log_in_first(web: &Web, path: &str, headers: &HeaderMap) -> Response<Body> {
-    let is_page = matches!(path, "/" | "/people" | "/update");
+    let is_page = matches!(path, "/people" | "/update") || Page::of(path, "").is_some();
     match web.way {
         Way::Tls if is_page => forms::login(StatusCode::UNAUTHORIZED, None),
         Way::Tls => unauthorized("log in, or send a token: `Authorization: Bearer firstlight_…`"),

@@ -170,12 +170,13 @@ impl Call<'_> {
                 self.told(removed, input, StatusCode::NO_CONTENT)
             }
             (&Method::POST, ("hosts", Some(host), Some(verb))) => {
+                let page = format!("/hosts/{host}");
                 let done = hosts::carry_out(self.web, self.who, self.peer, host, verb, input).await;
                 match done {
-                    Ok(()) if input.is_form => Ok(to("/")),
+                    Ok(()) if input.is_form => Ok(to(&page)),
                     Ok(()) => Ok(text(StatusCode::NO_CONTENT, JSON, "")),
                     Err((status, why)) if input.is_form => {
-                        Err(Box::new(forms::failed(status, &why, "/")))
+                        Err(Box::new(forms::failed(status, &why, &page)))
                     }
                     Err((status, why)) => Err(Box::new(refusal(status, why))),
                 }
@@ -340,10 +341,11 @@ fn set_cookie(response: &mut Response<Body>, cookie: &str) {
 }
 
 /// Another page, by a new question.
-pub fn to(path: &'static str) -> Response<Body> {
+pub fn to(path: &str) -> Response<Body> {
     let mut response = refusal(StatusCode::SEE_OTHER, path);
-    let location = HeaderValue::from_static(path);
-    response.headers_mut().insert(header::LOCATION, location);
+    if let Ok(location) = HeaderValue::from_str(path) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
     response
 }
 

@@ -185,11 +185,19 @@ impl Fixture {
 }
 
 /// Each route and verb, and the least role that is let in; `None`: everybody is.
-pub const ROUTES: [(&str, &str, Option<Role>); 58] = {
+pub const ROUTES: [(&str, &str, Option<Role>); 66] = {
     use Role::{Admin, Operator, Viewer};
     [
         ("GET", "/", Some(Viewer)),
         ("HEAD", "/", Some(Viewer)),
+        ("GET", "/hosts", Some(Viewer)),
+        ("GET", "/hosts/n1", Some(Viewer)),
+        ("GET", "/clusters", Some(Viewer)),
+        ("GET", "/software", Some(Viewer)),
+        ("GET", "/store", Some(Viewer)),
+        ("GET", "/box", Some(Viewer)),
+        ("GET", "/changes?of=/box", Some(Viewer)),
+        ("GET", "/page/nothing.css", None),
         ("GET", "/metrics", Some(Viewer)),
         ("GET", "/readyz", None),
         ("GET", "/login", None),

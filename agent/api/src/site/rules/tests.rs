@@ -2,6 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::status::DiskSummary;
 
 fn server() -> HardwareSummary {
     HardwareSummary {
@@ -12,7 +13,7 @@ fn server() -> HardwareSummary {
         memory_mib: 65_240,
         nics: 4,
         nic_gbps: 25,
-        disks: vec!["/dev/sda 480 GB".into(), "/dev/sdb 480 GB".into()],
+        disks: vec![DiskSummary::default(); 2],
         disk_gb: 480,
         ..HardwareSummary::default()
     }

@@ -1,7 +1,7 @@
 //! The key `rules`.
 
 use super::{super::*, problems};
-use crate::{bmh::RootDeviceHints, start::StartPolicy};
+use crate::{bmh::RootDeviceHints, start::StartPolicy, status::DiskSummary};
 
 const FULL: &str = "
 rules:
@@ -58,7 +58,7 @@ fn a_rule_is_read_whole_and_the_first_that_fits_counts() {
         vendor: "Dell Inc.".into(),
         serial: "ABC2X".into(),
         memory_mib: 65536,
-        disks: vec![String::new(); 2],
+        disks: vec![DiskSummary::default(); 2],
         ..HardwareSummary::default()
     };
     let rule = |hardware: &HardwareSummary| site.rule_of(mac, hardware).map(|(index, _)| index);
