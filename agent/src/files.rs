@@ -1,4 +1,6 @@
-//! Files that are either whole or absent, also after a power cut.
+//! Files that are either whole or absent, also after a power cut, and whose they are.
+
+mod account;
 
 use std::{
     ffi::OsString,
@@ -9,6 +11,8 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+
+pub use account::Account;
 
 /// Who may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

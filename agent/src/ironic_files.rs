@@ -8,10 +8,9 @@ use std::{fs, net::Ipv4Addr, os::unix::fs::chown};
 
 use anyhow::{Context, Result};
 use firstlight_artifacts::hex;
-use nix::unistd::{getgid, getuid};
 
 use crate::{
-    files::{self, Access},
+    files::{self, Access, Account},
     paths::Paths,
     pki::{CertSpec, Pki},
 };
@@ -21,9 +20,6 @@ const POD: &str = include_str!("hosts/ironic/pod.yaml");
 
 /// As whom Ironic runs (overlays/box/usr/lib/sysusers.d).
 const ACCOUNT: &str = "firstlight-ironic";
-/// Read without the C library: the agent has it linked in, and there it loads the modules that the machine's nsswitch.conf names, whose
-/// version is another one.
-const ACCOUNTS: &str = "/etc/passwd";
 /// The one user of Ironic's API.
 pub const USER: &str = "firstlight";
 /// bcrypt's work factor slows down guessing, which is hopeless for 256 random bits; on an emulated CPU it only costs time.
@@ -46,39 +42,9 @@ impl std::fmt::Debug for IronicAccess {
     }
 }
 
-/// The user and group of the pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Account {
-    uid: u32,
-    gid: u32,
-}
-
-impl Account {
-    /// Each box has the account; where a test runs there is none, and Ironic runs as the test does.
-    fn find() -> Result<Self> {
-        let all = fs::read_to_string(ACCOUNTS).with_context(|| format!("reading {ACCOUNTS}"))?;
-        Ok(Self::in_accounts(&all).unwrap_or_else(|| Self {
-            uid: getuid().as_raw(),
-            gid: getgid().as_raw(),
-        }))
-    }
-
-    /// As `passwd(5)` has it.
-    fn in_accounts(all: &str) -> Option<Self> {
-        let mut lines = all.lines().map(|line| line.split(':').collect::<Vec<_>>());
-        lines.find_map(|fields| match fields[..] {
-            [ACCOUNT, _, uid, gid, ..] => Some(Self {
-                uid: uid.parse().ok()?,
-                gid: gid.parse().ok()?,
-            }),
-            _ => None,
-        })
-    }
-}
-
 /// Writes everything for `address`.
 pub fn write(paths: &Paths, pki: &Pki, address: Ipv4Addr, now: i64) -> Result<IronicAccess> {
-    write_for(Account::find()?, paths, pki, address, now)
+    write_for(Account::find(ACCOUNT)?, paths, pki, address, now)
 }
 
 /// The pod comes last: kubelet starts it as soon as it is there.
@@ -145,24 +111,9 @@ fn fill(template: &str, address: Ipv4Addr, account: Account) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::*;
+    use nix::unistd::{getgid, getuid};
 
-    #[test]
-    fn the_account_is_found_among_others() {
-        let others = "root:x:0:0:root:/root:/bin/bash\nfirstlight-ironic2:x:1:1::/:/bin/false\n";
-        let own = "firstlight-ironic:x:902:903:Ironic:/:/usr/sbin/nologin";
-        let found = Account::in_accounts(&format!("{others}{own}"));
-        let (uid, gid) = (902, 903);
-        assert_eq!(found, Some(Account { uid, gid }));
-        for none in [
-            others,
-            "",
-            "firstlight-ironic:x:-1:903",
-            "firstlight-ironic",
-        ] {
-            assert_eq!(Account::in_accounts(none), None, "{none}");
-        }
-    }
+    use super::*;
 
     #[test]
     fn everything_is_written_and_a_restarted_agent_keeps_the_password() {

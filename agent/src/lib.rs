@@ -31,6 +31,7 @@ pub mod keep;
 pub mod kubernetes;
 pub mod liveness;
 mod machines;
+pub mod monitoring;
 pub mod network;
 pub mod notify;
 pub mod objects;
@@ -245,6 +246,18 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     });
     tasks.spawn("page-certificate", |stop| {
         page_certificate::run(web.certificate.clone(), paths.clone(), status.clone(), stop)
+    });
+    tasks.spawn("monitoring", |stop| {
+        let (paths, status, facts) = copies();
+        let places = monitoring::Places::default();
+        monitoring::run(
+            paths,
+            places,
+            facts.site.subscribe(),
+            web.status.clone(),
+            status,
+            stop,
+        )
     });
     tasks.spawn("update", |stop| {
         update::run(web.update.clone(), web.status.clone(), status.clone(), stop)

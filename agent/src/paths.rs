@@ -95,6 +95,9 @@ impl Paths {
         agent_kubeconfig = "var/lib/firstlight/kube/agent.conf";
         run = "run/firstlight";
         run_ironic = "run/firstlight/ironic";
+        run_monitoring = "run/firstlight/monitoring";
+        /// Judges the box's metrics; a desk has none.
+        vmalert = "usr/bin/vmalert";
         run_registry = "run/firstlight/registry";
         run_manifests = "run/firstlight/manifests";
         run_ssh = "run/firstlight/ssh";

@@ -66,6 +66,7 @@ const FLOORS: [&[&str]; 6] = [
         "edge",
         "hosts",
         "kubernetes",
+        "monitoring",
         "packages",
         "page_certificate",
         "pools",

@@ -10,7 +10,7 @@ use crate::build::progress::Progress;
 use crate::build::settings::{Settings, find_cache, find_source};
 use crate::{
     UsageError, agent, backup, boot, build, certificate, check, flash, hosts, inspect, install,
-    kubeconfig, manual, people, push, receipt, seal, signing, site, status, support, unpack,
+    kubeconfig, logs, manual, people, push, receipt, seal, signing, site, status, support, unpack,
     update, upgrade, wipe,
 };
 
@@ -73,6 +73,8 @@ enum Command {
     Push(push::PushArgs),
     /// How the site is: what needs somebody, and what is on its way
     Status(status::StatusArgs),
+    /// What the site's logs say, by words, and what comes
+    Logs(logs::LogsArgs),
     /// Wait until the box is up, or the whole site is ready
     Wait(status::WaitArgs),
     /// The servers that the box knows: what they do, and what you ask of one (retry, power, spare, give back, forget)
@@ -190,6 +192,7 @@ impl Cli {
             Command::Kubeconfig(args) => kubeconfig::fetch(&args),
             Command::Push(args) => push::push(&args),
             Command::Status(args) => status::show(&args),
+            Command::Logs(args) => logs::run(&args),
             Command::Wait(args) => status::wait(&args),
             Command::Hosts(args) => hosts::run(&args),
             Command::Operators(args) => people::operators(&args),

@@ -17,6 +17,7 @@ pub mod initramfs;
 pub mod inspect;
 pub mod install;
 pub mod kubeconfig;
+mod logs;
 pub mod manual;
 pub mod page;
 mod people;

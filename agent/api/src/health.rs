@@ -25,7 +25,7 @@ pub struct Health {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// `server n3`, `cluster lab`, `addon storage`, `step ironic`, `software tools`, or `site`.
+    /// `server n3`, `cluster lab`, `addon storage`, `step ironic`, `software tools`, `alarm StickFull`, or `site`.
     pub about: String,
     /// What it is, and what to do.
     #[serde(flatten)]
@@ -108,6 +108,9 @@ pub fn box_health(site: &SiteStatus) -> Health {
     let mut health = Health::default();
     for problem in &site.problems {
         health.finds("site".to_owned(), problem.clone());
+    }
+    for alarm in &site.alarms {
+        health.finds(format!("alarm {}", alarm.name), alarm.problem.clone());
     }
     if let Some(stage) = &site.update {
         health.works("update".to_owned(), &stage.sentence());

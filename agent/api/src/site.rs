@@ -7,6 +7,7 @@
 //! To add a key: the `*Spec` type in [`schema`] (its doc comment is the operator's help), the walk in `parse`, a
 //! default in [`SiteConfig::default`], a case in `tests`; then renew `docs/site.schema.json` with `UPDATE_GOLDEN=1`.
 
+pub mod alarms;
 pub mod cluster;
 pub mod ipv6;
 pub mod networks;
@@ -56,6 +57,8 @@ pub struct SiteConfig {
     pub uplink: Option<Uplink>,
     /// `proxy`: how servers reach the Web; absent: as the network lets them.
     pub proxy: Option<Proxy>,
+    /// `alarms`: whom the box tells what somebody should know; absent: nobody but those who look.
+    pub alarms: Option<alarms::Alarms>,
     /// What happens to a host that has no `install` of its own.
     pub install: InstallPolicy,
     /// Who may become a host.
@@ -319,6 +322,7 @@ impl Default for SiteConfig {
             networks: BTreeMap::new(),
             uplink: None,
             proxy: None,
+            alarms: None,
             install: InstallPolicy::Blank,
             join: JoinPolicy::Open,
             measured_boot: MeasuredBoot::Compare,

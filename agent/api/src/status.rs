@@ -78,6 +78,20 @@ pub struct SiteStatus {
     pub controllers: Vec<ControllerRound>,
     /// What a person should look at that belongs to no step and no host, e.g. a bad `site.yaml`.
     pub problems: Vec<Problem>,
+    /// What the box's metrics say that a person should know of.
+    #[serde(default)]
+    pub alarms: Vec<Alarm>,
+}
+
+/// One rule that holds of the box's metrics.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Alarm {
+    /// Of the rule: `StickFull`.
+    pub name: String,
+    /// What it is, and what to do.
+    #[serde(flatten)]
+    pub problem: Problem,
 }
 
 /// What one of the box's controllers did last: it looked at its objects, planned and wrote.
@@ -277,6 +291,9 @@ pub struct NetworkStatus {
     pub dhcp: DhcpMode,
     /// Addresses that are leased now.
     pub leases: usize,
+    /// Addresses that may be leased to servers without one of their own.
+    #[serde(default)]
+    pub addresses: u64,
     /// The way to the rest of the network, where `site.yaml` names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink: Option<UplinkStatus>,

@@ -66,6 +66,9 @@ pub async fn serve(
     }
     let mut name_servers = dhcp.name_servers.clone();
     let config = config_for(dhcp, segment, &name_servers.borrow_and_update())?;
+    let ranges = config.spec().subnets.iter();
+    let addresses = ranges.map(|subnet| u64::from(subnet.range.size())).sum();
+    dhcp.status.send(Update::Addresses(addresses));
     let mut server = Server::new(config, table);
     // This question is out already, perhaps before the switch let it through.
     server.linked(clock.now());

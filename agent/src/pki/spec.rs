@@ -204,6 +204,14 @@ pub fn wanted() -> Vec<CertSpec> {
             Usage::Client,
         )
         .in_group("system:masters"),
+        // Kubernetes' own group for that, and manifests/monitoring.yaml.
+        cert(
+            pair("monitoring"),
+            Kube,
+            "firstlight-monitoring",
+            Usage::Client,
+        )
+        .in_group("system:monitoring"),
         cert(pair("kubelet"), Kube, "system:node:box", Usage::Server)
             .in_group("system:nodes")
             .reached_at(&[NODE_NAME], &[NODE_ADDRESS]),

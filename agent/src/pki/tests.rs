@@ -68,6 +68,7 @@ fn every_file_of_the_architecture_is_made_with_its_mode() {
         "etcd-ca",
         "apiserver",
         "apiserver-kubelet-client",
+        "monitoring",
         "apiserver-etcd-client",
         "front-proxy-client",
         "etcd-server",

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use firstlight_api::status::{DhcpMode, HostState, SiteStatus, StepState};
+use firstlight_api::status::{DhcpMode, HostState, Problem, SiteStatus, StepState};
 
 /// Problems on a screen; the page has all.
 const MOST_PROBLEMS: usize = 8;
@@ -127,6 +127,10 @@ pub fn problems(status: &SiteStatus) -> Vec<(String, String)> {
         .problems
         .iter()
         .map(|problem| (problem.what.clone(), problem.next.clone()));
+    let alarms = status.alarms.iter().map(|alarm| {
+        let Problem { what, next } = alarm.problem.clone();
+        (what, next)
+    });
     let steps = status.bring_up.iter().filter_map(|step| match &step.state {
         StepState::Failed { problem, .. } => Some((
             format!("{}: {}", step.title, problem.what),
@@ -142,12 +146,12 @@ pub fn problems(status: &SiteStatus) -> Vec<(String, String)> {
             )
         })
     });
-    site.chain(steps).chain(hosts).collect()
+    site.chain(alarms).chain(steps).chain(hosts).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use firstlight_api::status::{HostStatus, NetworkStatus, Problem, Step};
+    use firstlight_api::status::{HostStatus, NetworkStatus, Step};
 
     use super::*;
 

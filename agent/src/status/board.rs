@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use firstlight_api::status::{HostStatus, Problem, SiteStatus, Step, StepState};
+use firstlight_api::status::{HostState, HostStatus, Problem, SiteStatus, Step, StepState};
 
-use super::{StepChange, StepName, Update};
+use super::{
+    StepChange, StepName, Update,
+    counters::{FAILURES, PHASES},
+};
 
 /// What is needed beside the status value to keep it right.
 #[derive(Clone, Debug, Default)]
@@ -65,13 +68,21 @@ impl Board {
             }
             Update::Dhcp(mode) => status.network.dhcp = mode,
             Update::Leases(leases) => status.network.leases = leases,
+            Update::Addresses(addresses) => status.network.addresses = addresses,
+            Update::Alarms(alarms) => status.alarms = alarms,
             Update::Uplink(uplink) => status.network.uplink = Some(uplink),
             Update::Refused { what, count } => {
                 if count > 0 {
                     status.network.refused.insert(what.to_owned(), count);
                 }
             }
-            Update::Host(mac, host) => replace(&mut status.hosts, &mac, host),
+            Update::Host(mac, host) => {
+                let before = status.hosts.iter().find(|host| host.mac == mac);
+                if let (Some(before), Some(host)) = (before, &host) {
+                    count_change(before, host);
+                }
+                replace(&mut status.hosts, &mac, host);
+            }
             Update::Clusters(clusters) => status.clusters = clusters,
             Update::Addons(addons) => status.addons = addons,
             Update::Upgrades(upgrades) => status.upgrades = upgrades,
@@ -128,6 +139,23 @@ impl Board {
             },
         };
         !was_done && matches!(state, StepState::Done { .. })
+    }
+}
+
+/// For `/metrics`: a state that was left, and a step that failed.
+fn count_change(before: &HostStatus, now: &HostStatus) {
+    if before.state == now.state {
+        return;
+    }
+    if let Some(left) = now.history.last().filter(|left| left.state == before.state) {
+        PHASES.took(left.state.as_str(), left.ended - left.started);
+    }
+    if let Some(step) = now
+        .control
+        .failed
+        .filter(|_| now.state == HostState::Failed)
+    {
+        FAILURES.count(step.as_str());
     }
 }
 

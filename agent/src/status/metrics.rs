@@ -1,122 +1,143 @@
 //! The status value in Prometheus' text format (exposition format 0.0.4).
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use firstlight_api::{
     backup::BackupStatus,
-    status::{CertificateEnd, ControllerRound, DhcpMode, HostState, SiteStatus, StepState},
+    bounded,
+    health::health,
+    status::{
+        CertificateEnd, ClusterStatus, ControllerRound, DhcpMode, HostState, HostStatus,
+        SiteStatus, StepState,
+    },
 };
 
-use super::counters::{Counter, ODD_OBJECTS, REFUSED};
+use super::counters::{Counter, FAILURES, ODD_OBJECTS, PHASES, REFUSED};
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Of the last round of each controller: name, help and value of a family.
-type Round = (&'static str, &'static str, fn(&ControllerRound) -> f64);
-const ROUNDS: [Round; 3] = [
+/// Of `firstlight_problem`: strangers choose what some of them say.
+const MOST_FINDINGS: usize = 100;
+
+/// Labels in braces, and a value.
+type Samples = Vec<(String, f64)>;
+/// Name, help and samples of a gauge.
+type Family = (&'static str, &'static str, fn(&SiteStatus) -> Samples);
+
+const FAMILIES: [Family; 21] = [
+    ("firstlight_info", "Version and site.", info),
+    (
+        "firstlight_uptime_seconds",
+        "Since the kernel of the box started.",
+        |status| one(status.uptime),
+    ),
+    (
+        "firstlight_ready",
+        "1 when every step of the bring-up is done.",
+        |status| one(flag(status.ready)),
+    ),
+    ("firstlight_dhcp_leases", "Leases held.", |status| {
+        one(count(status.network.leases))
+    }),
+    (
+        "firstlight_dhcp_addresses",
+        "Addresses that may be leased to servers without one of their own.",
+        |status| one(large(status.network.addresses)),
+    ),
+    (
+        "firstlight_refused_requests",
+        "Requests beyond the limits, since the start.",
+        refused,
+    ),
+    (
+        "firstlight_dhcp_other_server",
+        "1 while another DHCP server leases addresses here.",
+        |status| one(flag(has_other_server(&status.network.dhcp))),
+    ),
+    (
+        "firstlight_problems",
+        "Problems that a person should look at.",
+        |status| one(count(super::banner::problems(status).len())),
+    ),
+    (
+        "firstlight_problem",
+        "1 for each thing that needs a person; alarms of these metrics are not among them.",
+        findings,
+    ),
+    (
+        "firstlight_step_state",
+        "0 waiting, 1 running, 2 done, 3 failed.",
+        steps,
+    ),
+    (
+        "firstlight_step_done_seconds",
+        "Uptime at which a step was done.",
+        ends_of_steps,
+    ),
+    (
+        "firstlight_cluster_certificates_end_timestamp_seconds",
+        "When the first certificate of a cluster ends.",
+        certificates,
+    ),
+    (
+        "firstlight_cluster_nodes_ready",
+        "Nodes that are Ready.",
+        |status| {
+            nodes(status, |cluster| {
+                [cluster.control_planes_ready, cluster.workers_ready]
+            })
+        },
+    ),
+    (
+        "firstlight_cluster_nodes_wanted",
+        "Nodes that are asked for.",
+        |status| {
+            nodes(status, |cluster| {
+                [cluster.control_planes_wanted, cluster.workers_wanted]
+            })
+        },
+    ),
+    (
+        "firstlight_backup_made_timestamp_seconds",
+        "When the last backup was made that the box made by itself.",
+        backup,
+    ),
+    ("firstlight_hosts", "Servers by state.", hosts),
+    (
+        "firstlight_host_state",
+        "1 for each server, with the state that it is in.",
+        host_states,
+    ),
     (
         "firstlight_reconcile_started_seconds",
         "Uptime at which a controller began its last round.",
-        |round| round.started,
+        |status| rounds(status, |round| round.started),
     ),
     (
         "firstlight_reconcile_seconds",
         "How long a controller's last round took.",
-        |round| round.took,
+        |status| rounds(status, |round| round.took),
     ),
     (
         "firstlight_reconcile_failures",
         "Objects that could not be read and steps that failed in a controller's last round.",
-        |round| count(round.failed),
+        |status| rounds(status, |round| count(round.failed)),
+    ),
+    (
+        "firstlight_alarms",
+        "Rules that hold of these metrics.",
+        |status| one(count(status.alarms.len())),
     ),
 ];
 
 /// One line a sample; label values are escaped, because names of hosts come from outside.
 pub fn render(status: &SiteStatus) -> String {
     let mut text = String::new();
-    let mut family = |name: &str, help: &str, samples: &[(String, f64)]| {
+    for (name, help, samples) in FAMILIES {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
-        for (labels, value) in samples {
+        for (labels, value) in samples(status) {
             let _ = writeln!(text, "{name}{labels} {value}");
         }
-    };
-    let build = format!(
-        "{{version=\"{}\",site=\"{}\"}}",
-        escape(&status.version),
-        escape(&status.site)
-    );
-    family("firstlight_info", "Version and site.", &[(build, 1.0)]);
-    family(
-        "firstlight_uptime_seconds",
-        "Since the kernel of the box started.",
-        &[(String::new(), status.uptime)],
-    );
-    family(
-        "firstlight_ready",
-        "1 when every step of the bring-up is done.",
-        &[(String::new(), flag(status.ready))],
-    );
-    family(
-        "firstlight_dhcp_leases",
-        "Leases held.",
-        &[(String::new(), count(status.network.leases))],
-    );
-    family(
-        "firstlight_refused_requests",
-        "Requests beyond the limits, since the start.",
-        &refused(status),
-    );
-    let other = matches!(
-        status.network.dhcp,
-        DhcpMode::Silent { .. } | DhcpMode::Proxy { server: Some(_) }
-    );
-    family(
-        "firstlight_dhcp_other_server",
-        "1 while another DHCP server leases addresses here.",
-        &[(String::new(), flag(other))],
-    );
-    family(
-        "firstlight_problems",
-        "Problems that a person should look at.",
-        &[(String::new(), count(super::banner::problems(status).len()))],
-    );
-    let label = |name: &str| format!("{{step=\"{}\"}}", escape(name));
-    let steps: Vec<_> = status
-        .bring_up
-        .iter()
-        .map(|step| (label(&step.name), step_value(&step.state)))
-        .collect();
-    family(
-        "firstlight_step_state",
-        "0 waiting, 1 running, 2 done, 3 failed.",
-        &steps,
-    );
-    let ends: Vec<_> = status
-        .bring_up
-        .iter()
-        .filter_map(|step| match step.state {
-            StepState::Done { ended, .. } => Some((label(&step.name), ended)),
-            _ => None,
-        })
-        .collect();
-    family(
-        "firstlight_step_done_seconds",
-        "Uptime at which a step was done.",
-        &ends,
-    );
-    family(
-        "firstlight_cluster_certificates_end_timestamp_seconds",
-        "When the first certificate of a cluster ends.",
-        &certificates(status),
-    );
-    family(
-        "firstlight_backup_made_timestamp_seconds",
-        "When the last backup was made that the box made by itself.",
-        &backup(status),
-    );
-    family("firstlight_hosts", "Servers by state.", &hosts(status));
-    for (name, help, value) in ROUNDS {
-        family(name, help, &rounds(status, value));
     }
     let mut counter = |name: &str, help: &str, label: &str, counter: &Counter| {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
@@ -129,16 +150,60 @@ pub fn render(status: &SiteStatus) -> String {
     let odd =
         "Objects of Kubernetes that could not be read or written, each time that a loop met one.";
     counter("firstlight_odd_objects_total", odd, "loop", &ODD_OBJECTS);
+    let failed = "Times that a server's step has failed.";
+    counter("firstlight_host_failures_total", failed, "step", &FAILURES);
+    text.push_str(&PHASES.family(
+        "firstlight_host_phase_seconds",
+        "How long servers were in a state that they have left.",
+        "state",
+    ));
     text
 }
 
-fn rounds(status: &SiteStatus, value: fn(&ControllerRound) -> f64) -> Vec<(String, f64)> {
+fn one(value: f64) -> Samples {
+    vec![(String::new(), value)]
+}
+
+fn info(status: &SiteStatus) -> Samples {
+    let (version, site) = (escape(&status.version), escape(&status.site));
+    vec![(format!("{{version=\"{version}\",site=\"{site}\"}}"), 1.0)]
+}
+
+const fn has_other_server(dhcp: &DhcpMode) -> bool {
+    matches!(
+        dhcp,
+        DhcpMode::Silent { .. } | DhcpMode::Proxy { server: Some(_) }
+    )
+}
+
+fn of_step(name: &str) -> String {
+    format!("{{step=\"{}\"}}", escape(name))
+}
+
+fn steps(status: &SiteStatus) -> Samples {
+    let steps = status.bring_up.iter();
+    steps
+        .map(|step| (of_step(&step.name), step_value(&step.state)))
+        .collect()
+}
+
+fn ends_of_steps(status: &SiteStatus) -> Samples {
+    let steps = status.bring_up.iter();
+    steps
+        .filter_map(|step| match step.state {
+            StepState::Done { ended, .. } => Some((of_step(&step.name), ended)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn rounds(status: &SiteStatus, value: fn(&ControllerRound) -> f64) -> Samples {
     let name = |round: &ControllerRound| format!("{{loop=\"{}\"}}", escape(&round.name));
     let rounds = status.controllers.iter();
     rounds.map(|round| (name(round), value(round))).collect()
 }
 
-fn certificates(status: &SiteStatus) -> Vec<(String, f64)> {
+fn certificates(status: &SiteStatus) -> Samples {
     let of = |end: &CertificateEnd| {
         let labels = format!("{{cluster=\"{}\"}}", escape(&end.cluster));
         // Exact until the year 285 million.
@@ -150,13 +215,13 @@ fn certificates(status: &SiteStatus) -> Vec<(String, f64)> {
 }
 
 /// Nothing where none is wanted; 0 before the first.
-fn backup(status: &SiteStatus) -> Vec<(String, f64)> {
+fn backup(status: &SiteStatus) -> Samples {
     #[expect(clippy::cast_precision_loss, reason = "a time in seconds")]
     let made = |backup: &BackupStatus| (String::new(), backup.made as f64);
     status.backup.iter().map(made).collect()
 }
 
-fn refused(status: &SiteStatus) -> Vec<(String, f64)> {
+fn refused(status: &SiteStatus) -> Samples {
     let refused = status.network.refused.iter();
     refused
         .map(|(what, n)| {
@@ -166,56 +231,53 @@ fn refused(status: &SiteStatus) -> Vec<(String, f64)> {
         .collect()
 }
 
-fn hosts(status: &SiteStatus) -> Vec<(String, f64)> {
-    let all = [
-        HostState::Discovered,
-        HostState::Registering,
-        HostState::Inspecting,
-        HostState::Available,
-        HostState::Staged,
-        HostState::Provisioning,
-        HostState::Provisioned,
-        HostState::Running,
-        HostState::Deprovisioning,
-        HostState::Deleting,
-        HostState::External,
-        HostState::Detached,
-        HostState::Failed,
-    ];
-    let of = |state| {
-        status
-            .hosts
-            .iter()
-            .filter(|host| host.state == state)
-            .count()
+fn hosts(status: &SiteStatus) -> Samples {
+    let of = |state: HostState| {
+        let hosts = status.hosts.iter();
+        let here = hosts.filter(|host| host.state == state).count();
+        (format!("{{state=\"{}\"}}", state.as_str()), count(here))
     };
-    all.iter()
-        .map(|state| {
-            (
-                format!("{{state=\"{}\"}}", state_name(*state)),
-                count(of(*state)),
-            )
-        })
-        .collect()
+    HostState::ALL.into_iter().map(of).collect()
 }
 
-/// The name of a state in the API.
-pub fn state_name(state: HostState) -> &'static str {
-    match state {
-        HostState::Discovered => "discovered",
-        HostState::Registering => "registering",
-        HostState::Inspecting => "inspecting",
-        HostState::Available => "available",
-        HostState::Staged => "staged",
-        HostState::Provisioning => "provisioning",
-        HostState::Provisioned => "provisioned",
-        HostState::Running => "running",
-        HostState::Deprovisioning => "deprovisioning",
-        HostState::Deleting => "deleting",
-        HostState::External => "external",
-        HostState::Detached => "detached",
-        HostState::Failed => "failed",
-    }
+/// Each server in its state.
+fn host_states(status: &SiteStatus) -> Samples {
+    let of = |host: &HostStatus| {
+        let name = escape(&host.name);
+        let labels = format!("{{host=\"{name}\",state=\"{}\"}}", host.state.as_str());
+        (labels, 1.0)
+    };
+    status.hosts.iter().map(of).collect()
+}
+
+/// What needs a person, without what alarms say: those are made of this.
+fn findings(status: &SiteStatus) -> Samples {
+    let found = health(status).problems.into_iter();
+    let found = found.filter(|found| !found.about.starts_with("alarm "));
+    let labels = found.take(MOST_FINDINGS).map(|found| {
+        let what = bounded::sentence(&found.problem.what);
+        let (about, what) = (escape(&found.about), escape(&what));
+        format!("{{about=\"{about}\",what=\"{what}\"}}")
+    });
+    // Two that read alike would be one series twice.
+    let labels: BTreeSet<String> = labels.collect();
+    labels.into_iter().map(|labels| (labels, 1.0)).collect()
+}
+
+/// `of_role`: of control planes and of workers.
+fn nodes(status: &SiteStatus, of_role: fn(&ClusterStatus) -> [u32; 2]) -> Samples {
+    let of = |cluster: &ClusterStatus| {
+        let name = escape(&cluster.name);
+        let roles = ["control-plane", "worker"]
+            .into_iter()
+            .zip(of_role(cluster));
+        let samples = roles.map(|(role, nodes)| {
+            let labels = format!("{{cluster=\"{name}\",role=\"{role}\"}}");
+            (labels, f64::from(nodes))
+        });
+        samples.collect::<Samples>()
+    };
+    status.clusters.iter().flat_map(of).collect()
 }
 
 fn step_value(state: &StepState) -> f64 {
@@ -229,6 +291,11 @@ fn step_value(state: &StepState) -> f64 {
 
 fn flag(value: bool) -> f64 {
     f64::from(u8::from(value))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "65536 for each network")]
+const fn large(value: u64) -> f64 {
+    value as f64
 }
 
 fn count(value: usize) -> f64 {
@@ -297,25 +364,5 @@ mod tests {
                 .all(|line| line.starts_with('#') || line.starts_with("firstlight_")),
             "{text}"
         );
-    }
-
-    #[test]
-    fn states_have_the_names_of_the_api() {
-        for state in [
-            HostState::Discovered,
-            HostState::Provisioned,
-            HostState::Failed,
-            HostState::Running,
-            HostState::Staged,
-            HostState::Deprovisioning,
-            HostState::Deleting,
-            HostState::External,
-            HostState::Detached,
-        ] {
-            assert_eq!(
-                serde_json::to_value(state).ok(),
-                Some(state_name(state).into())
-            );
-        }
     }
 }

@@ -17,8 +17,8 @@ use firstlight_api::{
     backup::BackupStatus,
     seal::SealStatus,
     status::{
-        AddonLine, CertificateEnd, ClusterStatus, ControllerRound, DhcpMode, HostStatus, Problem,
-        SiteStatus, SoftwareLine, UpdateStage, UpgradeLine, UplinkStatus,
+        AddonLine, Alarm, CertificateEnd, ClusterStatus, ControllerRound, DhcpMode, HostStatus,
+        Problem, SiteStatus, SoftwareLine, UpdateStage, UpgradeLine, UplinkStatus,
     },
 };
 use tokio::sync::{mpsc, watch};
@@ -44,6 +44,8 @@ pub enum Update {
     Dhcp(DhcpMode),
     Uplink(UplinkStatus),
     Leases(usize),
+    /// That may be leased.
+    Addresses(u64),
     /// Requests of that protocol beyond its limits, since the start.
     Refused {
         what: &'static str,
@@ -70,6 +72,8 @@ pub enum Update {
     Backup(Option<BackupStatus>),
     /// Known once, at the start.
     BeforeStart(Vec<String>),
+    /// Replaces the whole list.
+    Alarms(Vec<Alarm>),
     /// Replaces what this source reported before.
     Problems(&'static str, Vec<Problem>),
 }

@@ -1,6 +1,6 @@
 //! The HTTP server: page, API, network boot, images, the ramdisk's reports. The paths are listed in docs/reference.md.
 //!
-//! `route` maps a request to an answer; `artifacts` is the store; `update` the box's own systems; `receipt` what it can prove of its site; `page` renders (pure), `changes` tells what changed in it; `files` serves what lies on the stick, and `direct` has the kernel send it; `media` virtual CDs made of that; `relays` sends servers
+//! `route` maps a request to an answer; `artifacts` is the store; `update` the box's own systems; `receipt` what it can prove of its site; `monitoring` its metrics and logs; `page` renders (pure), `changes` tells what changed in it; `files` serves what lies on the stick, and `direct` has the kernel send it; `media` virtual CDs made of that; `relays` sends servers
 //! to each other for images; `server` owns
 //! sockets and limits; `outside` is what is left of all that on the uplink; `pushes` is the registry's door for who pushes; `bootstrap` and `conversion` have TLS, on ports of their own; `people` is login and what it takes to ask for something, `secure` the same over TLS. Must not: decide about hosts (that is the [`Fleet`]'s) or change anything but through it.
 //! To add a path: an arm in `route::answer`, and what it takes in `people/gate.rs`.
@@ -17,6 +17,7 @@ mod events;
 mod files;
 mod latest;
 mod media;
+mod monitoring;
 mod openapi;
 mod outside;
 pub mod page;
@@ -104,6 +105,8 @@ pub struct Web {
     pub people: People,
     pub update: Updater,
     pub certificate: PageCertificate,
+    /// Of metrics and logs.
+    engines: monitoring::Engines,
     /// How what is asked came.
     pub way: Way,
     bandwidth: Bandwidth,
@@ -142,6 +145,7 @@ impl Web {
             streams: Streams::new(&known),
             known,
             people,
+            engines: monitoring::Engines::default(),
             way: Way::Clear,
             bandwidth: Bandwidth::new(site()),
             relays: Arc::default(),

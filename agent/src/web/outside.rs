@@ -20,13 +20,15 @@ use super::{
     server::Answers,
 };
 use super::{
-    certificate, changes, openapi,
+    certificate, changes, monitoring, openapi,
     page::{ASSETS, Page},
     receipt, update,
 };
 use crate::people::Claim;
 
-const SHOWN: [&str; 7] = [
+const SHOWN: [&str; 9] = [
+    monitoring::LOGS,
+    monitoring::LOGS_PAGE,
     changes::PATH,
     "/api/v1/status",
     "/api/v1/events",
@@ -53,6 +55,7 @@ fn is_shown(web: &Web, path: &str) -> bool {
     SHOWN.contains(&path)
         || Page::of(path, "").is_some()
         || path.starts_with(ASSETS)
+        || path.starts_with(monitoring::PATH)
         || people::is_theirs(path)
         || of_people() && is_claimed()
 }

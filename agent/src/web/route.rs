@@ -14,7 +14,7 @@ use hyper::{Request, Response, body::Incoming};
 use super::{
     Body, Web, artifacts, certificate, changes,
     direct::Direct,
-    events, files, html, media, openapi,
+    events, files, html, media, monitoring, openapi,
     page::{Asset, Manner, Page, Reader},
     people::{self, gate, kubernetes},
     ramdisk, receipt, refusal, text, update,
@@ -49,10 +49,15 @@ pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Resp
     if let Some(below) = path.strip_prefix(update::PATH) {
         return update::answer(web, &who, peer, below, request).await;
     }
+    if path.starts_with(monitoring::PATH) {
+        return monitoring::answer(web, &path, request).await;
+    }
     if people::is_theirs(&path) {
         return people::answer(web, &who, peer, &path, request).await;
     }
     match (request.method().clone(), path.as_str()) {
+        (Method::GET, monitoring::LOGS) => monitoring::logs(web, &query).await,
+        (Method::GET, monitoring::LOGS_PAGE) => monitoring::logs_page(web, &query).await,
         (Method::GET, receipt::PATH) => receipt::answer(web, &who, peer).await,
         (Method::POST, "/api/v1/ramdisk/report") => ramdisk::report(web, peer, request).await,
         (Method::POST, "/api/v1/ramdisk/progress") => ramdisk::progress(web, peer, request).await,

@@ -36,6 +36,7 @@ mod browser;
 mod figures;
 mod flood;
 mod media;
+mod monitoring;
 mod tpm;
 mod update;
 

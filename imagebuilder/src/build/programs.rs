@@ -91,6 +91,36 @@ pub const KUBE_PROGRAMS: &[GoProgram<'static>] = &[
         name: "usr/bin/ctr",
         links: &[],
     },
+    GoProgram {
+        module: "metrics",
+        package: "github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics",
+        name: "usr/bin/victoria-metrics",
+        links: &[],
+    },
+    GoProgram {
+        module: "metrics",
+        package: "github.com/VictoriaMetrics/VictoriaMetrics/app/vmalert",
+        name: "usr/bin/vmalert",
+        links: &[],
+    },
+    GoProgram {
+        module: "metrics",
+        package: "github.com/prometheus/node_exporter",
+        name: "usr/bin/node_exporter",
+        links: &[],
+    },
+    GoProgram {
+        module: "logs",
+        package: "github.com/VictoriaMetrics/VictoriaLogs/app/victoria-logs",
+        name: "usr/bin/victoria-logs",
+        links: &[],
+    },
+    GoProgram {
+        module: "alerts",
+        package: "github.com/prometheus/alertmanager/cmd/alertmanager",
+        name: "usr/bin/alertmanager",
+        links: &[],
+    },
     cni!("main", "bridge"),
     cni!("main", "loopback"),
     cni!("ipam", "host-local"),
@@ -255,6 +285,10 @@ fn linker_flags(module: &Path) -> Result<String> {
         ("github.com/containerd/containerd/v2", "version.Version"),
         ("helm.sh/helm/v4", "internal/version.version"),
         ("sigs.k8s.io/cri-tools", "pkg/version.Version"),
+        (
+            "github.com/VictoriaMetrics/VictoriaMetrics",
+            "lib/buildinfo.Version",
+        ),
         (
             "github.com/containernetworking/plugins",
             "pkg/utils/buildversion.BuildVersion",

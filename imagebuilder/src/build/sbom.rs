@@ -66,6 +66,9 @@ fn collect(
         "cluster-api",
         "helm",
         "cri-tools",
+        "metrics",
+        "logs",
+        "alerts",
     ];
     let modules = modules.map(str::to_owned).into_iter();
     let further = settings

@@ -16,12 +16,17 @@ const MEMORY: u64 = 3584 << 20;
 pub const STATE_ROOM: u64 = 4 << 30;
 
 /// Fixed numbers: files on the state partition outlive the system that made them (overlays/box/usr/lib/sysusers.d).
-const USERS: [(&str, u32); 3] = [
+const USERS: [(&str, u32); 4] = [
     ("firstlight", 900),
     ("firstlight-kube", 901),
     ("firstlight-ironic", 902),
+    ("firstlight-monitoring", 903),
 ];
-const GROUPS: [(&str, u32); 2] = [("firstlight", 900), ("firstlight-ironic", 902)];
+const GROUPS: [(&str, u32); 3] = [
+    ("firstlight", 900),
+    ("firstlight-ironic", 902),
+    ("firstlight-monitoring", 903),
+];
 
 /// Paths that show what else a machine is.
 pub const SIGNS: [(&str, &str); 9] = [

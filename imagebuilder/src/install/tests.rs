@@ -215,7 +215,7 @@ fn kept_layers_are_mounted_where_the_services_of_the_box_look() {
 
 /// Packages of the stick that a Debian machine has, or that only a stick needs. Whoever adds one to the box decides here
 /// whether an installed machine needs it.
-const NOT_NEEDED: [&str; 31] = [
+const NOT_NEEDED: [&str; 32] = [
     "linux-image-amd64",
     "firmware-bnx2",
     "firmware-bnx2x",
@@ -247,6 +247,7 @@ const NOT_NEEDED: [&str; 31] = [
     "libtss2-mu-4.0.1-0t64",
     "libtss2-rc0t64",
     "libtss2-tcti-device0t64",
+    "systemd-journal-remote",
 ];
 const COMFORT: [&str; 2] = ["less", "vim-tiny"];
 

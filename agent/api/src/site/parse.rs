@@ -1,5 +1,6 @@
 //! The tree of `site.yaml` to a [`SiteConfig`], collecting every problem on the way.
 
+mod alarms;
 mod backup;
 mod cluster;
 mod networks;
@@ -84,6 +85,7 @@ impl Walk {
         self.networks(&fields, &mut site);
         site.uplink = self.uplink(&fields, &site);
         site.proxy = self.proxy(&fields);
+        site.alarms = self.alarms(&fields);
         if let Some(install) = self.value(&fields, "install", str::parse) {
             site.install = install;
         }

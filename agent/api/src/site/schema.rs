@@ -26,11 +26,14 @@ pub(super) const SITE_KEYS: &[&str] = &[
     "operators",
     "logHost",
     "backup",
+    "alarms",
     "box",
 ];
 pub(super) const OPERATOR_KEYS: &[&str] = &["name", "role", "password"];
 pub(super) const BOX_KEYS: &[&str] = &["workloads", "seal"];
 pub(super) const BACKUP_KEYS: &[&str] = &["recipients", "count", "outside"];
+pub(super) const ALARMS_KEYS: &[&str] = &["webhook", "email"];
+pub(super) const EMAIL_KEYS: &[&str] = &["server", "from", "to"];
 pub(super) const OUTSIDE_KEYS: &[&str] = &["place", "hostKey"];
 pub(super) const PROVISIONING_KEYS: &[&str] = &[
     "interface",
@@ -162,6 +165,7 @@ struct SiteSpec {
     /// A syslog server (RFC 5424 over TCP) that gets a copy of the audit log: an IPv4 address, with a port if it is not 514.
     log_host: Option<String>,
     backup: Option<BackupSpec>,
+    alarms: Option<AlarmsSpec>,
     r#box: Option<BoxSpec>,
 }
 
@@ -201,6 +205,29 @@ struct BackupSpec {
     #[schemars(range(min = 1, max = 60))]
     count: Option<u8>,
     outside: Option<OutsideSpec>,
+}
+
+/// Whom the box tells what somebody should know, besides its page and its console: docs/monitoring.md. Default: nobody.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct AlarmsSpec {
+    /// Gets Alertmanager's JSON by POST, for example `https://hooks.example/firstlight`.
+    webhook: Option<String>,
+    email: Option<EmailSpec>,
+}
+
+/// A mail for alarms, by SMTP without a login.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "read by schemars only")]
+struct EmailSpec {
+    /// The mail server, for example `mail.example`, or `mail.example:587`.
+    server: String,
+    /// Whom it is from, for example `firstlight@site.example`.
+    from: String,
+    /// Whom it is for.
+    to: Vec<String>,
 }
 
 /// A machine outside of the site that takes files by SFTP. The page shows the key of the box that it has to admit.

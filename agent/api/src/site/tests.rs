@@ -82,6 +82,7 @@ fn a_full_file_is_read_whole() {
         networks: BTreeMap::new(),
         uplink: None,
         proxy: None,
+        alarms: None,
         install: InstallPolicy::Never,
         join: JoinPolicy::Approve,
         measured_boot: MeasuredBoot::Required,

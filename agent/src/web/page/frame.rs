@@ -130,6 +130,7 @@ fn navigation(view: View<'_>, page: &Page) -> Markup {
         ("/software", "Software"),
         ("/store", "Store"),
         ("/box", "Box"),
+        ("/logs", "Logs"),
     ];
     let here = name_of(page);
     html! {

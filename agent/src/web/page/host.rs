@@ -37,6 +37,7 @@ fn one(view: View<'_>, host: &HostStatus) -> Markup {
             }
             p { (host.step) " for " (since(view, host.since)) }
             @if let Some(found) = &host.problem { (problem(found, problem_tone(host))) }
+            p { a href={ "/logs?q=" (host.name) } { "What the logs say of it" } }
             (people::verbs(view, host))
         }
         (timeline::table(view, host))

@@ -7,7 +7,7 @@ use firstlight_api::{
     seal::{Bound, RootOfTrust, SealStatus},
     software::{NodeState, NodeStatus, PackageState, PackageStatus, SoftwareState},
     status::{
-        AddonLine, CertificateEnd, ClusterMachine, ClusterStatus, ControllerRound, DhcpMode,
+        AddonLine, Alarm, CertificateEnd, ClusterMachine, ClusterStatus, ControllerRound, DhcpMode,
         DiskSummary, FailedStep, HardwareSummary, HostControl, HostEvent, HostPower, HostState,
         HostStatus, NetworkStatus, NicSummary, Problem, RootDiskState, RootDiskStatus,
         SoftwareLine, Step, StepState, TpmStatus, UpdateStage, UpgradeLine,
@@ -104,6 +104,13 @@ pub fn busy_site() -> SiteStatus {
         update: Some(UpdateStage::Writing { percent: 45 }),
         software: busy_software(),
         artifacts: busy_store(),
+        alarms: vec![Alarm {
+            name: "StickFull".into(),
+            problem: Problem {
+                what: "the state partition has 4.2 % left".into(),
+                next: "delete uploads that nobody uses".into(),
+            },
+        }],
         problems: vec![Problem {
             what: "site.yaml is not used: line 3, column 3: unknown key `interfce`; did you mean `interface`?".into(),
             next: "mend site.yaml on the stick and start the box again".into(),

@@ -10,7 +10,7 @@ use hyper::Response;
 use super::forms;
 use crate::{
     people::{Claim, Who},
-    web::{Body, Web, changes, page::Page, refusal},
+    web::{Body, Web, changes, monitoring, page::Page, refusal},
 };
 
 /// Below it is the box's own API server.
@@ -46,7 +46,8 @@ pub fn need(method: &Method, path: &str) -> Need {
     };
     let Some(rest) = path.strip_prefix("/api/") else {
         return match path {
-            "/metrics" | changes::PATH => Need::Role(Role::Viewer),
+            "/metrics" | changes::PATH | monitoring::LOGS_PAGE => Need::Role(Role::Viewer),
+            _ if path.starts_with(monitoring::PATH) => Need::Role(Role::Viewer),
             _ if Page::of(path, "").is_some() => Need::Role(Role::Viewer),
             "/people" | "/update" => Need::Role(Role::Admin),
             // What its group may is said by Kubernetes.
@@ -62,7 +63,7 @@ pub fn need(method: &Method, path: &str) -> Need {
         "v1/me" | "v1/password" => Need::Role(Role::Viewer),
         // It says nothing of this site.
         "v1/openapi.json" if reads => Need::Nothing,
-        "v1/status" | "v1/events" | "v1/edge" if reads => Need::Role(Role::Viewer),
+        "v1/status" | "v1/events" | "v1/edge" | "v1/logs" if reads => Need::Role(Role::Viewer),
         _ if below("/api/v1/artifacts") && reads => Need::Role(Role::Viewer),
         _ if below("/api/v1/artifacts") || below("/api/v1/hosts") => Need::Role(Role::Operator),
         _ => Need::Role(Role::Admin),
@@ -174,7 +175,8 @@ fn from_our_page(headers: &HeaderMap) -> Result<(), Refused> {
 }
 
 fn log_in_first(web: &Web, path: &str, headers: &HeaderMap) -> Response<Body> {
-    let is_page = matches!(path, "/people" | "/update") || Page::of(path, "").is_some();
+    let is_page = matches!(path, "/people" | "/update" | monitoring::LOGS_PAGE)
+        || Page::of(path, "").is_some();
     match web.way {
         Way::Tls if is_page => forms::login(StatusCode::UNAUTHORIZED, None),
         Way::Tls => unauthorized("log in, or send a token: `Authorization: Bearer firstlight_…`"),

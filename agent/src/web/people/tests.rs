@@ -185,7 +185,7 @@ impl Fixture {
 }
 
 /// Each route and verb, and the least role that is let in; `None`: everybody is.
-pub const ROUTES: [(&str, &str, Option<Role>); 66] = {
+pub const ROUTES: [(&str, &str, Option<Role>); 70] = {
     use Role::{Admin, Operator, Viewer};
     [
         ("GET", "/", Some(Viewer)),
@@ -198,6 +198,10 @@ pub const ROUTES: [(&str, &str, Option<Role>); 66] = {
         ("GET", "/box", Some(Viewer)),
         ("GET", "/changes?of=/box", Some(Viewer)),
         ("GET", "/page/nothing.css", None),
+        ("GET", "/logs", Some(Viewer)),
+        ("GET", "/api/v1/logs", Some(Viewer)),
+        ("POST", "/monitoring/metrics/api/v1/query", Some(Viewer)),
+        ("GET", "/monitoring/logs/select/vmui/", Some(Viewer)),
         ("GET", "/metrics", Some(Viewer)),
         ("GET", "/readyz", None),
         ("GET", "/login", None),

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::{super::page, *};
 use driver::{Browser, Settings};
 
-mod driver;
+pub mod driver;
 
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
@@ -424,7 +424,7 @@ impl Fixture {
     }
 
     /// At another port.
-    fn listens(&mut self, web: Web) {
+    pub fn listens(&mut self, web: Web) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();

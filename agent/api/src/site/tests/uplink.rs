@@ -193,3 +193,45 @@ fn a_proxy_excepts_the_sites_own_networks() {
         );
     }
 }
+
+#[test]
+fn whom_alarms_are_told_to_is_read_or_refused_without_its_secret() {
+    let site = parse_site(
+        "alarms: {webhook: 'https://hooks.example/T0/s3cret', email: {server: mail.example, from: box@lab.example, to: [ada@lab.example]}}",
+    )
+    .unwrap();
+    let alarms = site.alarms.unwrap();
+    let webhook = alarms.webhook.unwrap();
+    assert_eq!(webhook.as_str(), "https://hooks.example/T0/s3cret");
+    assert!(!format!("{webhook:?}").contains("s3cret"));
+    let email = alarms.email.unwrap();
+    assert_eq!(email.server.to_string(), "mail.example:25");
+    for (site, why) in [
+        ("alarms: {}", "`alarms` has `webhook`"),
+        (
+            "alarms: {webhook: 'ftp://a.example/s3cret'}",
+            "no address that alarms",
+        ),
+        (
+            "alarms: {webhook: 'https:///s3cret'}",
+            "no address that alarms",
+        ),
+        (
+            "alarms: {email: {server: mail.example, to: [a@b.example]}}",
+            "`email` has a `from`",
+        ),
+        (
+            "alarms: {email: {server: 'mail.example:0', from: a@b, to: [a@b]}}",
+            "is no mail server",
+        ),
+        (
+            "alarms: {email: {server: mail.example, from: 'a b@c', to: [a@b]}}",
+            "is no address of mail",
+        ),
+        ("alarms: {webhok: x}", "did you mean `webhook`?"),
+    ] {
+        let problems = problems(site).join("\n");
+        assert!(problems.contains(why), "{site}: {problems}");
+        assert!(!problems.contains("s3cret"), "{problems}");
+    }
+}
