@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use firstlight_api::health::{Health, box_health, health};
+use firstlight_api::health::{Finding, Health, Work, box_health, health};
 use firstlight_api::status::SiteStatus;
 use serde_json::json;
 
@@ -16,7 +16,7 @@ use crate::ssh::BoxArgs;
 const AGAIN: Duration = Duration::from_secs(3);
 
 pub const WAITING: &str = "Ends with 0 as soon as it is so, with 1 after --timeout, saying what is missing; a box that does not answer yet is asked again. `ready` is:
-every step of the box is done, no server is on its way, every node of each cluster is Ready, so are addons and software, and nothing needs a person.
+every step of the box is done, no server is on its way, every node of each cluster is Ready, so are addons and software, and nothing needs a person; alarms of metrics speak of what comes, and are not waited for.
 
   firstlight wait --for box                              the box is up
   firstlight wait --for ready --nodes 2 --timeout 40m    two blank servers have become a cluster";
@@ -122,7 +122,7 @@ fn missing(site: &SiteStatus, aim: Aim, nodes: u32) -> Option<String> {
     if own.is_well() && site.ready && enough {
         return None;
     }
-    let mut text = lines(&own);
+    let mut text = lines(own.problems.iter(), &own.work);
     if !enough {
         let _ = writeln!(text, "{} of {nodes} nodes are Ready", all.nodes_ready);
     }
@@ -133,7 +133,8 @@ fn missing(site: &SiteStatus, aim: Aim, nodes: u32) -> Option<String> {
 }
 
 pub fn text(site: &SiteStatus, health: &Health) -> String {
-    let word = if !health.problems.is_empty() {
+    let found = || health.problems.iter().chain(&health.alarms);
+    let word = if found().next().is_some() {
         "needs somebody"
     } else if health.work.is_empty() && site.ready {
         "is well"
@@ -148,7 +149,7 @@ pub fn text(site: &SiteStatus, health: &Health) -> String {
         health.nodes_ready,
         site.version
     );
-    text.push_str(&lines(health));
+    text.push_str(&lines(found(), &health.work));
     if let Some(seal) = &site.seal {
         let _ = writeln!(text, "  {}", seal.sentence());
     }
@@ -158,9 +159,9 @@ pub fn text(site: &SiteStatus, health: &Health) -> String {
     text
 }
 
-fn lines(health: &Health) -> String {
+fn lines<'a>(findings: impl Iterator<Item = &'a Finding>, work: &[Work]) -> String {
     let mut text = String::new();
-    for finding in &health.problems {
+    for finding in findings {
         let problem = &finding.problem;
         let _ = writeln!(
             text,
@@ -168,7 +169,7 @@ fn lines(health: &Health) -> String {
             finding.about, problem.what, problem.next
         );
     }
-    for work in &health.work {
+    for work in work {
         let _ = writeln!(text, "  {}: {}", work.about, work.what);
     }
     // What servers say of themselves reaches a terminal.

@@ -15,6 +15,9 @@ use crate::{
 pub struct Health {
     /// What a person should look at, the box's first.
     pub problems: Vec<Finding>,
+    /// What the box's metrics say that a person should know of. The site is ready all the same: they speak of what comes.
+    #[serde(default)]
+    pub alarms: Vec<Finding>,
     /// What is not done yet, and needs nobody.
     pub work: Vec<Work>,
     /// Nodes of all clusters that are Ready.
@@ -43,7 +46,7 @@ pub struct Work {
 }
 
 impl Health {
-    /// Nothing needs anybody, and nothing is on its way.
+    /// Nothing needs anybody now, and nothing is on its way.
     pub fn is_well(&self) -> bool {
         self.problems.is_empty() && self.work.is_empty()
     }
@@ -110,7 +113,9 @@ pub fn box_health(site: &SiteStatus) -> Health {
         health.finds("site".to_owned(), problem.clone());
     }
     for alarm in &site.alarms {
-        health.finds(format!("alarm {}", alarm.name), alarm.problem.clone());
+        let about = format!("alarm {}", alarm.name);
+        let problem = alarm.problem.clone();
+        health.alarms.push(Finding { about, problem });
     }
     if let Some(stage) = &site.update {
         health.works("update".to_owned(), &stage.sentence());
@@ -195,7 +200,7 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{AddonLine, Step};
+    use crate::status::{AddonLine, Alarm, Step};
 
     fn host(name: &str, state: HostState, problem: Option<&str>) -> HostStatus {
         HostStatus {
@@ -241,6 +246,10 @@ mod tests {
         };
         let well = health(&site);
         assert!(well.is_well(), "{well:?}");
+        // An alarm speaks of what comes.
+        site.alarms = vec![Alarm::default()];
+        let found = health(&site);
+        assert!(found.is_well() && found.alarms.len() == 1, "{found:?}");
         assert_eq!(well.nodes_ready, 2);
         site.hosts = vec![
             host("n1", HostState::Provisioning, None),

@@ -36,6 +36,8 @@ const ACCOUNT: &str = "firstlight-monitoring";
 const EVERY: Duration = Duration::from_secs(15);
 /// For an answer, on a busy machine.
 const ANSWER: Duration = Duration::from_secs(10);
+/// Of a box that is busy for so long somebody should know.
+const SILENT: Duration = Duration::from_mins(15);
 /// Of an answer.
 const LARGEST: usize = 1 << 20;
 
@@ -83,6 +85,7 @@ pub async fn run(
         "alarms",
         "nobody is told what the box's metrics say",
     );
+    let mut heard = clock::uptime();
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -91,9 +94,13 @@ pub async fn run(
             () = stop.cancelled() => return Ok(()),
         }
         let found = firing(places.vmalert).await;
-        // They come up last.
-        if found.is_ok() || shown.borrow().ready {
-            failing.went(&found, clock::uptime());
+        let now = clock::uptime();
+        if found.is_ok() {
+            heard = now;
+        }
+        // They come up last, and give way to all others.
+        if now.saturating_sub(heard) > SILENT || found.is_ok() {
+            failing.went(&found, now);
         }
         if let Ok(found) = found
             && shown.borrow().alarms != found

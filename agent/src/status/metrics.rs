@@ -253,7 +253,6 @@ fn host_states(status: &SiteStatus) -> Samples {
 /// What needs a person, without what alarms say: those are made of this.
 fn findings(status: &SiteStatus) -> Samples {
     let found = health(status).problems.into_iter();
-    let found = found.filter(|found| !found.about.starts_with("alarm "));
     let labels = found.take(MOST_FINDINGS).map(|found| {
         let what = bounded::sentence(&found.problem.what);
         let (about, what) = (escape(&found.about), escape(&what));

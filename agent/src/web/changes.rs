@@ -6,6 +6,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -29,11 +30,39 @@ const MOST: usize = 16;
 
 /// Each page as it is told, for all its readers.
 #[derive(Default)]
-pub struct Pages(Mutex<HashMap<(Page, Reader, Manner), Arc<Latest>>>);
+pub struct Pages {
+    kept: Mutex<HashMap<(Page, Reader, Manner), Arc<Latest>>>,
+    kind: Arc<()>,
+    /// One after the other, and then a pause of three times as long: whoever asks for a thousand different pages has a quarter of a
+    /// processor, and not all.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
 
 impl Pages {
-    pub fn of(&self, page: Page, reader: Reader, manner: Manner) -> Arc<Latest> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// A whole page.
+    pub async fn text(
+        &self,
+        page: Page,
+        reader: Reader,
+        status: &watch::Receiver<SiteStatus>,
+    ) -> Bytes {
+        let latest = self.of(page, reader, Manner::Whole);
+        if let Some(kept) = latest.kept() {
+            return kept;
+        }
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let began = Instant::now();
+        let text = latest.text(status);
+        let pause = began.elapsed() * 3;
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            drop(turn);
+        });
+        text
+    }
+
+    fn of(&self, page: Page, reader: Reader, manner: Manner) -> Arc<Latest> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (page.clone(), reader, manner);
         if let Some(latest) = kept.get(&key) {
             return Arc::clone(latest);
@@ -42,7 +71,8 @@ impl Pages {
         if kept.len() >= MOST {
             kept.clear();
         }
-        let latest = Latest::new(move |site| page::render(site, &page, reader, manner));
+        let told = move |site: &SiteStatus| page::render(site, &page, reader, manner);
+        let latest = Latest::of(&self.kind, told);
         let latest = Arc::new(latest);
         kept.insert(key, Arc::clone(&latest));
         latest

@@ -1,7 +1,7 @@
 //! What is told of the status value, made once for all who ask at about the same time: of a thousand hosts it is megabytes.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -16,8 +16,13 @@ const SHARE: u32 = 20;
 /// Without news it differs by its `uptime` only.
 const OLD: Duration = Duration::from_secs(1);
 
+/// So many ways at a time have [`SHARE`] each; of more, all have less.
+const FEW: usize = 4;
+
 /// One way to tell it.
 pub struct Latest {
+    /// Held by all of its kind.
+    kind: Arc<()>,
     render: Box<dyn Fn(&SiteStatus) -> String + Send + Sync>,
     made: Mutex<Option<Made>>,
 }
@@ -32,9 +37,9 @@ struct Made {
 }
 
 impl Made {
-    fn is_good(&self) -> bool {
+    fn is_good(&self, share: u32) -> bool {
         let age = self.at.elapsed();
-        age < self.took * SHARE || !self.has_news() && age < OLD
+        age < self.took * share || !self.has_news() && age < OLD
     }
 
     fn has_news(&self) -> bool {
@@ -44,10 +49,26 @@ impl Made {
 
 impl Latest {
     pub fn new(render: impl Fn(&SiteStatus) -> String + Send + Sync + 'static) -> Self {
+        Self::of(&Arc::default(), render)
+    }
+
+    /// One of many, which together take no more than a few do: strangers may choose what is told.
+    pub fn of(
+        kind: &Arc<()>,
+        render: impl Fn(&SiteStatus) -> String + Send + Sync + 'static,
+    ) -> Self {
         Self {
+            kind: Arc::clone(kind),
             render: Box::new(render),
             made: Mutex::default(),
         }
+    }
+
+    /// What is good enough, without making another.
+    pub fn kept(&self) -> Option<Bytes> {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let good = made.as_ref().filter(|made| made.is_good(SHARE))?;
+        Some(good.text.clone())
     }
 
     pub fn text(&self, status: &watch::Receiver<SiteStatus>) -> Bytes {
@@ -67,7 +88,9 @@ impl Latest {
     /// And whether there is news since.
     fn find(&self, status: &watch::Receiver<SiteStatus>) -> (Bytes, bool) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = made.as_ref().filter(|made| made.is_good()) {
+        let many = Arc::strong_count(&self.kind) / FEW;
+        let share = SHARE * u32::try_from(many).unwrap_or(u32::MAX / SHARE).max(1);
+        if let Some(made) = made.as_ref().filter(|made| made.is_good(share)) {
             return (made.text.clone(), made.has_news());
         }
         let (mut of, began) = (status.clone(), Instant::now());
@@ -87,7 +110,35 @@ impl Latest {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
+
+    #[test]
+    fn of_many_that_strangers_choose_all_together_take_no_more() {
+        let (sender, status) = watch::channel(SiteStatus::default());
+        let (kind, made) = (Arc::new(()), Arc::new(AtomicU32::new(0)));
+        let ways: Vec<_> = (0..64)
+            .map(|_| {
+                let made = Arc::clone(&made);
+                Latest::of(&kind, move |_| {
+                    std::thread::sleep(Duration::from_millis(2));
+                    made.fetch_add(1, Ordering::Relaxed);
+                    String::new()
+                })
+            })
+            .collect();
+        for way in ways.iter().chain(&ways) {
+            way.text(&status);
+        }
+        // A share of one is over by now, that of 64 is not.
+        std::thread::sleep(Duration::from_millis(100));
+        sender.send_modify(|status| status.ready = true);
+        for way in &ways {
+            way.text(&status);
+        }
+        assert_eq!(made.load(Ordering::Relaxed), 64);
+    }
 
     #[test]
     fn news_are_told_and_what_is_dear_is_made_once_for_many() {

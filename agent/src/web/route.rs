@@ -15,7 +15,7 @@ use super::{
     Body, Web, artifacts, certificate, changes,
     direct::Direct,
     events, files, html, media, monitoring, openapi,
-    page::{Asset, Manner, Page, Reader},
+    page::{Asset, Page, Reader},
     people::{self, gate, kubernetes},
     ramdisk, receipt, refusal, text, update,
 };
@@ -88,7 +88,7 @@ async fn get(
     only_head: bool,
 ) -> Response<Body> {
     if let Some(page) = Page::of(path, query) {
-        return shown(web, who, page);
+        return shown(web, who, page).await;
     }
     match path {
         "/api/v1/status" => text(
@@ -153,14 +153,13 @@ async fn get(
     }
 }
 
-fn shown(web: &Web, who: &Who, page: Page) -> Response<Body> {
+async fn shown(web: &Web, who: &Who, page: Page) -> Response<Body> {
     let is_there = match &page {
         Page::Host(name) => web.status.borrow().hosts.iter().any(|it| it.name == *name),
         _ => true,
     };
     let reader = Reader::of(who.role());
-    let latest = web.told.pages.of(page, reader, Manner::Whole);
-    let mut response = html(latest.text(&web.status));
+    let mut response = html(web.told.pages.text(page, reader, &web.status).await);
     if !is_there {
         *response.status_mut() = StatusCode::NOT_FOUND;
     }

@@ -127,6 +127,8 @@ figures! {
     OPERATE_UPDATE: "operate-update", "  until what changed is shown (ms, median)", Count, none, most 100.0;
     /// Each of the ten tells twice a second how far it is.
     OPERATE_BYTES: "operate-bytes", "  sent while ten of them install (kB/s)", Count, none, most 20.0;
+    /// `VictoriaMetrics`, vmalert and Alertmanager, asking one target each second.
+    OPERATE_MONITORING: "operate-monitoring", "metrics and alarms: memory of their programs", Megabytes, none, most 250.0;
     /// On an emulated box: written, started, and all well for a minute.
     YEARS_UPDATE: "years-update", "update of a box, from the order to its decision", Seconds, none, most 360.0;
     /// Power-on to ready, under Secure Boot, one after the other.

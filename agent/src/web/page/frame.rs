@@ -102,7 +102,10 @@ fn title(view: View<'_>, page: &Page) -> String {
 
 /// Is the site well? It is not while anybody should do something.
 fn verdict(view: View<'_>, health: &Health) -> (Tone, String) {
-    match (health.problems.len(), health.work.len()) {
+    match (
+        health.problems.len() + health.alarms.len(),
+        health.work.len(),
+    ) {
         (1, _) => (Tone::Bad, "1 thing needs you".to_owned()),
         (many @ 2.., _) => (Tone::Bad, format!("{many} things need you")),
         (0, _) if !view.site.ready => (Tone::Busy, "starting".to_owned()),

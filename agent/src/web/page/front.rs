@@ -20,14 +20,15 @@ const MOST: usize = 30;
 
 pub fn render(view: View<'_>, health: &Health) -> Markup {
     html! {
-        (needs(&health.problems))
+        (needs(health))
         (timeline::picture(view))
         (work(view, &health.work))
         (what_is_there(view))
     }
 }
 
-fn needs(problems: &[Finding]) -> Markup {
+fn needs(health: &Health) -> Markup {
+    let problems: Vec<&Finding> = health.problems.iter().chain(&health.alarms).collect();
     html! {
         @if !problems.is_empty() {
             section.card {

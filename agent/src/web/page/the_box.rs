@@ -13,10 +13,11 @@ use super::{
 pub fn render(view: View<'_>) -> Markup {
     let site = view.site;
     html! {
-        @if !site.problems.is_empty() {
+        @if !site.problems.is_empty() || !site.alarms.is_empty() {
             section.card {
                 h2 { "What needs you" }
                 @for found in &site.problems { (problem(found, Tone::Bad)) }
+                @for alarm in &site.alarms { (problem(&alarm.problem, Tone::Bad)) }
             }
         }
         div.grid {

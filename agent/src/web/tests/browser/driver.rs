@@ -1,7 +1,8 @@
 //! A real Chromium without a screen, led over `WebDriver` (W3C) by its own chromedriver.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{self, BufRead, BufReader, Read as _, Write as _},
+    net::TcpStream,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -30,15 +31,26 @@ pub struct Settings {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Its driver ends it when it is told to end.
-        let _ = Command::new("kill")
-            .arg(self.driver.id().to_string())
-            .status();
+        // A driver that is killed leaves its browser behind.
+        let _ = self.end_session();
+        let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
 }
 
 impl Browser {
+    /// Without a runtime, which may be ending.
+    fn end_session(&self) -> io::Result<()> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        write!(
+            stream,
+            "DELETE {} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+            self.session
+        )?;
+        stream.read_to_string(&mut String::new()).map(drop)
+    }
+
     pub async fn start(settings: Settings) -> Self {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
