@@ -153,7 +153,8 @@ pub fn table(view: View<'_>, host: &HostStatus) -> Markup {
             h2 { "Its way" }
             div.bar { (bar(view, &way, from)) }
             @if let Some(percent) = host.percent { (progress(percent, &host.step)) }
-            table {
+            (wide("Its way", &html! {
+                table {
                 thead { tr { th scope="col" { "State" } th scope="col" { "Began" } th scope="col" { "Took" } th scope="col" { "Usually" } } }
                 tbody {
                     @for phase in all.iter().rev() {
@@ -175,6 +176,7 @@ pub fn table(view: View<'_>, host: &HostStatus) -> Markup {
                     }
                 }
             }
+            }))
         }
     }
 }
