@@ -9,9 +9,10 @@ mod receivers;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use firstlight_api::{
+    bounded,
     site::SiteConfig,
     status::{Alarm, SiteStatus},
 };
@@ -79,7 +80,7 @@ pub async fn run(
     let settings = settings.context("the agent is stopping")?;
     write_receivers(&paths, &settings)?;
     // The unit may have begun with what an earlier agent wrote; where it has not begun, it reads this.
-    drop(ask(places.alertmanager, Method::POST, "/-/reload").await);
+    drop(call(places.alertmanager, Method::POST, "/-/reload").await);
     let mut failing = Failing::new(
         status.clone(),
         "alarms",
@@ -123,30 +124,38 @@ fn write_receivers(paths: &Paths, site: &SiteConfig) -> Result<()> {
 }
 
 async fn firing(vmalert: SocketAddr) -> Result<Vec<Alarm>> {
-    let answer = ask(vmalert, Method::GET, "/api/v1/alerts").await?;
+    let answer = call(vmalert, Method::GET, "/api/v1/alerts").await?;
     alarms::firing(&answer).context("what vmalert answers")
 }
 
-async fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Bytes> {
-    let client: Client<HttpConnector, Full<Bytes>> =
-        Client::builder(TokioExecutor::new()).build_http();
+async fn call(address: SocketAddr, method: Method, path: &str) -> Result<Bytes> {
     let request = Request::builder()
         .method(method)
         .uri(format!("http://{address}{path}"))
         .body(Full::default())?;
-    let answer = async {
-        let answer = client.request(request).await?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), LARGEST).collect().await;
-        let body = body.map_err(|error| anyhow::anyhow!("{error}"))?;
-        if !status.is_success() {
-            bail!("{status}");
-        }
-        Ok(body.to_bytes())
-    };
-    let answer = tokio::time::timeout(ANSWER, answer).await;
+    let answer = tokio::time::timeout(ANSWER, ask(request, LARGEST)).await;
     answer
         .context("no answer")
         .flatten()
         .with_context(|| format!("asking {address}{path}"))
+}
+
+/// To these programs, on the box itself.
+pub fn client() -> Client<HttpConnector, Full<Bytes>> {
+    Client::builder(TokioExecutor::new()).build_http()
+}
+
+/// What one of them answers, in `largest` bytes at most; else why not, in its words.
+pub async fn ask(request: Request<Full<Bytes>>, largest: usize) -> Result<Bytes> {
+    let answer = client().request(request).await?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), largest).collect().await;
+    let body = body.map_err(|error| anyhow!("{error}"))?.to_bytes();
+    if !status.is_success() {
+        bail!(
+            "{status}: {}",
+            bounded::sentence(&String::from_utf8_lossy(&body))
+        );
+    }
+    Ok(body)
 }

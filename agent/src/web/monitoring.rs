@@ -7,22 +7,24 @@ mod query;
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Request, Response, body::Incoming};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
 use maud::{Markup, html};
 
 use super::{Body, Web, html as page_of, page, refusal, text};
+use crate::monitoring::{ask, client};
 use query::{Line, Search};
 
 pub const PATH: &str = "/monitoring/";
 pub const LOGS_PAGE: &str = "/logs";
 pub const LOGS: &str = "/api/v1/logs";
+
+/// Whether it is about logs and metrics, which say more of the box than its page does, and take its time: before there are people they are
+/// for who is on the box.
+pub fn is_theirs(path: &str) -> bool {
+    path.starts_with(PATH) || matches!(path, LOGS | LOGS_PAGE)
+}
 
 /// Of a question.
 const LARGEST_QUERY: usize = 64 << 10;
@@ -85,12 +87,6 @@ impl Engines {
         };
         reads.then_some(self.metrics)
     }
-}
-
-type Asks = Client<HttpConnector, Full<Bytes>>;
-
-fn client() -> Asks {
-    Client::builder(TokioExecutor::new()).build_http()
 }
 
 /// What one of them answers.
@@ -161,24 +157,11 @@ async fn found(web: &Web, search: &Search) -> Result<Vec<Line>, String> {
     .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
     .body(Full::from(search.form()))
     .map_err(|error| error.to_string())?;
-    let answer = async {
-        let answer = client()
-            .request(asked)
-            .await
-            .map_err(|error| error.to_string())?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), LARGEST).collect().await;
-        let body = body.map_err(|error| error.to_string())?.to_bytes();
-        if status.is_success() {
-            Ok(query::read(&body))
-        } else {
-            Err(firstlight_api::bounded::sentence(&String::from_utf8_lossy(
-                &body,
-            )))
-        }
-    };
-    match tokio::time::timeout(TIME, answer).await {
-        Ok(found) => found,
+    let answer = tokio::time::timeout(TIME, ask(asked, LARGEST)).await;
+    match answer {
+        Ok(answer) => answer
+            .map(|lines| query::read(&lines))
+            .map_err(|error| format!("{error:#}")),
         Err(_) => Err("it does not answer in time; seek within fewer hours".to_owned()),
     }
 }

@@ -22,6 +22,8 @@ static LOOKS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         r"()\b[a-z0-9]{6}\.[a-z0-9]{16}\b",
         r"()firstlight_[A-Za-z0-9_-]{43}",
         r"()\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+        // Of site.yaml: who has the address may post there.
+        r#"(\bwebhook"?\s*:\s*['"]?)https?://[^\s'",}]+"#,
         // Hashes of passwords.
         r"()\$(?:argon2id|2[aby]|5|6|y)\$[A-Za-z0-9./+=,$-]{8,}",
         r#"(?i)((?:password|passwd|passphrase|authorization|secret|token|api-?key)"?\s*[:=]\s*"?(?:bearer |basic )?)[^\s",}(\[]{6,}"#,

@@ -37,7 +37,7 @@ fn no_secret_of_the_box_is_in_the_file_however_it_is_written() {
     let encoded = STANDARD.encode(BMC);
     let journal = format!(
         "agent: BMC says {BMC}\nirony: {encoded}\nkubeadm join --token abcdef.0123456789abcdef\n{KEY}authorization: Bearer firstlight_{}\n\
-         hash $argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHQ$Sd8fM3Hr6aFy1x0Q\n\"password\":\"hunter2hunter2\",\nroot logs in\nAAAAsecondlineofthekeysecondline\n",
+         hash $argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHQ$Sd8fM3Hr6aFy1x0Q\n\"password\":\"hunter2hunter2\",\nroot logs in\nAAAAsecondlineofthekeysecondline\nalarms: {{webhook: 'https://hooks.example/T0/hooksecret'}}\n",
         "x".repeat(43)
     );
     let tar = tar_of(&[
@@ -58,6 +58,7 @@ fn no_secret_of_the_box_is_in_the_file_however_it_is_written() {
         "xxxxx",
         "Sd8fM3",
         "hunter2",
+        "hooksecret",
     ] {
         assert!(!all.contains(secret), "{secret} is in {all}");
     }

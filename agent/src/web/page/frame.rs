@@ -1,6 +1,6 @@
 //! What every page has: head, health of the site, the way to the other pages.
 
-use firstlight_api::health::{Health, health};
+use firstlight_api::health::Health;
 use maud::{DOCTYPE, Markup, html};
 
 use super::{
@@ -12,14 +12,14 @@ use super::{
 };
 
 /// A document.
-pub fn whole(view: View<'_>, page: &Page) -> Markup {
+pub fn whole(view: View<'_>, page: &Page, health: &Health) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
-            (head(&title(view, page)))
+            (head(&title(view, page, health)))
             body {
                 a.skip href="#main" { "To the content" }
-                div #live data-booted=[view.booted.map(|booted| format!("{booted:.1}"))] { (live(view, page)) }
+                div #live data-booted=[view.booted.map(|booted| format!("{booted:.1}"))] { (live(view, page, health)) }
                 p #lost.lost role="alert" hidden { "The box does not answer; this page shows what was last known." }
                 noscript { p.lost { "Without JavaScript this page stands still. " a href="" { "Read it again" } } }
                 script src=(SCRIPT.path) defer {}
@@ -29,11 +29,10 @@ pub fn whole(view: View<'_>, page: &Page) -> Markup {
 }
 
 /// What in it may change.
-pub fn live(view: View<'_>, page: &Page) -> Markup {
-    let health = health(view.site);
-    let (tone, word) = verdict(view, &health);
+pub fn live(view: View<'_>, page: &Page, health: &Health) -> Markup {
+    let (tone, word) = verdict(view, health);
     html! {
-        header data-title=(title(view, page)) {
+        header data-title=(title(view, page, health)) {
             h1 { a href="/" { (site_name(view)) } }
             span.dim { "Firstlight " (view.site.version) }
             span role="status" { (pill(tone, &word)) }
@@ -41,7 +40,7 @@ pub fn live(view: View<'_>, page: &Page) -> Markup {
         (navigation(view, page))
         main #main tabindex="-1" {
             @match page {
-                Page::Front => (front::render(view, &health)),
+                Page::Front => (front::render(view, health)),
                 Page::Hosts(filter) => (hosts::render(view, filter)),
                 Page::Host(name) => (host::render(view, name)),
                 Page::Clusters => (clusters::render(view)),
@@ -90,8 +89,8 @@ fn site_name(view: View<'_>) -> &str {
     }
 }
 
-fn title(view: View<'_>, page: &Page) -> String {
-    let (_, word) = verdict(view, &health(view.site));
+fn title(view: View<'_>, page: &Page, health: &Health) -> String {
+    let (_, word) = verdict(view, health);
     let of = match page {
         Page::Front => String::new(),
         Page::Host(name) => format!("{name} · "),

@@ -24,7 +24,7 @@ mod timeline;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use firstlight_api::{people::Role, status::SiteStatus};
+use firstlight_api::{health::health, people::Role, status::SiteStatus};
 
 pub use address::{Filter, Page};
 pub use assets::{ASSETS, Asset};
@@ -80,10 +80,12 @@ pub fn render(site: &SiteStatus, page: &Page, reader: Reader, manner: Manner) ->
         reader,
         booted: (manner == Manner::Whole).then(|| unix_time() - site.uptime),
     };
-    match manner {
-        Manner::Whole => frame::whole(view, page).into_string(),
-        Manner::Still => frame::live(view, page).into_string(),
-    }
+    let health = health(site);
+    let shown = match manner {
+        Manner::Whole => frame::whole(view, page, &health),
+        Manner::Still => frame::live(view, page, &health),
+    };
+    shown.into_string()
 }
 
 /// Seconds since 1970.

@@ -302,6 +302,10 @@ async fn the_first_operator_is_made_by_the_code_and_then_everybody_logs_in() {
     let site = serve().await;
     // Nobody is there yet: everybody reads, and nobody changes anything.
     assert_eq!(site.ask("GET", "/api/v1/status", &[], "").await.status, 200);
+    // But logs and metrics, which say more of the box, are nobody's.
+    for path in ["/logs", "/api/v1/logs", "/monitoring/metrics/vmui/"] {
+        assert_eq!(site.ask("GET", path, &[], "").await.status, 401, "{path}");
+    }
     let page = site.ask("GET", "/", &[], "").await;
     assert!(
         page.status == 200 && page.body.contains("/first"),
