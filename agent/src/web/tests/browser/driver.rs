@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub struct Browser {
+    /// What Chromium leaves behind.
+    _scratch: tempfile::TempDir,
     driver: Child,
     address: std::net::SocketAddr,
     session: String,
@@ -52,7 +54,9 @@ impl Browser {
     }
 
     pub async fn start(settings: Settings) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
         let mut driver = Command::new("chromedriver")
+            .env("TMPDIR", scratch.path())
             .arg("--port=0")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -70,6 +74,7 @@ impl Browser {
         let color = u8::from(!settings.dark);
         let script = if settings.no_script { 2 } else { 1 };
         let mut browser = Self {
+            _scratch: scratch,
             driver,
             address: ([127, 0, 0, 1], port).into(),
             session: String::new(),
