@@ -43,7 +43,7 @@ pub fn log_in_and_act(the_box: &TheBox, host: &str) {
     desk.the_cable_takes_no_secret();
     desk.verbs_are_by_role(host);
     desk.kubectl_is_by_role(host);
-    desk.a_browser_logs_in();
+    desk.a_browser_logs_in(host);
     desk.all_of_it_is_told(host);
     desk.a_receipt_has_it(host);
 }
@@ -190,7 +190,7 @@ impl Desk<'_> {
         );
     }
 
-    fn a_browser_logs_in(&self) {
+    fn a_browser_logs_in(&self, host: &str) {
         let jar = self.the_box.paths.root().join("cookies");
         let jar = jar.to_str().unwrap();
         let log_in = |password: &str| {
@@ -208,7 +208,7 @@ impl Desk<'_> {
         };
         assert_eq!(log_in("wrong"), "401");
         assert_eq!(log_in("four+plain+words+here"), "303");
-        let page = self.curl(&["-b", jar, &format!("{PAGE}/")]);
+        let page = self.curl(&["-b", jar, &format!("{PAGE}/hosts/{host}")]);
         assert!(
             page.contains("Log out") && page.contains("class=\"verbs\""),
             "{page}"
