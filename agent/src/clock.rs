@@ -20,6 +20,12 @@ pub fn wall_seconds() -> i64 {
         })
 }
 
+/// The same in nanoseconds.
+pub fn wall_nanoseconds() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX))
+}
+
 /// Wall clock as RFC 3339, UTC.
 pub fn rfc3339() -> String {
     rfc3339_of(wall_seconds())

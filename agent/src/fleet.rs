@@ -147,6 +147,15 @@ pub enum Answer {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     pub targets: BTreeMap<MacAddr, BootTarget>,
+    /// Who signs for which host.
+    pub speakers: BTreeMap<PublicKey, Named>,
+}
+
+/// A host as people know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    pub mac: MacAddr,
+    pub name: String,
 }
 
 impl View {
@@ -196,6 +205,11 @@ pub fn channel() -> (Fleet, Controller) {
 impl Fleet {
     pub fn boot_target(&self, mac: MacAddr) -> BootTarget {
         self.view.borrow().boot_target(mac)
+    }
+
+    /// The host that `key` signs for: its ramdisk that is there, or the system that it has.
+    pub fn speaker(&self, key: PublicKey) -> Option<Named> {
+        self.view.borrow().speakers.get(&key).cloned()
     }
 
     pub fn session(&self) -> &str {
@@ -303,6 +317,7 @@ mod tests {
         assert_eq!(fleet.boot_target(mac), BootTarget::Ramdisk);
         controller.view.send_replace(Arc::new(View {
             targets: BTreeMap::from([(mac, BootTarget::Disk)]),
+            ..View::default()
         }));
         assert_eq!(fleet.boot_target(mac), BootTarget::Disk);
     }

@@ -259,6 +259,9 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
             stop,
         )
     });
+    tasks.spawn("alarm-events", |stop| {
+        monitoring::events::run(facts.kubernetes.subscribe(), web.status.clone(), stop)
+    });
     tasks.spawn("update", |stop| {
         update::run(web.update.clone(), web.status.clone(), status.clone(), stop)
     });
@@ -442,6 +445,7 @@ fn spawn_listeners(tasks: &mut Tasks, agent: &Agent) {
         web::serve_bootstrap(
             web.fleet.clone(),
             web.known.clone(),
+            web::Engines::default(),
             facts.pki.subscribe(),
             segment(),
             status.clone(),

@@ -1,4 +1,4 @@
-//! `firstlight logs`: what the site's logs say, by words, and what comes.
+//! `firstlight logs`: what the site's logs say, by words, and what comes; and which starts of a server have said something.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -6,18 +6,25 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use firstlight_api::bounded;
+use firstlight_api::logs::STEPS;
 use serde::Deserialize;
 
 use crate::box_client::BoxClient;
 use crate::ssh::BoxArgs;
 
 const AGAIN: Duration = Duration::from_secs(2);
+const LOGS: &str = "/api/v1/logs";
+const STARTS: &str = "/api/v1/logs/starts";
 
 pub const SEEKING: &str = "Every word has to be in a line, or in the name of its machine, unit or program. Without words: everything, the last lines.
 
-  firstlight logs n1                        what the box's logs say of the server n1, within a day
+  firstlight logs n1                        what the server n1 says, and what the box says of it, within a day
+  firstlight logs n1 --step kubelet         of its kubelet
+  firstlight logs n1 --starts               when it was started, and what: its ramdisk, or the system on its disk
+  firstlight logs n1 --start ID             of one of these starts
   firstlight logs etcd --hours 168          of etcd, within a week
   firstlight logs ironic n1 --follow        and what comes, until Ctrl-C
   firstlight logs n1 -o json                an object a line, for programs";
@@ -27,6 +34,15 @@ pub const SEEKING: &str = "Every word has to be in a line, or in the name of its
 pub struct LogsArgs {
     /// What is sought
     words: Vec<String>,
+    /// Of one part of a server's way
+    #[arg(long, value_name = "STEP", value_parser = steps())]
+    step: Option<String>,
+    /// Of one start of a server, as `--starts` lists them
+    #[arg(long, value_name = "ID")]
+    start: Option<String>,
+    /// List the starts of the server that is named
+    #[arg(long, requires = "words", conflicts_with_all = ["step", "start", "follow"])]
+    starts: bool,
     /// Not older than so many hours
     #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=720))]
     hours: u32,
@@ -49,6 +65,11 @@ enum Output {
     Json,
 }
 
+fn steps() -> PossibleValuesParser {
+    let steps = STEPS.map(|(step, means)| PossibleValue::new(step).help(means));
+    PossibleValuesParser::new(steps)
+}
+
 /// As the box tells it.
 #[derive(Deserialize)]
 struct Line {
@@ -61,8 +82,19 @@ struct Line {
 pub fn run(args: &LogsArgs) -> Result<String> {
     let mut the_box = BoxClient::new(&args.the_box)?;
     let words = args.words.join(" ");
+    if args.starts {
+        let reply = the_box.ask("GET", &path(STARTS, &[("q", &words)]), &[], &[])?;
+        reply.check()?;
+        return starts(&String::from_utf8_lossy(&reply.body), args.output);
+    }
     let (hours, limit) = (args.hours.to_string(), args.limit.to_string());
-    let mut path = path(&[("q", &words), ("hours", &hours), ("limit", &limit)]);
+    let of_server = [
+        ("q", words.as_str()),
+        ("step", args.step.as_deref().unwrap_or_default()),
+        ("start", args.start.as_deref().unwrap_or_default()),
+    ];
+    let asked = |which: &[(&str, &str)]| path(LOGS, &[&of_server, which].concat());
+    let mut path = asked(&[("hours", &hours), ("limit", &limit)]);
     loop {
         let reply = the_box.ask("GET", &path, &[], &[])?;
         reply.check()?;
@@ -74,15 +106,56 @@ pub fn run(args: &LogsArgs) -> Result<String> {
         }
         io::stdout().flush()?;
         if let Some(last) = last {
-            path = self::path(&[("q", &words), ("limit", "5000"), ("after", &last)]);
+            path = asked(&[("limit", "5000"), ("after", &last)]);
         }
         thread::sleep(AGAIN);
     }
 }
 
-fn path(query: &[(&str, &str)]) -> String {
+fn path(of: &str, query: &[(&str, &str)]) -> String {
     let mut form = form_urlencoded::Serializer::new(String::new());
-    format!("/api/v1/logs?{}", form.extend_pairs(query).finish())
+    format!("{of}?{}", form.extend_pairs(query).finish())
+}
+
+/// As the box tells it.
+#[derive(Deserialize)]
+struct Start {
+    system: String,
+    id: String,
+    first: String,
+    last: String,
+    lines: String,
+}
+
+fn starts(told: &str, output: Output) -> Result<String> {
+    let mut text = String::new();
+    if output == Output::Text {
+        let _ = writeln!(
+            text,
+            "{:<34} {:<10} {:>8}  FIRST LINE, LAST LINE",
+            "ID", "WHAT", "LINES"
+        );
+    }
+    for json in told.lines() {
+        let start: Start = serde_json::from_str(json).context("the box tells no start")?;
+        let line = match output {
+            Output::Json => plain(json),
+            Output::Text => {
+                let Start {
+                    system,
+                    id,
+                    first,
+                    last,
+                    lines,
+                } = &start;
+                bounded::sentence(&format!(
+                    "{id:<34} {system:<10} {lines:>8}  {first}, {last}"
+                ))
+            }
+        };
+        let _ = writeln!(text, "{line}");
+    }
+    Ok(text)
 }
 
 /// And the time of the last line.
@@ -143,6 +216,28 @@ mod tests {
                 prop_assert!(!text.trim_end().chars().any(char::is_control), "{text:?}");
             }
         }
+    }
+
+    #[test]
+    fn starts_are_a_table_or_for_programs() {
+        let told = "{\"system\":\"ramdisk\",\"id\":\"0a9f\",\"first\":\"2026-11-30T06:12:40Z\",\"last\":\"2026-11-30T06:14:00Z\",\"lines\":\"812\"}\n";
+        let text = starts(told, Output::Text).unwrap();
+        let rows: Vec<_> = text
+            .lines()
+            .map(|row| row.split_whitespace().collect::<Vec<_>>())
+            .collect();
+        assert_eq!(
+            rows[1],
+            [
+                "0a9f",
+                "ramdisk",
+                "812",
+                "2026-11-30T06:12:40Z,",
+                "2026-11-30T06:14:00Z"
+            ]
+        );
+        assert_eq!(starts(told, Output::Json).unwrap(), told);
+        assert!(starts("<html>", Output::Text).is_err());
     }
 
     #[test]

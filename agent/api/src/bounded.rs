@@ -42,6 +42,11 @@ pub fn sentence(text: &str) -> String {
     shown(text, LONGEST_SENTENCE)
 }
 
+/// As [`text`], of `most` characters; what is many lines becomes one.
+pub fn line(text: &str, most: usize) -> String {
+    shown(&text.replace(['\n', '\r', '\t'], " "), most)
+}
+
 fn shown(text: &str, most: usize) -> String {
     let shown = |c: char| {
         let turns_text_round = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

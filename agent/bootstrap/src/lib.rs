@@ -1,6 +1,7 @@
 //! What an installed server does before cloud-init: it waits until the box hands out its bootstrap data. And what it does
 //! later when the box orders packages ([`packages`]), an account in this server's BMC ([`bmc`]),
-//! or that this server starts the box's ramdisk by itself ([`ramdisk`]), or asks how its mirror is ([`mirror`]).
+//! or that this server starts the box's ramdisk by itself ([`ramdisk`]), or asks how its mirror is ([`mirror`]). Its journal and its
+//! metrics go to the box all the while ([`destination`], [`journal`], [`metrics`]).
 //!
 //! A server is installed before anybody knows what it will become. Its config drive then carries an invitation
 //! ([`invitation`]) instead of user data: where to ask, a token, and the CA to trust. This program asks ([`link`],
@@ -16,12 +17,15 @@ pub mod answer;
 pub mod backups;
 pub mod bmc;
 mod clock;
+pub mod destination;
 pub mod drive;
 pub mod files;
 pub mod follow;
 pub mod invitation;
+pub mod journal;
 pub mod link;
 pub mod machine;
+pub mod metrics;
 pub mod mirror;
 pub mod packages;
 pub mod plan;

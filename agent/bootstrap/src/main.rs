@@ -1,12 +1,12 @@
 //! `firstlight-bootstrap`: see the library. Started by firstlight-bootstrap.service, before cloud-init.
 
 use std::io::{self, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use firstlight_api::account::Ask;
 use firstlight_api::mirror;
 use firstlight_api::packages::Order;
@@ -15,12 +15,15 @@ use firstlight_api::repository::METADATA_KEY as REPOSITORY;
 use firstlight_bootstrap::access::{self, parse_access};
 use firstlight_bootstrap::backups;
 use firstlight_bootstrap::bmc::{ThisServer as ThisBmc, obey as obey_bmc};
+use firstlight_bootstrap::destination::{self, plan_destination};
 use firstlight_bootstrap::drive::{Drive, find_drive, load_drive, settle_devices};
 use firstlight_bootstrap::files::write_files;
 use firstlight_bootstrap::follow::follow;
 use firstlight_bootstrap::invitation::parse_invitation;
+use firstlight_bootstrap::journal;
 use firstlight_bootstrap::link::Link;
 use firstlight_bootstrap::machine::{self, ThisMachine, restart_from_network};
+use firstlight_bootstrap::metrics;
 use firstlight_bootstrap::mirror::{look as mirror_of, root_device};
 use firstlight_bootstrap::packages::{ThisServer, obey};
 use firstlight_bootstrap::plan::Held;
@@ -29,6 +32,7 @@ use firstlight_bootstrap::ramdisk::{self, ThisKernel};
 use firstlight_bootstrap::seed::Seed;
 use firstlight_bootstrap::sources::plan_sources;
 use firstlight_bootstrap::trust::plan_trust;
+use firstlight_client::door::Door;
 use firstlight_client::net;
 use firstlight_client::net::interface::{clear_address, parse_mac};
 use serde::Serialize;
@@ -52,6 +56,8 @@ fn main() -> ExitCode {
         ["restart", mac] => return restart(Some(mac)),
         ["packages"] => return packages(),
         ["backup"] => return keep_backup(),
+        ["journal"] => return tell_the_box(&send_journal),
+        ["metrics"] => return tell_the_box(&|door| metrics::keep(door)),
         ["kexec", mac] => return kexec(mac),
         ["mirror"] => return tell(&look_at_mirror),
         ["bmc", word] => match Ask::of(word) {
@@ -73,6 +79,7 @@ fn usage() -> ExitCode {
          with MAC from the network, by that NIC, or firstlight-bootstrap packages: reads one order of the box as JSON, \
          or firstlight-bootstrap bmc look|make|remove: the box's account in this server's BMC, answers as JSON, \
          or firstlight-bootstrap mirror: which disks hold this server's root, as JSON, \
+         or firstlight-bootstrap journal, or metrics (by their services): brings them to the box, \
          or firstlight-bootstrap kexec MAC: starts the box's ramdisk as one order on standard input says"
     );
     ExitCode::from(2)
@@ -159,6 +166,26 @@ fn keep_backup() -> ExitCode {
     }
 }
 
+/// By firstlight-journal.service and firstlight-metrics.service, whose environment says where everything is.
+fn tell_the_box(what: &dyn Fn(&Door) -> Result<()>) -> ExitCode {
+    let Some(credentials) = folder("CREDENTIALS_DIRECTORY") else {
+        return usage();
+    };
+    if let Err(error) = destination::open(&credentials).and_then(|door| what(&door)) {
+        tracing::error!("{error:#}");
+    }
+    ExitCode::FAILURE
+}
+
+fn folder(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from)
+}
+
+fn send_journal(door: &Door) -> Result<()> {
+    let state = folder("STATE_DIRECTORY").context("there is no STATE_DIRECTORY")?;
+    journal::keep(door, &state)
+}
+
 fn packages() -> ExitCode {
     let order = io::read_to_string(io::stdin().take(LONGEST_ORDER)).map_err(anyhow::Error::from);
     let order = match order.and_then(|text| Ok(Order::parse(text.as_bytes())?)) {
@@ -204,6 +231,9 @@ fn run(root: &Path) -> Result<()> {
         return seed.keep(&drive);
     };
     write_files(root, &plan_trust(&invitation))?;
+    if let Some(file) = plan_destination(&invitation) {
+        write_files(root, &[file])?;
+    }
     if seed.held()? == Held::Confirmed {
         return Ok(());
     }

@@ -299,6 +299,8 @@ pub enum Reply {
 pub struct Shown {
     pub status: Arc<HostStatus>,
     pub target: BootTarget,
+    /// Of its ramdisk that is there, and of the system that it has.
+    pub keys: Vec<PublicKey>,
     /// `None`: it is no object yet.
     pub desired: Option<Arc<ObjectTarget>>,
 }

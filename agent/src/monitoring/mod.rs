@@ -1,10 +1,11 @@
 //! The programs that keep and judge the box's metrics and logs (docs/monitoring.md): they are units of their own; this says whom
 //! Alertmanager tells, and puts what vmalert finds on the page and the console.
 //!
-//! `receivers` writes Alertmanager's file (pure), `alarms` reads vmalert's answer. Must not: judge metrics, which the rules do
+//! `receivers` writes Alertmanager's file (pure), `alarms` reads vmalert's answer, `events` tells Kubernetes. Must not: judge metrics, which the rules do
 //! (`overlays/box/usr/share/firstlight/monitoring`).
 
 mod alarms;
+pub mod events;
 mod receivers;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};

@@ -1,5 +1,5 @@
 //! `https://BOX:8443/bootstrap/v1/HOST`: bootstrap data for installed systems, behind one-time tokens (docs/reference.md). What ramdisks
-//! say of their BMCs comes to the same door (`account`).
+//! say of their BMCs comes to the same door (`account`), and so do logs and metrics of servers (`monitoring::servers`).
 //!
 //! TLS by the site's CA. Must not: know what is in the data, or keep any of it. Who guesses tokens is made to wait.
 
@@ -30,7 +30,14 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::{Body, refusal, signature::Signature, text, tls::acceptor};
+use super::{
+    Body,
+    monitoring::{Engines, Servers},
+    refusal,
+    signature::Signature,
+    text,
+    tls::acceptor,
+};
 use crate::{
     doors::{Door, Known, Place},
     fleet::{Answer, Ask, Fleet},
@@ -61,12 +68,14 @@ const MOST_GUESSERS: usize = 4096;
 pub async fn serve(
     fleet: Fleet,
     known: Known,
+    engines: Engines,
     mut pki: watch::Receiver<Option<Arc<Pki>>>,
     mut segment: watch::Receiver<Option<Segment>>,
     status: StatusSender,
     stop: CancellationToken,
 ) -> Result<()> {
     let door = Endpoint {
+        servers: Servers::new(fleet.clone(), engines),
         fleet,
         door: Door::new(PLACES, known),
     };
@@ -95,6 +104,7 @@ pub async fn serve(
 /// What all connections have in common.
 pub(super) struct Endpoint {
     pub fleet: Fleet,
+    pub servers: Servers,
     pub door: Door,
 }
 
@@ -146,6 +156,7 @@ pub(super) async fn accept(
         };
         let one = One {
             fleet: endpoint.fleet.clone(),
+            servers: endpoint.servers.clone(),
             known: endpoint.door.known().clone(),
             guesses: guesses.clone(),
             peer: peer.ip(),
@@ -205,6 +216,7 @@ impl Guesses {
 /// One connection.
 struct One {
     fleet: Fleet,
+    servers: Servers,
     known: Known,
     guesses: Guesses,
     peer: IpAddr,
@@ -229,6 +241,9 @@ impl One {
         }
         if request.uri().path() == account::PATH {
             return super::account::answer(&self.fleet, &self.known, self.peer, request).await;
+        }
+        if Servers::are_meant(request.uri().path()) {
+            return self.servers.answer(&self.known, self.peer, request).await;
         }
         let Some(host) = host_of(request.uri().path()).map(str::to_owned) else {
             return refusal(StatusCode::NOT_FOUND, "nothing is here");

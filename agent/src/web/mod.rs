@@ -51,6 +51,7 @@ use tokio::sync::watch;
 
 pub use bootstrap::serve as serve_bootstrap;
 pub use conversion::serve as serve_conversion;
+pub use monitoring::Engines;
 pub use outside::Outside;
 pub use people::gate::Way;
 pub use pushes::serve as serve_pushes;
@@ -106,7 +107,7 @@ pub struct Web {
     pub update: Updater,
     pub certificate: PageCertificate,
     /// Of metrics and logs.
-    engines: monitoring::Engines,
+    engines: Engines,
     /// How what is asked came.
     pub way: Way,
     bandwidth: Bandwidth,
@@ -145,7 +146,7 @@ impl Web {
             streams: Streams::new(&known),
             known,
             people,
-            engines: monitoring::Engines::default(),
+            engines: Engines::default(),
             way: Way::Clear,
             bandwidth: Bandwidth::new(site()),
             relays: Arc::default(),

@@ -1,29 +1,40 @@
 //! Metrics and logs of the box, for who may look: `/monitoring/metrics/…` and `/monitoring/logs/…` are what `VictoriaMetrics` and
 //! `VictoriaLogs` answer, as far as it only reads; `/logs` is a page and `/api/v1/logs` the same for programs.
 //!
-//! `query` makes `LogsQL` of what a person seeks, and reads the answer.
+//! `query` makes `LogsQL` of what a person seeks, and reads the answer; `servers` takes logs and metrics of servers, `clean` what nobody should read
+//! out of logs, and `exposition` says whose metrics are.
 
+mod clean;
+mod exposition;
 mod query;
+mod servers;
 
 use std::{io, net::SocketAddr, time::Duration};
 
+use bytes::Bytes;
+use firstlight_api::{logs::STEPS, status::HostStatus};
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Request, Response, body::Incoming};
 use maud::{Markup, html};
+use serde::Serialize;
 
 use super::{Body, Web, html as page_of, page, refusal, text};
 use crate::monitoring::{ask, client};
-use query::{Line, Search};
+use query::{Line, Search, Start};
+pub use servers::Servers;
 
 pub const PATH: &str = "/monitoring/";
 pub const LOGS_PAGE: &str = "/logs";
+/// Of `VictoriaMetrics`' own page.
+pub const DASHBOARDS: &str = "/monitoring/metrics/vmui/#/dashboards";
 pub const LOGS: &str = "/api/v1/logs";
+pub const STARTS: &str = "/api/v1/logs/starts";
 
 /// Whether it is about logs and metrics, which say more of the box than its page does, and take its time: before there are people they are
 /// for who is on the box.
 pub fn is_theirs(path: &str) -> bool {
-    path.starts_with(PATH) || matches!(path, LOGS | LOGS_PAGE)
+    path.starts_with(PATH) || matches!(path, LOGS | STARTS | LOGS_PAGE)
 }
 
 /// Of a question.
@@ -148,63 +159,155 @@ fn passed_back(answered: Response<Incoming>) -> Response<Body> {
     response
 }
 
-/// The lines that a search finds, newest first.
-async fn found(web: &Web, search: &Search) -> Result<Vec<Line>, String> {
+/// What `VictoriaLogs` answers to a form.
+async fn sought(web: &Web, form: String) -> Result<Bytes, String> {
     let asked = Request::post(format!(
         "http://{}/monitoring/logs/select/logsql/query",
         web.engines.logs
     ))
     .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
-    .body(Full::from(search.form()))
+    .body(Full::from(form))
     .map_err(|error| error.to_string())?;
-    let answer = tokio::time::timeout(TIME, ask(asked, LARGEST)).await;
-    match answer {
-        Ok(answer) => answer
-            .map(|lines| query::read(&lines))
-            .map_err(|error| format!("{error:#}")),
+    match tokio::time::timeout(TIME, ask(asked, LARGEST)).await {
+        Ok(answer) => answer.map_err(|error| format!("{error:#}")),
         Err(_) => Err("it does not answer in time; seek within fewer hours".to_owned()),
     }
 }
 
-/// `GET /api/v1/logs?q=WORDS&hours=N&limit=N&after=TIME`: a line of JSON each, oldest first.
+/// The lines that a search finds, newest first.
+async fn found(web: &Web, search: &Search) -> Result<Vec<Line>, String> {
+    let form = search.form(|name| server(web, name).map(|host| host.mac));
+    Ok(query::read(&sought(web, form).await?))
+}
+
+fn server(web: &Web, name: &str) -> Option<HostStatus> {
+    let status = web.status.borrow();
+    let mut hosts = status.hosts.iter();
+    hosts
+        .find(|host| host.name == name || host.mac == name)
+        .cloned()
+}
+
+/// Of the server that the words name.
+async fn starts_of(web: &Web, words: &str) -> Result<Option<(String, Vec<Start>)>, String> {
+    let Some(host) = words.split_whitespace().find_map(|word| server(web, word)) else {
+        return Ok(None);
+    };
+    let starts = query::read_starts(&sought(web, query::starts(&host.name)).await?);
+    Ok(Some((host.name, starts)))
+}
+
+fn as_lines<T: Serialize>(values: impl Iterator<Item = T>) -> Response<Body> {
+    let lines = values.filter_map(|value| serde_json::to_string(&value).ok());
+    let lines: String = lines.map(|line| line + "\n").collect();
+    text(StatusCode::OK, "application/x-ndjson", lines)
+}
+
+fn unsought(why: &str) -> Response<Body> {
+    let why = format_args!("the logs cannot be sought: {why}");
+    refusal(StatusCode::SERVICE_UNAVAILABLE, why)
+}
+
+/// `GET /api/v1/logs?q=WORDS&step=STEP&start=ID&hours=N&limit=N&after=TIME`: a line of JSON each, oldest first.
 pub async fn logs(web: &Web, asked: &str) -> Response<Body> {
-    match found(web, &Search::of(asked)).await {
-        Ok(lines) => {
-            let lines = lines
-                .iter()
-                .rev()
-                .filter_map(|line| serde_json::to_string(line).ok());
-            let lines: String = lines.map(|line| line + "\n").collect();
-            text(StatusCode::OK, "application/x-ndjson", lines)
-        }
-        Err(why) => refusal(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format_args!("the logs cannot be sought: {why}"),
-        ),
+    let search = match Search::parse(asked) {
+        Ok(search) => search,
+        Err(why) => return refusal(StatusCode::BAD_REQUEST, why),
+    };
+    match found(web, &search).await {
+        Ok(lines) => as_lines(lines.iter().rev()),
+        Err(why) => unsought(&why),
     }
 }
 
-/// `GET /logs?q=WORDS&hours=N`
+/// `GET /api/v1/logs/starts?q=SERVER`: a line of JSON for each, the last first.
+pub async fn log_starts(web: &Web, asked: &str) -> Response<Body> {
+    let named = form_urlencoded::parse(asked.as_bytes()).find(|(key, _)| key == "q");
+    let named = named.map(|(_, value)| value).unwrap_or_default();
+    match starts_of(web, &named).await {
+        Ok(Some((_, starts))) => as_lines(starts.iter()),
+        Ok(None) => refusal(
+            StatusCode::NOT_FOUND,
+            "no server is called so; its name or MAC address is wanted",
+        ),
+        Err(why) => unsought(&why),
+    }
+}
+
+/// `GET /logs?q=WORDS&step=STEP&start=ID&hours=N`
 pub async fn logs_page(web: &Web, asked: &str) -> Response<Body> {
-    let search = Search::of(asked);
-    let content = match found(web, &search).await {
-        Ok(lines) => table(&lines),
-        Err(why) => html! {
-            div.problem.bad role="alert" { b { "The logs cannot be sought: " (why) } p { "They are the last that the box starts." } }
-        },
+    let content = match Search::parse(asked) {
+        Ok(search) => {
+            let (lines, starts) = tokio::join!(found(web, &search), starts_of(web, &search.words));
+            let told = lines.and_then(|lines| Ok((lines, starts?)));
+            html! {
+                (form(&search))
+                @match told {
+                    Ok((lines, starts)) => {
+                        @if let Some((name, starts)) = &starts { (starts_table(name, starts, &search)) }
+                        (table(&lines))
+                    }
+                    Err(why) => div.problem.bad role="alert" { b { "The logs cannot be sought: " (why) } p { "They are the last that the box starts." } }
+                }
+            }
+        }
+        Err(why) => html! { div.problem.bad role="alert" { b { (why) } } },
     };
     let content = html! {
-        p { a href="/" { "Back to the site" } " " a href={ (PATH) "logs/select/vmui/" } { "More ways to seek" } " " a href={ (PATH) "metrics/vmui/" } { "Metrics" } }
-        form.filter role="search" method="get" action=(LOGS_PAGE) {
-            label { "Seek " input type="search" name="q" value=(search.words) placeholder="a server, a unit, words…"; }
-            label { "Of the last " select name="hours" {
-                @for hours in query::HOURS { option value=(hours) selected[hours == search.hours] { (hours) @if hours == 1 { " hour" } @else { " hours" } } }
-            } }
-            button { "Show" }
-        }
+        p { a href="/" { "Back to the site" } " " a href={ (PATH) "logs/select/vmui/" } { "More ways to seek" } " " a href={ (PATH) "metrics/vmui/" } { "Metrics" } " " a href=(DASHBOARDS) { "Dashboards" } }
         (content)
     };
     page_of(page::of_form("Logs", &content).into_string().into())
+}
+
+fn form(search: &Search) -> Markup {
+    html! {
+        form.filter role="search" method="get" action=(LOGS_PAGE) {
+            label { "Seek " input type="search" name="q" value=(search.words) placeholder="a server, a unit, words…"; }
+            label { "Of " select name="step" {
+                option value="" selected[search.step.is_none()] { "everything" }
+                @for (step, means) in STEPS { option value=(step) selected[search.step == Some(step)] title=(means) { (step) } }
+            } }
+            label { "Of the last " select name="hours" {
+                @for hours in query::HOURS { option value=(hours) selected[hours == search.hours] { (hours) @if hours == 1 { " hour" } @else { " hours" } } }
+            } }
+            @if let Some(start) = &search.start { label { "Of the start " input name="start" value=(start) size="34"; } }
+            button { "Show" }
+        }
+    }
+}
+
+/// What a server has started, each with the way to its lines.
+fn starts_table(name: &str, starts: &[Start], search: &Search) -> Markup {
+    if starts.is_empty() {
+        return html! { p.dim { "No line of " (name) "'s own has come; what the box has heard of it is below." } };
+    }
+    let address = |start: &Start| {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("q", name).append_pair("hours", "720");
+        format!(
+            "{LOGS_PAGE}?{}",
+            form.append_pair("start", &start.id).finish()
+        )
+    };
+    html! {
+        details open[search.start.is_some()] {
+            summary { "Starts of " (name) " (" (starts.len()) ")" }
+            (page::wide("Starts", &html! {
+                table {
+                    thead { tr { @for title in ["First line", "Last line", "What", "Lines"] { th scope="col" { (title) } } } }
+                    tbody { @for start in starts {
+                        tr {
+                            td.time { a href=(address(start)) { (start.first) } }
+                            td.time { (start.last) }
+                            td { (start.system) }
+                            td { (start.lines) }
+                        }
+                    } }
+                }
+            }))
+        }
+    }
 }
 
 fn table(lines: &[Line]) -> Markup {

@@ -26,8 +26,9 @@ use super::{
 };
 use crate::people::Claim;
 
-const SHOWN: [&str; 9] = [
+const SHOWN: [&str; 10] = [
     monitoring::LOGS,
+    monitoring::STARTS,
     monitoring::LOGS_PAGE,
     changes::PATH,
     "/api/v1/status",

@@ -57,6 +57,7 @@ pub async fn answer(web: &Web, peer: IpAddr, request: Request<Incoming>) -> Resp
     }
     match (request.method().clone(), path.as_str()) {
         (Method::GET, monitoring::LOGS) => monitoring::logs(web, &query).await,
+        (Method::GET, monitoring::STARTS) => monitoring::log_starts(web, &query).await,
         (Method::GET, monitoring::LOGS_PAGE) => monitoring::logs_page(web, &query).await,
         (Method::GET, receipt::PATH) => receipt::answer(web, &who, peer).await,
         (Method::POST, "/api/v1/ramdisk/report") => ramdisk::report(web, peer, request).await,

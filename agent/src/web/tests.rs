@@ -509,6 +509,7 @@ async fn boot_scripts_follow_the_decision_of_the_controller() {
     let mac: MacAddr = "52:54:00:00:00:01".parse().unwrap();
     box_.controller.view.send_replace(Arc::new(View {
         targets: [(mac, BootTarget::Disk)].into(),
+        ..View::default()
     }));
     assert!(!box_.text(script).await.1.contains("firstlight.box="));
     assert!(

@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 use crate::{
     objects::Objects,
     on_box::{
-        a_host_is_changed_in_the_name_of_who_asks, etcd_has_no_secret_in_clear,
+        a_host_is_changed_in_the_name_of_who_asks, alarms_are_events, etcd_has_no_secret_in_clear,
         people_run_pods_on_the_box_within_its_share, roles_may_what_they_are_for,
     },
     site::kubernetes_alone,
@@ -71,6 +71,7 @@ pub async fn every_field_is_kept_an_edit_is_told_and_nothing_that_changed_is_del
     what_the_box_has_made_is_known_as_untouched(&store).await;
     kinds_that_are_not_served_are_refused_with_a_sentence(&objects).await;
     people_run_pods_on_the_box_within_its_share(&objects.within("workloads")).await;
+    alarms_are_events(&objects).await;
     roles_may_what_they_are_for(&objects).await;
     store.create(&host).await.unwrap();
     a_host_is_changed_in_the_name_of_who_asks(&objects, NAME).await;

@@ -5,17 +5,23 @@ use std::{fs, path::Path, process::Command};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use firstlight_agent::{
     kubernetes::{parse_manifest, secrets, workloads},
+    monitoring::events,
     paths::Paths,
 };
-use firstlight_api::people::Role;
+use firstlight_api::{
+    people::Role,
+    status::{Alarm, Problem, SiteStatus},
+};
 use http::{HeaderValue, header::HeaderName};
-use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::api::core::v1::{Event, Namespace, Pod, Service};
 use kube::{
     Api,
     api::{ListParams, Patch, PatchParams, PostParams},
     core::Request,
 };
 use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     objects::Objects,
@@ -263,4 +269,40 @@ pub async fn etcd_has_no_secret_in_clear(paths: &Paths, logs: &Path, objects: &O
     for number in 0..60 {
         keyed.delete("Secret", &format!("s{number}")).await;
     }
+}
+
+/// For who watches with kubectl: when one begins, and when it is over.
+pub async fn alarms_are_events(objects: &Objects) {
+    let (_kept, kubernetes) = watch::channel(Some(objects.client.clone()));
+    let (status, shown) = watch::channel(SiteStatus::default());
+    let stop = CancellationToken::new();
+    let telling = tokio::spawn(events::run(kubernetes, shown, stop.clone()));
+    let alarm = Alarm {
+        name: "StickFull".to_owned(),
+        problem: Problem {
+            what: "the state partition has 9% left".to_owned(),
+            next: "delete uploads".to_owned(),
+        },
+    };
+    let told: Api<Event> = Api::namespaced(objects.client.clone(), "default");
+    let of_node = ListParams::default().fields("reason=StickFull,involvedObject.name=box");
+    for (alarms, note, kind) in [
+        (
+            vec![alarm],
+            "the state partition has 9% left; delete uploads",
+            "Warning",
+        ),
+        (vec![], "over: the state partition has 9% left", "Normal"),
+    ] {
+        status.send_modify(|status| status.alarms = alarms);
+        let is_there = async || {
+            let found = told.list(&of_node).await.unwrap().items;
+            found.iter().any(|event| {
+                event.message.as_deref() == Some(note) && event.type_.as_deref() == Some(kind)
+            })
+        };
+        objects.wait_until(note, is_there).await;
+    }
+    stop.cancel();
+    telling.await.unwrap().unwrap();
 }

@@ -14,7 +14,7 @@ use super::releases::Release;
 use super::repository::SUITE;
 use super::squashfs::{Owner, Packing};
 use super::tools::Tools;
-use super::{addons, debian, images, manifests, node, squashfs, versions, workload};
+use super::{addons, debian, images, manifests, node, programs, squashfs, versions, workload};
 
 /// Where containerd's store is in its layer (docs/reference.md).
 const STORE: &str = "usr/lib/firstlight/images";
@@ -91,10 +91,12 @@ impl Recipe<'_> {
     /// The disk image that hosts get.
     pub fn node_image(&self, tools: &Tools, root: &Output, bootstrap: &Output) -> Result<Output> {
         let config = self.settings.rootfs("node").join("grub.cfg");
-        let key = Key::new("node", 6)
+        let exporter = self.go_programs("exporter-bin", programs::SERVER_PROGRAMS)?;
+        let key = Key::new("node", 7)
             .output(tools.output())
             .output(root)
             .output(bootstrap)
+            .output(&exporter)
             .path(&config)?;
         self.steps.run("node", key, Reuse::Cached, |work| {
             let (archive, ours) = (work.path("node.tar"), work.path("ours"));
@@ -102,6 +104,10 @@ impl Recipe<'_> {
             let program = "firstlight-bootstrap";
             let to = ours.join("usr/bin").join(program);
             copy_into(&bootstrap.path(program), &to, 0o755)?;
+            for program in programs::SERVER_PROGRAMS {
+                let to = ours.join(program.name);
+                copy_into(&exporter.path(program.name), &to, 0o755)?;
+            }
             debian::add_to_tree(&archive, &ours)?;
             remove_tree(&ours)?;
             node::make_image(work, tools, &archive, &config)?;

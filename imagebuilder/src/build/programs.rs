@@ -144,6 +144,14 @@ pub const NODE_PROGRAMS: &[GoProgram<'static>] = &[
     cni!("meta", "tuning"),
 ];
 
+/// Programs of a server that are nobody's but its image's: clusters bring a `node_exporter` of their own.
+pub const SERVER_PROGRAMS: &[GoProgram<'static>] = &[GoProgram {
+    module: "metrics",
+    package: "github.com/prometheus/node_exporter",
+    name: "usr/lib/firstlight/node_exporter",
+    links: &[],
+}];
+
 /// Programs of container images, of the box and of nodes, each image in a folder of its own.
 pub const IMAGE_PROGRAMS: &[GoProgram<'static>] = &[
     GoProgram {

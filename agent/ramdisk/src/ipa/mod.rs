@@ -13,6 +13,7 @@ pub mod identity;
 pub mod ironic;
 pub mod job;
 pub mod judge;
+pub mod log;
 pub mod machine;
 pub mod places;
 pub mod prover;
@@ -54,10 +55,11 @@ pub fn run(context: &Context, machine: &Arc<dyn Machine>) -> Outcome {
         address: IpAddr::V4(context.address),
         port: PORT,
         patience: Patience::default(),
+        kernel_log: Some(log::KERNEL.into()),
     };
     match runner::run(settings, Arc::clone(machine)) {
         Ok(Departure::PowerOff) => Outcome::PowerOff,
-        Ok(Departure::Reboot) => Outcome::Reboot,
+        Ok(Departure::Reboot) | Err(_) => Outcome::Reboot,
         Ok(Departure::BootDisk) => {
             prefer_disk(machine.as_ref());
             Outcome::Reboot
@@ -71,10 +73,6 @@ pub fn run(context: &Context, machine: &Arc<dyn Machine>) -> Outcome {
             }
             prefer_nothing(machine.as_ref());
             Outcome::Kexec
-        }
-        Err(error) => {
-            tracing::error!("{error:#}; the machine starts again");
-            Outcome::Reboot
         }
     }
 }

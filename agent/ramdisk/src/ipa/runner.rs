@@ -1,17 +1,17 @@
 //! Carries out what [`Agent`] decides: threads for calls and jobs, the command API's server, the box.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use firstlight_api::report::{Fresh, LookupState, MOST_SUCCESSIONS, Phase, Report};
 use firstlight_api::tpm::Tpm;
-use firstlight_client::http::Client;
 use firstlight_client::key::Key;
-use firstlight_client::tls::{self, BoxClock};
+use firstlight_client::tls::BoxClock;
 use uuid::Uuid;
 
 use super::agent::{Agent, Config};
@@ -21,6 +21,7 @@ use super::facts::Facts;
 use super::identity::Identity;
 use super::ironic::Ironic;
 use super::job::Job;
+use super::log::LogLine;
 use super::machine::Machine;
 use super::prover::{self, Prover};
 use super::relay::Relay;
@@ -50,13 +51,24 @@ pub struct Settings {
     /// Of the command API; 0 takes a free one.
     pub port: u16,
     pub patience: Patience,
+    /// Where the kernel's log is read.
+    pub kernel_log: Option<PathBuf>,
 }
 
-/// Runs until the machine is to restart.
+/// Runs until the machine is to restart. An error was logged.
 pub fn run(settings: Settings, machine: Arc<dyn Machine>) -> Result<Departure> {
     let (events, inbox) = channel();
-    let edge = Edge::start(settings, machine, events)?;
-    edge.run(&inbox)
+    let (end, log) = match Edge::start(settings, machine, events) {
+        Ok(mut edge) => (edge.run(&inbox), edge.log),
+        Err(error) => (Err(error), None),
+    };
+    if let Err(error) = &end {
+        tracing::error!("{error:#}; the machine starts again");
+    }
+    if let Some(log) = log {
+        log.drain(LAST_WORD);
+    }
+    end
 }
 
 /// Everything that the threads share.
@@ -79,6 +91,7 @@ struct Edge {
     events: Sender<Event>,
     server: Server,
     progress: Option<Arc<ProgressLine>>,
+    log: Option<LogLine>,
     cancel: Cancel,
     started: Instant,
 }
@@ -159,6 +172,7 @@ impl Edge {
             boot_id,
         });
         Ok(Self {
+            log: log::start(&shared),
             shared,
             events,
             server,
@@ -168,7 +182,7 @@ impl Edge {
         })
     }
 
-    fn run(mut self, inbox: &Receiver<Event>) -> Result<Departure> {
+    fn run(&mut self, inbox: &Receiver<Event>) -> Result<Departure> {
         let shared = Arc::clone(&self.shared);
         thread::Builder::new()
             .name("bmc".to_owned())
@@ -298,6 +312,8 @@ fn offer(box_url: &str) -> Result<(Offer, Relay)> {
 }
 
 mod bmc;
+mod clients;
+mod log;
 
 impl Shared {
     fn report(&self, lookup: LookupState) -> Result<firstlight_api::report::Directive, String> {
@@ -350,43 +366,5 @@ impl Shared {
             Ok(ironic) => ironic.heartbeat(uuid, token, &self.callback, &self.certificate),
             Err(error) => HeartbeatReply::Failed(format!("{error:#}")),
         }
-    }
-
-    /// Ironic's client; fetches the box's CA the first time.
-    fn ironic(&self) -> Result<Ironic> {
-        let mut known = self.ironic.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ironic) = &*known {
-            return Ok(ironic.clone());
-        }
-        let settings = &self.settings;
-        let base = settings
-            .ironic_url
-            .as_deref()
-            .context("the kernel command line names no Ironic; add ipa-api-url=")?;
-        let client = Client::new(self.trust()?, SILENCE);
-        let ironic = Ironic::new(client, base, settings.inspection_url.as_deref());
-        *known = Some(ironic.clone());
-        Ok(ironic)
-    }
-
-    fn trust(&self) -> Result<Option<Arc<rustls::ClientConfig>>> {
-        match (&self.link, &self.settings.ca_sha256) {
-            (Some(link), Some(fingerprint)) => {
-                let pem = link.ca().map_err(anyhow::Error::msg)?;
-                let ca = tls::check_ca(&pem, fingerprint)?;
-                Ok(Some(tls::trust_only(ca, Arc::clone(&self.clock))?))
-            }
-            _ if self.settings.insecure => Ok(Some(tls::trust_anyone()?)),
-            _ => Ok(None),
-        }
-    }
-
-    /// Images come from the same trust as Ironic; where that cannot be had yet, plain HTTP still works.
-    fn image_client(&self) -> Client {
-        let client = self.ironic().map_or_else(
-            |_| Client::new(None, SILENCE),
-            |ironic| ironic.client().clone(),
-        );
-        client.with_silence(IMAGE_SILENCE)
     }
 }

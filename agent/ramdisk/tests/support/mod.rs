@@ -70,6 +70,7 @@ pub fn settings(box_port: u16, ironic_port: u16, ca_sha256: [u8; 32]) -> Setting
             in_all: Duration::from_mins(1),
             relayed: Duration::from_mins(1),
         },
+        kernel_log: None,
     }
 }
 

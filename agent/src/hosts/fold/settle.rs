@@ -337,6 +337,7 @@ impl Hosts {
         }
         let status = host.status();
         let target = host.boot_target();
+        let keys = host.keys();
         let desired = has_object(host).then(|| {
             let rule = host.ruled.rule();
             let rule = rule.and_then(|index| self.settings.site.rules.get(index));
@@ -350,6 +351,7 @@ impl Hosts {
                 _ => Arc::new(status),
             },
             target,
+            keys,
             desired: desired.map(|desired| {
                 let old = old.and_then(|old| old.desired.as_ref());
                 kept(old, desired)
@@ -388,7 +390,10 @@ fn is_kept(old: &Shown, new: &Shown) -> bool {
         (Some(old), Some(new)) => Arc::ptr_eq(old, new),
         (old, new) => old.is_none() && new.is_none(),
     };
-    objects && Arc::ptr_eq(&old.status, &new.status) && old.target == new.target
+    objects
+        && Arc::ptr_eq(&old.status, &new.status)
+        && old.target == new.target
+        && old.keys == new.keys
 }
 
 /// Who has only asked for an address is nobody yet, and of whom something is to be remembered there is an object once it is.

@@ -21,6 +21,15 @@ use crate::hosts::{
 };
 
 impl Host {
+    /// Whose signature is this host's: of its ramdisk that is there, and of the system that it has.
+    pub fn keys(&self) -> Vec<PublicKey> {
+        let system = self.ledger().deployment.as_ref();
+        let system = system.and_then(|deployment| PublicKey::parse(deployment.key.as_deref()?));
+        let ramdisk = self.who.key();
+        let others = system.filter(|key| ramdisk != Some(*key));
+        ramdisk.into_iter().chain(others).collect()
+    }
+
     /// What a person wrote into the object's annotation.
     pub fn approve(&mut self, code: Option<&str>) {
         let bound = self.who.key().map(|key| (key, self.who.tpm()));

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use firstlight_api::status::HostStatus;
+use firstlight_api::{signed::PublicKey, status::HostStatus};
 use firstlight_netboot::MacAddr;
 use tokio::sync::watch;
 
 use crate::{
-    fleet::View,
+    fleet::{Named, View},
     hosts::{
         event::Shown,
         objects::{ObjectTarget, Targets},
@@ -21,6 +21,8 @@ pub struct Window {
     /// As the page has them.
     told: BTreeMap<MacAddr, Arc<HostStatus>>,
     wanted: watch::Sender<Arc<Targets>>,
+    /// As the view has them.
+    speakers: BTreeMap<MacAddr, (Named, Vec<PublicKey>)>,
 }
 
 impl Window {
@@ -34,6 +36,7 @@ impl Window {
             status,
             told: BTreeMap::new(),
             wanted,
+            speakers: BTreeMap::new(),
         }
     }
 
@@ -45,10 +48,17 @@ impl Window {
 
     /// `None`: it is forgotten.
     pub fn show(&mut self, mac: MacAddr, shown: Option<Shown>) {
-        let (status, target, desired) = match shown {
-            Some(shown) => (Some(shown.status), Some(shown.target), shown.desired),
-            None => (None, None, None),
+        let name = shown.as_ref().map(|shown| shown.status.name.clone());
+        let (status, target, keys, desired) = match shown {
+            Some(shown) => (
+                Some(shown.status),
+                Some(shown.target),
+                shown.keys,
+                shown.desired,
+            ),
+            None => (None, None, Vec::new(), None),
         };
+        self.speaks(mac, name.unwrap_or_default(), keys);
         self.view.send_if_modified(|view| {
             if view.targets.get(&mac) == target.as_ref() {
                 return false;
@@ -79,6 +89,27 @@ impl Window {
             }
             true
         });
+    }
+
+    fn speaks(&mut self, mac: MacAddr, name: String, keys: Vec<PublicKey>) {
+        let named = Named { mac, name };
+        let said = Some((named.clone(), keys.clone())).filter(|(_, keys)| !keys.is_empty());
+        let before = self.speakers.get(&mac);
+        if before == said.as_ref() {
+            return;
+        }
+        let gone = before.map_or(Vec::new(), |(_, keys)| keys.clone());
+        self.view.send_modify(|view| {
+            let speakers = &mut Arc::make_mut(view).speakers;
+            for key in gone {
+                speakers.remove(&key);
+            }
+            speakers.extend(keys.into_iter().map(|key| (key, named.clone())));
+        });
+        match said {
+            Some(said) => drop(self.speakers.insert(mac, said)),
+            None => drop(self.speakers.remove(&mac)),
+        }
     }
 }
 

@@ -77,6 +77,7 @@ async fn serve() -> Fixture {
     let (leased, held) = watch::channel(Arc::default());
     let door = Door::new(PLACES, Known::new(held));
     let endpoint = Endpoint {
+        servers: Servers::new(fleet.clone(), Engines::default()),
         fleet,
         door: door.clone(),
     };

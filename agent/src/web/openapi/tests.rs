@@ -161,7 +161,11 @@ fn site() -> Vec<Route> {
             .or(503, "As many listen as may."),
         reads("/api/v1/edge", "Machines of the site's clusters, at most ten seconds old.", of::<EdgeReport>())
             .or(503, "The box's Kubernetes is not up yet."),
-        reads("/api/v1/logs", "Lines of the site's logs, an object of JSON each, oldest first. `q`: words that all are in a line or its host's or unit's name; `hours`: 1 to 720; `limit`: 1 to 5000; `after`: only newer ones.", Raw("application/x-ndjson"))
+        reads("/api/v1/logs", "Lines of the site's logs, an object of JSON each, oldest first. `q`: words that all are in a line or its host's or unit's name; `step`: a part of a server's way; `start`: one start of a server; `hours`: 1 to 720; `limit`: 1 to 5000; `after`: only newer ones.", Raw("application/x-ndjson"))
+            .or(400, "There is no such step.")
+            .or(503, "Why they cannot be sought."),
+        reads("/api/v1/logs/starts", "Starts of a server whose log has come, an object of JSON each, the last first. `q`: its name or MAC address.", Raw("application/x-ndjson"))
+            .or(404, "There is no such server.")
             .or(503, "Why they cannot be sought."),
         reads("/api/v1/openapi.json", "This document.", Plain(json!({"type": "object"}))),
         reads("/api/v1/receipt", "What the box can prove of its site, signed by the site's CA.", of::<Envelope>())

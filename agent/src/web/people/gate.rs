@@ -63,7 +63,9 @@ pub fn need(method: &Method, path: &str) -> Need {
         "v1/me" | "v1/password" => Need::Role(Role::Viewer),
         // It says nothing of this site.
         "v1/openapi.json" if reads => Need::Nothing,
-        "v1/status" | "v1/events" | "v1/edge" | "v1/logs" if reads => Need::Role(Role::Viewer),
+        "v1/status" | "v1/events" | "v1/edge" | "v1/logs" | "v1/logs/starts" if reads => {
+            Need::Role(Role::Viewer)
+        }
         _ if below("/api/v1/artifacts") && reads => Need::Role(Role::Viewer),
         _ if below("/api/v1/artifacts") || below("/api/v1/hosts") => Need::Role(Role::Operator),
         _ => Need::Role(Role::Admin),

@@ -185,7 +185,7 @@ impl Fixture {
 }
 
 /// Each route and verb, and the least role that is let in; `None`: everybody is.
-pub const ROUTES: [(&str, &str, Option<Role>); 70] = {
+pub const ROUTES: [(&str, &str, Option<Role>); 71] = {
     use Role::{Admin, Operator, Viewer};
     [
         ("GET", "/", Some(Viewer)),
@@ -200,6 +200,7 @@ pub const ROUTES: [(&str, &str, Option<Role>); 70] = {
         ("GET", "/page/nothing.css", None),
         ("GET", "/logs", Some(Viewer)),
         ("GET", "/api/v1/logs", Some(Viewer)),
+        ("GET", "/api/v1/logs/starts?q=n1", Some(Viewer)),
         ("POST", "/monitoring/metrics/api/v1/query", Some(Viewer)),
         ("GET", "/monitoring/logs/select/vmui/", Some(Viewer)),
         ("GET", "/metrics", Some(Viewer)),
@@ -303,7 +304,12 @@ async fn the_first_operator_is_made_by_the_code_and_then_everybody_logs_in() {
     // Nobody is there yet: everybody reads, and nobody changes anything.
     assert_eq!(site.ask("GET", "/api/v1/status", &[], "").await.status, 200);
     // But logs and metrics, which say more of the box, are nobody's.
-    for path in ["/logs", "/api/v1/logs", "/monitoring/metrics/vmui/"] {
+    for path in [
+        "/logs",
+        "/api/v1/logs",
+        "/api/v1/logs/starts",
+        "/monitoring/metrics/vmui/",
+    ] {
         assert_eq!(site.ask("GET", path, &[], "").await.status, 401, "{path}");
     }
     let page = site.ask("GET", "/", &[], "").await;

@@ -8,17 +8,32 @@ use std::{
 };
 
 use firstlight_api::{
+    logs::{self, System},
     site::parse_site,
     status::{HostState, HostStatus, Problem},
 };
+use firstlight_client::{
+    door::{Door as ItsDoor, Untaken},
+    logs::{Batch, Waiting, since_start},
+    tls::{BoxClock, trust_only},
+};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio::time::sleep;
 
 use super::{
-    super::monitoring::Engines,
+    super::{
+        bootstrap::{Endpoint, PLACES, accept},
+        monitoring::{DASHBOARDS, Engines, Servers},
+        tls::acceptor,
+    },
     browser::driver::{Browser, Settings},
     *,
 };
-use crate::monitoring::{self, Places};
+use crate::{
+    doors::Known,
+    monitoring::{self, Places},
+    pki::{self, CertSpec},
+};
 
 const SHIPPED: &str = "../overlays/box/usr/share/firstlight/monitoring";
 /// Rules wait for their time.
@@ -362,4 +377,280 @@ async fn logs_are_sought_by_words_and_read_by_programs() {
         .await;
     let (status, _) = box_.text("/monitoring/logs/insert/jsonline").await;
     assert_eq!(status, 404, "it is for reading");
+}
+
+const SAID: [&str; 2] = [
+    "nvme0: controller is down",
+    "kubeadm join --token abcdef.0123456789abcdef",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the programs: scripts/test-monitoring"]
+async fn lines_of_servers_come_signed_without_secrets_and_are_sought_by_their_starts() {
+    let mut box_ = serve().await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut running = Running(Vec::new());
+    let end = BootstrapEndpoint::start(dir.path()).await;
+    let host = HostStatus {
+        name: "n1".into(),
+        mac: "52:54:00:00:00:01".into(),
+        ..HostStatus::default()
+    };
+    let named = fleet::Named {
+        mac: host.mac.parse().unwrap(),
+        name: host.name.clone(),
+    };
+    box_.status
+        .send(Update::Host(host.mac.clone(), Some(Box::new(host))));
+    let key = Key::new().unwrap();
+    end.controller.view.send_replace(Arc::new(View {
+        speakers: [(key.public(), named)].into(),
+        ..View::default()
+    }));
+    // It waits with the server as long as nobody keeps it.
+    let untaken = end.hears(&key, System::Ramdisk, "0a9f", &SAID).await;
+    assert_eq!(untaken.unwrap_err().again, Some(Duration::from_secs(10)));
+    let arguments = [
+        format!("-httpListenAddr={}", end.engines.logs),
+        format!("-storageDataPath={}", dir.path().join("logs").display()),
+        "-http.pathPrefix=/monitoring/logs".to_owned(),
+    ];
+    running.start("victoria-logs", &arguments);
+    until("VictoriaLogs", async || {
+        TcpStream::connect(end.engines.logs).await.ok()
+    })
+    .await;
+    for (system, start, said) in [
+        (System::Ramdisk, "0a9f", &SAID[..]),
+        (System::Installed, "0b00", &["up"]),
+    ] {
+        end.hears(&key, system, start, said).await.unwrap();
+    }
+    let stranger = Key::new().unwrap();
+    let refused = end
+        .hears(&stranger, System::Installed, "0b01", &["I am n1"])
+        .await;
+    assert!(refused.unwrap_err().reason.contains("409"));
+    let mut web = box_.web.clone();
+    web.engines = end.engines;
+    box_.listens(web);
+    they_are_sought(&box_).await;
+}
+
+async fn they_are_sought(box_: &Fixture) {
+    let values = |text: &str| -> Option<Vec<Value>> {
+        let values = text.lines().map(|line| serde_json::from_str(line).ok());
+        values.collect()
+    };
+    let lines = until("the lines", async || {
+        let (_, text) = box_.text("/api/v1/logs?q=n1").await;
+        values(&text).filter(|lines| lines.len() == 3)
+    })
+    .await;
+    let said: Vec<_> = lines.iter().map(|line| &line["message"]).collect();
+    assert_eq!(
+        said,
+        [SAID[0], "kubeadm join --token [removed]", "up"],
+        "in their order"
+    );
+    assert_eq!(
+        (&lines[0]["host"], &lines[0]["system"], &lines[0]["start"]),
+        (&json!("n1"), &json!("ramdisk"), &json!("0a9f"))
+    );
+    for (asked, count) in [
+        ("step=ramdisk", 2),
+        ("step=system", 1),
+        ("start=0b00", 1),
+        ("step=box", 0),
+    ] {
+        let (_, text) = box_.text(&format!("/api/v1/logs?q=n1&{asked}")).await;
+        assert_eq!(text.lines().count(), count, "{asked}: {text}");
+    }
+    for step in logs::STEPS {
+        let (status, text) = box_.text(&format!("/api/v1/logs?step={}", step.0)).await;
+        assert_eq!(status, 200, "{step:?}: {text}");
+    }
+    let (status, _) = box_.text("/api/v1/logs?step=kubelt").await;
+    assert_eq!(status, 400);
+    let (_, starts) = box_.text("/api/v1/logs/starts?q=52:54:00:00:00:01").await;
+    let starts = values(&starts).unwrap();
+    assert_eq!(starts.len(), 2, "{starts:?}");
+    let ramdisk = starts.iter().find(|start| start["system"] == "ramdisk");
+    let ramdisk = ramdisk.unwrap();
+    assert_eq!(
+        (&ramdisk["id"], &ramdisk["lines"]),
+        (&json!("0a9f"), &json!("2"))
+    );
+    let (_, page) = box_.text("/logs?q=n1&start=0a9f").await;
+    assert!(
+        page.contains("Starts of n1 (2)") && page.contains(SAID[0]) && !page.contains(">up</td>"),
+        "{page}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the programs: scripts/test-monitoring"]
+async fn a_server_measures_itself_and_dashboards_show_it() {
+    let mut box_ = serve().await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut running = Running(Vec::new());
+    let end = BootstrapEndpoint::start(dir.path()).await;
+    let key = Key::new().unwrap();
+    let named = fleet::Named {
+        mac: "52:54:00:00:00:01".parse().unwrap(),
+        name: "n1".into(),
+    };
+    end.controller.view.send_replace(Arc::new(View {
+        speakers: [(key.public(), named)].into(),
+        ..View::default()
+    }));
+    let dashboards = Path::new(SHIPPED).join("dashboards");
+    let arguments = [
+        format!("-httpListenAddr={}", end.engines.metrics),
+        format!("-storageDataPath={}", dir.path().join("metrics").display()),
+        "-http.pathPrefix=/monitoring/metrics".to_owned(),
+        "-search.latencyOffset=0s".to_owned(),
+        format!("-vmui.customDashboardsPath={}", dashboards.display()),
+    ];
+    running.start("victoria-metrics", &arguments);
+    until("VictoriaMetrics", async || {
+        TcpStream::connect(end.engines.metrics).await.ok()
+    })
+    .await;
+    let said = "# TYPE node_load1 gauge\nnode_load1 0.5\nnode_time_seconds{server=\"n2\"} 1\n";
+    end.measures(&key, said).await.unwrap();
+    let refused = end.measures(&Key::new().unwrap(), said).await;
+    assert!(refused.unwrap_err().reason.contains("409"));
+    let mut web = box_.web.clone();
+    web.engines = end.engines;
+    box_.listens(web);
+    let found = until("the measurement", async || {
+        let (_, text) = measured(&box_, "{server!=\"\"}").await;
+        let found: Value = serde_json::from_str(&text).ok()?;
+        let found = found["data"]["result"].as_array()?.clone();
+        (found.len() == 2).then_some(found)
+    })
+    .await;
+    for sample in &found {
+        assert_eq!(
+            (&sample["metric"]["server"], &sample["metric"]["job"]),
+            (&json!("n1"), &json!("server")),
+            "{found:?}"
+        );
+    }
+    // All that dashboards ask can be asked.
+    let (_, served) = box_
+        .text("/monitoring/metrics/vmui/custom-dashboards")
+        .await;
+    let served: Value = serde_json::from_str(&served).unwrap();
+    let served = served["dashboardsSettings"].as_array().unwrap();
+    assert_eq!(served.len(), 4);
+    let panels = served
+        .iter()
+        .flat_map(|board| board["rows"].as_array().unwrap())
+        .flat_map(|row| row["panels"].as_array().unwrap());
+    for asks in panels.flat_map(|panel| panel["expr"].as_array().unwrap()) {
+        let (status, text) = measured(&box_, asks.as_str().unwrap()).await;
+        assert_eq!(status, 200, "{asks}: {text}");
+    }
+    let browser = Browser::start(Settings::default()).await;
+    let page = format!("http://{}{DASHBOARDS}", box_.address);
+    browser.open(page).await;
+    browser
+        .until("document.body.innerText.includes('Servers by state')")
+        .await;
+}
+
+/// What a program gets that asks the box.
+async fn measured(box_: &Fixture, query: &str) -> (StatusCode, String) {
+    let query: String = form_urlencoded::byte_serialize(query.as_bytes()).collect();
+    let path = format!("/monitoring/metrics/prometheus/api/v1/query?query={query}");
+    box_.text(&path).await
+}
+
+/// What rules and dashboards ask of the agent, it tells.
+#[test]
+fn rules_and_dashboards_ask_for_metrics_that_there_are() {
+    let told = [
+        include_str!("../../status/metrics.rs"),
+        include_str!("../../status/counters.rs"),
+    ]
+    .concat();
+    let mut asked = fs::read_to_string(Path::new(SHIPPED).join("alarms.yaml")).unwrap();
+    for board in fs::read_dir(Path::new(SHIPPED).join("dashboards")).unwrap() {
+        asked += &fs::read_to_string(board.unwrap().path()).unwrap();
+    }
+    let names = regex::Regex::new("firstlight_[a-z_]+").unwrap();
+    let names: BTreeSet<_> = names.find_iter(&asked).map(|name| name.as_str()).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        let name = name.trim_end_matches("_bucket");
+        assert!(told.contains(name), "nobody tells {name}");
+    }
+}
+
+struct BootstrapEndpoint {
+    /// Where its logs and metrics are kept.
+    engines: Engines,
+    ca: CertificateDer<'static>,
+    base: String,
+    controller: Controller,
+}
+
+impl BootstrapEndpoint {
+    async fn start(dir: &Path) -> Self {
+        let pki = pki::load_or_make(&Paths::new(dir), 1_795_219_200).unwrap();
+        let (fleet, controller) = fleet::channel();
+        let engines = Engines {
+            metrics: free_port(),
+            logs: free_port(),
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("https://{}", listener.local_addr().unwrap());
+        let shown = acceptor(&pki, &CertSpec::for_bootstrap(Ipv4Addr::LOCALHOST)).unwrap();
+        let (_, held) = watch::channel(Arc::default());
+        let endpoint = Endpoint {
+            servers: Servers::new(fleet.clone(), engines),
+            fleet,
+            door: Door::new(PLACES, Known::new(held)),
+        };
+        tokio::spawn(async move { accept(&endpoint, shown, listener).await });
+        Self {
+            engines,
+            ca: CertificateDer::from_pem_slice(pki.site.certificate.as_bytes()).unwrap(),
+            base,
+            controller,
+        }
+    }
+
+    async fn measures(&self, key: &Key, said: &'static str) -> Result<(), Untaken> {
+        let tls = trust_only(self.ca.clone(), Arc::new(BoxClock::default())).unwrap();
+        let door = ItsDoor::new(&self.base, tls, key.clone());
+        let sent = tokio::task::spawn_blocking(move || {
+            door.post(firstlight_api::metrics::PATH, said.as_bytes())
+        });
+        sent.await.unwrap()
+    }
+
+    async fn hears(
+        &self,
+        key: &Key,
+        system: System,
+        start: &str,
+        said: &[&str],
+    ) -> Result<(), Untaken> {
+        let tls = trust_only(self.ca.clone(), Arc::new(BoxClock::default())).unwrap();
+        let door = ItsDoor::new(&self.base, tls, key.clone());
+        let mut batch = Batch::new(start);
+        for message in said {
+            batch.push(Waiting {
+                at: since_start() - 5000,
+                unit: "kernel".into(),
+                priority: Some(3),
+                message: (*message).to_owned(),
+            });
+        }
+        let sent = tokio::task::spawn_blocking(move || door.post(logs::PATH, &batch.body(system)));
+        sent.await.unwrap()
+    }
 }
