@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use firstlight_client::door::Door;
 use firstlight_client::http::Url;
 use firstlight_client::key::Key;
+use firstlight_client::signed_client::SignedClient;
 use firstlight_client::tls::{BoxClock, trust_only};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -41,8 +41,8 @@ pub fn plan_destination(invitation: &Invitation) -> Option<NewFile> {
     Some(NewFile::new(FILE, 0o600, content))
 }
 
-/// The box's door, as the credentials of this unit say.
-pub fn open(credentials: &Path) -> Result<Door> {
+/// The box, as the credentials of this unit say.
+pub fn open(credentials: &Path) -> Result<SignedClient> {
     const WHAT: &str = "reading where the box is";
     let text = fs::read(credentials.join(CREDENTIAL)).context(WHAT)?;
     let destination: Destination = serde_json::from_slice(&text).context(WHAT)?;
@@ -51,7 +51,7 @@ pub fn open(credentials: &Path) -> Result<Door> {
     // The kernel's clock: it was set to the box's before.
     let tls = trust_only(ca, Arc::new(BoxClock::default()))?;
     let key = Key::parse(&destination.key)?;
-    Ok(Door::new(&destination.base, tls, key))
+    Ok(SignedClient::new(&destination.base, tls, key))
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail};
 use firstlight_api::bounded;
 use firstlight_api::logs::{LONGEST_LINE, PATH, System};
-use firstlight_client::door::Door;
 use firstlight_client::logs::{Batch, Waiting, since_start};
+use firstlight_client::signed_client::SignedClient;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -28,13 +28,13 @@ const WAITING: usize = 256;
 const FIELDS: &str = "MESSAGE,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER,PRIORITY,_BOOT_ID";
 
 /// Comes back with an error alone. `state` is a folder of this program's.
-pub fn keep(door: &Door, state: &Path) -> Result<()> {
+pub fn keep(the_box: &SignedClient, state: &Path) -> Result<()> {
     let cursor = state.join(CURSOR);
     let mut journal = follow(&cursor)?;
     let (lines, entries) = sync_channel(WAITING);
     let output = journal.stdout.take().context("journalctl has no output")?;
     thread::spawn(move || read(BufReader::new(output), &lines));
-    let failed = send_all(&entries, &cursor, |batch| deliver(door, batch));
+    let failed = send_all(&entries, &cursor, |batch| deliver(the_box, batch));
     // It ends with this program, or has ended.
     drop(journal.kill());
     let ended = journal.wait().context("waiting for journalctl")?;
@@ -203,9 +203,9 @@ fn remember(cursor: &Path, last: &str) -> Result<()> {
 }
 
 /// Until the box has them, or says that it never takes them.
-fn deliver(door: &Door, batch: &Batch) {
+fn deliver(the_box: &SignedClient, batch: &Batch) {
     let mut told = None;
-    while let Err(untaken) = door.post(PATH, &batch.body(System::Installed)) {
+    while let Err(untaken) = the_box.post(PATH, &batch.body(System::Installed)) {
         if told.as_ref() != Some(&untaken.reason) {
             tracing::warn!(
                 "the box does not take this server's journal: {}",

@@ -32,9 +32,9 @@ use firstlight_bootstrap::ramdisk::{self, ThisKernel};
 use firstlight_bootstrap::seed::Seed;
 use firstlight_bootstrap::sources::plan_sources;
 use firstlight_bootstrap::trust::plan_trust;
-use firstlight_client::door::Door;
 use firstlight_client::net;
 use firstlight_client::net::interface::{clear_address, parse_mac};
+use firstlight_client::signed_client::SignedClient;
 use serde::Serialize;
 
 /// Between two attempts after something on this machine failed: ending would let cloud-init start without its data.
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         ["packages"] => return packages(),
         ["backup"] => return keep_backup(),
         ["journal"] => return tell_the_box(&send_journal),
-        ["metrics"] => return tell_the_box(&|door| metrics::keep(door)),
+        ["metrics"] => return tell_the_box(&|the_box| metrics::keep(the_box)),
         ["kexec", mac] => return kexec(mac),
         ["mirror"] => return tell(&look_at_mirror),
         ["bmc", word] => match Ask::of(word) {
@@ -167,11 +167,11 @@ fn keep_backup() -> ExitCode {
 }
 
 /// By firstlight-journal.service and firstlight-metrics.service, whose environment says where everything is.
-fn tell_the_box(what: &dyn Fn(&Door) -> Result<()>) -> ExitCode {
+fn tell_the_box(what: &dyn Fn(&SignedClient) -> Result<()>) -> ExitCode {
     let Some(credentials) = folder("CREDENTIALS_DIRECTORY") else {
         return usage();
     };
-    if let Err(error) = destination::open(&credentials).and_then(|door| what(&door)) {
+    if let Err(error) = destination::open(&credentials).and_then(|the_box| what(&the_box)) {
         tracing::error!("{error:#}");
     }
     ExitCode::FAILURE
@@ -181,9 +181,9 @@ fn folder(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).map(PathBuf::from)
 }
 
-fn send_journal(door: &Door) -> Result<()> {
+fn send_journal(the_box: &SignedClient) -> Result<()> {
     let state = folder("STATE_DIRECTORY").context("there is no STATE_DIRECTORY")?;
-    journal::keep(door, &state)
+    journal::keep(the_box, &state)
 }
 
 fn packages() -> ExitCode {

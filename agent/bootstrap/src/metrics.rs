@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use firstlight_api::metrics::{LARGEST, PATH};
-use firstlight_client::door::Door;
 use firstlight_client::http::{Client, Request};
+use firstlight_client::signed_client::SignedClient;
 
 /// As its unit says: on this server alone, and not where people's own one would be.
 const EXPORTER: &str = "http://127.0.0.1:9109/metrics";
@@ -14,12 +14,12 @@ const EVERY: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the box does not take is not kept: the next measurement says more.
-pub fn keep(door: &Door) -> ! {
+pub fn keep(the_box: &SignedClient) -> ! {
     let mut told = None;
     loop {
         let began = Instant::now();
         let failed = measure().and_then(|text| {
-            let taken = door.post(PATH, &text);
+            let taken = the_box.post(PATH, &text);
             taken.map_err(|untaken| anyhow::Error::msg(untaken.reason))
         });
         let failed = failed.err().map(|error| format!("{error:#}"));

@@ -1,17 +1,17 @@
 //! How a machine of the site reaches the box: an address by DHCP ([`net`]), requests over HTTP ([`http`]), whom it trusts and by
 //! whose clock ([`tls`]), the key that it signs with ([`key`]), and what it says of itself
-//! ([`door`], [`logs`]).
+//! ([`signed_client`], [`logs`]).
 //!
 //! Blocking throughout, for PID 1 of the ramdisk, for what an installed server runs before cloud-init, and for people's tools.
 //! Must not: use an async runtime, touch disks, or know Ironic.
 
 #![warn(missing_docs)]
 
-pub mod door;
 pub mod http;
 pub mod key;
 pub mod logs;
 pub mod net;
+pub mod signed_client;
 pub mod tls;
 
 /// An error with its causes, in one line.

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use firstlight_api::bounded;
 use firstlight_api::logs::LONGEST_LINE;
-use firstlight_client::door::Untaken;
 use firstlight_client::logs::{Batch, Waiting};
+use firstlight_client::signed_client::Untaken;
 use nix::libc::O_NONBLOCK;
 
 pub const KERNEL: &str = "/dev/kmsg";

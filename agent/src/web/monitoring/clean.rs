@@ -13,7 +13,8 @@ static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     [
         // kubeadm's, and what stands for one in a Secret's name stays.
         r"(?P<before>^|[^a-z0-9-])[a-z0-9]{6}\.[a-z0-9]{16}(?P<after>$|[^a-z0-9])",
-        r"(?P<before>(?i:certificate-key|password|passwd|secret|token|authorization)['\x22]?\s*[=:]\s*['\x22]?)[^\s'\x22,;]{4,}(?P<after>)",
+        r"(?P<before>(?i:authorization)['\x22]?\s*[=:]\s*)[^'\x22]+(?P<after>)",
+        r"(?P<before>(?i:certificate-key|password|passwd|secret|token)['\x22]?\s*[=:]\s*['\x22]?)[^\s'\x22,;]{4,}(?P<after>)",
         r"(?P<before>--(?i:certificate-key|password|secret|token)\s+)[^\s'\x22]+(?P<after>)",
         r"(?P<before>(?i:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}(?P<after>)",
         r"(?P<before>)eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*(?P<after>)",

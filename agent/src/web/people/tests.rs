@@ -200,7 +200,7 @@ pub const ROUTES: [(&str, &str, Option<Role>); 71] = {
         ("GET", "/page/nothing.css", None),
         ("GET", "/logs", Some(Viewer)),
         ("GET", "/api/v1/logs", Some(Viewer)),
-        ("GET", "/api/v1/logs/starts?q=n1", Some(Viewer)),
+        ("GET", "/api/v1/logs/starts", Some(Viewer)),
         ("POST", "/monitoring/metrics/api/v1/query", Some(Viewer)),
         ("GET", "/monitoring/logs/select/vmui/", Some(Viewer)),
         ("GET", "/metrics", Some(Viewer)),

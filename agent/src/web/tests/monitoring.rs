@@ -13,8 +13,8 @@ use firstlight_api::{
     status::{HostState, HostStatus, Problem},
 };
 use firstlight_client::{
-    door::{Door as ItsDoor, Untaken},
     logs::{Batch, Waiting, since_start},
+    signed_client::{SignedClient, Untaken},
     tls::{BoxClock, trust_only},
 };
 use rustls::pki_types::{CertificateDer, pem::PemObject};
@@ -625,9 +625,9 @@ impl BootstrapEndpoint {
 
     async fn measures(&self, key: &Key, said: &'static str) -> Result<(), Untaken> {
         let tls = trust_only(self.ca.clone(), Arc::new(BoxClock::default())).unwrap();
-        let door = ItsDoor::new(&self.base, tls, key.clone());
+        let client = SignedClient::new(&self.base, tls, key.clone());
         let sent = tokio::task::spawn_blocking(move || {
-            door.post(firstlight_api::metrics::PATH, said.as_bytes())
+            client.post(firstlight_api::metrics::PATH, said.as_bytes())
         });
         sent.await.unwrap()
     }
@@ -640,7 +640,7 @@ impl BootstrapEndpoint {
         said: &[&str],
     ) -> Result<(), Untaken> {
         let tls = trust_only(self.ca.clone(), Arc::new(BoxClock::default())).unwrap();
-        let door = ItsDoor::new(&self.base, tls, key.clone());
+        let client = SignedClient::new(&self.base, tls, key.clone());
         let mut batch = Batch::new(start);
         for message in said {
             batch.push(Waiting {
@@ -650,7 +650,8 @@ impl BootstrapEndpoint {
                 message: (*message).to_owned(),
             });
         }
-        let sent = tokio::task::spawn_blocking(move || door.post(logs::PATH, &batch.body(system)));
+        let sent =
+            tokio::task::spawn_blocking(move || client.post(logs::PATH, &batch.body(system)));
         sent.await.unwrap()
     }
 }

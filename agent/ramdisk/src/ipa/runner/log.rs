@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use firstlight_api::logs::{PATH, System};
 use firstlight_api::names::BOOTSTRAP_PORT;
-use firstlight_client::door::{Door, Untaken};
 use firstlight_client::logs::Batch;
+use firstlight_client::signed_client::{SignedClient, Untaken};
 
 use super::{Shared, address_of};
 use crate::ipa::log::LogLine;
@@ -24,11 +24,11 @@ pub(super) fn start(shared: &Arc<Shared>) -> Option<LogLine> {
     let shared = Arc::clone(shared);
     let mut known = None;
     let send = move |batch: &Batch| {
-        let door = match &known {
-            Some(door) => door,
-            None => known.insert(door(&shared, host)?),
+        let client = match &known {
+            Some(client) => client,
+            None => known.insert(client(&shared, host)?),
         };
-        door.post(PATH, &batch.body(System::Ramdisk))
+        client.post(PATH, &batch.body(System::Ramdisk))
     };
     match LogLine::start(kernel, Box::new(send)) {
         Ok(log) => Some(log),
@@ -39,7 +39,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Option<LogLine> {
     }
 }
 
-fn door(shared: &Shared, host: IpAddr) -> Result<Door, Untaken> {
+fn client(shared: &Shared, host: IpAddr) -> Result<SignedClient, Untaken> {
     let untaken = |reason: String| Untaken {
         reason,
         again: Some(AGAIN),
@@ -50,5 +50,5 @@ fn door(shared: &Shared, host: IpAddr) -> Result<Door, Untaken> {
     let trust = trust.ok_or_else(|| untaken("nobody says who the box is".to_owned()))?;
     let key = shared.worker.key.clone();
     let base = format!("https://{}", SocketAddr::new(host, BOOTSTRAP_PORT));
-    Ok(Door::new(&base, trust, key))
+    Ok(SignedClient::new(&base, trust, key))
 }

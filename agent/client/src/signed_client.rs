@@ -29,13 +29,13 @@ pub struct Untaken {
 
 /// As one server knows it.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct SignedClient {
     client: Client,
     base: String,
     key: Key,
 }
 
-impl Door {
+impl SignedClient {
     /// Of the box at `base`, such as `https://172.22.0.1:8443`, if `tls` says that it is the one.
     pub fn new(base: &str, tls: Arc<ClientConfig>, key: Key) -> Self {
         Self {
