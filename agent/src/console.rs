@@ -4,6 +4,7 @@ use std::{fs::OpenOptions, io::Write, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use firstlight_api::status::SiteStatus;
+use qrcode::{EcLevel, QrCode, render::unicode::Dense1x2};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -38,10 +39,12 @@ pub async fn run(
             banner.push_str(&way_in(&status.borrow().network.address, code));
         }
         if banner != shown {
-            // It may be in raw mode.
-            let lines = format!("\r\n{}", banner.replace('\n', "\r\n"));
-            for writer in &writers {
-                writer.send_replace(lines.clone());
+            let code = code_of_page(&status.borrow().network.address);
+            // A serial line is read by nobody's telephone.
+            for (writer, picture) in writers.iter().zip(["", &code]) {
+                let lines = format!("\n{picture}{banner}");
+                // It may be in raw mode.
+                writer.send_replace(lines.replace('\n', "\r\n"));
             }
             write_issue(&paths, &banner);
             shown = banner;
@@ -62,6 +65,27 @@ fn way_in(address: &str, code: &str) -> String {
         return String::new();
     }
     format!("To look after this site: https://{address}/first, code {code}\n")
+}
+
+/// The address of the page as a QR code, for a dark screen; nothing without an address.
+fn code_of_page(address: &str) -> String {
+    let address = address.split('/').next().unwrap_or_default();
+    if address.is_empty() {
+        return String::new();
+    }
+    // Capitals have a shorter code.
+    let url = format!("HTTP://{address}");
+    QrCode::with_error_correction_level(url, EcLevel::L).map_or_else(
+        |_| String::new(),
+        |code| {
+            let code = code
+                .render::<Dense1x2>()
+                .dark_color(Dense1x2::Light)
+                .light_color(Dense1x2::Dark)
+                .build();
+            code + "\n"
+        },
+    )
 }
 
 /// A thread of its own, because a terminal whose flow is stopped (Ctrl-S, a serial line without a reader) takes nothing for
@@ -120,6 +144,20 @@ mod tests {
             "To look after this site: https://172.22.0.1/first, code ABCDE-23456\n"
         );
         assert_eq!(way_in("", "ABCDE-23456"), "");
+    }
+
+    #[test]
+    fn a_screen_has_room_for_the_code_of_the_page_beside_what_is_told() {
+        assert_eq!(code_of_page(""), "");
+        let code = code_of_page("172.22.0.1/24");
+        let lines: Vec<_> = code.lines().collect();
+        assert!(lines.len() <= 15, "{code}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 29),
+            "{code}"
+        );
+        // White around it, which is what a dark screen has to draw.
+        assert!(lines[0].chars().all(|c| c == '█'), "{code}");
     }
 
     #[tokio::test]

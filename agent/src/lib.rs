@@ -22,6 +22,7 @@ pub mod edge;
 mod encryption;
 mod files;
 pub mod fleet;
+mod hardware;
 pub mod helper;
 mod host_networks;
 pub mod hosts;
@@ -240,6 +241,9 @@ fn spawn_box(tasks: &mut Tasks, agent: &Agent, form: BoxForm) {
     });
     tasks.spawn("seal", |stop| {
         state::seal::run(paths.clone(), status.clone(), stop)
+    });
+    tasks.spawn("hardware", |stop| {
+        hardware::run(paths.clone(), status.clone(), stop)
     });
     tasks.spawn("damage", |stop| {
         damage::run(paths.clone(), status.clone(), stop)

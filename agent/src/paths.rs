@@ -123,6 +123,8 @@ impl Paths {
         mountinfo = "proc/self/mountinfo";
         kernel_line = "proc/cmdline";
         net_devices = "sys/class/net";
+        /// What the firmware says of its machine.
+        firmware_said = "sys/class/dmi/id";
         ipv4_sysctls = "proc/sys/net/ipv4";
         screen = "dev/tty1";
     }

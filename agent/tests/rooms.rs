@@ -48,6 +48,7 @@ const FLOORS: [&[&str]; 6] = [
         "damage",
         "doors",
         "fleet",
+        "hardware",
         "host_networks",
         "ironic_files",
         "machines",

@@ -9,12 +9,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod host;
+mod machine;
 
 pub use host::{
     DiskSummary, DiskUse, FailedStep, HardwareSummary, HostControl, HostEvent, HostPower,
     HostState, HostStatus, MeasuredBootStatus, NicSummary, RootDiskState, RootDiskStatus,
     TpmStatus,
 };
+pub use machine::{BoxNic, MachineStatus, Space};
 
 use crate::{
     addon::AddonState,
@@ -41,6 +43,9 @@ pub struct SiteStatus {
     pub bring_up: Vec<Step>,
     /// The provisioning network, as the box has it.
     pub network: NetworkStatus,
+    /// What the box runs on.
+    #[serde(default)]
+    pub machine: MachineStatus,
     /// All servers that the box has heard of.
     pub hosts: Vec<HostStatus>,
     /// Workload clusters that Cluster API knows.

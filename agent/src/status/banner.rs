@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
-use firstlight_api::status::{DhcpMode, HostState, Problem, SiteStatus, StepState};
+use firstlight_api::status::{BoxNic, DhcpMode, Problem, SiteStatus, StepState};
 
-/// Problems on a screen; the page has all.
-const MOST_PROBLEMS: usize = 8;
+/// Problems on a screen, two lines each; the page has all.
+const MOST_PROBLEMS: usize = 3;
+/// Network cards.
+const MOST_NICS: usize = 4;
 /// Characters of one line's text. Some of it comes from servers that nobody knows.
 const LONGEST: usize = 200;
 
@@ -39,6 +41,31 @@ pub fn render(status: &SiteStatus) -> String {
             None => line(format_args!("  uplink    no address yet")),
         }
     }
+    let machine = &status.machine;
+    if !machine.product.is_empty() {
+        let serial = match machine.serial.as_str() {
+            "" => String::new(),
+            serial => format!(", serial number {serial}"),
+        };
+        line(format_args!("  machine   {}{serial}", machine.product));
+    }
+    for nic in machine.nics.iter().take(MOST_NICS) {
+        let cable = match (nic.link, nic.speed) {
+            (false, _) => "no link".to_owned(),
+            (true, 0) => "link".to_owned(),
+            (true, speed) => format!("link, {speed} Mbit/s"),
+        };
+        let used = match used(status, nic) {
+            used if used.is_empty() => used,
+            used => format!(": {used}"),
+        };
+        line(format_args!("  {:<9} {} {cable}{used}", nic.name, nic.mac));
+    }
+    if let more @ 1.. = machine.nics.len().saturating_sub(MOST_NICS) {
+        line(format_args!(
+            "            {more} more network cards on the page"
+        ));
+    }
     line(format_args!("  state     {}", state(status)));
     if let DhcpMode::Silent { server } = &status.network.dhcp {
         line(format_args!(
@@ -57,6 +84,31 @@ pub fn render(status: &SiteStatus) -> String {
         line(format_args!("  PROBLEM   {more} more on the page"));
     }
     text
+}
+
+/// What the box does with a network card, and what it heard there.
+pub fn used(status: &SiteStatus, nic: &BoxNic) -> String {
+    let network = &status.network;
+    let uplink = network.uplink.as_ref();
+    if nic.name == network.interface {
+        return match &network.dhcp {
+            DhcpMode::Silent { server } => {
+                format!("provisioning network, where {server} leases addresses, too")
+            }
+            DhcpMode::Proxy {
+                server: Some(server),
+            } => {
+                format!("provisioning network, where {server} leases addresses")
+            }
+            _ if status.hosts.is_empty() => "provisioning network, no server heard yet".to_owned(),
+            _ => "provisioning network, servers were heard".to_owned(),
+        };
+    }
+    let is_uplink = uplink.and_then(|uplink| uplink.interface.as_ref()) == Some(&nic.name);
+    if is_uplink {
+        return "uplink".to_owned();
+    }
+    String::new()
 }
 
 /// What a terminal shows as it is, on one line: no escape sequences, and no text that turns the writing round.
@@ -102,23 +154,22 @@ fn state(status: &SiteStatus) -> String {
     }
 }
 
+/// How many there are in each state.
 fn servers(status: &SiteStatus) -> String {
-    let count = |wanted: HostState| {
-        status
-            .hosts
-            .iter()
-            .filter(|host| host.state == wanted)
-            .count()
-    };
-    let failed = match count(HostState::Failed) {
-        0 => String::new(),
-        failed => format!(", {failed} failed"),
-    };
-    format!(
-        "{} seen, {} running{failed}",
-        status.hosts.len(),
-        count(HostState::Running)
-    )
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for host in &status.hosts {
+        let state = host.state.as_str();
+        match counts.iter_mut().find(|(known, _)| *known == state) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((state, 1)),
+        }
+    }
+    counts.sort_by_key(|(state, count)| (std::cmp::Reverse(*count), *state));
+    let counts: Vec<_> = counts
+        .into_iter()
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    format!("{} seen: {}", status.hosts.len(), counts.join(", "))
 }
 
 /// Every problem of the value with its next action: of the site, of steps, of hosts.
@@ -151,7 +202,10 @@ pub fn problems(status: &SiteStatus) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use firstlight_api::status::{HostStatus, NetworkStatus, Step};
+    /// Whatever the size of the site: a screen has 25, and people stand before it.
+    const MOST_LINES: usize = 20;
+
+    use firstlight_api::status::{HostState, HostStatus, MachineStatus, NetworkStatus, Step};
 
     use super::*;
 
@@ -200,7 +254,7 @@ mod tests {
         assert_eq!(
             render(&status),
             "Firstlight 0.1.0 - site lab\n  page      http://172.22.0.1/  (enp1s0 52:54:00:00:00:01)\n  \
-             state     starting: etcd\n  servers   1 seen, 1 running\n  PROBLEM   site.yaml line 1 is wrong\n            -> mend it\n"
+             state     starting: etcd\n  servers   1 seen: 1 running\n  PROBLEM   site.yaml line 1 is wrong\n            -> mend it\n"
         );
     }
 
@@ -219,7 +273,31 @@ mod tests {
             ..HostStatus::default()
         };
         status.hosts = (0..100).map(host).collect();
+        let nic = |index: usize| BoxNic {
+            name: format!("eno{index}"),
+            mac: "52:54:00:00:00:01".into(),
+            link: index.is_multiple_of(2),
+            speed: 25000,
+        };
+        status.machine = MachineStatus {
+            product: "Dell Inc. PowerEdge R660".into(),
+            serial: "7XK2".into(),
+            nics: (0..40).map(nic).collect(),
+            state: None,
+        };
+        status.network.interface = "eno2".into();
+        status.network.dhcp = DhcpMode::Silent {
+            server: "10.0.0.1".into(),
+        };
         let banner = render(&status);
+        for said in [
+            "  machine   Dell Inc. PowerEdge R660, serial number 7XK2\n",
+            "  eno1      52:54:00:00:00:01 no link\n",
+            "  eno2      52:54:00:00:00:01 link, 25000 Mbit/s: provisioning network, where 10.0.0.1 leases addresses, too\n",
+            "            36 more network cards on the page\n",
+        ] {
+            assert!(banner.contains(said), "{said}: {banner}");
+        }
         assert!(
             banner.chars().all(|c| c == '\n' || !c.is_control()),
             "{banner:?}"
@@ -231,12 +309,8 @@ mod tests {
                 .lines()
                 .all(|line| line.chars().count() <= LONGEST + 1)
         );
-        assert_eq!(
-            banner.lines().count(),
-            4 + 2 * MOST_PROBLEMS + 1,
-            "{banner}"
-        );
-        assert!(banner.ends_with("  PROBLEM   92 more on the page\n"));
+        assert!(banner.lines().count() <= MOST_LINES, "{banner}");
+        assert!(banner.ends_with("  PROBLEM   97 more on the page\n"));
     }
 
     proptest::proptest! {

@@ -97,6 +97,7 @@ impl Board {
                 controllers.sort_by(|a, b| a.name.cmp(&b.name));
             }
             Update::Seal(seal) => status.seal = Some(seal),
+            Update::Machine(machine) => status.machine = machine,
             Update::Backup(backup) => status.backup = backup,
             Update::BeforeStart(lines) => status.before_start = lines,
             Update::Problems(source, problems) => {

@@ -18,7 +18,7 @@ use firstlight_api::{
     seal::SealStatus,
     status::{
         AddonLine, Alarm, CertificateEnd, ClusterStatus, ControllerRound, DhcpMode, HostStatus,
-        Problem, SiteStatus, SoftwareLine, UpdateStage, UpgradeLine, UplinkStatus,
+        MachineStatus, Problem, SiteStatus, SoftwareLine, UpdateStage, UpgradeLine, UplinkStatus,
     },
 };
 use tokio::sync::{mpsc, watch};
@@ -69,6 +69,8 @@ pub enum Update {
     /// Replaces what this controller reported before.
     Round(ControllerRound),
     Seal(SealStatus),
+    /// The box's own.
+    Machine(MachineStatus),
     Backup(Option<BackupStatus>),
     /// Known once, at the start.
     BeforeStart(Vec<String>),

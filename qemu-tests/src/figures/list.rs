@@ -129,6 +129,10 @@ figures! {
     OPERATE_BYTES: "operate-bytes", "  sent while ten of them install (kB/s)", Count, none, most 20.0;
     /// `VictoriaMetrics`, vmalert and Alertmanager, asking one target each second.
     OPERATE_MONITORING: "operate-monitoring", "metrics and alarms: memory of their programs", Megabytes, none, most 250.0;
+    /// Of 240,000 lines, one word that ten have.
+    OPERATE_SEARCH: "operate-search", "logs: search over a day of ten nodes", Seconds, none, most 1.0;
+    /// 24,000 lines a node, and 600 series each half minute: an hour of these, times 24.
+    OPERATE_DAY: "operate-day", "  stick for a day of logs and metrics of ten nodes", Megabytes, none, most 200.0;
     /// On an emulated box: written, started, and all well for a minute.
     YEARS_UPDATE: "years-update", "update of a box, from the order to its decision", Seconds, none, most 360.0;
     /// Power-on to ready, under Secure Boot, one after the other.

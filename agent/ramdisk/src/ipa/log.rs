@@ -147,16 +147,32 @@ fn line(record: &[u8]) -> Option<Waiting> {
     let mut fields = head.split(',');
     let priority: u32 = fields.next()?.parse().ok()?;
     let at: i64 = fields.nth(1)?.parse().ok()?;
-    let (unit, message) = match message.strip_prefix(OURS) {
-        Some(ours) => ("firstlight-ramdisk", ours),
-        None => ("kernel", message),
+    let (unit, priority, message) = match message.strip_prefix(OURS) {
+        Some(ours) => of_ours(ours.trim_start()),
+        None => ("kernel", u8::try_from(priority & 7).ok(), message),
     };
     Some(Waiting {
         at: at / 1000,
         unit: unit.to_owned(),
-        priority: u8::try_from(priority & 7).ok(),
+        priority,
         message: bounded::line(message, LONGEST_LINE),
     })
+}
+
+/// The kernel knows all of them as information.
+fn of_ours(line: &str) -> (&'static str, Option<u8>, &str) {
+    const LEVELS: [(&str, u8); 5] = [
+        ("ERROR ", 3),
+        ("WARN ", 4),
+        ("INFO ", 6),
+        ("DEBUG ", 7),
+        ("TRACE ", 7),
+    ];
+    let found = LEVELS
+        .iter()
+        .find_map(|(level, priority)| Some((line.strip_prefix(level)?, *priority)));
+    let (message, priority) = found.unwrap_or((line, 6));
+    ("firstlight-ramdisk", Some(priority), message)
 }
 
 #[cfg(test)]
@@ -182,8 +198,10 @@ mod tests {
         let ours = line(b"30,9,1000,-;firstlight: INFO address received\n").unwrap();
         assert_eq!(
             (ours.unit.as_str(), ours.priority, ours.message.as_str()),
-            ("firstlight-ramdisk", Some(6), "INFO address received")
+            ("firstlight-ramdisk", Some(6), "address received")
         );
+        let ours = line(b"30,9,1000,-;firstlight:  WARN no disk\n").unwrap();
+        assert_eq!((ours.priority, ours.message.as_str()), (Some(4), "no disk"));
         assert_eq!(line(b" SUBSYSTEM=nvme"), None);
     }
 

@@ -125,7 +125,8 @@ fn of_step(step: &str) -> &'static str {
         "system" => "system:=installed",
         "kernel" => "(_SYSTEMD_UNIT:=kernel or SYSLOG_IDENTIFIER:=kernel)",
         "cloud-init" => r#"_SYSTEMD_UNIT:~"^(cloud-|firstlight-bootstrap)""#,
-        "kubeadm" => r#"(_SYSTEMD_UNIT:="cloud-final.service" or i(kubeadm))"#,
+        // Which of the two runs commands is the version's.
+        "kubeadm" => r#"(_SYSTEMD_UNIT:~"^cloud-(final|init-main)" or i(kubeadm))"#,
         "kubelet" => r#"_SYSTEMD_UNIT:="kubelet.service""#,
         "containerd" => r#"_SYSTEMD_UNIT:="containerd.service""#,
         "apt" => r#"(_SYSTEMD_UNIT:~"apt|dpkg" or i(apt) or i(dpkg))"#,

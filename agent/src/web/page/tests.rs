@@ -7,10 +7,10 @@ use firstlight_api::{
     seal::{Bound, RootOfTrust, SealStatus},
     software::{NodeState, NodeStatus, PackageState, PackageStatus, SoftwareState},
     status::{
-        AddonLine, Alarm, CertificateEnd, ClusterMachine, ClusterStatus, ControllerRound, DhcpMode,
-        DiskSummary, FailedStep, HardwareSummary, HostControl, HostEvent, HostPower, HostState,
-        HostStatus, NetworkStatus, NicSummary, Problem, RootDiskState, RootDiskStatus,
-        SoftwareLine, Step, StepState, TpmStatus, UpdateStage, UpgradeLine,
+        AddonLine, Alarm, BoxNic, CertificateEnd, ClusterMachine, ClusterStatus, ControllerRound,
+        DhcpMode, DiskSummary, FailedStep, HardwareSummary, HostControl, HostEvent, HostPower,
+        HostState, HostStatus, MachineStatus, NetworkStatus, NicSummary, Problem, RootDiskState,
+        RootDiskStatus, SoftwareLine, Space, Step, StepState, TpmStatus, UpdateStage, UpgradeLine,
     },
     upgrade::UpgradeState,
 };
@@ -22,6 +22,24 @@ fn step(name: &str, title: &str, state: StepState) -> Step {
         name: name.into(),
         title: title.into(),
         state,
+    }
+}
+
+fn machine() -> MachineStatus {
+    let nic = |name: &str, speed| BoxNic {
+        name: name.into(),
+        mac: "52:54:00:00:00:01".into(),
+        link: speed > 0,
+        speed,
+    };
+    MachineStatus {
+        product: "Dell Inc. PowerEdge R660".into(),
+        serial: "7XK2P14".into(),
+        nics: vec![nic("enp1s0", 25000), nic("enp2s0", 0)],
+        state: Some(Space {
+            size: 28_000_000_000,
+            free: 21_000_000_000,
+        }),
     }
 }
 
@@ -56,6 +74,7 @@ pub fn busy_site() -> SiteStatus {
             ),
             step("ironic", "Ironic", StepState::Waiting),
         ],
+        machine: machine(),
         network: NetworkStatus {
             interface: "enp1s0".into(),
             mac: "52:54:00:aa:00:01".into(),

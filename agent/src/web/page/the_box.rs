@@ -1,14 +1,15 @@
 //! The box itself: its network, its bring-up, what keeps its state, and what its controllers did last.
 
 use firstlight_api::status::{
-    ControllerRound, DhcpMode, NetworkStatus, Step, StepState, UplinkStatus,
+    BoxNic, ControllerRound, DhcpMode, NetworkStatus, Space, Step, StepState, UplinkStatus,
 };
 use maud::{Markup, html};
 
 use super::{
     View,
-    parts::{Span, Tone, mark, moment, problem, since},
+    parts::{Size, Span, Tone, mark, moment, problem, since, wide},
 };
+use crate::status::banner;
 
 pub fn render(view: View<'_>) -> Markup {
     let site = view.site;
@@ -27,12 +28,14 @@ pub fn render(view: View<'_>) -> Markup {
                 dl {
                     dt { "Version" } dd { "Firstlight " (site.version) }
                     dt { "Started" } dd { (moment(view, 0.0)) }
+                    @if let Some(space) = &site.machine.state { dt { "Stick" } dd { (state(space)) } }
                 }
                 @if let Some(stage) = &site.update { p { (stage.sentence()) } }
                 @if let Some(seal) = &site.seal { p { (seal.sentence()) } }
                 @if let Some(backup) = &site.backup { p { (backup.sentence()) } }
             }
         }
+        (machine(view))
         section.card {
             h2 { "Bring-up" }
             ol.steps { @for one in &site.bring_up { (step(view, one)) } }
@@ -44,6 +47,46 @@ pub fn render(view: View<'_>) -> Markup {
                 pre { @for line in &site.before_start { (line) "\n" } }
             }
         }
+    }
+}
+
+/// What is left of the state partition.
+fn state(space: &Space) -> Markup {
+    let used = space.size.saturating_sub(space.free);
+    html! {
+        (Size(space.free)) " of " (Size(space.size)) " free "
+        meter min="0" max=(space.size) high=(space.size / 10 * 9) value=(used) aria-label="used space of the state partition" {}
+    }
+}
+
+fn machine(view: View<'_>) -> Markup {
+    let machine = &view.site.machine;
+    html! {
+        @if !machine.nics.is_empty() {
+            section.card {
+                h2 { "Machine" }
+                @if !machine.product.is_empty() { p { (machine.product) @if !machine.serial.is_empty() { ", serial number " code { (machine.serial) } } } }
+                (wide("Network cards", &html! {
+                    table {
+                        thead { tr { @for title in ["Network card", "Address", "Link", "Use"] { th scope="col" { (title) } } } }
+                        tbody { @for nic in &machine.nics {
+                            tr {
+                                th scope="row" { (nic.name) }
+                                td { code { (nic.mac) } }
+                                td { (link(nic)) }
+                                td { (banner::used(view.site, nic)) }
+                            }
+                        } }
+                    }
+                }))
+            }
+        }
+    }
+}
+
+fn link(nic: &BoxNic) -> Markup {
+    html! {
+        @if nic.link { span.good { "up" } @if nic.speed > 0 { ", " (nic.speed) " Mbit/s" } } @else { span.dim { "none" } }
     }
 }
 

@@ -35,6 +35,8 @@ use crate::{
     pki::{self, CertSpec},
 };
 
+mod day;
+
 const SHIPPED: &str = "../overlays/box/usr/share/firstlight/monitoring";
 /// Rules wait for their time.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -396,17 +398,10 @@ async fn lines_of_servers_come_signed_without_secrets_and_are_sought_by_their_st
         mac: "52:54:00:00:00:01".into(),
         ..HostStatus::default()
     };
-    let named = fleet::Named {
-        mac: host.mac.parse().unwrap(),
-        name: host.name.clone(),
-    };
+    let key = Key::new().unwrap();
+    end.knows(&key, &host);
     box_.status
         .send(Update::Host(host.mac.clone(), Some(Box::new(host))));
-    let key = Key::new().unwrap();
-    end.controller.view.send_replace(Arc::new(View {
-        speakers: [(key.public(), named)].into(),
-        ..View::default()
-    }));
     // It waits with the server as long as nobody keeps it.
     let untaken = end.hears(&key, System::Ramdisk, "0a9f", &SAID).await;
     assert_eq!(untaken.unwrap_err().again, Some(Duration::from_secs(10)));
@@ -496,14 +491,12 @@ async fn a_server_measures_itself_and_dashboards_show_it() {
     let mut running = Running(Vec::new());
     let end = BootstrapEndpoint::start(dir.path()).await;
     let key = Key::new().unwrap();
-    let named = fleet::Named {
-        mac: "52:54:00:00:00:01".parse().unwrap(),
+    let host = HostStatus {
         name: "n1".into(),
+        mac: "52:54:00:00:00:01".into(),
+        ..HostStatus::default()
     };
-    end.controller.view.send_replace(Arc::new(View {
-        speakers: [(key.public(), named)].into(),
-        ..View::default()
-    }));
+    end.knows(&key, &host);
     let dashboards = Path::new(SHIPPED).join("dashboards");
     let arguments = [
         format!("-httpListenAddr={}", end.engines.metrics),
@@ -639,8 +632,6 @@ impl BootstrapEndpoint {
         start: &str,
         said: &[&str],
     ) -> Result<(), Untaken> {
-        let tls = trust_only(self.ca.clone(), Arc::new(BoxClock::default())).unwrap();
-        let client = SignedClient::new(&self.base, tls, key.clone());
         let mut batch = Batch::new(start);
         for message in said {
             batch.push(Waiting {
@@ -650,8 +641,25 @@ impl BootstrapEndpoint {
                 message: (*message).to_owned(),
             });
         }
+        self.takes(key, system, batch).await
+    }
+
+    async fn takes(&self, key: &Key, system: System, batch: Batch) -> Result<(), Untaken> {
+        let tls = trust_only(self.ca.clone(), Arc::new(BoxClock::default())).unwrap();
+        let client = SignedClient::new(&self.base, tls, key.clone());
         let sent =
             tokio::task::spawn_blocking(move || client.post(logs::PATH, &batch.body(system)));
         sent.await.unwrap()
+    }
+
+    /// From now on `key` is this host's.
+    fn knows(&self, key: &Key, host: &HostStatus) {
+        let named = fleet::Named {
+            mac: host.mac.parse().unwrap(),
+            name: host.name.clone(),
+        };
+        self.controller.view.send_modify(|view| {
+            Arc::make_mut(view).speakers.insert(key.public(), named);
+        });
     }
 }
