@@ -1,5 +1,6 @@
 //! `firstlight logs`: what the site's logs say, by words, and what comes; and which starts of a server have said something.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::thread;
@@ -11,11 +12,16 @@ use clap::{Args, ValueEnum};
 use firstlight_api::bounded;
 use firstlight_api::logs::STEPS;
 use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::box_client::BoxClient;
 use crate::ssh::BoxArgs;
 
 const AGAIN: Duration = Duration::from_secs(2);
+/// So long may a line be on its way.
+const LATE: time::Duration = time::Duration::seconds(60);
+const NO_LINE: &str = "the box tells no line of a log";
 const LOGS: &str = "/api/v1/logs";
 const STARTS: &str = "/api/v1/logs/starts";
 
@@ -95,20 +101,56 @@ pub fn run(args: &LogsArgs) -> Result<String> {
     ];
     let asked = |which: &[(&str, &str)]| path(LOGS, &[&of_server, which].concat());
     let mut path = asked(&[("hours", &hours), ("limit", &limit)]);
+    let mut before = Before::default();
     loop {
         let reply = the_box.ask("GET", &path, &[], &[])?;
         reply.check()?;
         let told = String::from_utf8_lossy(&reply.body);
-        let (text, last) = shown(&told, args.output)?;
+        let text = shown(&before.fresh(&told)?, args.output)?;
         io::stdout().write_all(text.as_bytes())?;
         if !args.follow {
             return Ok(String::new());
         }
         io::stdout().flush()?;
-        if let Some(last) = last {
-            path = asked(&[("limit", "5000"), ("after", &last)]);
+        if let Some(after) = before.after() {
+            path = asked(&[("limit", "5000"), ("after", &after)]);
         }
         thread::sleep(AGAIN);
+    }
+}
+
+/// What was told lately. Lines of servers are some seconds on their way, so that what comes may be older than what was shown.
+#[derive(Debug, Default)]
+struct Before {
+    told: HashMap<String, OffsetDateTime>,
+    newest: Option<OffsetDateTime>,
+}
+
+impl Before {
+    /// Those that were not told before.
+    fn fresh<'a>(&mut self, told: &'a str) -> Result<Vec<&'a str>> {
+        let mut fresh = Vec::new();
+        for json in told.lines() {
+            let line: Line = serde_json::from_str(json).context(NO_LINE)?;
+            let time = OffsetDateTime::parse(&line.time, &Rfc3339).context(NO_LINE)?;
+            self.newest = self.newest.max(Some(time));
+            if self.told.insert(json.to_owned(), time).is_none() {
+                fresh.push(json);
+            }
+        }
+        if let Some(oldest) = self.oldest() {
+            self.told.retain(|_, time| *time >= oldest);
+        }
+        Ok(fresh)
+    }
+
+    fn oldest(&self) -> Option<OffsetDateTime> {
+        self.newest?.checked_sub(LATE)
+    }
+
+    /// What is asked for next.
+    fn after(&self) -> Option<String> {
+        self.oldest()?.format(&Rfc3339).ok()
     }
 }
 
@@ -158,11 +200,10 @@ fn starts(told: &str, output: Output) -> Result<String> {
     Ok(text)
 }
 
-/// And the time of the last line.
-fn shown(told: &str, output: Output) -> Result<(String, Option<String>)> {
-    let (mut text, mut last) = (String::new(), None);
-    for json in told.lines() {
-        let line: Line = serde_json::from_str(json).context("the box tells no line of a log")?;
+fn shown(lines: &[&str], output: Output) -> Result<String> {
+    let mut text = String::new();
+    for json in lines {
+        let line: Line = serde_json::from_str(json).context(NO_LINE)?;
         match output {
             Output::Json => text.push_str(&plain(json)),
             Output::Text => {
@@ -179,9 +220,8 @@ fn shown(told: &str, output: Output) -> Result<(String, Option<String>)> {
             }
         }
         text.push('\n');
-        last = Some(line.time);
     }
-    Ok((text, last))
+    Ok(text)
 }
 
 /// The same JSON, which steers no terminal either: what is left of such letters is inside strings.
@@ -207,15 +247,38 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_told_is_one_line_each_or_refused(told in "\\PC{0,60}", message in ".{0,200}", host in ".{0,20}") {
-            let _ = shown(&told, Output::Text);
-            let line = json!({"time": "", "host": host, "unit": "", "message": message}).to_string();
+        fn whatever_is_told_is_one_line_each_or_refused(told in "\\PC{0,60}", message in ".{0,200}", host in ".{0,20}", time in "\\PC{0,30}") {
+            let _ = shown(&[&told], Output::Text);
+            let _ = Before::default().fresh(&told);
+            let line = json!({"time": time, "host": host, "unit": "", "message": message}).to_string();
+            let _ = Before::default().fresh(&line);
             for output in [Output::Text, Output::Json] {
-                let (text, _) = shown(&line, output).unwrap();
+                let text = shown(&[&line], output).unwrap();
                 prop_assert_eq!(text.matches('\n').count(), 1);
                 prop_assert!(!text.trim_end().chars().any(char::is_control), "{text:?}");
             }
         }
+    }
+
+    #[test]
+    fn who_follows_sees_lines_that_come_late_and_none_twice() {
+        let line = |time: &str, message: &str| {
+            json!({"time": time, "host": "n1", "unit": "", "message": message}).to_string()
+        };
+        let (first, second) = (
+            line("2026-11-30T06:12:40.5Z", "a"),
+            line("2026-11-30T06:12:50Z", "b"),
+        );
+        let mut before = Before::default();
+        let told = format!("{first}\n{second}\n");
+        assert_eq!(before.fresh(&told).unwrap(), [&first, &second]);
+        assert_eq!(before.after().unwrap(), "2026-11-30T06:11:50Z");
+        let late = line("2026-11-30T06:12:45Z", "late");
+        let told = format!("{first}\n{late}\n{second}\n");
+        assert_eq!(before.fresh(&told).unwrap(), [&late]);
+        let much_later = line("2026-11-30T07:00:00Z", "c");
+        before.fresh(&much_later).unwrap();
+        assert_eq!(before.told.len(), 1, "no more than it needs");
     }
 
     #[test]
@@ -245,16 +308,15 @@ mod tests {
         let told = r#"{"time":"2026-11-30T06:12:40Z","host":"box","unit":"etcd.service","priority":3,"message":"slow \u001b[2J disk"}
 {"time":"2026-11-30T06:12:41Z","host":"n1","unit":"kubelet.service","priority":null,"message":"ready"}
 "#;
-        let (text, last) = shown(told, Output::Text).unwrap();
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[1], "2026-11-30T06:12:41Z n1 kubelet: ready");
+        let lines: Vec<_> = told.lines().collect();
+        let text = shown(&lines, Output::Text).unwrap();
+        let rows: Vec<_> = text.lines().collect();
+        assert_eq!(rows[1], "2026-11-30T06:12:41Z n1 kubelet: ready");
         assert!(
-            lines[0].starts_with("2026-11-30T06:12:40Z box etcd: slow ")
-                && !text.contains('\u{1b}'),
+            rows[0].starts_with("2026-11-30T06:12:40Z box etcd: slow ") && !text.contains('\u{1b}'),
             "{text}"
         );
-        assert_eq!(last.unwrap(), "2026-11-30T06:12:41Z");
-        assert_eq!(shown(told, Output::Json).unwrap().0, told);
-        assert!(shown("<html>", Output::Json).is_err());
+        assert_eq!(shown(&lines, Output::Json).unwrap(), told);
+        assert!(shown(&["<html>"], Output::Json).is_err());
     }
 }
