@@ -1,6 +1,6 @@
-//! The banner on the console, on the screen and above the login prompt.
+//! The banner on the console, and above the login prompts of the console and the screen.
 
-use std::{fs::OpenOptions, io::Write, path::Path, time::Duration};
+use std::{fs, io::Write, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use firstlight_api::status::SiteStatus;
@@ -24,14 +24,11 @@ pub async fn run(
     mut code: watch::Receiver<Option<String>>,
     stop: CancellationToken,
 ) -> Result<()> {
-    let (console, screen) = (std::io::stdout(), paths.screen());
-    let writers = [
-        spawn_writer("console", move |lines| {
-            (&console).write_all(lines.as_bytes())?;
-            (&console).flush()
-        })?,
-        spawn_writer("screen", move |lines| append(&screen, lines))?,
-    ];
+    let stdout = std::io::stdout();
+    let console = spawn_writer("console", move |lines| {
+        (&stdout).write_all(lines.as_bytes())?;
+        (&stdout).flush()
+    })?;
     let mut shown = String::new();
     loop {
         let mut banner = banner::render(&status.borrow_and_update());
@@ -39,14 +36,13 @@ pub async fn run(
             banner.push_str(&way_in(&status.borrow().network.address, code));
         }
         if banner != shown {
-            let code = code_of_page(&status.borrow().network.address);
+            // It may be in raw mode.
+            console.send_replace(format!("\n{banner}").replace('\n', "\r\n"));
             // A serial line is read by nobody's telephone.
-            for (writer, picture) in writers.iter().zip(["", &code]) {
-                let lines = format!("\n{picture}{banner}");
-                // It may be in raw mode.
-                writer.send_replace(lines.replace('\n', "\r\n"));
-            }
-            write_issue(&paths, &banner);
+            let picture = code_of_page(&status.borrow().network.address);
+            write_issue(&paths.issue(), &banner);
+            write_issue(&paths.screen_issue(), &format!("{picture}{banner}"));
+            show_anew(&paths.prompts());
             shown = banner;
         }
         tokio::select! {
@@ -111,10 +107,10 @@ fn spawn_writer(
     Ok(sender)
 }
 
-fn write_issue(paths: &Paths, banner: &str) {
+fn write_issue(path: &Path, banner: &str) {
     // agetty(8) would read a backslash as an escape sequence.
     let issue = format!("{}\n", banner.replace('\\', "\\\\"));
-    if let Err(error) = files::write(&paths.issue(), issue.as_bytes(), Access::Everybody) {
+    if let Err(error) = files::write(path, issue.as_bytes(), Access::Everybody) {
         tracing::debug!(
             error = format!("{error:#}"),
             "the banner is not above the login prompt"
@@ -122,11 +118,13 @@ fn write_issue(paths: &Paths, banner: &str) {
     }
 }
 
-fn append(path: &Path, text: &str) -> std::io::Result<()> {
-    OpenOptions::new()
-        .append(true)
-        .open(path)?
-        .write_all(text.as_bytes())
+/// A getty that somebody has begun to log in at is left alone. The terminal is its own: nobody else may write to it.
+fn show_anew(prompts: &Path) {
+    if prompts.exists()
+        && let Err(error) = fs::write(prompts, "\n")
+    {
+        tracing::debug!(%error, "login prompts stay as they are");
+    }
 }
 
 #[cfg(test)]

@@ -126,6 +126,9 @@ impl Paths {
         /// What the firmware says of its machine.
         firmware_said = "sys/class/dmi/id";
         ipv4_sysctls = "proc/sys/net/ipv4";
-        screen = "dev/tty1";
+        /// Of the same for the screen: its getty reads it (`getty@tty1.service.d`).
+        screen_issue = "run/firstlight/issue-screen";
+        /// agetty shows prompts anew when it is written to.
+        prompts = "run/agetty.reload";
     }
 }
