@@ -36,6 +36,7 @@ pub mod receipt;
 pub mod report;
 pub mod repository;
 pub mod seal;
+pub mod secrets;
 pub mod signed;
 pub mod site;
 pub mod slot;

@@ -1,37 +1,14 @@
 //! What is a secret in a text: each value that the box keeps as one, however it is written, and what looks like one.
 
-use std::sync::LazyLock;
-
 use anyhow::{Context, Result};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use regex::Regex;
+use firstlight_api::secrets::{self, REMOVED};
 use serde_json::Value;
 
-const REMOVED: &str = "(removed)";
 /// Shorter values are words: `true`, a name of a cluster.
 const SHORTEST: usize = 8;
 /// Lines of a value that may stand alone, such as those of a key.
 const SHORTEST_LINE: usize = 24;
-
-/// What looks like a secret wherever it is; the first group stays.
-static LOOKS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    [
-        // Of whatever kind, also cut off.
-        r"(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)",
-        // Of kubeadm, of the page, of Kubernetes.
-        r"()\b[a-z0-9]{6}\.[a-z0-9]{16}\b",
-        r"()firstlight_[A-Za-z0-9_-]{43}",
-        r"()\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
-        // Of site.yaml: who has the address may post there.
-        r#"(\bwebhook"?\s*:\s*['"]?)https?://[^\s'",}]+"#,
-        // Hashes of passwords.
-        r"()\$(?:argon2id|2[aby]|5|6|y)\$[A-Za-z0-9./+=,$-]{8,}",
-        r#"(?i)((?:password|passwd|passphrase|authorization|secret|token|api-?key)"?\s*[:=]\s*"?(?:bearer |basic )?)[^\s",}(\[]{6,}"#,
-    ]
-    .into_iter()
-    .map(|look| Regex::new(look).expect("a regular expression"))
-    .collect()
-});
 
 /// Of one box.
 #[derive(Debug, Default)]
@@ -78,11 +55,6 @@ impl Secrets {
                 text = text.replace(value.as_str(), REMOVED);
             }
         }
-        for look in LOOKS.iter() {
-            text = look
-                .replace_all(&text, format!("${{1}}{REMOVED}"))
-                .into_owned();
-        }
-        text
+        secrets::scrub(&text)
     }
 }

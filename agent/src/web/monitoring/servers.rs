@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(
             told[0],
             json!({
-                "_time": "1795999998500000000", "_msg": "[bootstrap-token] Using token: [removed]", "_HOSTNAME": "n1",
+                "_time": "1795999998500000000", "_msg": "[bootstrap-token] Using token: (removed)", "_HOSTNAME": "n1",
                 "_SYSTEMD_UNIT": "cloud-final.service", "server": "n1", "mac": "52:54:00:00:00:01", "system": "installed", "boot": "b1",
             })
         );

@@ -445,7 +445,7 @@ async fn they_are_sought(box_: &Fixture) {
     let said: Vec<_> = lines.iter().map(|line| &line["message"]).collect();
     assert_eq!(
         said,
-        [SAID[0], "kubeadm join --token [removed]", "up"],
+        [SAID[0], "kubeadm join --token (removed)", "up"],
         "in their order"
     );
     assert_eq!(
