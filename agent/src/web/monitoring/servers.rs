@@ -175,17 +175,22 @@ impl Servers {
         };
         let path = request.uri().path().to_owned();
         let body = Limited::new(request.into_body(), LARGEST).collect();
-        let Ok(Ok(body)) = tokio::time::timeout(TIME, body).await else {
-            REFUSED.count("server-too-large");
-            let why = "the body is too large or too slow";
-            return refusal(StatusCode::PAYLOAD_TOO_LARGE, why);
+        let body = match tokio::time::timeout(TIME, body).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(_)) => {
+                REFUSED.count("server-too-large");
+                let why = "the body is too large, or has ended too early";
+                return refusal(StatusCode::PAYLOAD_TOO_LARGE, why);
+            }
+            // It is not the server's fault, and has to come again.
+            Err(_) => return later(StatusCode::REQUEST_TIMEOUT, TIME),
         };
-        let body = body.to_bytes();
         if !signature.is_of(&path, &body) {
             REFUSED.count("server-signature");
             return refusal(StatusCode::UNAUTHORIZED, "the signature does not fit");
         }
-        if let Err(wait) = self.take((named.mac, kind), body.len() as u64) {
+        let (whose, bytes) = ((named.mac, kind), body.len() as u64);
+        if let Err(wait) = self.take(whose, bytes) {
             return later(StatusCode::TOO_MANY_REQUESTS, wait);
         }
         known.believe(peer);
@@ -210,6 +215,8 @@ impl Servers {
         match keep(engine, path, kept).await {
             Ok(()) => text(StatusCode::OK, "application/json", "{}"),
             Err(error) => {
+                // It comes again.
+                self.give_back(whose, bytes);
                 tracing::debug!(
                     error = format!("{error:#}"),
                     "what a server says is not kept"
@@ -231,6 +238,13 @@ impl Servers {
         let share = shares.entry(of);
         let share = share.or_insert_with(|| Share::full(of.1.limit(), now));
         share.take(bytes, now)
+    }
+
+    fn give_back(&self, of: (MacAddr, Kind), bytes: u64) {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = shares.get_mut(&of) {
+            share.bytes = share.bytes.saturating_add(bytes).min(share.limit.burst);
+        }
     }
 }
 
