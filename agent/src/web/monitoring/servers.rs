@@ -310,6 +310,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_kept_costs_a_server_nothing() {
+        let (fleet, _controller) = crate::fleet::channel();
+        let servers = Servers::new(fleet, Engines::default());
+        let whose = ("52:54:00:00:00:01".parse().unwrap(), Kind::Logs);
+        servers.take(whose, OF_LOGS.burst).unwrap();
+        servers.take(whose, OF_LOGS.rate).unwrap_err();
+        servers.give_back(whose, OF_LOGS.burst);
+        servers.take(whose, OF_LOGS.burst).unwrap();
+        servers.take((whose.0, Kind::Metrics), 1).unwrap();
+    }
+
+    #[test]
     fn lines_are_of_whom_signed_at_the_time_of_the_box_in_their_order_and_clean() {
         let line = |ago, message: &str| Line {
             ago,
