@@ -1,6 +1,6 @@
 //! What the box's machine is: product and serial number, network cards with their links, and the space of its state partition.
 
-use std::{collections::BTreeSet, fs, io::ErrorKind, path::Path, time::Duration};
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use anyhow::Result;
 use firstlight_api::{
@@ -82,15 +82,8 @@ fn nics(devices: &Path) -> Vec<BoxNic> {
 
 /// The kernel's word; a card that is off has none.
 fn read(path: &Path) -> String {
-    match fs::read(path) {
-        Ok(text) => bounded::text(String::from_utf8_lossy(&text).trim()),
-        Err(error) => {
-            if error.kind() == ErrorKind::PermissionDenied {
-                tracing::debug!(path = %path.display(), "cannot be read");
-            }
-            String::new()
-        }
-    }
+    let text = fs::read(path).unwrap_or_default();
+    bounded::text(String::from_utf8_lossy(&text).trim())
 }
 
 /// So coarse that it does not change with every line of a log.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::{ArgPredicate, PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use firstlight_api::bounded;
 use firstlight_api::logs::STEPS;
@@ -49,8 +49,8 @@ pub struct LogsArgs {
     /// List the starts of the server that is named
     #[arg(long, requires = "words", conflicts_with_all = ["step", "start", "follow"])]
     starts: bool,
-    /// Not older than so many hours
-    #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=720))]
+    /// Not older than so many hours; of one start, all that are kept
+    #[arg(long, value_name = "HOURS", default_value_t = 24, default_value_if("start", ArgPredicate::IsPresent, "720"), value_parser = clap::value_parser!(u32).range(1..=720))]
     hours: u32,
     /// The last so many lines
     #[arg(long, value_name = "LINES", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=5000))]

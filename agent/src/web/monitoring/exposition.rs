@@ -48,7 +48,9 @@ fn labels(mut rest: &str) -> Option<(String, &str)> {
             return Some((labels, behind));
         }
         let (key, behind) = rest.split_once("=\"")?;
-        if key.is_empty() || !key.chars().all(is_of_a_name) || OURS.contains(&key) {
+        // `__name__` would be another metric, of whomever.
+        let is_free = !key.starts_with("__") && !OURS.contains(&key);
+        if key.is_empty() || !key.chars().all(is_of_a_name) || !is_free {
             return None;
         }
         let end = end_of_value(behind)?;
@@ -86,6 +88,7 @@ mod tests {
              node_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} 1.2345e+06\n\
              node_filesystem_size_bytes{device=\"/dev/a\\\"b}\",mountpoint=\"/\"} 8 1796000000000\n\
              node_load5{server=\"n2\"} 1\n\
+             node_load5{a=\"b\",__name__=\"firstlight_problem\"} 1\n\
              firstlight_hosts{state=\"failed\"} 9\n\
              node_load15{cpu=\"0} 1\n\
              node_load15 many\n";
